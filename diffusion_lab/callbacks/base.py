@@ -1,0 +1,57 @@
+"""What the callbacks share: one call per optimizer step, and finding a colleague."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from diffusion_lab.timesteps import StepRecord
+
+C = TypeVar("C", bound=Callback)
+
+
+class StepCallback(Callback):
+    """A callback that acts once per optimizer step, after it, whatever the gradient accumulation.
+
+    Lightning fires `on_train_batch_end` once per microbatch; an update happened when `global_step` has grown. The
+    records of its microbatches are handed over together.
+    """
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._seen = trainer.global_step
+        self._records: list[StepRecord] = []
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: dict[str, Tensor], batch_idx: int
+    ) -> None:
+        self._records.append(outputs["record"])
+        if trainer.global_step == self._seen:
+            return
+        self._seen = trainer.global_step
+        records, self._records = self._records, []
+        self.on_step_end(trainer, pl_module, self._seen, records)
+
+    def on_step_end(
+        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
+    ) -> None:
+        """After the update that made the number of finished steps `step`; `records` are its microbatches'."""
+        raise TypeError(f"{type(self).__name__} must define on_step_end")
+
+
+def due(step: int, every: int, last: int) -> bool:
+    """Whether something done each `every` steps is due after `step`; always at the end, never with every = 0."""
+    return every > 0 and (step % every == 0 or step == last)
+
+
+def find(trainer: Trainer, kind: type[C]) -> C | None:
+    """The trainer's callback of this class, or None."""
+    return next((callback for callback in trainer.callbacks if isinstance(callback, kind)), None)
+
+
+def check_interval(name: str, value: int) -> int:
+    """`value` if it is a number of steps >= 0."""
+    if value < 0:
+        raise ValueError(f"{name}={value} must be a number of optimizer steps >= 0; 0 turns it off")
+    return value

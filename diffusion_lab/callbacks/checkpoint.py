@@ -1,0 +1,115 @@
+"""Checkpoints at optimizer steps: the newest two, and numbered snapshots that stay."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+
+from diffusion_lab.callbacks.base import StepCallback, check_interval, due, find
+from diffusion_lab.callbacks.guard import Guard
+from diffusion_lab.distributed import is_distributed, sum_
+from diffusion_lab.timesteps import StepRecord
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+_AGREE_EVERY = 20  # steps between two exchanges of the interruption flag among processes
+
+
+class Interrupted(Exception):  # noqa: N818 - it is no error: the run goes on later
+    """A signal asked the run to stop; a checkpoint was written at the step boundary after it."""
+
+    def __init__(self, number: int, step: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name} after step {step}; the checkpoint is written")
+        self.number = number
+
+
+class Checkpoint(StepCallback):
+    """Writes `last.ckpt` every `every` steps and at the end, keeps the one before as `previous.ckpt`, and keeps a
+    copy `step-00001000.ckpt` every `keep_every` steps.
+
+    A copy is a hard link where the file system has them, so a snapshot costs no second write. On SIGTERM, SIGINT or
+    SIGUSR1 a checkpoint is written at the next step boundary and `Interrupted` is raised. It must be the last of the
+    callbacks that change state, so that the file holds the state after the whole step.
+
+    Differs from Lightning's `ModelCheckpoint`: nothing is written in the middle of a step or for a loss that is not
+    finite, and the previous good file is kept.
+
+    Args:
+        directory: where the files go.
+        every: steps between two checkpoints; 0 writes one at the end only.
+        keep_every: steps between two numbered snapshots; 0 keeps none. A multiple of `every`.
+
+    Raises:
+        ValueError: a negative interval, or `keep_every` that is no multiple of `every`.
+    """
+
+    def __init__(self, directory: str, every: int = 1000, keep_every: int = 0) -> None:
+        self.directory = Path(directory)
+        self.every = check_interval("every", every)
+        self.keep_every = check_interval("keep_every", keep_every)
+        if keep_every and (not every or keep_every % every):
+            raise ValueError(f"keep_every={keep_every} must be a multiple of every={every}; a snapshot is a kept one")
+        self._signal = 0
+        self._handlers: dict[int, object] = {}
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_train_start(trainer, pl_module)
+        if threading.current_thread() is threading.main_thread():
+            # After Lightning's own handlers, which would end the job with exit code 0 and no checkpoint.
+            self._handlers = {number: signal.signal(number, self._remember) for number in SIGNALS}
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self._signal = number
+
+    def on_step_end(
+        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
+    ) -> None:
+        stop = self._agreed_signal(trainer, module, step)
+        end = step >= trainer.max_steps
+        if stop or end or due(step, self.every, trainer.max_steps):
+            self._write(trainer, step)
+        if stop and not end:
+            raise Interrupted(stop, step)
+
+    def _agreed_signal(self, trainer: Trainer, module: LightningModule, step: int) -> int:
+        """The signal, if all processes shall stop after this very step."""
+        if not is_distributed():
+            return self._signal
+        if step % _AGREE_EVERY:
+            return 0
+        flag = torch.tensor([self._signal, 1 if self._signal else 0], device=module.device)
+        total, processes = sum_(flag).tolist()
+        return total // processes if processes else 0
+
+    def _write(self, trainer: Trainer, step: int) -> None:
+        guard = find(trainer, Guard)
+        if guard is not None:
+            guard.check(trainer)
+        last = self.directory / "last.ckpt"
+        if trainer.is_global_zero and last.exists():
+            _link(last, self.directory / "previous.ckpt")
+        trainer.save_checkpoint(last)
+        if trainer.is_global_zero and self.keep_every and step % self.keep_every == 0:
+            _link(last, self.directory / f"step-{step:08d}.ckpt")
+
+
+def _link(source: Path, target: Path) -> None:
+    """`target` becomes the same file as `source`, in one step; a copy where the file system has no links."""
+    beside = target.with_name(target.name + ".partial")
+    beside.unlink(missing_ok=True)
+    try:
+        os.link(source, beside)
+    except OSError:
+        shutil.copyfile(source, beside)
+    os.replace(beside, target)

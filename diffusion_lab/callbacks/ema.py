@@ -1,0 +1,107 @@
+"""Exponential moving averages of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch import Tensor
+
+from diffusion_lab.callbacks.base import StepCallback, find
+from diffusion_lab.timesteps import StepRecord
+
+
+class EMA(StepCallback):
+    """Averages of the denoiser's parameters, one per decay:
+
+        a_0 = theta_0,   a_k = d a_{k-1} + (1 - d) theta_k,   d = decay, or min(decay, (1 + k)/(10 + k)) with warm-up
+
+    k counts optimizer steps. Parameters only: buffers are tables or counters, which must not be averaged. The model's
+    own weights are exchanged for an average only inside `with ema.use(module, decay)`, also when that fails.
+
+    Differs from Lightning's `EMAWeightAveraging`: raw and averaged weights are both in every checkpoint under their
+    own names, several decays are possible, and an update is one fused call instead of one per tensor.
+
+    Args:
+        decays: each in [0, 1); the first is the one that evaluations use. 0.9999 in most papers at 500k steps.
+        warmup: whether the decay rises with the step, so that short runs forget the initial weights
+            (ku-dmlab/Adaptive-Timestep-Sampler and ddpm-torch use it).
+
+    Raises:
+        ValueError: no decay, a decay outside [0, 1), or one given twice.
+    """
+
+    def __init__(self, decays: Sequence[float] = (0.9999,), warmup: bool = True) -> None:
+        if len(decays) == 0 or len(set(decays)) != len(decays):
+            raise ValueError(f"decays={list(decays)} must name at least one decay, each once; use [0.9999]")
+        for decay in decays:
+            if not 0.0 <= decay < 1.0:
+                raise ValueError(f"decays={decay} must lie in [0, 1); use 0.9999 for the published setting")
+        self.decays, self.warmup = tuple(decays), warmup
+        self._averages: dict[float, dict[str, Tensor]] = {}
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        parameters = dict(pl_module.denoiser.named_parameters())
+        for decay in self.decays:
+            kept = self._averages.get(decay, {})
+            self._averages[decay] = {
+                name: kept.get(name, p.detach()).to(p.device, torch.float32, copy=True)
+                for name, p in parameters.items()
+            }
+        self._parameters = [p.detach() for p in parameters.values()]
+
+    @torch.no_grad()
+    def on_step_end(
+        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
+    ) -> None:
+        for decay, average in self._averages.items():
+            d = min(decay, (1 + step) / (10 + step)) if self.warmup else decay
+            torch._foreach_lerp_(list(average.values()), self._parameters, 1.0 - d)
+
+    @contextmanager
+    def use(self, module: LightningModule, decay: float | None = None) -> Iterator[float]:
+        """The module's weights are the average of this decay (the first by default) inside the block."""
+        decay = self.decays[0] if decay is None else decay
+        parameters = dict(module.denoiser.named_parameters())
+        raw = {name: p.detach().clone() for name, p in parameters.items()}
+        try:
+            _assign(parameters, self._averages[decay])
+            yield decay
+        finally:
+            _assign(parameters, raw)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {str(decay): dict(average) for decay, average in self._averages.items()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        missing = [decay for decay in self.decays if str(decay) not in state_dict]
+        if missing:
+            raise ValueError(
+                f"decays={missing} must be among the checkpoint's {sorted(state_dict)}; "
+                "an average cannot begin in the middle of a run"
+            )
+        self._averages = {decay: state_dict[str(decay)] for decay in self.decays}
+
+
+@contextmanager
+def averaged_weights(trainer: Trainer, module: LightningModule) -> Iterator[float | None]:
+    """Eval mode with the first average's weights if the trainer keeps one; gives its decay, or None for raw weights."""
+    ema, training = find(trainer, EMA), module.training
+    module.eval()
+    try:
+        if ema is None:
+            yield None
+        else:
+            with ema.use(module) as decay:
+                yield decay
+    finally:
+        module.train(training)
+
+
+@torch.no_grad()
+def _assign(parameters: dict[str, torch.nn.Parameter], values: dict[str, Tensor]) -> None:
+    for name, parameter in parameters.items():
+        parameter.copy_(values[name])

@@ -1,0 +1,60 @@
+"""Samples and their distance to the data, at every snapshot, from the same latents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from lightning.pytorch import LightningModule, Trainer
+
+from diffusion_lab.callbacks.base import StepCallback, check_interval, due
+from diffusion_lab.callbacks.ema import averaged_weights
+from diffusion_lab.loggers import log_image, log_values
+from diffusion_lab.metrics import Evaluation, save_grid
+from diffusion_lab.solvers import Solver
+from diffusion_lab.timesteps import StepRecord
+
+
+class Generation(StepCallback):
+    """Every `every` steps and at the end: a grid of samples and, with an evaluation, its metrics, on averaged weights.
+
+    Sample i is a function of (evaluation seed, i): the grids of all steps and of all runs start from the same latents.
+    Values go to the loggers as `metrics/<name>`, and with their protocol to evaluations.jsonl in the run folder.
+
+    Args:
+        directory: the run folder; grids go to samples/step-00001000.png in it.
+        solver: how samples are made.
+        evaluation: what is measured on them, and on how many.
+        every: optimizer steps between two generations; 0 turns it off.
+        grid: images in the grid, a square number looks best; at most the evaluation's number of samples.
+    """
+
+    def __init__(
+        self, directory: str, solver: Solver, evaluation: Evaluation, every: int = 1000, grid: int = 64
+    ) -> None:
+        if grid < 1:
+            raise ValueError(f"grid={grid} must be at least 1 image; use 64")
+        self.directory, self.solver, self.evaluation = Path(directory), solver, evaluation
+        self.every, self.grid = check_interval("every", every), grid
+
+    def on_step_end(
+        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
+    ) -> None:
+        if not due(step, self.every, trainer.max_steps):
+            return
+        with averaged_weights(trainer, module) as decay, trainer.strategy.precision_plugin.forward_context():
+            images, results = self.evaluation(
+                module.denoiser, self.solver, trainer.datamodule, device=module.device, ema_decay=decay
+            )
+        if not trainer.is_global_zero:
+            return
+        path = self.directory / "samples" / f"step-{step:08d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_grid(images[: self.grid], path)
+        log_image(trainer, "samples", path)
+        if results:
+            log_values(trainer, {f"metrics/{result.name}": result.value for result in results})
+            with open(self.directory / "evaluations.jsonl", "a") as file:
+                for result in results:
+                    line = {"step": step, "name": result.name, "value": result.value, "protocol": result.protocol}
+                    file.write(json.dumps(line) + "\n")

@@ -1,0 +1,127 @@
+"""Signs of life: a bar on a terminal, lines in a log file, and the run's cost."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+
+from diffusion_lab.callbacks.base import StepCallback, find
+from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
+from diffusion_lab.timesteps import StepRecord
+
+
+class Progress(StepCallback):
+    """A bar on a terminal, or a line every `line_every` seconds elsewhere:
+
+        step 1500/2000  images 96.0k  time 41s  images/s 2341  eta 14s  loss 1.243e-01  memory 0.6 GB
+
+    and in `timing.jsonl` the training time (the sum over resumes, without the time between them), images/s since the
+    last line, and memory. Clock readings stay out of metrics.jsonl, which is a function of the configuration.
+
+    Args:
+        directory: the run folder.
+        every: seconds between two looks at the loss; the host waits for the device only then.
+        line_every: seconds between two lines where there is no terminal.
+    """
+
+    def __init__(self, directory: str, every: float = 0.5, line_every: float = 15.0) -> None:
+        if every <= 0 or line_every <= 0:
+            raise ValueError(f"every={every} and line_every={line_every} must be > 0 seconds; use 0.5 and 15")
+        self.directory, self.every, self.line_every = Path(directory), every, line_every
+        self.seconds = 0.0  # training time before this start
+
+    def state_dict(self) -> dict[str, float]:
+        return {"seconds": self.elapsed()}
+
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        self.seconds = state_dict["seconds"]
+
+    def elapsed(self) -> float:
+        """Training time in seconds, summed over resumes."""
+        return self.seconds + (time.perf_counter() - self._start if hasattr(self, "_start") else 0.0)
+
+    def images_per_second(self) -> float:
+        """Mean since this start."""
+        spent = time.perf_counter() - self._start
+        return (self._step - self._first) * self._batch / spent if spent > 0 else 0.0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_train_start(trainer, pl_module)
+        self._start = self._looked = self._lined = time.perf_counter()
+        self._first = self._step = self._lined_step = trainer.global_step
+        self._batch = trainer.datamodule.batch_size
+        self._bar = _bar(trainer) if trainer.is_global_zero and sys.stderr.isatty() else None
+
+    def on_step_end(
+        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
+    ) -> None:
+        self._step = step
+        now = time.perf_counter()
+        if not trainer.is_global_zero or (now - self._looked < self.every and step < trainer.max_steps):
+            return
+        self._looked = now
+        loss = float(records[-1].loss.mean())
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"loss {loss:.3e}", refresh=False)
+            self._bar.update(step - self._bar.n)
+        # The first line comes early: a user wants to know soon how long it will take.
+        wait = self.line_every if self._lined_step > self._first else min(2.0, self.line_every)
+        if now - self._lined >= wait or step >= trainer.max_steps:
+            self._line(trainer, step, now, loss)
+
+    def _line(self, trainer: Trainer, step: int, now: float, loss: float) -> None:
+        rate = (step - self._lined_step) * self._batch / max(now - self._lined, 1e-9)
+        self._lined, self._lined_step = now, step
+        values = {
+            "step": step,
+            "images": step * self._batch,
+            "seconds": round(self.elapsed(), 3),
+            "images_per_second": round(rate, 2),
+            "memory_mb": round(memory_mb(), 1),
+        }
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with open(self.directory / "timing.jsonl", "a") as file:
+            file.write(json.dumps(values) + "\n")
+        if self._bar is None:
+            eta = (trainer.max_steps - step) * self._batch / rate if rate else float("inf")
+            print(
+                f"step {step}/{trainer.max_steps}  images {step * self._batch / 1000:.1f}k  "
+                f"time {_duration(self.elapsed())}  images/s {rate:.0f}  eta {_duration(eta)}  "
+                f"loss {loss:.3e}  memory {values['memory_mb'] / 1000:.1f} GB",
+                flush=True,
+            )
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if getattr(self, "_bar", None) is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _bar(trainer: Trainer):
+    from tqdm import tqdm
+
+    sampling = find(trainer, TimestepSampling)
+    name = type(sampling.sampler).__name__ if sampling else "train"
+    return tqdm(total=trainer.max_steps, initial=trainer.global_step, unit="step", desc=name, mininterval=0.0)
+
+
+def memory_mb() -> float:
+    """Peak memory: of the GPU where there is one, else of this process."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak / 1e3  # bytes there, kilobytes elsewhere
+
+
+def _duration(seconds: float) -> str:
+    if seconds == float("inf"):
+        return "?"
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}h {m:02d}m" if hours else f"{m}m {s:02d}s" if m else f"{s}s"

@@ -1,0 +1,123 @@
+"""Which timesteps were drawn, what they cost, and what the run really minimises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch import Tensor
+
+from diffusion_lab.callbacks.base import StepCallback, check_interval, due, find
+from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
+from diffusion_lab.distributed import gather_rows, sum_
+from diffusion_lab.loggers import log_values
+from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
+from diffusion_lab.timesteps import StepRecord, Uniform
+
+
+class TimestepLog(StepCallback):
+    """Logs, every `every` steps, over `bins` equal ranges of timesteps (timestep t is in bin floor(t bins/T)):
+
+        train/loss            mean native loss of the rows since the last log, at the timesteps that were drawn
+        train/loss_q0..q3     the same by quarter of the timesteps (improved-diffusion's names)
+        train/loss_t          the same by bin
+        sampler/p             probabilities(step), summed by bin
+        sampler/drawn         share of all rows since the start that fell into the bin
+        sampler/objective     p_t E[weight] w_eps(t), normalised to sum 1 and summed by bin: the effective weight that
+                              sampling and weighting together put on the eps-loss
+        optim/lr, optim/beta1
+
+    Per step it adds b numbers to float64 tables of size T on the device: no work that depends on T, no wait for the
+    host. Processes exchange their tables only when something is logged or saved.
+
+    Args:
+        bins: number of ranges, 1 or more; at most T of them are used.
+        every: optimizer steps between two logs; 0 turns it off.
+    """
+
+    def __init__(self, bins: int = 20, every: int = 100) -> None:
+        if bins < 1:
+            raise ValueError(f"bins={bins} must be at least 1; use 20")
+        self.bins, self.every = bins, check_interval("every", every)
+        self._saved: dict[str, Tensor] | None = None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        steps = pl_module.denoiser.num_timesteps
+        device = pl_module.device
+        self._recent = TimestepMean(steps).to(device)  # since the last log
+        self._drawn = torch.zeros(steps, dtype=torch.float64, device=device)  # rows from the start to the last log
+        bins = min(self.bins, steps)
+        self._bin = torch.arange(steps, device=device) * bins // steps
+        self._quarter = torch.arange(steps, device=device) * 4 // steps
+        if self._saved is not None:
+            *recent, drawn = self._own_share(self._saved["tables"], trainer).to(device)
+            self._recent.load_state_dict(dict(zip(Totals._fields, recent, strict=True)))
+            self._drawn.copy_(drawn)
+            self._saved = None
+
+    def on_step_end(
+        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
+    ) -> None:
+        for record in records:
+            self._recent.update(record.t, record.loss)
+        if due(step, self.every, trainer.max_steps):
+            self._log(trainer, module, step)
+
+    def _log(self, trainer: Trainer, module: LightningModule, step: int) -> None:
+        rows, loss, _, drawn = sum_(self._tables())
+        drawn = drawn + rows
+        values: dict[str, float | list[float]] = {"train/loss": float(loss.sum() / rows.sum())}
+        for name, index in (("train/loss_q", self._quarter), ("train/loss_t", self._bin)):
+            mean = (_binned(loss, index) / _binned(rows, index)).tolist()
+            if name.endswith("q"):
+                values |= {f"{name}{i}": value for i, value in enumerate(mean) if value == value}
+            else:
+                values[name] = mean
+        p, objective = effective_objective(trainer, module, step)
+        values["sampler/p"] = _binned(p, self._bin).tolist()
+        values["sampler/drawn"] = _binned(drawn / drawn.sum(), self._bin).tolist()
+        values["sampler/objective"] = _binned(objective, self._bin).tolist()
+        group = trainer.optimizers[0].param_groups[0]
+        values["optim/lr"] = float(group["lr"])
+        if "betas" in group:
+            values["optim/beta1"] = float(group["betas"][0])
+        log_values(trainer, values)
+        self._drawn += self._recent.count
+        self._recent.reset()
+
+    def state_dict(self) -> dict[str, Any]:
+        """(W,4,T): each process's tables, so that a resumed sum adds the same numbers in the same order."""
+        return {"tables": gather_rows(self._tables()[None]).cpu()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._saved = state_dict
+
+    def _tables(self) -> Tensor:
+        """(4,T): count, sum and sum of squares since the last log, and rows before it."""
+        return torch.stack([*self._recent.totals(), self._drawn])
+
+    @staticmethod
+    def _own_share(tables: Tensor, trainer: Trainer) -> Tensor:
+        """This process's tables; with another number of processes the first takes all."""
+        if len(tables) == trainer.world_size:
+            return tables[trainer.global_rank]
+        return tables.sum(0) if trainer.global_rank == 0 else torch.zeros_like(tables[0])
+
+
+@torch.no_grad()
+def effective_objective(trainer: Trainer, module: LightningModule, step: int) -> tuple[Tensor, Tensor]:
+    """p (T,) and the normalised product (T,) of p_t, the draw's weight and the weight on the eps-loss, float64."""
+    sampling = find(trainer, TimestepSampling)
+    snr = module.denoiser.schedule.snr
+    sampler = Uniform(len(snr)).to(snr.device) if sampling is None else sampling.sampler
+    t = torch.arange(len(snr), device=snr.device)
+    p = sampler.probabilities(step)
+    x0_weight = module.weighting.x0_weight(snr, step).double()
+    product = p * sampler.weight(t, step).double() * x0_weight / snr
+    return p, product / product.sum()
+
+
+def _binned(values: Tensor, index: Tensor) -> Tensor:
+    """Sum over each bin: (T,), (T,) int64 -> (bins,)."""
+    return values.new_zeros(int(index[-1]) + 1).index_add_(0, index, values)

@@ -1,0 +1,65 @@
+"""The one callback that drives a timestep sampler: draw before, observe after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from torch import Tensor
+
+from diffusion_lab.callbacks.base import StepCallback
+from diffusion_lab.distributed import broadcast_
+from diffusion_lab.timesteps import Context, Draw, StepRecord, TimestepSampler
+from diffusion_lab.training import DenoiserProbe, DiffusionModule
+
+
+class TimestepSampling(StepCallback):
+    """Attaches a sampler to the module's one slot, `draw_timesteps`, and lets it observe every update.
+
+    Args:
+        sampler: the timestep sampler; its state is saved in the checkpoint under its class's name.
+    """
+
+    def __init__(self, sampler: TimestepSampler) -> None:
+        self.sampler = sampler
+
+    @property
+    def state_key(self) -> str:
+        return f"TimestepSampling/{type(self.sampler).__name__}"
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self.sampler.state_dict())
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.sampler.load_state_dict(state_dict)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, DiffusionModule), "TimestepSampling drives a DiffusionModule"
+        steps = pl_module.denoiser.num_timesteps
+        if self.sampler.num_timesteps != steps:
+            raise ValueError(
+                f"num_timesteps={self.sampler.num_timesteps} must equal the noise schedule's {steps}; "
+                "use num_timesteps: ${schedule.num_timesteps} in the sampler's yaml"
+            )
+        self.sampler.to(pl_module.device)
+        for tensor in (*self.sampler.parameters(), *self.sampler.buffers()):
+            broadcast_(tensor.data)
+        self._module = pl_module
+        self._probe = DenoiserProbe(
+            pl_module.denoiser, pl_module.streams, trainer.strategy.precision_plugin.forward_context
+        )
+        pl_module.draw_timesteps = self._draw
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        pl_module.use_uniform_timesteps()
+
+    def _draw(self, x0: Tensor, cond: dict[str, Tensor]) -> Draw:
+        return self.sampler.draw(x0, self._module.context(x0, cond, self._probe))
+
+    def on_step_end(
+        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
+    ) -> None:
+        record = StepRecord.join(records)
+        position = self._module.position._replace(step=step - 1, micro=0)
+        context = Context(position, self._module.streams, record.x0.device, self._probe, record.cond)
+        self.sampler.observe(record, context)

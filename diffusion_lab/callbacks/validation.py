@@ -1,0 +1,67 @@
+"""The validation loss, on fixed timesteps and noise, with averaged weights."""
+
+from __future__ import annotations
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+
+from diffusion_lab.callbacks.base import StepCallback, check_interval, due
+from diffusion_lab.callbacks.ema import averaged_weights
+from diffusion_lab.distributed import sum_
+from diffusion_lab.loggers import log_values
+from diffusion_lab.timesteps import StepRecord
+from diffusion_lab.training.validation import validation_losses
+
+
+class Validation(StepCallback):
+    """Logs `val/loss` and `val/loss_t` (by equal ranges of timesteps) every `every` steps and at the end.
+
+    It never uses the run's sampler or weighting, so runs that differ in them compare. `val/loss` is the mean over
+    bins: every range of timesteps counts alike. It runs beside training, not in Lightning's validation loop, because
+    that loop starts after the step's checkpoint is written and would be missing after a resume there.
+
+    Args:
+        every: optimizer steps between two validations; 0 turns it off.
+        bins: ranges of timesteps.
+        repeats: looks at each image, each at another timestep.
+        batch_size: images of one network call.
+        seed: seed of the timesteps and the noise, the same for all runs that are to be compared.
+    """
+
+    def __init__(
+        self, every: int = 500, bins: int = 20, repeats: int = 1, batch_size: int = 128, seed: int = 0
+    ) -> None:
+        for name, value in (("bins", bins), ("repeats", repeats), ("batch_size", batch_size)):
+            if value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
+        self.every = check_interval("every", every)
+        self.bins, self.repeats, self.batch_size, self.seed = bins, repeats, batch_size, seed
+
+    def on_step_end(
+        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
+    ) -> None:
+        if not due(step, self.every, trainer.max_steps):
+            return
+        with averaged_weights(trainer, module), trainer.strategy.precision_plugin.forward_context():
+            log_values(trainer, self.measure(trainer, module))
+
+    def measure(self, trainer: Trainer, module: LightningModule) -> dict[str, float | list[float]]:
+        """The values for the weights that the module has now."""
+        from diffusion_lab.streams import Streams
+
+        steps, streams = module.denoiser.num_timesteps, Streams(self.seed)
+        bins = min(self.bins, steps)
+        table = torch.zeros(2, bins, dtype=torch.float64, device=module.device)
+        data = trainer.datamodule
+        for batch in data.val_batches(self.batch_size, trainer.global_rank, trainer.world_size):
+            image = batch.image.to(module.device)
+            cond = {key: value.to(module.device) for key, value in batch.cond.items()}
+            for look in range(self.repeats):
+                t, loss = validation_losses(
+                    module.denoiser, image, batch.ids, data.num_val_images, look, streams, cond
+                )
+                values = torch.stack([loss.double(), torch.ones_like(loss, dtype=torch.float64)])
+                table.index_add_(1, t * bins // steps, values)
+        total, count = sum_(table)
+        by_bin = total / count
+        return {"val/loss": float(torch.nanmean(by_bin)), "val/loss_t": by_bin.tolist()}

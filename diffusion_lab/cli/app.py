@@ -1,0 +1,197 @@
+"""One Hydra command from its arguments to its exit code.
+
+`App` is the task function that Hydra, or the launcher in a child process, calls with a composed configuration.
+It never lets an error through to Hydra in a single run, because Hydra would print a page of its own; `run` says
+what happened instead. Under a launcher of somebody else the error must pass, since that launcher counts it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import shutil
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from diffusion_lab.cli.arguments import options_first, resume_arguments
+from diffusion_lab.cli.compose_errors import explain, is_compose_error
+from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.cli.errors import (
+    EXIT_CONFIG,
+    EXIT_FAILED,
+    EXIT_LOCKED,
+    ConfigError,
+    Interrupted,
+    InvalidConfig,
+    JobsFailed,
+    RunLocked,
+)
+
+log = logging.getLogger(__name__)
+
+
+class App:
+    """A Hydra command.
+
+    Args:
+        command: "train", "evaluate" or "sample"; the task is `run(cfg)` of the module of that name, and the
+            configuration is conf/<command>.yaml.
+        arguments: what was typed after the command.
+        typed: all that was typed after `diffusion-lab`.
+    """
+
+    def __init__(self, command: str, arguments: list[str], typed: list[str]) -> None:
+        self.command = command
+        self.arguments = list(arguments)
+        self.typed = list(typed)
+        self.checked = False  # True in a job of a sweep, which the launcher has checked before job 0
+        self.error: BaseException | None = None
+        self._debug = bool(os.environ.get("DIFFUSION_LAB_TRACEBACK"))
+        self._output: Path | None = None
+
+    def run(self) -> int:
+        """Compose and run; returns the exit code after one sentence on standard error for each fault."""
+        argv, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises what it would otherwise print
+        try:
+            if self.command == "train":
+                self.arguments = resume_arguments(self.arguments)
+            register_resolvers()
+            sys.argv = [argv[0], *options_first(self.arguments)]
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=self.command)(self)()
+        except SystemExit as stop:  # argparse, `--cfg` and their like have printed what they had to say
+            return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        except BaseException as error:  # noqa: BLE001  the one place where every error becomes a sentence
+            self.error = error
+        finally:
+            sys.argv = argv
+            os.environ.pop("HYDRA_FULL_ERROR")
+            if full_error is not None:
+                os.environ["HYDRA_FULL_ERROR"] = full_error
+        return self._report(self.error) if self.error is not None else 0
+
+    def __call__(self, cfg: DictConfig) -> Any:
+        """The task: check the configuration, then train, evaluate or sample."""
+        sys.argv = [sys.argv[0], *self.typed]
+        hydra_cfg = HydraConfig.get()
+        self._output = Path(hydra_cfg.runtime.output_dir)
+        self._debug = self._debug or bool(hydra_cfg.runtime.choices.get("debug"))
+        try:
+            return self._task(cfg, hydra_cfg)
+        except BaseException as error:
+            self.error = error
+            if hydra_cfg.mode == RunMode.MULTIRUN:
+                raise
+            return None
+
+    def check(self, cfg: DictConfig) -> list[ConfigError]:
+        """All faults of a configuration that can be seen without training."""
+        if self.command != "train":
+            return []
+        from diffusion_lab.cli.validate import check
+
+        return check(cfg)
+
+    def _task(self, cfg: DictConfig, hydra_cfg: DictConfig) -> Any:
+        assert self._output is not None
+        first = int(os.environ.get("LOCAL_RANK", 0)) == 0  # Lightning's other processes were checked by the first
+        if first and not self.checked:
+            errors = self.check(cfg)
+            if errors:
+                raise InvalidConfig(errors)
+        if self.command == "train" and cfg.dry_run:
+            from diffusion_lab.cli.dry_run import dry_run
+
+            dry_run([cfg], [self._output])
+            _forget(self._output)
+            return None
+        if first and self.command == "train":
+            _write_hydra_folder(self._output, cfg, hydra_cfg)
+        return importlib.import_module(f"diffusion_lab.cli.{self.command}").run(cfg)
+
+    def _report(self, error: BaseException) -> int:
+        """Say what happened on standard error; returns the exit code."""
+        if self._debug and not isinstance(error, JobsFailed):
+            traceback.print_exception(error)
+        if isinstance(error, JobsFailed):  # the launcher has said which
+            return EXIT_FAILED
+        if isinstance(error, Interrupted | KeyboardInterrupt):
+            number = error.signal_number if isinstance(error, Interrupted) else 2
+            _say(f"stopped by signal {number}; the same command goes on from the last checkpoint")
+            return 128 + number
+        if isinstance(error, RunLocked):
+            _say(f"in use: {error}")
+            return EXIT_LOCKED
+        errors = _config_errors(error, self)
+        if errors:
+            if self._output is not None and not self.checked:
+                _forget(self._output)
+            for line in errors:
+                _say(f"config error: {line}")
+            return EXIT_CONFIG
+        return self._report_failure(error)
+
+    def _report_failure(self, error: BaseException) -> int:
+        lines = traceback.format_exception(error)
+        where = "this is a fault of diffusion-lab, not of the configuration"
+        if self._output is not None:
+            _append(self._output / "train.log", "".join(lines))
+            where = f"folder {self._output}, traceback in {self._output / 'train.log'}"
+        if not self._debug:
+            _say("".join(lines[-4:]).rstrip())
+        _say(f"failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}; {where}")
+        return EXIT_FAILED
+
+
+def _config_errors(error: BaseException, app: App) -> list[str]:
+    """The faults of the configuration that an error stands for; empty for another kind of error."""
+    if isinstance(error, InvalidConfig):
+        return [f"{error.job}{fault}" for fault in error.errors]
+    if isinstance(error, ConfigError):
+        return [str(error)]
+    if is_compose_error(error):
+        return [explain(error, app.command, app.arguments)]
+    return []
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _append(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(text)
+    except OSError as error:  # a full disk must not hide the error that is being reported
+        _say(f"{path} could not be written: {error}")
+
+
+def _write_hydra_folder(output: Path, cfg: DictConfig, hydra_cfg: DictConfig) -> None:
+    """.hydra with the files that Hydra writes, but only for a configuration that has passed its checks."""
+    folder = output / ".hydra"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg))
+    (folder / "hydra.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra_cfg})))
+    (folder / "overrides.yaml").write_text(OmegaConf.to_yaml(hydra_cfg.overrides.task))
+
+
+def _forget(output: Path) -> None:
+    """Remove a run folder in which no run has started: without run.json it is no run."""
+    if not output.is_dir() or (output / "run.json").exists() or (output / "result.json").exists():
+        return
+    shutil.rmtree(output / ".hydra", ignore_errors=True)
+    (output / "train.log").unlink(missing_ok=True)
+    for folder in (output, output.parent):
+        try:
+            folder.rmdir()  # only when empty
+        except OSError:
+            return

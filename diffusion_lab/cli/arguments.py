@@ -1,0 +1,56 @@
+"""What Hydra is given: `resume=<run folder>` written out, and options before settings.
+
+`resume=<run folder>` stands for the arguments of the run that lies there, with its folder as the place to go on in.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from diffusion_lab.cli.errors import ConfigError
+
+
+VALUED = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p", "--cfg", "-c")
+
+
+def options_first(arguments: list[str]) -> list[str]:
+    """`a=1 -m b=2` as `-m a=1 b=2`: argparse refuses settings on both sides of an option."""
+    options, settings, words = [], [], iter(arguments)
+    for word in words:
+        if not word.startswith("-"):
+            settings.append(word)
+            continue
+        options.append(word)
+        if word in VALUED:
+            options += [value for value in [next(words, None)] if value is not None]
+    return [*options, *settings]
+
+
+def resume_arguments(arguments: list[str]) -> list[str]:
+    """Arguments with `resume=<folder>` replaced by what that run was started with.
+
+    What is typed beside it comes last and so wins; `validate` says which differences a resumed run may have.
+
+    Raises:
+        ConfigError: the folder is missing or holds no run.
+    """
+    folders = [word.split("=", 1)[1].strip("'\"") for word in arguments if word.startswith("resume=")]
+    if not folders or folders[-1] in ("", "null"):
+        return arguments
+    folder = Path(folders[-1])
+    record = folder / "run.json"
+    if not record.is_file():
+        known = sorted(str(path.parent) for path in folder.parent.glob("*/run.json"))[:3]
+        seen = f"; runs there: {', '.join(known)}" if known else ""
+        raise ConfigError(f"resume={folder} must be the folder of a run, with a run.json in it{seen}")
+    try:
+        overrides = list(json.loads(record.read_text())["overrides"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"resume={folder}: {record} is damaged ({error}); start the run again") from error
+    given = [word for word in arguments if not word.startswith("resume=")]
+    if any(word in ("-m", "--multirun") for word in given):
+        raise ConfigError(f"resume={folder} must not be combined with -m; run the sweep's own command again")
+    kept = [word for word in overrides if not word.startswith(("resume=", "dry_run="))]
+    quoted = str(folder).replace("'", "\\'")
+    return [*kept, *given, f"resume='{quoted}'", f"hydra.run.dir='{quoted}'"]

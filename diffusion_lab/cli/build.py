@@ -1,0 +1,77 @@
+"""From a configuration to finished parts. Only `cli/` knows Hydra; every class is given finished objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hydra.utils import instantiate
+from lightning.pytorch import Trainer
+from omegaconf import DictConfig
+
+from diffusion_lab.callbacks import RunRecord
+from diffusion_lab.cli.errors import config_errors
+from diffusion_lab.data import ImageDataModule
+from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.streams import Streams
+from diffusion_lab.training import DiffusionModule, VerifiedCheckpointIO
+
+
+@dataclass
+class Run:
+    """The three objects of a training run."""
+
+    module: DiffusionModule
+    data: ImageDataModule
+    trainer: Trainer
+
+
+def part(cfg: DictConfig, name: str) -> Any:
+    """The object of one top-level node; its constructor's complaint names the node."""
+    with config_errors(name):
+        return instantiate(cfg[name], _convert_="all")
+
+
+def build_denoiser(cfg: DictConfig, data: ImageDataModule) -> Denoiser:
+    """Network, noise schedule, prediction and variance, with the initial weights of the run's seed.
+
+    The network emits C (heads + variance channels) channels for images of C channels.
+    """
+    schedule, prediction, variance = (part(cfg, name) for name in ("schedule", "prediction", "variance"))
+    torch.manual_seed(Streams(cfg.seed).key("init"))
+    make = part(cfg, "network")
+    with config_errors("network"):
+        network = make(
+            in_channels=data.channels,
+            out_channels=data.channels * (prediction.heads + variance.channels),
+            image_size=data.image_size,
+        )
+    return Denoiser(network, schedule, prediction, variance)
+
+
+def build_module(cfg: DictConfig, data: ImageDataModule) -> DiffusionModule:
+    """The LightningModule on the CPU, not yet with its sampler."""
+    denoiser = build_denoiser(cfg, data)
+    return DiffusionModule(denoiser, part(cfg, "weighting"), part(cfg, "optimizer"), Streams(cfg.seed))
+
+
+def build_trainer(cfg: DictConfig, facts: dict[str, Any]) -> Trainer:
+    """Lightning's Trainer with the callbacks in the order of conf/callbacks and the loggers of conf/logger."""
+    callbacks = [part(cfg.callbacks, name) for name in cfg.callbacks if cfg.callbacks[name] is not None]
+    record = RunRecord(cfg.paths.run_dir, facts)
+    loggers = [part(cfg.logger, name) for name in cfg.logger if cfg.logger[name] is not None]
+    with config_errors("trainer"):
+        return instantiate(
+            cfg.trainer,
+            _convert_="all",
+            callbacks=[record, *callbacks],
+            logger=loggers,
+            plugins=[VerifiedCheckpointIO()],
+        )
+
+
+def build_run(cfg: DictConfig, facts: dict[str, Any]) -> Run:
+    """All of it, in the order data, module, trainer."""
+    data = part(cfg, "dataset")
+    return Run(build_module(cfg, data), data, build_trainer(cfg, facts))

@@ -1,0 +1,94 @@
+"""Hydra's and OmegaConf's composition errors as one sentence each: key, value, what is allowed, the cure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from diffusion_lab.cli.config import conf_dir
+from diffusion_lab.cli.errors import nearest
+
+GROUP_OPTION = re.compile(r"^([\w/]+)=([\w/.-]+)$")
+
+
+def is_compose_error(error: BaseException) -> bool:
+    """Whether the error says that no configuration could be made, or a reference in it leads nowhere."""
+    return isinstance(error, HydraException | OmegaConfBaseException | YAMLError)
+
+
+def explain(error: BaseException, command: str, arguments: list[str]) -> str:
+    """One sentence for a composition error of `diffusion-lab COMMAND ARGUMENTS`."""
+    text = str(error)
+    if isinstance(error, MissingConfigException):
+        return _missing_option(text, arguments)
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: {text.splitlines()[0]}; write key=value, and quote a value with special characters"
+    if match := re.match(r"Could not override '([^']+)'", text):
+        return _unknown_key(match[1], command, arguments)
+    if match := re.match(r"Could not delete from config. '([^']+)' does not exist", text):
+        return f"~{match[1]}: there is no setting {match[1]}{nearest(match[1], known_keys(command, arguments))}"
+    if match := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '([^']+)'", text):
+        return f"{match[1]} must be one value; for a sweep add -m before it, for a list write key=[a,b]"
+    if match := re.match(r"Could not append to config. An item is already at '([^']+)'", text):
+        return f"+{match[1]}: there is such a setting already; leave the + out"
+    return _other(error)
+
+
+def known_keys(command: str, arguments: list[str]) -> list[str]:
+    """Dotted keys and groups of the configuration, with the options that the arguments choose where they exist."""
+    from hydra import compose, initialize_config_dir
+
+    folder = conf_dir()
+    chosen = [word for word in arguments if (match := GROUP_OPTION.match(word)) and _exists(folder, *match.groups())]
+    with initialize_config_dir(str(folder), version_base="1.3"):
+        cfg = compose(command, overrides=chosen)
+    groups = [path.name for path in folder.iterdir() if path.is_dir()]
+    return [*groups, *_dotted(cfg)]
+
+
+def _exists(folder: Path, group: str, option: str) -> bool:
+    return (folder / group / f"{option}.yaml").is_file()
+
+
+def _dotted(cfg: DictConfig, prefix: str = "") -> list[str]:
+    keys = []
+    for key in cfg:
+        keys.append(f"{prefix}{key}")
+        node = None if OmegaConf.is_interpolation(cfg, key) else OmegaConf.select(cfg, str(key))
+        if isinstance(node, DictConfig):
+            keys += _dotted(node, f"{prefix}{key}.")
+    return keys
+
+
+def _missing_option(text: str, arguments: list[str]) -> str:
+    match = re.search(r"Could not find '([^']+)'", text)
+    if match is None:
+        return " ".join(text.split())
+    group, _, option = match[1].rpartition("/")
+    listed = re.search(r"Available options in '[^']*':\n((?:\t.*\n)+)", text)
+    options = [name.strip() for name in listed[1].splitlines()] if listed else []
+    inherited = "" if any(word.startswith(f"{group}=") for word in arguments) else " (asked for by another yaml file)"
+    allowed = f"one of {', '.join(options)}" if options else f"a yaml file in {group}/, which has none"
+    return f"{group}={option}{inherited} must be {allowed}{nearest(option, options)}"
+
+
+def _unknown_key(key: str, command: str, arguments: list[str]) -> str:
+    value = next((word.split("=", 1)[1] for word in arguments if word.lstrip("+").startswith(f"{key}=")), None)
+    given = key if value is None else f"{key}={value}"
+    if key.startswith("hydra."):
+        return f"{given}: Hydra has no setting {key}; `diffusion-lab {command} --hydra-help` lists them"
+    hint = nearest(key, known_keys(command, arguments))
+    return f"{given}: there is no setting {key}{hint}; `diffusion-lab {command} --help` lists them"
+
+
+def _other(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    if error.__cause__ is not None:
+        text = f"{text} {' '.join(str(error.__cause__).split())}"
+    key = getattr(error, "full_key", None)
+    return f"{key}: {text}" if key else text.strip() or type(error).__name__

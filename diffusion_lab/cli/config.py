@@ -1,0 +1,146 @@
+"""Where the configuration lives, what a run is called, and when two configurations are the same run.
+
+A run is a function of (config, seed, step). Its folder is therefore named by a readable slug and by a hash of
+the part of the configuration that can change a number of the run: the same command finds its unfinished run
+again, and no clock is involved. What only says where, on which devices and how loudly a run takes place is left
+out of the hash (`NOT_IN_HASH`).
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+# Top-level keys and dotted paths that cannot change a number of the run.
+NOT_IN_HASH = (
+    "hydra",
+    "paths",
+    "name",
+    "resume",
+    "dry_run",
+    "objective",
+    "threads",
+    "logger",
+    "extras",
+    "callbacks.progress",
+    "dataset.num_workers",
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.strategy",
+    "trainer.num_nodes",
+    "trainer.enable_progress_bar",
+    "trainer.enable_model_summary",
+    "trainer.profiler",
+    "trainer.num_sanity_val_steps",
+    "trainer.default_root_dir",
+)
+DEFAULT_CHOICES = {"prediction": "eps", "weighting": "unit"}  # named in the slug only when they differ
+
+
+def conf_dir() -> Path:
+    """The folder of the yaml files: inside the package in a wheel, beside it in a checkout.
+
+    Raises:
+        FileNotFoundError: neither exists, so the installation is broken.
+    """
+    package = Path(__file__).resolve().parent.parent
+    for candidate in (package / "conf", package.parent / "conf"):
+        if (candidate / "train.yaml").is_file():
+            return candidate
+    raise FileNotFoundError(f"no conf folder in {package} or beside it; reinstall diffusion-lab")
+
+
+def without(cfg: DictConfig, keys: tuple[str, ...] = NOT_IN_HASH) -> DictConfig:
+    """A copy without the given dotted keys; `paths` keeps its names, so that references to it still resolve."""
+    trimmed = copy.deepcopy(cfg)
+    OmegaConf.set_readonly(trimmed, False)
+    with open_dict(trimmed):
+        if "hydra" in trimmed:
+            del trimmed["hydra"]
+        if isinstance(trimmed.get("paths"), DictConfig):
+            trimmed["paths"] = {str(key): f"<{key}>" for key in trimmed["paths"]}
+        resolved = OmegaConf.to_container(trimmed, resolve=True)
+    for key in keys:
+        *parents, last = key.split(".")
+        node = resolved
+        for parent in parents:
+            node = node.get(parent) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            node.pop(last, None)
+    return OmegaConf.create(resolved)
+
+
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    """The resolved configuration without Hydra's own node, as dicts, lists and scalars only."""
+    node = copy.deepcopy(cfg)
+    OmegaConf.set_readonly(node, False)
+    with open_dict(node):
+        node.pop("hydra", None)
+    return OmegaConf.to_container(node, resolve=True)  # type: ignore[return-value]
+
+
+def _digest(cfg: DictConfig) -> str:
+    text = json.dumps(OmegaConf.to_container(without(cfg)), sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def config_hash(cfg: DictConfig) -> str:
+    """SHA-256 of the canonical JSON of what can change a number of the run, 64 hex digits."""
+    return _digest(cfg)
+
+
+def group_hash(cfg: DictConfig) -> str:
+    """`config_hash` with the seed set to 0 before references are resolved: equal for the seeds of one method."""
+    seedless = copy.deepcopy(cfg)
+    OmegaConf.set_readonly(seedless, False)
+    with open_dict(seedless):
+        seedless["seed"] = 0
+    return _digest(seedless)
+
+
+def choices_of(cfg: DictConfig) -> dict[str, Any]:
+    """Which option each group has: from the whole config, else from the running job."""
+    if OmegaConf.select(cfg, "hydra.runtime.choices") is not None:
+        return dict(cfg.hydra.runtime.choices)
+    from hydra.core.hydra_config import HydraConfig
+
+    return dict(HydraConfig.get().runtime.choices) if HydraConfig.initialized() else {}
+
+
+def method_name(cfg: DictConfig) -> str:
+    """What the run compares: the method's name, or the sampler's with what else differs from the default."""
+    choices = choices_of(cfg)
+    if choices.get("method"):
+        return str(choices["method"])
+    parts = [str(choices.get("sampler", "sampler"))]
+    parts += [str(choices[g]) for g, default in DEFAULT_CHOICES.items() if choices.get(g, default) != default]
+    return "-".join(parts)
+
+
+def run_name(cfg: DictConfig) -> str:
+    """Readable part of the run folder's name, e.g. `digits-logit_normal-s0`."""
+    dataset = str(choices_of(cfg).get("dataset", "data"))
+    return re.sub(r"[^\w.+-]+", "-", f"{dataset}-{method_name(cfg)}-s{cfg.get('seed')}")
+
+
+def sweep_name(cfg: DictConfig) -> str:
+    """Folder of a sweep: `name`, else the experiment, else the data set."""
+    choices = choices_of(cfg)
+    name = cfg.get("name") or choices.get("experiment") or f"sweep-{choices.get('dataset', 'data')}"
+    return re.sub(r"[^\w.+-]+", "-", str(name))
+
+
+def register_resolvers() -> None:
+    """Give yaml files `${run_name:}`, `${run_hash:}` (8 hex digits) and `${sweep_name:}`; may be called twice."""
+    for name, function in {
+        "run_name": run_name,
+        "run_hash": lambda cfg: config_hash(cfg)[:8],
+        "sweep_name": sweep_name,
+    }.items():
+        OmegaConf.register_new_resolver(name, lambda *, _root_, f=function: f(_root_), replace=True)

@@ -1,0 +1,79 @@
+"""What can go wrong on the command line, and one sentence for each.
+
+A message of ours reads `<key>=<value> must <what is allowed>; <cure>`, where the key is the path that one would
+type on the command line. Constructors raise it with the name of their argument alone; `at` puts the path of the
+config node before it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+EXIT_FAILED, EXIT_CONFIG, EXIT_LOCKED = 1, 2, 3
+_NAMED = re.compile(r"[A-Za-z_][\w.]*(\[[^\]]*\])*=")
+
+
+class ConfigError(ValueError):
+    """One fault of the configuration: a sentence that starts with the key. Exit code 2, no traceback."""
+
+
+class InvalidConfig(Exception):
+    """All faults of one configuration together.
+
+    Args:
+        errors: the faults, at least one.
+        job: says which job of a sweep, empty for a single run.
+    """
+
+    def __init__(self, errors: list[ConfigError], job: str = "") -> None:
+        super().__init__("\n".join(map(str, errors)))
+        self.errors = errors
+        self.job = job
+
+
+class RunLocked(RuntimeError):
+    """Another process is training in this run folder. Exit code 3; a sweep goes on to its next job."""
+
+
+class Interrupted(Exception):
+    """A signal stopped the work, and what was done is saved. Exit code 128 + signal.
+
+    Args:
+        signal_number: 2 for SIGINT, 15 for SIGTERM.
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"stopped by signal {signal_number}")
+        self.signal_number = signal_number
+
+
+class JobsFailed(Exception):
+    """A sweep ended and not every job is done; the launcher has already said which. Exit code 1."""
+
+
+def nearest(word: str, names: Iterable[str]) -> str:
+    """`, did you mean 'uniform'?` when a name is close to the word, else the empty string."""
+    match = difflib.get_close_matches(word, [str(name) for name in names], n=1, cutoff=0.6)
+    return f", did you mean '{match[0]}'?" if match else ""
+
+
+def at(path: str, error: Exception) -> ConfigError:
+    """The error of a constructor, with the path of its config node before the argument's name."""
+    message = " ".join(str(error).split()) or type(error).__name__
+    if not path:
+        return ConfigError(message)
+    return ConfigError(f"{path}.{message}" if _NAMED.match(message) else f"{path}: {message}")
+
+
+@contextmanager
+def config_errors(path: str) -> Iterator[None]:
+    """Inside, a ValueError or a missing file is a fault of the config node at `path`, not a crash."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (ValueError, FileNotFoundError) as error:
+        raise at(path, error) from error

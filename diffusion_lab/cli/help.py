@@ -1,0 +1,92 @@
+"""The text of `--help`, made from the yaml files themselves; no Hydra and no torch are imported for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+COMMANDS = {
+    "train": "train one model, or with -m a sweep over several settings",
+    "evaluate": "FID, KID, inception score, precision and recall of a trained run",
+    "sample": "images from a trained run, by seed",
+    "report": "table and one HTML page for a folder of runs, finished or not",
+}
+TOP = """diffusion-lab: training of diffusion models in which the law of the timesteps is a part that one exchanges
+
+usage: diffusion-lab COMMAND [key=value ...]
+
+{commands}
+
+first steps
+  diffusion-lab train                                      digits, a few minutes on a CPU, then a sample grid
+  diffusion-lab train dry_run=true                         what it costs, without training
+  diffusion-lab train -m sampler=uniform,logit_normal seed=0,1
+  diffusion-lab report runs/sweep-digits                   the comparison, as a table and a web page
+
+`diffusion-lab COMMAND --help` lists what can be set. Exit codes: 0 done, 1 failed, 2 bad configuration,
+3 the run folder is in use, 128 + signal stopped by a signal (the same command goes on from there).
+"""
+TRAIN = """usage: diffusion-lab train [-m] [--config-dir DIR] [--cfg job] [key=value ...]
+
+Parts: one option of each group, `group=option`; its arguments, `group.argument=value`.
+{groups}
+
+Settings and their defaults:
+{settings}
+
+examples
+  diffusion-lab train sampler=loss_second_moment sampler.uniform=0.01
+  diffusion-lab train dataset=fashion_mnist network=unet_small max_steps=20000
+  diffusion-lab train -m sampler=uniform,stratified seed=0,1,2 hydra.launcher.n_jobs=2
+  diffusion-lab train resume=runs/digits-uniform-s0-1a2b3c4d     (so does the same command again)
+  diffusion-lab train --config-dir ./my_conf sampler=mine        a class of your own, see README
+  diffusion-lab train sampler=stratified --cfg job               the composed configuration
+
+A sweep skips its finished jobs and goes on after a failed one; run the same command again for what is missing.
+Tab completion: eval "$(diffusion-lab train -sc install=bash)"
+"""
+OTHER = """usage: diffusion-lab {command} [key=value ...]
+
+{summary}
+
+Settings and their defaults:
+{settings}
+"""
+
+
+def top() -> str:
+    """Text of `diffusion-lab --help`."""
+    return TOP.format(commands="\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items()))
+
+
+def command(name: str, folders: list[Path]) -> str:
+    """Text of `diffusion-lab NAME --help`; `folders` are searched for the groups, the first has the main yaml."""
+    settings = _settings(folders[0] / f"{name}.yaml")
+    if name != "train":
+        return OTHER.format(command=name, summary=COMMANDS[name], settings=settings)
+    return TRAIN.format(groups=_groups(folders), settings=settings)
+
+
+def _groups(folders: list[Path]) -> str:
+    """One line per group with its options, the default in brackets."""
+    text = (folders[0] / "train.yaml").read_text()
+    lines = []
+    for group, default in re.findall(r"^  - (\w+): (\w+)", text, re.MULTILINE):
+        found = (path for folder in folders for path in (folder / group).rglob("*.yaml"))
+        options = sorted({_option(path, group) for path in found})
+        names = " ".join(f"[{name}]" if name == default else name for name in options)
+        lines.append(f"  {group:<12}{names or '-'}")
+    return "\n".join(lines)
+
+
+def _option(path: Path, group: str) -> str:
+    parts = path.with_suffix("").parts
+    return "/".join(parts[len(parts) - parts[::-1].index(group) :])
+
+
+def _settings(path: Path) -> str:
+    """The top-level `key: value # comment` lines of a yaml file, as they are written there."""
+    if not path.is_file():
+        return "  -"
+    lines = re.findall(r"^(\w+): ([^#\n]+?)(?: +# (.*))?$", path.read_text(), re.MULTILINE)
+    return "\n".join(f"  {key + '=' + value:<26}{comment}" for key, value, comment in lines)

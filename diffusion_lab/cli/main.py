@@ -1,0 +1,82 @@
+"""`diffusion-lab COMMAND ...`: choose the command, run it, turn what goes wrong into one sentence and a code.
+
+`train`, `evaluate` and `sample` are Hydra applications; `report` parses its own arguments. Nothing heavy is
+imported before a command is known to start.
+
+Lightning starts the other processes of a distributed run by executing `sys.argv` again, so Hydra sees the
+arguments without the command's name only while it parses them, and the task finds `sys.argv` as it was typed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from diffusion_lab.cli import help as help_text
+from diffusion_lab.cli.errors import EXIT_CONFIG, nearest
+
+HYDRA_COMMANDS = ("train", "evaluate", "sample")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code; `argv` defaults to the process's own arguments."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in ("-sc", "--shell-completion"):
+        return _complete(words)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(help_text.top(), end="")
+        return 0
+    if words[0] == "--version":
+        from diffusion_lab import __version__
+
+        print(f"diffusion-lab {__version__}")
+        return 0
+    command, rest = words[0], words[1:]
+    if command not in help_text.COMMANDS:
+        choices = ", ".join(help_text.COMMANDS)
+        hint = nearest(command, help_text.COMMANDS)
+        print(f"config error: command={command} must be one of {choices}{hint}", file=sys.stderr)
+        return EXIT_CONFIG
+    # As `python -m` does, so that a class in the working folder can be named from a yaml; last, to shadow nothing.
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    if command not in HYDRA_COMMANDS:
+        return importlib.import_module(f"diffusion_lab.cli.{command}").main(rest)
+    if any(word in ("-h", "--help") for word in rest):
+        return _help(command, rest)
+    from diffusion_lab.cli.app import App
+
+    return App(command, rest, typed=words).run()
+
+
+def _help(command: str, rest: list[str]) -> int:
+    from diffusion_lab.cli.config import conf_dir
+
+    print(help_text.command(command, [conf_dir(), *(Path(f) for f in config_dirs(rest))]), end="")
+    return 0
+
+
+def config_dirs(words: list[str]) -> list[str]:
+    """Values of `--config-dir DIR`, `--config-dir=DIR` and `-cd DIR`."""
+    found = [word.split("=", 1)[1] for word in words if word.startswith(("--config-dir=", "-cd="))]
+    return found + [value for flag, value in zip(words, words[1:], strict=False) if flag in ("--config-dir", "-cd")]
+
+
+def _complete(words: list[str]) -> int:
+    """Hydra's completion calls `diffusion-lab -sc query=SHELL`; the command stands in COMP_LINE."""
+    program, *line = os.environ.get("COMP_LINE", "diffusion-lab train ").split(" ")
+    query = any(word.startswith("query=") for word in words)
+    if query and (len(line) < 2 or line[0] not in HYDRA_COMMANDS):
+        print(" ".join(name for name in help_text.COMMANDS if not line or name.startswith(line[0])))
+        return 0
+    if query:
+        os.environ["COMP_LINE"] = " ".join([program, *line[1:]])
+    from diffusion_lab.cli.app import App
+
+    return App(line[0], words, typed=words).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

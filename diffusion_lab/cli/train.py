@@ -1,0 +1,194 @@
+"""`diffusion-lab train`: lock the run folder, find where the run stands, train on from there."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from diffusion_lab import __version__
+from diffusion_lab.cli.config import config_hash, group_hash, method_name, plain, run_name, without
+from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, RunLocked
+
+# What a continued run may change without becoming another run; everything outside the hash may change anyway.
+MAY_CHANGE = ("max_steps", "trainer.max_steps", "callbacks.checkpoint", "callbacks.generation.every")
+LIBRARIES = ("torch", "lightning", "hydra-core", "omegaconf", "torch-fidelity", "numpy")
+
+
+def run(cfg: DictConfig) -> float | None:
+    """Train one run to `max_steps`, in place: a finished run returns at once, an unfinished one continues.
+
+    Returns:
+        The last value of `cfg.objective` (a metric's name) for a sweeper, or None.
+
+    Raises:
+        InvalidConfig: the folder holds a run of another configuration.
+        RunLocked: another process trains there.
+        Interrupted: a signal stopped it; a checkpoint is written.
+    """
+    folder = Path(cfg.paths.run_dir)
+    with lock(folder):
+        done = finished(folder, cfg.max_steps)
+        if done is None:
+            _fit(cfg, folder)
+            done = json.loads((folder / "result.json").read_text())
+        else:
+            say(f"nothing to do: {folder} is done at step {done['step']}")
+    return done["metrics"].get(cfg.get("objective") or "")
+
+
+def _fit(cfg: DictConfig, folder: Path) -> None:
+    import torch
+
+    from diffusion_lab.callbacks import Interrupted as Stopped
+    from diffusion_lab.cli.build import build_run
+    from diffusion_lab.training import newest_good
+
+    quiet_libraries()
+    if cfg.get("threads"):
+        torch.set_num_threads(cfg.threads)
+    found = newest_good(folder / "checkpoints")
+    path = None
+    if found is not None:
+        path, content = found
+        check_same_run(cfg, content["callbacks"]["RunRecord"]["config"], content["global_step"])
+        say(f"continuing {folder} from step {content['global_step']} ({path.name})")
+        del found, content
+    parts = build_run(cfg, facts(cfg))
+    try:
+        parts.trainer.fit(parts.module, datamodule=parts.data, ckpt_path=path, weights_only=True)
+    except Stopped as stop:
+        raise Interrupted(stop.number) from stop
+    if parts.trainer.global_step < cfg.max_steps:
+        raise RuntimeError(f"training ended at step {parts.trainer.global_step} of {cfg.max_steps}; see {folder}")
+
+
+def facts(cfg: DictConfig) -> dict[str, Any]:
+    """What run.json says of the run before it starts; plain values only."""
+    overrides, command = command_line()
+    source = OmegaConf.select(cfg, "dataset.source", default=None)
+    return {
+        "run_id": f"{run_name(cfg)}-{config_hash(cfg)[:8]}",
+        "name": cfg.get("name"),
+        "method": method_name(cfg),
+        "seed": cfg.seed,
+        "config": plain(cfg),
+        "config_hash": config_hash(cfg),
+        "group_hash": group_hash(cfg),
+        "overrides": overrides,
+        "command": command,
+        "dataset": OmegaConf.to_container(source, resolve=True) if source is not None else None,
+        "bins": {key: node["bins"] for key, node in cfg.callbacks.items() if node and "bins" in node},
+        "versions": {"diffusion-lab": __version__, "python": sys.version.split()[0]}
+        | {name: metadata.version(name) for name in LIBRARIES},
+        "git": git_revision(),
+    }
+
+
+def command_line() -> tuple[list[str], str]:
+    """The overrides of this job and the command that repeats it alone."""
+    from hydra.core.hydra_config import HydraConfig
+
+    overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
+    return overrides, " ".join(["diffusion-lab train", *overrides])
+
+
+def git_revision() -> str | None:
+    """Commit of the checkout that the package stands in, with `+` when it is changed; None outside a checkout."""
+    import subprocess
+
+    here = Path(__file__).resolve().parent
+    try:
+        git = ["git", "-C", str(here)]
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+        dirty = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+
+
+def finished(folder: Path, max_steps: int) -> dict[str, Any] | None:
+    """result.json of a run that is done at `max_steps` or beyond, else None."""
+    path = folder / "result.json"
+    if not path.exists():
+        return None
+    result = json.loads(path.read_text())
+    return result if result["status"] == "done" and result["step"] >= max_steps else None
+
+
+def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int) -> None:
+    """A checkpoint continues only the configuration that wrote it.
+
+    Raises:
+        InvalidConfig: naming every key that differs, with both values.
+    """
+    old, new = (flatten(OmegaConf.to_container(without(c))) for c in (OmegaConf.create(saved), cfg))
+    differ = [key for key in sorted(old | new) if old.get(key) != new.get(key) and not key.startswith(MAY_CHANGE)]
+    errors = [
+        ConfigError(
+            f"{key}={new.get(key)} must equal the checkpoint's {old.get(key)} to continue its run; "
+            "restore it, or train into a new folder"
+        )
+        for key in differ
+    ]
+    if cfg.max_steps < step:
+        errors.append(ConfigError(f"max_steps={cfg.max_steps} must be at least {step}, where the run stands already"))
+    if errors:
+        raise InvalidConfig(errors)
+
+
+def flatten(node: Any, path: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}; lists are leaves."""
+    if not isinstance(node, dict):
+        return {path: node}
+    return {k: v for key, value in node.items() for k, v in flatten(value, f"{path}.{key}".lstrip(".")).items()}
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """One training process per run folder; the lock ends with the process, however it ends.
+
+    Rank processes that Lightning started share the lock of the process that started them.
+    """
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunLocked(f"another process is training in {folder}; wait for it or stop it first") from None
+        os.set_inheritable(file.fileno(), False)
+        yield
+
+
+def quiet_libraries() -> None:
+    """Turn off messages of Lightning that do not apply here; each is replaced by something of our own."""
+    for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in (
+        ".*does not have many workers.*",  # the images are resident
+        ".*resuming from a checkpoint that ended before the epoch ended.*",  # the order starts at the step
+        ".*`isinstance.treespec, LeafSpec.` is deprecated.*",
+        ".*Found .* module.* in eval mode at the start of training.*",
+        ".*GPU available but not used.*",
+        ".*Checkpoint directory .* exists and is not empty.*",
+    ):
+        warnings.filterwarnings("ignore", message)
+
+
+def say(text: str) -> None:
+    """A line for the user, from the first process only."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(text, flush=True)

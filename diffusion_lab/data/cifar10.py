@@ -1,0 +1,196 @@
+"""CIFAR-10: 50,000 training and 10,000 test colour images of 32 x 32 pixels, 10 classes.
+
+A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009. The "python version" of the archive:
+each batch file is a pickled dict with "data" (n, 3072) uint8, channel after channel, row after row, and "labels", n
+integers. Pickles can run code, so they are read by `read_batch`, which knows dicts, lists, numbers, strings and
+arrays of bytes, and refuses everything else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+import tarfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from diffusion_lab.data.download import fetch
+from diffusion_lab.data.source import ArrayImages, ImageSource
+
+ARCHIVE, FOLDER = "cifar-10-python.tar.gz", "cifar-10-batches-py"
+MD5 = "c58f30108f718f92721af3b95e74349a"
+BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
+
+
+class CIFAR10(ImageSource):
+    """Images (3,32,32) with labels 0..9 from torchvision's layout: the archive in `root`, or its unpacked folder.
+
+    Args:
+        root: folder that holds cifar-10-python.tar.gz or cifar-10-batches-py/.
+        download: fetch the archive into `root` with torchvision when neither is there.
+
+    Raises:
+        FileNotFoundError: neither is complete (from `check` and on loading).
+        ValueError: a file is damaged, or holds more than plain data (on loading).
+    """
+
+    name = "cifar10"
+    channels = 3
+    image_size = 32
+    num_classes = 10
+
+    def __init__(self, root: str | Path, download: bool = False) -> None:
+        super().__init__()
+        self.root = Path(root).expanduser()
+        self.download = download
+
+    def check(self) -> None:
+        if not self.download:
+            self._require()
+
+    def prepare(self) -> None:
+        if self.download and not self._present():
+            fetch("CIFAR10", self.root)
+
+    def train_size(self) -> int:
+        return 50_000  # as published; counting would mean unpacking
+
+    def load(self, split: str) -> ArrayImages:
+        self._require()
+        read = self._read_folder if not _missing(self.root) else self._read_archive
+        batches = [self._parse(name, content) for name, content in read(BATCHES[split]).items()]
+        images = np.concatenate([data for data, _ in batches]).reshape(-1, 3, 32, 32)
+        labels = [label for _, labels in batches for label in labels]
+        return ArrayImages(torch.from_numpy(images), torch.tensor(labels))
+
+    def _present(self) -> bool:
+        return not _missing(self.root) or (self.root / ARCHIVE).is_file()
+
+    def _require(self) -> None:
+        if not self._present():
+            missing = _missing(self.root)
+            partial = f" ({FOLDER}/ lacks {', '.join(missing)})" if (self.root / FOLDER).is_dir() else ""
+            raise FileNotFoundError(
+                f"root={self.root} must hold {ARCHIVE} (md5 {MD5}) or its unpacked folder {FOLDER}/{partial}; put "
+                f"it into {self.root.absolute()}, or set download=true (torchvision fetches 170 MB)"
+            )
+
+    def _read_folder(self, names: list[str]) -> dict[str, bytes]:
+        return {name: (self.root / FOLDER / name).read_bytes() for name in names}
+
+    def _read_archive(self, names: list[str]) -> dict[str, bytes]:
+        """Nothing is unpacked to disk. gzip's own checksum covers the content."""
+        path = self.root / ARCHIVE
+        found: dict[str, bytes] = {}
+        try:
+            with tarfile.open(path) as archive:
+                for member in archive:
+                    file = archive.extractfile(member) if Path(member.name).name in names else None
+                    if file is not None:
+                        found[Path(member.name).name] = file.read()
+        except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+            raise self._damaged(path, str(error)) from error
+        if set(found) != set(names):
+            raise self._damaged(path, f"it lacks {', '.join(sorted(set(names) - set(found)))}")
+        return {name: found[name] for name in names}
+
+    def _parse(self, name: str, content: bytes) -> tuple[np.ndarray, list[int]]:
+        """data (n,3072) uint8 and n labels of one batch file."""
+        try:
+            batch = read_batch(content)
+            data, labels = batch["data"], list(batch["labels"])
+            if data.shape != (len(labels), 3072) or not all(0 <= int(label) <= 9 for label in labels):
+                raise ValueError(f"data {data.shape} and {len(labels)} labels do not fit together")
+        # a broken pickle may raise anything
+        except Exception as error:
+            archive = self.root / ARCHIVE
+            path = archive if _missing(self.root) else self.root / FOLDER / name
+            raise self._damaged(path, f"{name}: {error}") from error
+        return data, labels
+
+    def _damaged(self, path: Path, why: str) -> ValueError:
+        md5 = ""
+        if path.name == ARCHIVE:
+            with path.open("rb") as file:
+                actual = hashlib.file_digest(file, "md5").hexdigest()
+            md5 = f", md5 {actual} where {MD5} belongs"
+        return ValueError(
+            f"root={self.root} must hold an intact {path.name}, but it is damaged ({why}{md5}); delete {path} and "
+            "fetch it again"
+        )
+
+
+def _missing(root: Path) -> list[str]:
+    return [name for names in BATCHES.values() for name in names if not (root / FOLDER / name).is_file()]
+
+
+def read_batch(content: bytes) -> dict[str, Any]:
+    """The dict in a pickle of plain values and byte arrays, whose code is never run.
+
+    Raises:
+        pickle.UnpicklingError: it names any other class or function.
+    """
+    return _PlainUnpickler(io.BytesIO(content), encoding="latin1").load()
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Numpy's own classes are replaced by stand-ins, so that not even numpy's unpickling code sees the file."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _STAND_INS[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"{module}.{name} is not plain data and was not loaded") from None
+
+
+class _ArrayType:
+    """Stands for numpy.ndarray, which a pickle names only as an argument."""
+
+
+class _ByteType:
+    """Stands for numpy.dtype: unsigned bytes or nothing."""
+
+    def __init__(self, kind: str | bytes, *_: Any) -> None:
+        if kind not in ("u1", b"u1"):
+            raise pickle.UnpicklingError(f"arrays must be unsigned bytes, not {kind!r}")
+
+    def __setstate__(self, state: Any) -> None:
+        """Byte order and flags mean nothing for bytes."""
+
+
+class _ByteArray(np.ndarray):
+    """A byte array that is filled by the pickle's BUILD instruction, (version, shape, type, Fortran order, bytes)."""
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, kind, fortran, raw = state
+        if not isinstance(kind, _ByteType) or fortran:
+            raise pickle.UnpicklingError("arrays must be unsigned bytes in C order")
+        raw = raw.encode("latin1") if isinstance(raw, str) else raw  # Python 2 wrote bytes as str
+        self.resize(shape, refcheck=False)
+        self[...] = np.frombuffer(raw, np.uint8).reshape(shape)
+
+
+def _reconstruct(*_: Any) -> _ByteArray:
+    return _ByteArray(0, np.uint8)
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    """How Python 3 writes bytes in protocol 2; the codec is fixed, because looking one up imports a module."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"encoding {encoding!r} is not plain data and was not loaded")
+    return text.encode("latin1")
+
+
+_STAND_INS: dict[tuple[str, str], type | Callable[..., Any]] = {
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy", "ndarray"): _ArrayType,
+    ("numpy", "dtype"): _ByteType,
+    ("_codecs", "encode"): _encode,
+}

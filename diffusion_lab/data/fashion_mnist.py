@@ -1,0 +1,113 @@
+"""Fashion-MNIST: 60,000 training and 10,000 test grey images of 28 x 28 pixels, 10 classes.
+
+H. Xiao, K. Rasul, R. Vollgraf, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms",
+arXiv 1708.07747.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from diffusion_lab.data.download import fetch
+from diffusion_lab.data.idx import idx_shape, read_idx
+from diffusion_lab.data.source import ArrayImages, ImageSource
+
+DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # where the package dataset-fashion-mnist puts the files
+FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+
+
+class FashionMNIST(ImageSource):
+    """Images (1,28,28) with labels 0..9 from the four IDX files, each gzipped or not.
+
+    Looked for in `root`, in torchvision's `root`/FashionMNIST/raw, and in the folder of the Debian package
+    dataset-fashion-mnist; the first folder that holds all four is taken.
+
+    Args:
+        root: folder of the files.
+        download: fetch the files into `root` with torchvision when no folder has them.
+
+    Raises:
+        FileNotFoundError: no folder holds all four files (from `check` and on loading).
+        ValueError: a file is damaged (from `check` when its header is, else on loading).
+    """
+
+    name = "fashion_mnist"
+    channels = 1
+    image_size = 28
+    num_classes = 10
+
+    def __init__(self, root: str | Path, download: bool = False) -> None:
+        super().__init__()
+        self.root = Path(root).expanduser()
+        self.download = download
+
+    def check(self) -> None:
+        if self._find() is None and self.download:
+            return
+        self._shapes(self._folder())
+
+    def prepare(self) -> None:
+        if self._find() is None and self.download:
+            fetch("FashionMNIST", self.root)
+
+    def train_size(self) -> int:
+        folder = self._find()
+        return 60_000 if folder is None else self._shapes(folder)[0]
+
+    def load(self, split: str) -> ArrayImages:
+        folder = self._folder()
+        self._shapes(folder)
+        try:
+            images, labels = (read_idx(_existing(folder, name)) for name in FILES[split])
+        except ValueError as error:
+            raise self._damaged(error) from error
+        return ArrayImages(torch.from_numpy(images)[:, None], torch.from_numpy(labels))
+
+    def _shapes(self, folder: Path) -> tuple[int, int]:
+        """Numbers of training and of test images, from headers that must fit together."""
+        sizes = []
+        for image_name, label_name in FILES.values():
+            try:
+                images, labels = (idx_shape(_existing(folder, name)) for name in (image_name, label_name))
+            except ValueError as error:
+                raise self._damaged(error) from error
+            if images[1:] != (28, 28) or labels != images[:1]:
+                found = f"{folder / image_name} has the shape {images}, {label_name} {labels}"
+                raise self._damaged(ValueError(f"{found} where (N, 28, 28) and (N,) belong"))
+            sizes.append(images[0])
+        return sizes[0], sizes[1]
+
+    def _damaged(self, error: Exception) -> ValueError:
+        return ValueError(f"root={self.root} must hold intact files, but {error}; delete that file and fetch it again")
+
+    def _folders(self) -> list[Path]:
+        return [self.root, self.root / "FashionMNIST" / "raw", DEBIAN_FOLDER]
+
+    def _find(self) -> Path | None:
+        return next((folder for folder in self._folders() if not _missing(folder)), None)
+
+    def _folder(self) -> Path:
+        folder = self._find()
+        if folder is None:
+            searched = ", ".join(str(folder.absolute()) for folder in self._folders())
+            missing = min((_missing(folder) for folder in self._folders()), key=len)
+            raise FileNotFoundError(
+                f"root={self.root} must hold the files {', '.join(missing)} (each may end in .gz); put them there, "
+                "or set download=true (torchvision fetches 30 MB), or install the Debian package "
+                f"dataset-fashion-mnist. Searched: {searched}"
+            )
+        return folder
+
+
+def _missing(folder: Path) -> list[str]:
+    return [name for pair in FILES.values() for name in pair if not _existing(folder, name).is_file()]
+
+
+def _existing(folder: Path, name: str) -> Path:
+    plain = folder / name
+    return plain if plain.is_file() else folder / f"{name}.gz"

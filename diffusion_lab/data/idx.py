@@ -1,0 +1,64 @@
+"""The IDX format of MNIST and its relatives.
+
+    bytes 0, 1   zero
+    byte 2       type of the numbers; 0x08 = unsigned byte, the only one that image files use
+    byte 3       n, the number of dimensions
+    then         n big-endian uint32: the dimensions
+    then         the numbers, last dimension fastest
+
+Source: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits", section "file formats".
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+
+def idx_shape(path: Path) -> tuple[int, ...]:
+    """Dimensions that the header of an IDX file states, gzipped or not.
+
+    Raises:
+        ValueError: it is no IDX file of unsigned bytes.
+    """
+    with _open(path) as file:
+        return _header(path, file)
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """The uint8 array of an IDX file, gzipped or not; which one is seen from its first bytes, not its name.
+
+    Raises:
+        ValueError: it is no IDX file of unsigned bytes, or it is cut off, or it is damaged.
+    """
+    with _open(path) as file:
+        shape = _header(path, file)
+        try:
+            data = file.read()
+        except (EOFError, OSError, zlib.error) as error:
+            raise ValueError(f"{path} is cut off or damaged ({error})") from error
+    if len(data) != math.prod(shape):
+        raise ValueError(f"{path} has {len(data)} bytes of data where its header says {math.prod(shape)}")
+    return np.frombuffer(bytearray(data), dtype=np.uint8).reshape(shape)
+
+
+def _open(path: Path) -> BinaryIO:
+    with path.open("rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]
+
+
+def _header(path: Path, file: BinaryIO) -> tuple[int, ...]:
+    try:
+        zero, kind, dimensions = struct.unpack(">HBB", file.read(4))
+        if zero or kind != 8:
+            raise ValueError(f"{path} is not an IDX file of unsigned bytes")
+        return struct.unpack(f">{dimensions}I", file.read(4 * dimensions))
+    except (struct.error, EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{path} is cut off or damaged ({error})") from error

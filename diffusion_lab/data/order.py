@@ -1,0 +1,127 @@
+"""The order of the training images: a function of (seed, step), and of nothing else.
+
+    G = b * world_size * accumulate   global batch: the images of one optimizer step
+    N                                 images
+    pi_e                              permutation of 0..N-1 of epoch e, keyed ("order", e)
+
+The epochs' permutations laid end to end are one endless sequence, and step k takes its places kG .. (k+1)G - 1.
+Hence each epoch shows every image exactly once, also where a step spans two epochs (or several, when G > N), and an
+interrupted run goes on at its step without any saved state. Within a step, microbatch m of rank r takes the rows
+[(m * world_size + r) b, +b).
+
+Differs from NVlabs/edm2 `InfiniteSampler`: whole permutations per epoch instead of a shuffle window, and the
+position is counted in optimizer steps, so the number of ranks and of accumulation steps changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import Tensor
+from torch.utils.data import Sampler
+
+from diffusion_lab.streams import Streams
+
+
+class Rows(list[int]):
+    """Image numbers of one microbatch, which know where they stand in the run.
+
+    Attributes:
+        step: optimizer step, from 0.
+        row: place of the first of them in the global batch.
+    """
+
+    def __init__(self, ids: Iterable[int], step: int, row: int) -> None:
+        super().__init__(ids)
+        self.step = step
+        self.row = row
+
+
+class StepOrder(Sampler[Rows]):
+    """Endless batch sampler: the `Rows` of each microbatch of each step, from the step that `start()` gives.
+
+    It has no length, because it has no end.
+
+    Args:
+        num_images: N.
+        batch_size: G, images of one optimizer step over all ranks and microbatches.
+        streams: the run's random numbers.
+        rank: this process, 0..world_size-1.
+        world_size: processes.
+        accumulate: microbatches of one optimizer step.
+        start: asked when iteration begins; the optimizer step to begin with.
+
+    Raises:
+        ValueError: a number below 1, a rank outside its range, G not a multiple of world_size * accumulate.
+    """
+
+    def __init__(
+        self,
+        num_images: int,
+        batch_size: int,
+        streams: Streams,
+        rank: int = 0,
+        world_size: int = 1,
+        accumulate: int = 1,
+        start: Callable[[], int] = lambda: 0,
+    ) -> None:
+        if num_images < 1:
+            raise ValueError(f"num_images={num_images} must be at least 1; give a data set with images")
+        if world_size < 1 or not 0 <= rank < world_size:
+            raise ValueError(f"rank={rank} must lie in 0..{world_size - 1}, below world_size={world_size}")
+        check_batch_size(batch_size, world_size, accumulate)
+        self.num_images = num_images
+        self.batch_size = batch_size
+        self.streams = streams
+        self.rank, self.world_size, self.accumulate = rank, world_size, accumulate
+        self.rows_per_batch = batch_size // (world_size * accumulate)
+        self.start = start
+        self._epoch, self._permutation = -1, torch.empty(0, dtype=torch.int64)
+
+    def indices(self, step: int) -> Tensor:
+        """(G,) int64: the images of optimizer step `step` (>= 0), over all ranks and microbatches."""
+        position, missing, parts = step * self.batch_size, self.batch_size, []
+        while missing:
+            epoch, offset = divmod(position, self.num_images)
+            parts.append(self._order_of(epoch)[offset : offset + missing])
+            position += len(parts[-1])
+            missing -= len(parts[-1])
+        return torch.cat(parts)
+
+    def local_indices(self, step: int) -> Tensor:
+        """(G / world_size,) int64: the images of this rank in step `step`, microbatch after microbatch."""
+        micro = self.indices(step).view(self.accumulate, self.world_size, self.rows_per_batch)
+        return micro[:, self.rank].flatten()
+
+    def __iter__(self) -> Iterator[Rows]:
+        step, b = self.start(), self.rows_per_batch
+        while True:
+            ids = self.indices(step).tolist()
+            for micro in range(self.accumulate):
+                row = (micro * self.world_size + self.rank) * b
+                yield Rows(ids[row : row + b], step, row)
+            step += 1
+
+    def _order_of(self, epoch: int) -> Tensor:
+        """pi_e; only the current epoch's is kept."""
+        if epoch != self._epoch:
+            generator = self.streams.generator("cpu", "order", epoch)
+            self._permutation = torch.randperm(self.num_images, generator=generator)
+            self._epoch = epoch
+        return self._permutation
+
+
+def check_batch_size(batch_size: int, world_size: int, accumulate: int) -> None:
+    """Raise ValueError unless the global batch divides evenly among processes and microbatches."""
+    for name, value in (("batch_size", batch_size), ("accumulate", accumulate)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name}={value!r} must be an integer >= 1; use {name}={64 if name[0] == 'b' else 1}")
+    unit = world_size * accumulate
+    if batch_size % unit:
+        below, above = batch_size // unit * unit, (batch_size // unit + 1) * unit
+        near = f"{below} or {above}" if below else f"{above}"
+        raise ValueError(
+            f"batch_size={batch_size} must be a multiple of {world_size} processes x {accumulate} accumulation "
+            f"steps = {unit}; use {near}"
+        )

@@ -1,0 +1,141 @@
+"""What a data set is to the rest of the package.
+
+    ImageSource   says what the images are (channels, size, classes) and finds, checks and loads them
+    ImageSet      one split: N images of shape (C,H,W), N labels or none
+    ArrayImages   an ImageSet that lies in memory as one tensor
+
+Images are uint8 in 0..255 wherever they come from files; continuous data are float32. A source is lazy: building it
+touches no file, `check` looks at names and headers, `train` and `test` load once and keep what they loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class ImageSet(ABC):
+    """One split of a data set.
+
+    Attributes:
+        labels: (N,) int64, or None when the images have no classes.
+    """
+
+    labels: Tensor | None
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """N."""
+
+    @abstractmethod
+    def take(self, ids: Sequence[int] | Tensor) -> Tensor:
+        """The images with these numbers, (n,C,H,W) uint8 or float32."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """12 hexadecimal digits that identify the images; labels are not part of it."""
+
+
+class ArrayImages(ImageSet):
+    """Images that lie in memory as one tensor.
+
+    Args:
+        images: (N,C,H,H) uint8, or float32 without NaN and infinity.
+        labels: (N,) integers, or None.
+
+    Raises:
+        ValueError: another shape or type, no images, numbers that are not finite, labels of another length.
+    """
+
+    def __init__(self, images: Tensor, labels: Tensor | None = None) -> None:
+        shape = tuple(images.shape)
+        if len(shape) != 4 or shape[2] != shape[3] or 0 in shape:
+            raise ValueError(f"images={shape} must have the shape (N,C,H,H) with N, C, H >= 1; crop to squares")
+        if images.dtype not in (torch.uint8, torch.float32):
+            raise ValueError(f"images={images.dtype} must be uint8 (0..255) or float32; convert them")
+        if images.dtype == torch.float32:
+            _check_finite(images)
+        if labels is not None and tuple(labels.shape) != shape[:1]:
+            raise ValueError(f"labels={tuple(labels.shape)} must have the shape ({shape[0]},), one per image")
+        self.images = images.contiguous()
+        self.labels = None if labels is None else labels.to(torch.int64)
+        self._fingerprint: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, ids: Sequence[int] | Tensor) -> Tensor:
+        return self.images.index_select(0, torch.as_tensor(ids, dtype=torch.int64))
+
+    def fingerprint(self) -> str:
+        if self._fingerprint is None:
+            digest = hashlib.sha256(f"{self.images.dtype}{tuple(self.images.shape)}".encode())
+            digest.update(memoryview(self.images.numpy()).cast("B"))
+            self._fingerprint = digest.hexdigest()[:12]
+        return self._fingerprint
+
+
+class ImageSource(ABC):
+    """Finds, checks and loads the images of one data set.
+
+    Attributes:
+        name: short name for tables and metrics.
+        channels: C.
+        image_size: H = W, pixels.
+        num_classes: labels are 0..num_classes-1; None when there are no labels.
+        value_range: smallest and largest value that float images may have; None when they are not bounded.
+            uint8 images always cover 0..255.
+    """
+
+    name: str
+    channels: int
+    image_size: int
+    num_classes: int | None = None
+    value_range: tuple[float, float] | None = (-1.0, 1.0)
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, ImageSet] = {}
+
+    def check(self) -> None:  # noqa: B027 - not abstract: most sources that need no files have nothing to check
+        """Raise the error that teaches the cure when files are missing or bad, without loading all."""
+
+    def prepare(self) -> None:  # noqa: B027
+        """Download what is missing, if that was asked for; runs on one process of a machine."""
+
+    @abstractmethod
+    def train_size(self) -> int:
+        """Number of training images, as cheaply as it can be known."""
+
+    @abstractmethod
+    def load(self, split: str) -> ImageSet:
+        """Read one split, "train" or "test"."""
+
+    def train(self) -> ImageSet:
+        """The training images."""
+        return self._once("train")
+
+    def test(self) -> ImageSet:
+        """The images that training never sees."""
+        return self._once("test")
+
+    def _once(self, split: str) -> ImageSet:
+        if split not in self._loaded:
+            self._loaded[split] = self.load(split)
+        return self._loaded[split]
+
+
+def _check_finite(images: Tensor) -> None:
+    """A sum is finite unless a number is not (or the sum overflows): one pass without a mask of the whole array."""
+    if torch.isfinite(images.sum(dtype=torch.float64)):
+        return
+    bad = (~torch.isfinite(images.flatten(1).sum(1))).nonzero().flatten()
+    if len(bad):
+        first = bad[:8].tolist()
+        raise ValueError(
+            f"images={len(bad)} of {len(images)} must not contain NaN or infinity, the first are {first}; "
+            "remove or repair them"
+        )

@@ -1,0 +1,90 @@
+"""What the network predicts. With x = alpha x0 + sigma eps, alpha = sqrt(A_t), sigma = sqrt(1-A_t):
+
+    v = alpha eps - sigma x0                          (Salimans & Ho 2022)
+    x0  = (x - sigma eps)/alpha = alpha x - sigma v
+    eps = (x - alpha x0)/sigma  = sigma x + alpha v
+
+For one and the same answer the mean square errors in the three spaces are tied by
+
+    E_eps = SNR E_x0,     E_v = (1 + SNR) E_x0 = E_eps + E_x0
+
+so a weighting written on the x0-loss serves every prediction: divide by `native_scale`.
+
+alpha and sigma are given ready to broadcast, (B,1,1,1) for images.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Estimate(NamedTuple):
+    """What a network answer says about both parts of x_t."""
+
+    x0: Tensor  # (B,C,H,W), not clipped
+    eps: Tensor  # (B,C,H,W)
+
+
+class Prediction(ABC):
+    """A space of predictions; stateless. The network emits heads*C channels for images of C channels."""
+
+    heads: int = 1
+
+    @abstractmethod
+    def target(self, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
+        """What the network should answer: (B,C,H,W) each -> (B,heads*C,H,W)."""
+
+    @abstractmethod
+    def estimate(self, out: Tensor, x_t: Tensor, alpha: Tensor, sigma: Tensor) -> Estimate:
+        """The network's answer as x0 and eps: (B,heads*C,H,W), (B,C,H,W) -> Estimate."""
+
+    @abstractmethod
+    def native_scale(self, snr: Tensor) -> Tensor:
+        """Native loss of an answer divided by its x0-loss: (B,) -> (B,)."""
+
+    def loss(self, out: Tensor, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
+        """Mean square error to the target over C, H, W: -> (B,)."""
+        return (out - self.target(x0, eps, alpha, sigma)).square().flatten(1).mean(1)
+
+
+class Epsilon(Prediction):
+    """The noise (Ho et al. 2020). x0 = (x - sigma eps)/alpha loses precision as SNR -> 0."""
+
+    def target(self, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
+        return eps
+
+    def estimate(self, out: Tensor, x_t: Tensor, alpha: Tensor, sigma: Tensor) -> Estimate:
+        return Estimate((x_t - sigma * out) / alpha, out)
+
+    def native_scale(self, snr: Tensor) -> Tensor:
+        return snr
+
+
+class X0(Prediction):
+    """The clean image. eps = (x - alpha x0)/sigma loses precision as SNR -> infinity."""
+
+    def target(self, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
+        return x0
+
+    def estimate(self, out: Tensor, x_t: Tensor, alpha: Tensor, sigma: Tensor) -> Estimate:
+        return Estimate(out, (x_t - alpha * out) / sigma)
+
+    def native_scale(self, snr: Tensor) -> Tensor:
+        return torch.ones_like(snr)
+
+
+class V(Prediction):
+    """v = alpha eps - sigma x0 (Salimans & Ho 2022): both conversions are well conditioned at every t."""
+
+    def target(self, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
+        return alpha * eps - sigma * x0
+
+    def estimate(self, out: Tensor, x_t: Tensor, alpha: Tensor, sigma: Tensor) -> Estimate:
+        return Estimate(alpha * x_t - sigma * out, sigma * x_t + alpha * out)
+
+    def native_scale(self, snr: Tensor) -> Tensor:
+        return 1 + snr

@@ -1,0 +1,153 @@
+"""The noise schedule: how much signal and how much noise is left at each timestep.
+
+Symbols, with zero-based timesteps t = 0 (least noise) .. T-1:
+
+    b_t                     variance added at step t, `betas`
+    A_t = prod_{s<=t}(1-b_s)        `alphas_cumprod`, with A_{-1} = 1
+    x_t = sqrt(A_t) x_0 + sqrt(1-A_t) eps,  eps ~ N(0, I)
+    SNR_t = A_t / (1-A_t)           `snr`;  ln SNR_t is `log_snr`
+    sqrt(1/SNR_t)                   noise level in units of the signal (Karras et al. 2022), `noise_level`
+
+and the posterior q(x_{t-1} | x_t, x_0) = N(C1 x_0 + C2 x_t, Vp_t I)  (Ho et al. 2020, equations 6 and 7):
+
+    C1 = b_t sqrt(A_{t-1}) / (1-A_t),   C2 = sqrt(1-b_t) (1-A_{t-1}) / (1-A_t),   Vp_t = b_t (1-A_{t-1}) / (1-A_t)
+
+The schedules themselves are in `schedules.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+# Below this A the float32 numbers 1/sqrt(A) and SNR are close to the ends of their range.
+SMALLEST_ALPHAS_CUMPROD = 1e-30
+
+
+def extract(table: Tensor, t: Tensor, ndim: int = 1) -> Tensor:
+    """float32 entries of a table: (T,), (B,) int64 -> (B, 1, ..., 1) with `ndim` dimensions.
+
+    One gather on the device of both; nothing waits for it. t must lie in [0, T): it is not checked here, because a
+    check would wait for the device, and a negative t counts from the end as everywhere in PyTorch.
+    """
+    return table[t].float().reshape(-1, *[1] * (ndim - 1))
+
+
+class NoiseSchedule(nn.Module):
+    """All tables of a schedule, each (T,) float64, computed once from the betas.
+
+    An immutable value: nothing is in the state dict, and the tables keep float64 when the module around them is cast
+    to another dtype (they follow it to another device).
+
+    Args:
+        betas: (T,) b_t, each in (0, 1).
+
+    Raises:
+        ValueError: a beta outside (0, 1), or so much noise that A_{T-1} < 1e-30.
+    """
+
+    betas: Tensor
+    log_betas: Tensor
+    alphas_cumprod: Tensor
+    snr: Tensor
+    log_snr: Tensor
+    noise_level: Tensor
+    posterior_variance: Tensor
+    posterior_log_variance_clipped: Tensor
+    posterior_mean_coef1: Tensor
+    posterior_mean_coef2: Tensor
+
+    def __init__(self, betas: Tensor | Sequence[float]) -> None:
+        super().__init__()
+        b = torch.as_tensor(betas, dtype=torch.float64).detach().clone()
+        _check_betas(b)
+        a = (1 - b).cumprod(0)
+        _check_alphas_cumprod(a)
+        a_prev = torch.cat([a.new_ones(1), a[:-1]])
+        variance = b * (1 - a_prev) / (1 - a)
+        # Vp_0 = 0 has no logarithm; Nichol & Dhariwal (2021) put Vp_1 in its place. A single step has b_0 alone.
+        floored = torch.cat([variance[1:2] if len(b) > 1 else b, variance[1:]])
+        tables = {
+            "betas": b,
+            "log_betas": b.log(),
+            "alphas_cumprod": a,
+            "snr": a / (1 - a),
+            "log_snr": a.log() - torch.log1p(-a),
+            "noise_level": ((1 - a) / a).sqrt(),
+            "posterior_variance": variance,
+            "posterior_log_variance_clipped": floored.log(),
+            "posterior_mean_coef1": b * a_prev.sqrt() / (1 - a),
+            "posterior_mean_coef2": (1 - b).sqrt() * (1 - a_prev) / (1 - a),
+        }
+        for name, table in tables.items():
+            self.register_buffer(name, table, persistent=False)
+
+    @property
+    def num_timesteps(self) -> int:
+        """T."""
+        return len(self.betas)
+
+    def alpha(self, t: Tensor, ndim: int = 1) -> Tensor:
+        """sqrt(A_t), the scale of the signal: (B,) -> (B, 1, ..., 1) float32 with `ndim` dimensions."""
+        # The root is taken of B numbers in float64 rather than kept as one more table.
+        return self.alphas_cumprod[t].sqrt().float().reshape(-1, *[1] * (ndim - 1))
+
+    def sigma(self, t: Tensor, ndim: int = 1) -> Tensor:
+        """sqrt(1 - A_t), the scale of the noise: (B,) -> (B, 1, ..., 1) float32 with `ndim` dimensions."""
+        return (1 - self.alphas_cumprod[t]).sqrt().float().reshape(-1, *[1] * (ndim - 1))
+
+    def perturb(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
+        """x_t = sqrt(A_t) x_0 + sqrt(1-A_t) eps: (B,...), (B,...), (B,) -> (B,...)."""
+        return self.alpha(t, x0.ndim) * x0 + self.sigma(t, x0.ndim) * eps
+
+    def posterior_mean(self, x0: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """C1 x_0 + C2 x_t, the mean of q(x_{t-1} | x_t, x_0): (B,...), (B,...), (B,) -> (B,...)."""
+        coef1 = extract(self.posterior_mean_coef1, t, x0.ndim)
+        coef2 = extract(self.posterior_mean_coef2, t, x0.ndim)
+        return coef1 * x0 + coef2 * x_t
+
+    def respace(self, timesteps: Tensor) -> NoiseSchedule:
+        """The schedule that visits only some timesteps, with the same A there (Nichol & Dhariwal 2021, section 4).
+
+            b_k = 1 - A_{t_k} / A_{t_{k-1}}
+
+        Args:
+            timesteps: (S,) int64, increasing.
+        """
+        a = self.alphas_cumprod[timesteps.to(self.betas.device)]
+        return NoiseSchedule(1 - a / torch.cat([a.new_ones(1), a[:-1]]))
+
+    def extra_repr(self) -> str:
+        a = self.alphas_cumprod
+        return f"num_timesteps={len(a)}, alphas_cumprod={a[0]:.6g}..{a[-1]:.4g}"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NoiseSchedule:
+        # .half(), .bfloat16() and .to(dtype) of a surrounding module must not cast the tables.
+        for name, table in self._buffers.items():
+            self._buffers[name] = table.to(fn(table).device)
+        return self
+
+
+def _check_betas(b: Tensor) -> None:
+    if b.ndim != 1 or not len(b):
+        raise ValueError(f"betas of shape {tuple(b.shape)} must be a list of at least one number; give (T,) betas")
+    outside = ~((b > 0) & (b < 1))
+    if outside.any():
+        t = int(outside.nonzero()[0])
+        raise ValueError(
+            f"betas[{t}]={b[t].item()} must lie in (0, 1); a last beta of 1 leaves no signal to predict, 0.999 is the "
+            "usual clip"
+        )
+
+
+def _check_alphas_cumprod(a: Tensor) -> None:
+    if not a[0] < 1 or not (a.diff() < 0).all():
+        raise ValueError("betas must each be above 1e-15 to change alphas_cumprod in float64; raise the smallest one")
+    if a[-1] < SMALLEST_ALPHAS_CUMPROD:
+        t = int((a < SMALLEST_ALPHAS_CUMPROD).nonzero()[0])
+        raise ValueError(
+            f"betas leave alphas_cumprod[{t}]={a[t]:.2g}, which must be at least {SMALLEST_ALPHAS_CUMPROD:g}; "
+            "lower beta_end or num_timesteps"
+        )

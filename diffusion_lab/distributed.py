@@ -1,0 +1,53 @@
+"""The three collective operations that the library needs; each is a no-op on one process.
+
+All of them must be called on every rank, in the same order.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def is_distributed() -> bool:
+    """Whether more than one process trains."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def world_size() -> int:
+    """Number of processes, 1 outside torch.distributed."""
+    return dist.get_world_size() if is_distributed() else 1
+
+
+def rank() -> int:
+    """This process's number, 0 outside torch.distributed."""
+    return dist.get_rank() if is_distributed() else 0
+
+
+def gather_rows(x: Tensor) -> Tensor:
+    """(n, ...) on each of W ranks -> (W*n, ...) in order of rank, on all of them. n must be equal everywhere."""
+    if not is_distributed():
+        return x
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x.contiguous())
+    return torch.cat(parts)
+
+
+def sum_(x: Tensor) -> Tensor:
+    """Sum over the ranks, in place."""
+    if is_distributed():
+        dist.all_reduce(x)
+    return x
+
+
+def mean_(x: Tensor) -> Tensor:
+    """Mean over the ranks, in place."""
+    return sum_(x).div_(world_size())
+
+
+def broadcast_(x: Tensor, source: int = 0) -> Tensor:
+    """Every rank's x becomes that of rank `source`, in place."""
+    if is_distributed():
+        dist.broadcast(x, source)
+    return x

@@ -1,0 +1,65 @@
+"""Quality of samples: features, fidelity metrics, evaluation of a model, intervals over seeds, loss per timestep."""
+
+from diffusion_lab.metrics.evaluation import (
+    METRICS,
+    Evaluated,
+    Evaluation,
+    Result,
+    evaluate_images,
+    measure,
+    metric_names,
+)
+from diffusion_lab.metrics.features import ClassifierFeatures, FeatureExtractor, Features, extract
+from diffusion_lab.metrics.fidelity import (
+    PrecisionRecall,
+    Statistics,
+    frechet_distance,
+    frechet_from_statistics,
+    inception_score,
+    kernel_distance,
+    precision_recall,
+    statistics,
+)
+from diffusion_lab.metrics.generation import SampleNoise, generate, generate_batches, to_uint8
+from diffusion_lab.metrics.inception import InceptionFeatures
+from diffusion_lab.metrics.pictures import grid, save_grid
+from diffusion_lab.metrics.reference import Reference, reference
+from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
+from diffusion_lab.metrics.uncertainty import Interval, mean_interval, paired_difference, student_quantile
+
+__all__ = [
+    "METRICS",
+    "ClassifierFeatures",
+    "Evaluated",
+    "Evaluation",
+    "FeatureExtractor",
+    "Features",
+    "InceptionFeatures",
+    "Interval",
+    "PrecisionRecall",
+    "Reference",
+    "Result",
+    "SampleNoise",
+    "Statistics",
+    "TimestepMean",
+    "Totals",
+    "evaluate_images",
+    "extract",
+    "frechet_distance",
+    "frechet_from_statistics",
+    "generate",
+    "generate_batches",
+    "grid",
+    "inception_score",
+    "kernel_distance",
+    "mean_interval",
+    "measure",
+    "metric_names",
+    "paired_difference",
+    "precision_recall",
+    "reference",
+    "save_grid",
+    "statistics",
+    "student_quantile",
+    "to_uint8",
+]

@@ -1,0 +1,256 @@
+"""The evaluation of a model: samples once, features once, every metric from them, each with its protocol."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from diffusion_lab.data import ImageDataModule
+from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.distributed import gather_rows, rank, world_size
+from diffusion_lab.metrics.features import FeatureExtractor, Features, concatenate, extract
+from diffusion_lab.metrics.fidelity import (
+    Statistics,
+    frechet_from_statistics,
+    inception_score,
+    kernel_distance,
+    precision_recall,
+    statistics,
+)
+from diffusion_lab.metrics.generation import generate_batches
+from diffusion_lab.metrics.reference import Reference, reference
+from diffusion_lab.solvers import Solver
+
+METRICS = ("fid", "kid", "is", "precision", "recall")
+SPLITS, NEIGHBOURS = 10, 3  # of the inception score; of precision and recall
+
+
+class Result(NamedTuple):
+    """One number with all that it depends on: extractor, samples, solver, EMA decay, reference and seed."""
+
+    name: str
+    value: float
+    protocol: dict[str, Any]
+
+
+class Evaluated(NamedTuple):
+    """results, one per metric, equal on all ranks; images, the first samples (n,C,H,W) uint8 of this rank."""
+
+    results: list[Result]
+    images: Tensor
+
+
+def metric_names(extractor: FeatureExtractor, num_samples: int, names: list[str] | tuple[str, ...] = METRICS) -> list:
+    """Public names, e.g. ["fd1k_digits", "kd1k_digits", ...]; Inception's are ["fid50k", "kid50k", ...]."""
+    return [extractor.metric_name(name, num_samples) for name in names]
+
+
+def measure(
+    generated: Features, real: Statistics, points: Tensor, names: list[str] | tuple[str, ...] = METRICS
+) -> dict[str, float]:
+    """Metrics of generated features.
+
+    Args:
+        generated: features (N,D) and logits (N,K).
+        real: mean and covariance of all reference images, for the Fréchet distance.
+        points: (M,D) reference features, for the kernel distance, precision and recall.
+        names: which of `METRICS`.
+
+    Returns:
+        a value for each name, in the given order.
+    """
+    values: dict[str, float] = {}
+    if "fid" in names:
+        values["fid"] = frechet_from_statistics(statistics(generated.features), real)
+    if "kid" in names:
+        values["kid"] = kernel_distance(generated.features, points)
+    if "is" in names:
+        values["is"] = inception_score(generated.logits, SPLITS)
+    if "precision" in names or "recall" in names:
+        values |= precision_recall(generated.features, points, NEIGHBOURS)._asdict()
+    return {name: values[name] for name in names}
+
+
+def evaluate_images(
+    generated: Tensor,
+    real: Tensor,
+    extractor: FeatureExtractor,
+    names: list[str] | tuple[str, ...] = METRICS,
+    **extraction: Any,
+) -> dict[str, float]:
+    """Metrics of one image set against another, without a model.
+
+    Args:
+        generated: (N,C,H,W) uint8.
+        real: (M,C,H,W) uint8.
+        extractor: what to measure with.
+        names: which of `METRICS`.
+        **extraction: batch_size, device and progress of `extract`.
+
+    Returns:
+        public name -> value.
+
+    Raises:
+        ValueError: the two have different shapes, or there are too few images.
+    """
+    _same_shape(generated.shape[1:], real.shape[1:])
+    ours, theirs = (extract(extractor, images, **extraction) for images in (generated, real))
+    values = measure(ours, statistics(theirs.features), theirs.features, names)
+    return {extractor.metric_name(name, len(generated)): value for name, value in values.items()}
+
+
+class Evaluation:
+    """Metrics of a model against its data set.
+
+    The Fréchet distance uses all images of the reference split, as is the custom; the kernel distance, precision and
+    recall use as many of them as there are samples, evenly spread, because they compare sets of equal size.
+
+    Args:
+        num_samples: N generated images, at least twice the extractor's dimensions (4096 for Inception).
+        batch_size: samples at a time, on each process; changes no latent.
+        names: which of fid, kid, is, precision, recall; an empty list evaluates nothing.
+        seed: of the latents, >= 0. It is not the run's: all methods and seeds are compared on the same latents.
+        split: reference images, "train" (the custom) or "test".
+
+    Raises:
+        ValueError: an argument out of range.
+    """
+
+    def __init__(
+        self,
+        num_samples: int = 1000,
+        batch_size: int = 250,
+        names: list[str] | tuple[str, ...] = METRICS,
+        seed: int = 0,
+        split: str = "train",
+    ) -> None:
+        for name, value, lowest in (("num_samples", num_samples, 0), ("batch_size", batch_size, 1), ("seed", seed, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+                raise ValueError(f"{name}={value!r} must be an integer >= {lowest}; leave it out for the default")
+        unknown = [name for name in names if name not in METRICS]
+        if unknown or len(set(names)) < len(names):
+            raise ValueError(f"names={list(names)} must be different ones of {list(METRICS)}; use [fid]")
+        if split not in ("train", "test"):
+            raise ValueError(f"split={split!r} must be 'train' or 'test'; use 'train', as published FIDs do")
+        if names and num_samples <= NEIGHBOURS + SPLITS:
+            raise ValueError(f"num_samples={num_samples} is too few for any metric; use 1000, or names=[] for none")
+        self.num_samples, self.batch_size, self.names = num_samples, batch_size, tuple(names)
+        self.seed, self.split = seed, split
+
+    def check(self, extractor: FeatureExtractor | None) -> None:
+        """Raise the teaching error, before training, if these metrics cannot be computed with this extractor."""
+        if not self.names or extractor is None:
+            return
+        least = 2 * extractor.feature_dim
+        if "fid" in self.names and self.num_samples < least:
+            raise ValueError(
+                f"num_samples={self.num_samples} must be at least {least}, twice the {extractor.feature_dim} "
+                f"dimensions of {extractor.name}'s features; raise it, or take fid out of names"
+            )
+        extractor.check()
+
+    def __call__(
+        self,
+        denoiser: Denoiser,
+        solver: Solver,
+        data_module: ImageDataModule,
+        device: torch.device | str = "cpu",
+        progress: bool = False,
+        ema_decay: float | None = None,
+        keep: int = 64,
+    ) -> Evaluated:
+        """Sample, extract, measure. Every rank must call; each makes its share of the samples.
+
+        Args:
+            denoiser: the model, on `device`, with the weights that are to be judged.
+            solver: how to sample.
+            data_module: gives the shape, the reference images and the extractor (none: no metrics).
+            device: where to sample and extract.
+            progress: whether to show bars.
+            ema_decay: of the denoiser's weights, None for the raw ones; only recorded.
+            keep: how many of the first samples to return, for a picture.
+
+        Raises:
+            ValueError: samples that are not finite, too few samples or reference images, or a damaged cache.
+        """
+        source, extractor = data_module.source, data_module.features
+        names = self.names if extractor is not None else ()
+        self.check(extractor)
+        share = math.ceil(self.num_samples / world_size()) if names else keep
+        ids = range(rank() * share, (rank() + 1) * share)
+        shape = (source.channels, source.image_size, source.image_size)
+        cond = self._labels(data_module, ids)
+        parts, images = [], []
+        for batch in generate_batches(
+            denoiser, solver, ids, self.seed, shape, self.batch_size, device, progress, cond
+        ):
+            if names:
+                parts.append(extract(extractor, batch, self.batch_size, device))
+            if sum(map(len, images)) < keep:
+                images.append(batch)
+        images = torch.cat(images)[:keep]
+        if not names:
+            return Evaluated([], images)
+        real = self._reference(data_module, device, progress)
+        _same_shape(shape, tuple(real.metadata["shape"]))
+        values = measure(self._gathered(concatenate(parts), device), real.statistics, real.features, names)
+        results = [
+            Result(extractor.metric_name(name, self.num_samples), value, self._protocol(name, solver, real, ema_decay))
+            for name, value in values.items()
+        ]
+        return Evaluated(results, images)
+
+    def _gathered(self, local: Features, device: torch.device | str) -> Features:
+        """All ranks' rows in order of id; the last rank made a few samples too many if the share is not whole."""
+        # On the device: NCCL cannot gather CPU tensors.
+        return Features(*(gather_rows(part.to(device)).cpu()[: self.num_samples] for part in local))
+
+    def _labels(self, data_module: ImageDataModule, ids: range) -> dict[str, Tensor] | None:
+        """Sample i has class i mod K, so every class is equally frequent in any first samples."""
+        if not data_module.conditional:
+            return None
+        return {"label": torch.tensor(ids) % data_module.source.num_classes}
+
+    def _reference(self, data_module: ImageDataModule, device: torch.device | str, progress: bool) -> Reference:
+        images = getattr(data_module.source, self.split)().images
+        points = self.num_samples if set(self.names) & {"kid", "precision", "recall"} else 0
+        return reference(
+            images,
+            data_module.features,
+            data_module.source.name,
+            self.split,
+            data_module.fingerprint(),
+            points,
+            device=device,
+            progress=progress,
+        )
+
+    def _protocol(self, name: str, solver: Solver, real: Reference, ema_decay: float | None) -> dict[str, Any]:
+        record = real.metadata
+        settings = {
+            "kid": {"kernel": "(x.y/D+1)^3", "subset_size": min(1000, self.num_samples, len(real.features))},
+            "is": {"splits": SPLITS},
+            "precision": {"neighbours": NEIGHBOURS},
+            "recall": {"neighbours": NEIGHBOURS},
+        }
+        compared = {"fid": record["images"], "is": 0}.get(name, record["subset"])
+        return {
+            "extractor": {"name": record["extractor"], "weights_sha256": record["weights_sha256"]},
+            "samples": self.num_samples,
+            "solver": solver.describe(),
+            "ema_decay": ema_decay,
+            "reference": {key: record[key] for key in ("dataset", "split", "fingerprint", "shape")} | {"n": compared},
+            "seed": self.seed,
+            **settings.get(name, {}),
+        }
+
+
+def _same_shape(ours: tuple[int, ...], theirs: tuple[int, ...]) -> None:
+    if tuple(ours) != tuple(theirs):
+        raise ValueError(
+            f"generated images are {tuple(ours)} and reference images {tuple(theirs)}; resize neither: compare with "
+            "the data set at the resolution that was trained on"
+        )

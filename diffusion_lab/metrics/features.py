@@ -1,0 +1,179 @@
+"""Feature extractors: what an image set is turned into before any distance is measured.
+
+An extractor is a fixed function from uint8 images (N,C,H,W) to features (N,D) and class logits (N,K). It has a name
+and a hash of its weights, because a Fréchet distance means nothing without them: results of different extractors get
+different names (`fid50k` is Inception's alone; a small classifier gives `fd1k_digits`) and never share a cache.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from diffusion_lab.metrics.classifier import SmallClassifier
+
+WEIGHTS = Path(__file__).parent / "weights"
+
+
+class Features(NamedTuple):
+    """features (N,D) and logits (N,K), float32."""
+
+    features: Tensor
+    logits: Tensor
+
+
+class FeatureExtractor(nn.Module, ABC):
+    """A frozen network from uint8 images to `Features`, loaded when it is first used.
+
+    A subclass gives `name`, `feature_dim`, `weights_file()` and `load()`.
+    """
+
+    name: str
+    feature_dim: int
+    channels: int
+
+    @abstractmethod
+    def weights_file(self) -> Path:
+        """The weights on disk; raises the teaching error when they are missing or wrong."""
+
+    @abstractmethod
+    def load(self) -> nn.Module:
+        """The network in float32: images (N,C,H,W) uint8 -> (features, logits)."""
+
+    def check(self) -> None:
+        """Raise FileNotFoundError or ValueError, with the cure, if the extractor cannot be used here."""
+        self.weights_file()
+
+    @cached_property
+    def weights_sha256(self) -> str:
+        """sha256 of the weights file, 64 hexadecimal digits."""
+        return file_sha256(self.weights_file())
+
+    def metric_name(self, metric: str, num_samples: int) -> str:
+        """Public name of `metric` (fid, kid, is, precision, recall), e.g. `fd1k_digits`.
+
+        fid and kid become fd and kd: the I stands for Inception, and numbers of another network do not compare.
+        """
+        metric = {"fid": "fd", "kid": "kd"}.get(metric, metric)
+        return f"{metric}{thousands(num_samples)}_{self.name}"
+
+    @cached_property
+    def _network(self) -> list[nn.Module]:
+        # In a list, so that the weights are in no state dict of whatever holds the extractor. Some callers build
+        # objects under torch.device("meta"); weights must be real.
+        with torch.device("cpu"):
+            return [self.load().eval().requires_grad_(False)]
+
+    def forward(self, images: Tensor) -> Features:
+        """Features of one batch.
+
+        Args:
+            images: (N,C,H,W) uint8.
+
+        Raises:
+            ValueError: another dtype (a float image in [0, 1] would silently be black) or number of channels.
+        """
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != self.channels:
+            raise ValueError(
+                f"images of shape {tuple(images.shape)} and {images.dtype} must be uint8 (N,{self.channels},H,W) for "
+                f"the extractor {self.name!r}; turn [-1, 1] floats into bytes with diffusion_lab.metrics.to_uint8"
+            )
+        features, logits = self._network[0].to(images.device)(images)
+        return Features(features.float(), logits.float())
+
+
+class ClassifierFeatures(FeatureExtractor):
+    """Penultimate activations of a small classifier that was trained on the data set itself.
+
+    Test accuracy, size and the training command are in `weights/README.md` and beside each file in json.
+
+    Args:
+        weights: name of a file in the package's weights folder: "digits" (1x8x8, D=64) or "fashion_mnist"
+            (1x28x28, D=128).
+
+    Raises:
+        ValueError: there are no such weights.
+    """
+
+    def __init__(self, weights: str) -> None:
+        super().__init__()
+        card = WEIGHTS / f"{weights}.json"
+        if not card.is_file():
+            known = ", ".join(sorted(path.stem for path in WEIGHTS.glob("*.json")))
+            raise ValueError(
+                f"weights={weights!r} must be one of {known}; train your own with "
+                "python -m diffusion_lab.metrics.train_classifier"
+            )
+        self.card = json.loads(card.read_text())
+        self.name = weights
+        self.feature_dim = self.card["network"]["feature_dim"]
+        self.channels = self.card["network"]["channels"]
+
+    def weights_file(self) -> Path:
+        path = WEIGHTS / f"{self.name}.pt"
+        if not path.is_file() or file_sha256(path) != self.card["sha256"]:
+            raise FileNotFoundError(
+                f"weights={self.name!r}: {path} is missing or is not the file that {self.name}.json describes; "
+                f"install the package again or run python -m diffusion_lab.metrics.train_classifier {self.name}"
+            )
+        return path
+
+    def load(self) -> nn.Module:
+        network = SmallClassifier(**self.card["network"])
+        network.load_state_dict(torch.load(self.weights_file(), map_location="cpu", weights_only=True))
+        return network
+
+
+def extract(
+    extractor: FeatureExtractor,
+    images: Tensor,
+    batch_size: int = 256,
+    device: torch.device | str = "cpu",
+    progress: bool = False,
+) -> Features:
+    """Features of a whole image set, in batches, on the CPU.
+
+    Args:
+        extractor: what to measure with.
+        images: (N,C,H,W) uint8.
+        batch_size: images per call.
+        device: where the network runs.
+        progress: whether to show a bar (on a terminal only).
+
+    Returns:
+        features (N,D) and logits (N,K), float32 on the CPU.
+    """
+    parts = []
+    hide = None if progress else True  # None: tqdm hides the bar when the output is not a terminal
+    with torch.no_grad(), tqdm(total=len(images), desc=f"{extractor.name} features", disable=hide) as bar:
+        for batch in images.split(batch_size):
+            parts.append(Features(*(part.cpu() for part in extractor(batch.to(device)))))
+            bar.update(len(batch))
+    return concatenate(parts)
+
+
+def concatenate(parts: list[Features]) -> Features:
+    """One `Features` of all rows."""
+    return Features(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))
+
+
+def thousands(n: int) -> str:
+    """1000 -> "1k", 50000 -> "50k", 1500 -> "1500"."""
+    return f"{n // 1000}k" if n and n % 1000 == 0 else str(n)
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of a file, 64 hexadecimal digits."""
+    digest = sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,147 @@
+"""Distances between two sets of features, each computed by torch-fidelity's own functions.
+
+Features a (N,D) are of generated images, b (M,D) of reference images.
+
+    Fréchet distance    |mu_a - mu_b|^2 + tr(S_a + S_b - 2 (S_a S_b)^(1/2))          Heusel et al. (2017), eq. 6
+    kernel distance     unbiased MMD^2 with the kernel (x.y/D + 1)^3, mean over random subsets
+                                                                                     Binkowski et al. (2018)
+    precision, recall   share of a (b) that lies within the distance of some b (a) to its k-th neighbour in its own
+                        set                                                          Kynkäänniemi et al. (2019)
+    inception score     exp E_x KL(p(y|x) || p(y)), mean over splits                 Salimans et al. (2016)
+
+Lower is better for the first two, higher for the others. The Fréchet distance is biased upwards by about D^2/N-like
+terms that also depend on the model, so numbers of different N do not compare; fewer than 2 D features are refused.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Statistics(NamedTuple):
+    """Mean mu (D,) and covariance sigma (D,D) of a feature set; in torch-fidelity's dtypes float32 and float64."""
+
+    mu: np.ndarray
+    sigma: np.ndarray
+
+
+class PrecisionRecall(NamedTuple):
+    """Both in [0, 1]."""
+
+    precision: float
+    recall: float
+
+
+def statistics(features: Tensor) -> Statistics:
+    """Mean and covariance (divisor N - 1) of features (N,D).
+
+    Raises:
+        ValueError: fewer than 2 D rows, not a (N,D) floating tensor, or a number that is not finite.
+    """
+    from torch_fidelity.metric_fid import fid_features_to_statistics
+
+    features = _checked("features", features)
+    count, dim = features.shape
+    if count < 2 * dim:
+        raise ValueError(
+            f"num_samples={count} must be at least {2 * dim}, twice the {dim} dimensions of the features, or the "
+            "covariance is mostly noise; generate more samples or use an extractor with fewer dimensions"
+        )
+    return Statistics(**fid_features_to_statistics(features))
+
+
+def frechet_from_statistics(a: Statistics, b: Statistics) -> float:
+    """Fréchet distance of two Gaussians.
+
+    Raises:
+        ValueError: they have different dimensions.
+    """
+    from torch_fidelity.metric_fid import KEY_METRIC_FID, fid_statistics_to_metric
+
+    if a.mu.shape != b.mu.shape:
+        raise ValueError(f"a has {len(a.mu)} dimensions and b {len(b.mu)}; use one extractor for both")
+    return fid_statistics_to_metric(a._asdict(), b._asdict(), verbose=False)[KEY_METRIC_FID]
+
+
+def frechet_distance(a: Tensor, b: Tensor) -> float:
+    """Fréchet distance of features a (N,D) and b (M,D), >= 0 up to rounding; N, M >= 2 D."""
+    _same_dim(a, b)
+    return frechet_from_statistics(statistics(a), statistics(b))
+
+
+def kernel_distance(a: Tensor, b: Tensor, subset_size: int = 1000, subsets: int = 100) -> float:
+    """Kernel distance of features a (N,D) and b (M,D); about 0, also slightly negative, for equal distributions.
+
+    Args:
+        subset_size: rows per random subset, at most min(N, M): a larger one is cut to that.
+        subsets: number of random subsets.
+
+    Differs from torch-fidelity's defaults: with fewer rows than `subset_size` it raises; here the subset becomes the
+    smaller of the two sets. When it is both sets there is one subset only, so it is computed once.
+    """
+    from torch_fidelity.metric_kid import KEY_METRIC_KID_MEAN, kid_features_to_metric
+
+    _same_dim(a, b)
+    a, b = _checked("a", a), _checked("b", b)
+    size = min(subset_size, len(a), len(b))
+    subsets = 1 if size == len(a) == len(b) else subsets
+    result = kid_features_to_metric(a, b, kid_subset_size=size, kid_subsets=subsets, verbose=False)
+    return result[KEY_METRIC_KID_MEAN]
+
+
+def precision_recall(a: Tensor, b: Tensor, k: int = 3) -> PrecisionRecall:
+    """Improved precision and recall of generated features a (N,D) against reference features b (M,D).
+
+    Args:
+        k: neighbours that make a ball's radius; N, M > k. Compare only at equal N, M and k.
+    """
+    from torch_fidelity.metric_prc import prc_features_to_metric
+
+    _same_dim(a, b)
+    a, b = _checked("a", a), _checked("b", b)
+    if min(len(a), len(b)) <= k:
+        raise ValueError(f"k={k} must be smaller than both sets ({len(a)} and {len(b)}); generate more samples")
+    # save_cpu_ram: the distances are made in blocks of rows; all of 50,000 x 50,000 would take 10 GB.
+    result = prc_features_to_metric(
+        a, b, prc_neighborhood=k, prc_batch_size=2000, save_cpu_ram=True, verbose=False
+    )
+    return PrecisionRecall(result["precision"], result["recall"])
+
+
+def inception_score(logits: Tensor, splits: int = 10) -> float:
+    """Inception score of class logits (N,K), in [1, K].
+
+    Args:
+        splits: the score is the mean over this many equal parts of the shuffled rows; N >= splits.
+    """
+    from torch_fidelity.metric_isc import KEY_METRIC_ISC_MEAN, isc_features_to_metric
+
+    logits = _checked("logits", logits)
+    if not 1 <= splits <= len(logits):
+        raise ValueError(f"splits={splits} must lie in [1, {len(logits)}], the number of samples; use 10")
+    return isc_features_to_metric(logits, splits=splits)[KEY_METRIC_ISC_MEAN]
+
+
+def _checked(name: str, x: Tensor) -> Tensor:
+    """x (N,D) on the CPU, floating, finite, with at least two rows."""
+    if x.ndim != 2 or not x.is_floating_point() or len(x) < 2:
+        raise ValueError(
+            f"{name} of shape {tuple(x.shape)} and {x.dtype} must be a floating (N,D) tensor with N >= 2; "
+            "use the output of diffusion_lab.metrics.extract"
+        )
+    if not torch.isfinite(x).all():
+        rows = (~torch.isfinite(x).all(1)).nonzero().flatten()
+        raise ValueError(
+            f"{name} must be finite, but {len(rows)} of {len(x)} rows are not, first {rows[:5].tolist()}; "
+            "look at those images: the model has probably diverged"
+        )
+    return x.detach().cpu()
+
+
+def _same_dim(a: Tensor, b: Tensor) -> None:
+    if a.shape[-1] != b.shape[-1]:
+        raise ValueError(f"a has {a.shape[-1]} dimensions and b {b.shape[-1]}; use one extractor for both")

@@ -1,0 +1,58 @@
+"""Pictures of samples: a grid as one PNG, with no plotting library."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+
+def grid(images: Tensor, columns: int | None = None, scale: int | None = None, gap: int = 2) -> Tensor:
+    """Images side by side, row after row, on white.
+
+    Args:
+        images: (N,C,H,W) uint8 with C = 1 or 3 and N >= 1.
+        columns: images per row, or None for a square.
+        scale: each pixel becomes scale x scale pixels, without smoothing; None makes every image at least 48 high,
+            so that 8x8 digits can be seen.
+        gap: white pixels between images and around the grid, after scaling.
+
+    Returns:
+        (C, rows (H scale + gap) + gap, columns (W scale + gap) + gap) uint8.
+
+    Raises:
+        ValueError: another dtype, shape or number of channels.
+    """
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3) or not len(images):
+        raise ValueError(
+            f"images of shape {tuple(images.shape)} and {images.dtype} must be uint8 (N,1,H,W) or (N,3,H,W) with "
+            "N >= 1; decode latents first and use diffusion_lab.metrics.to_uint8"
+        )
+    images = images.cpu()
+    columns = columns or math.ceil(math.sqrt(len(images)))
+    scale = scale or math.ceil(48 / images.shape[2])
+    images = images.repeat_interleave(scale, 2).repeat_interleave(scale, 3)
+    count, channels, height, width = images.shape
+    rows = math.ceil(count / columns)
+    cells = torch.full((rows * columns, channels, height + gap, width + gap), 255, dtype=torch.uint8)
+    cells[:count, :, gap:, gap:] = images
+    page = cells.view(rows, columns, channels, height + gap, width + gap).permute(2, 0, 3, 1, 4)
+    page = page.reshape(channels, rows * (height + gap), columns * (width + gap))
+    return torch.nn.functional.pad(page, (0, gap, 0, gap), value=255)
+
+
+def save_grid(
+    images: Tensor, path: str | Path, columns: int | None = None, scale: int | None = None
+) -> None:
+    """Write `grid(images, columns, scale)` as a PNG; folders are made, and a half-written file is never left."""
+    from PIL import Image
+
+    page = grid(images, columns, scale)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    pixels = page[0].numpy() if len(page) == 1 else page.permute(1, 2, 0).contiguous().numpy()
+    Image.fromarray(pixels).save(partial, format="PNG")
+    partial.replace(path)

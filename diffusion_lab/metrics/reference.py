@@ -1,0 +1,145 @@
+"""Statistics of the real images, computed once and kept on disk under a name that cannot be wrong.
+
+The file's name is a hash of everything the numbers depend on: data set, hash of its pixels, split, number of images,
+shape, extractor, hash of the extractor's weights. The same record is inside the file and is compared when it is read,
+so a file that was renamed or copied is refused and never silently used.
+
+The npz has EDM's keys `mu` (D,) and `sigma` (D,D) (Karras et al. 2022, `fid.py`), so their tool reads it too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diffusion_lab.metrics.features import FeatureExtractor, extract
+from diffusion_lab.metrics.fidelity import Statistics, statistics
+
+
+class Reference(NamedTuple):
+    """What generated images are compared with.
+
+    metadata: what the numbers depend on, plain values.
+    statistics: mean and covariance over all images of the split.
+    features: (m,D) float32 of every (N/m)-th image, for the metrics that compare points.
+    """
+
+    metadata: dict[str, Any]
+    statistics: Statistics
+    features: Tensor
+
+
+def cache_folder() -> Path:
+    """$DIFFUSION_LAB_CACHE, or diffusion-lab in the user's cache folder."""
+    named = os.environ.get("DIFFUSION_LAB_CACHE")
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(named) if named else user / "diffusion-lab"
+
+
+def describe(
+    images: Tensor, extractor: FeatureExtractor, dataset: str, split: str, fingerprint: str, subset: int
+) -> dict[str, Any]:
+    """The record that names reference statistics; every argument as in `reference`."""
+    return {
+        "dataset": dataset,
+        "split": split,
+        "fingerprint": fingerprint,
+        "images": len(images),
+        "shape": list(images.shape[1:]),
+        "extractor": extractor.name,
+        "weights_sha256": extractor.weights_sha256,
+        "subset": min(subset, len(images)),
+    }
+
+
+def reference(
+    images: Tensor,
+    extractor: FeatureExtractor,
+    dataset: str,
+    split: str,
+    fingerprint: str,
+    subset: int = 0,
+    folder: Path | None = None,
+    **extraction: Any,
+) -> Reference:
+    """Statistics of a split, from the disk if they are there.
+
+    Args:
+        images: (N,C,H,W) uint8, the whole split.
+        extractor: what to measure with.
+        dataset: its name.
+        split: "train" or "test".
+        fingerprint: hash of the data set's pixels.
+        subset: m, how many features to keep for precision, recall and the kernel distance.
+        folder: where the file is, or None for `cache_folder()`/reference.
+        **extraction: batch_size, device and progress of `extract`.
+
+    Raises:
+        ValueError: a file of that name holds statistics of something else, or the images are 0..1 floats cast to
+            bytes.
+    """
+    if not len(images) or images.max() <= 1:
+        raise ValueError(
+            f"{dataset}: its {len(images)} {split} images must have values in 0..255, but none exceeds 1; "
+            "scale floats in [0, 1] by 255 before storing them as bytes"
+        )
+    metadata = describe(images, extractor, dataset, split, fingerprint, subset)
+    folder = cache_folder() / "reference" if folder is None else folder
+    path = folder / f"{dataset}-{split}-{extractor.name}-{_digest(metadata)}.npz"
+    if path.is_file():
+        return load(path, metadata)
+    features = extract(extractor, images, **extraction).features
+    count = metadata["subset"]
+    rows = torch.arange(count) * len(images) // max(count, 1)
+    # A copy: a view would keep the features of the whole split in memory.
+    result = Reference(metadata, statistics(features), features[rows].clone())
+    save(path, result)
+    return result
+
+
+def save(path: Path, result: Reference) -> None:
+    """Write the npz; a reader never sees half of it. A folder that cannot be written to costs only time later."""
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            np.savez(
+                file,
+                mu=result.statistics.mu,
+                sigma=result.statistics.sigma,
+                features=result.features.numpy(),
+                metadata=json.dumps(result.metadata),
+            )
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+
+
+def load(path: Path, expected: dict[str, Any]) -> Reference:
+    """Read an npz whose record must equal `expected`.
+
+    Raises:
+        ValueError: it does not, or the file is damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            metadata = json.loads(str(file["metadata"]))
+            result = Reference(metadata, Statistics(file["mu"], file["sigma"]), torch.from_numpy(file["features"]))
+    except Exception as error:  # a damaged zip raises any of five types
+        raise ValueError(f"{path} cannot be read ({error}); delete it, it will be made again") from error
+    different = [key for key in sorted({*metadata, *expected}) if metadata.get(key) != expected.get(key)]
+    if different:
+        listed = ", ".join(f"{key} is {metadata.get(key)} and must be {expected.get(key)}" for key in different)
+        raise ValueError(f"{path} holds reference statistics of something else: {listed}; delete it")
+    return result
+
+
+def _digest(metadata: dict[str, Any]) -> str:
+    return sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,0 +1,84 @@
+"""Mean of a quantity as a function of the timestep, over any number of batches and processes.
+
+For timestep t, with the values v_1..v_n seen there:
+
+    count_t = n,   sum_t = v_1 + .. + v_n,   square_t = v_1^2 + .. + v_n^2     float64, on the device
+
+An update is three `index_add_` and no synchronisation. Ranks are summed only when totals are asked for.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from diffusion_lab.distributed import sum_
+
+
+class Totals(NamedTuple):
+    """count, sum and sum of squares, each (T,) or (bins,) float64."""
+
+    count: Tensor
+    sum: Tensor
+    square: Tensor
+
+    def mean(self) -> Tensor:
+        """(T,) mean; NaN where nothing was seen."""
+        return self.sum / self.count
+
+    def variance(self) -> Tensor:
+        """(T,) variance with divisor count; NaN where nothing was seen."""
+        return (self.square / self.count - self.mean() ** 2).clamp(min=0)
+
+    def binned(self, edges: Tensor) -> Totals:
+        """Totals of the bins [edges[j], edges[j+1]).
+
+        Args:
+            edges: (bins+1,) int64, strictly increasing from 0 to T.
+
+        Raises:
+            ValueError: the edges do not cover 0..T.
+        """
+        if edges[0] != 0 or edges[-1] != len(self.count) or (edges.diff() <= 0).any():
+            raise ValueError(f"edges={edges.tolist()} must increase strictly from 0 to {len(self.count)}")
+        ends = edges.to(self.count.device)
+        # From the running sum: a difference of two of its values is a bin.
+        return Totals(*(nn.functional.pad(x.cumsum(0), (1, 0))[ends].diff() for x in self))
+
+
+class TimestepMean(nn.Module):
+    """Running count, sum and sum of squares per timestep.
+
+    Args:
+        num_timesteps: T >= 1.
+
+    Raises:
+        ValueError: num_timesteps < 1.
+    """
+
+    def __init__(self, num_timesteps: int) -> None:
+        super().__init__()
+        if num_timesteps < 1:
+            raise ValueError(f"num_timesteps={num_timesteps} must be at least 1; use 1000 as most papers do")
+        for name in Totals._fields:
+            self.register_buffer(name, torch.zeros(num_timesteps, dtype=torch.float64))
+
+    @torch.no_grad()
+    def update(self, t: Tensor, value: Tensor) -> None:
+        """Add value[i] (B,) at timestep t[i] (B,) int64 in {0..T-1}."""
+        value = value.double()
+        self.count.index_add_(0, t, torch.ones_like(value))
+        self.sum.index_add_(0, t, value)
+        self.square.index_add_(0, t, value * value)
+
+    def totals(self, across_ranks: bool = False) -> Totals:
+        """What was seen since the start or the last `reset`; with `across_ranks` every rank must call."""
+        stacked = torch.stack([self.count, self.sum, self.square])
+        return Totals(*(sum_(stacked) if across_ranks else stacked))
+
+    def reset(self) -> None:
+        """Forget everything."""
+        for buffer in self.buffers():
+            buffer.zero_()

@@ -1,0 +1,277 @@
+"""The seam: what a timestep sampler is, what it is given and what it gives.
+
+A training step k draws timesteps before it and observes losses after it:
+
+    theta_k  --draw-->  t ~ p_k, weight w  --loss, optimizer-->  theta_{k+1}  --observe-->  p_{k+1}
+
+Symbols: T timesteps, t in {0..T-1} with 0 the least noisy; b rows of this process and microbatch; A microbatches of
+one update (gradient accumulation); W processes; G = b*A*W rows of the global batch.
+
+A sampler is a small `torch.nn.Module` without reference to trainer, module or logger. Its contract, which
+`diffusion_lab.testing.check_sampler` verifies for every file in conf/sampler:
+
+1. `draw` runs inside the training step, at theta_k, once per microbatch.
+2. `observe` runs once per optimizer step, at theta_{k+1}, on every process.
+3. Persistent state changes only in `observe`, and only from values that are equal on all processes.
+4. All state is buffers, parameters or extra state, so the checkpoint has it.
+5. `probabilities(step)` is the marginal law of what `draw` returns.
+6. `draw` takes its randomness from `context` alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from diffusion_lab.distributed import gather_rows
+from diffusion_lab.streams import Streams
+
+
+class Draw(NamedTuple):
+    """Timesteps `t` (b,) int64 in [0, T-1] and their weights `weight` (b,) in the loss."""
+
+    t: Tensor
+    weight: Tensor
+
+
+class Position(NamedTuple):
+    """Where a microbatch stands: optimizer step, process, and microbatch within the update."""
+
+    step: int
+    rank: int = 0
+    world_size: int = 1
+    micro: int = 0
+    accumulate: int = 1
+
+    def rows(self, n: int) -> slice:
+        """The n rows of the global batch that this process and microbatch hold."""
+        start = (self.micro * self.world_size + self.rank) * n
+        return slice(start, start + n)
+
+    def global_rows(self, n: int) -> int:
+        """Rows of the global batch, G, when each process and microbatch holds n."""
+        return n * self.world_size * self.accumulate
+
+
+class Probe(Protocol):
+    """A look at the network's loss outside the training step: eval mode, nothing kept for backward."""
+
+    def loss(self, x0: Tensor, t: Tensor, seed: int, **cond: Tensor) -> Tensor:
+        """Native loss of each image at each timestep: (B,C,H,W), (K,) -> (B,K). One seed is one noise."""
+        ...
+
+    def grad_sq_norm(self, x0: Tensor, t: Tensor, seed: int, **cond: Tensor) -> Tensor:
+        """Squared norm of each image's own gradient at its own timestep: (B,C,H,W), (B,) -> (B,)."""
+        ...
+
+
+class Context:
+    """What `draw` and `observe` know of the run, and their only source of randomness.
+
+    Args:
+        position: optimizer step k (the same in the `draw` and the `observe` of one update), process, microbatch.
+        streams: the run's random numbers; a draw uses the stream "timesteps".
+        device: where random numbers are made.
+        probe: a look at the losses, or None outside a run.
+        cond: conditioning of the current rows, as the network takes it.
+    """
+
+    def __init__(
+        self,
+        position: Position,
+        streams: Streams,
+        device: torch.device | str = "cpu",
+        probe: Probe | None = None,
+        cond: dict[str, Tensor] | None = None,
+    ) -> None:
+        self.step, self.rank, self.world_size, self.micro, self.accumulate = position
+        self.probe = probe
+        self.cond = cond or {}
+        self.device = device
+        self._position = position
+        self._streams = streams
+        self._calls = 0
+
+    def global_uniform(self, n: int) -> Tensor:
+        """(G,) float64 in [0, 1): the numbers of the whole global batch, equal on every process and microbatch.
+
+        Each call within one draw gives new numbers.
+        """
+        self._calls += 1
+        size = self._position.global_rows(n)
+        return self._streams.uniform(size, "timesteps", self.step, self._calls, device=self.device)
+
+    def uniform(self, n: int) -> Tensor:
+        """(n,) float64 in [0, 1): this process's and microbatch's rows of `global_uniform`."""
+        return self.global_uniform(n)[self.rows(n)]
+
+    def rows(self, n: int) -> slice:
+        """Which rows of the global batch the n local ones are."""
+        return self._position.rows(n)
+
+    def global_rows(self, n: int) -> int:
+        """G, when n rows are local."""
+        return self._position.global_rows(n)
+
+    @property
+    def generator(self) -> torch.Generator:
+        """A generator that is equal on every process and microbatch of this update; new numbers at each access."""
+        self._calls += 1
+        return self._streams.generator(self.device, "timesteps", self.step, self._calls)
+
+
+@dataclass
+class StepRecord:
+    """What one update saw on this process, detached from the graph.
+
+    Attributes:
+        x0: (A*b, C, H, W) clean images, in the order of the microbatches.
+        cond: conditioning of these rows.
+        t: (A*b,) int64 timesteps.
+        loss: (A*b,) native loss of each row: the mean over C, H, W of the squared error to the prediction's target.
+        objective: (A*b,) the same after weighting and with the bound's variance term, before the draw's weight.
+        accumulate: A.
+    """
+
+    x0: Tensor
+    cond: dict[str, Tensor]
+    t: Tensor
+    loss: Tensor
+    objective: Tensor
+    accumulate: int = 1
+    _all: tuple[Tensor, Tensor, Tensor] | None = field(default=None, repr=False)
+
+    @staticmethod
+    def join(records: Sequence[StepRecord]) -> StepRecord:
+        """The record of an update from those of its microbatches."""
+        if len(records) == 1:
+            return records[0]
+        parts = {name: torch.cat([getattr(r, name) for r in records]) for name in ("x0", "t", "loss", "objective")}
+        cond = {key: torch.cat([r.cond[key] for r in records]) for key in records[0].cond}
+        return StepRecord(cond=cond, accumulate=len(records), **parts)
+
+    def gathered(self, objective: bool = False) -> tuple[Tensor, Tensor]:
+        """t (G,) and loss (G,) float64 of all processes in the order of the global batch, equal on all of them.
+
+        The order does not depend on how the global batch is split. The one communication of a step: every process
+        must call it, or none. `objective` asks for the weighted loss instead of the native one.
+        """
+        if self._all is None:
+            local = torch.stack([self.t.double(), self.loss.double(), self.objective.double()], dim=1)
+            rows = gather_rows(local)  # (W*A*b, 3), process by process
+            rows = rows.unflatten(0, (-1, self.accumulate, len(local) // self.accumulate))
+            rows = rows.transpose(0, 1).flatten(0, 2)  # the global batch is cut into microbatches first
+            self._all = rows[:, 0].long(), rows[:, 1], rows[:, 2]
+        t, loss, weighted = self._all
+        return t, weighted if objective else loss
+
+
+class TimestepSampler(nn.Module, ABC):
+    """A law of training timesteps, p_k on {0..T-1}, that may change with the step k and with what was observed.
+
+    A subclass gives `probabilities`; the rest has defaults:
+
+        draw:     t = min{j : sum_{i<=j} p_k(i) > u},  u uniform,   weight 1, or 1/(T p_k(t)) with `reweight`
+        observe:  nothing
+
+    With weight 1 the sampler changes the objective to sum_t p_t L_t; with 1/(T p_t) it estimates the uniform
+    objective (1/T) sum_t L_t without bias.
+
+    Args:
+        num_timesteps: T >= 1.
+        reweight: whether the loss carries 1/(T p_t).
+
+    Raises:
+        ValueError: T < 1.
+    """
+
+    num_timesteps: int
+    reweight: bool
+
+    def __init__(self, num_timesteps: int, reweight: bool = False) -> None:
+        super().__init__()
+        if num_timesteps < 1:
+            raise ValueError(f"num_timesteps={num_timesteps} must be at least 1; use 1000 as most papers do")
+        self.num_timesteps = num_timesteps
+        self.reweight = reweight
+
+    @abstractmethod
+    def probabilities(self, step: int) -> Tensor:
+        """(T,) float64, sums to 1: the marginal law of a draw at this step. Changes nothing."""
+
+    def quantile(self, u: Tensor, step: int) -> Tensor:
+        """Inverse of the cumulative probabilities: (n,) in [0, 1) -> (n,) int64."""
+        return invert(self.probabilities(step).cumsum(0), u)
+
+    def weight(self, t: Tensor, step: int) -> Tensor:
+        """(n,) float32: 1, or 1/(T p_t) with `reweight`."""
+        if not self.reweight:
+            return torch.ones(len(t), device=t.device)
+        return (1.0 / (self.num_timesteps * self.probabilities(step)[t])).float()
+
+    def draw(self, x0: Tensor, context: Context) -> Draw:
+        """Timesteps and weights for the rows x0 (b,C,H,W)."""
+        t = self.quantile(context.uniform(len(x0)), context.step)
+        return Draw(t, self.weight(t, context.step))
+
+    def observe(self, record: StepRecord, context: Context) -> None:
+        """What the update saw, at the parameters after it. The place where state changes."""
+
+
+class FixedSampler(TimestepSampler):
+    """A law that never changes: p and its cumulative sum are computed once.
+
+    Args:
+        probabilities: (T,) non-negative, finite numbers with a positive sum; they are divided by it.
+        reweight: as in `TimestepSampler`; needs every probability positive.
+
+    Raises:
+        ValueError: a probability is negative, not finite, or zero although `reweight` divides by it.
+    """
+
+    _p: Tensor
+    _cdf: Tensor
+
+    def __init__(self, probabilities: Tensor, reweight: bool = False) -> None:
+        super().__init__(len(probabilities), reweight)
+        p = check_probabilities(probabilities, reweight)
+        self.register_buffer("_p", p, persistent=False)
+        self.register_buffer("_cdf", p.cumsum(0), persistent=False)
+
+    def probabilities(self, step: int) -> Tensor:
+        return self._p
+
+    def quantile(self, u: Tensor, step: int) -> Tensor:
+        return invert(self._cdf, u)
+
+
+def invert(cdf: Tensor, u: Tensor) -> Tensor:
+    """Smallest index whose cumulative probability exceeds u: (T,), (n,) -> (n,) int64.
+
+    u is scaled by the last entry, which is 1 only up to rounding, so that no draw falls beyond T-1 and a timestep
+    of probability zero is never drawn.
+    """
+    return torch.searchsorted(cdf, u * cdf[-1], right=True).clamp_(max=len(cdf) - 1)
+
+
+def check_probabilities(p: Tensor, reweight: bool) -> Tensor:
+    """p (T,) as float64 with sum 1, or a ValueError that names the offending timestep."""
+    p = p.detach().double()
+    bad = torch.nonzero(~torch.isfinite(p) | (p < 0)).flatten()
+    if len(bad):
+        t = int(bad[0])
+        raise ValueError(f"probabilities[{t}]={p[t].item()} must be a finite number >= 0; mend the law at t={t}")
+    if not p.sum() > 0:
+        raise ValueError("probabilities=all zero must have a positive sum; give at least one timestep some mass")
+    zero = torch.nonzero(p == 0).flatten()
+    if reweight and len(zero):
+        raise ValueError(
+            f"reweight=True must not divide by a probability of zero, which t={int(zero[0])} has; "
+            "use reweight=false or mix the law with a uniform one"
+        )
+    return p / p.sum()

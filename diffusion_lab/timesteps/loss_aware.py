@@ -1,0 +1,78 @@
+"""Timestep samplers that follow the losses that training sees."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from diffusion_lab.timesteps.base import Context, StepRecord, TimestepSampler
+
+
+class LossSecondMoment(TimestepSampler):
+    """p_t proportional to sqrt(E[L_t^2]), the variance-minimising importance sampler of Nichol & Dhariwal (2021).
+
+    With the last n losses L_{t,1..n} of every timestep,
+
+        q_t = sqrt((1/n) sum_i L_{t,i}^2),   p_t = (1 - u) q_t / sum_s q_s + u / T,
+
+    and p_t = 1/T until every timestep has n losses. L is the weighted loss of a row, gathered from all processes.
+    iDDPM section 3.3; improved-diffusion `resample.LossSecondMomentResampler`.
+
+    Differs from improved-diffusion: the history is in the checkpoint, because without it a resumed run silently
+    falls back to uniform; and it is a ring in which the newest loss replaces the oldest, which gives the same mean
+    without shifting rows.
+
+    Args:
+        num_timesteps: T.
+        history_per_timestep: n >= 1, losses kept for each timestep.
+        uniform: u in [0, 1], share of the uniform law.
+        reweight: whether the loss carries 1/(T p_t), as published.
+
+    Raises:
+        ValueError: n < 1, u outside [0, 1], or u = 0 with `reweight` (a loss of zero would divide by zero).
+    """
+
+    def __init__(
+        self,
+        num_timesteps: int,
+        history_per_timestep: int = 10,
+        uniform: float = 0.001,
+        reweight: bool = True,
+    ) -> None:
+        super().__init__(num_timesteps, reweight)
+        if history_per_timestep < 1:
+            raise ValueError(f"history_per_timestep={history_per_timestep} must be at least 1; use 10 as published")
+        if not 0.0 <= uniform <= 1.0:
+            raise ValueError(f"uniform={uniform} must lie in [0, 1]; use 0.001 for the published setting")
+        if reweight and uniform == 0.0:
+            raise ValueError(
+                f"uniform={uniform} must be > 0 with reweight=true, which divides by the probability; "
+                "use 0.001 for the published setting"
+            )
+        self.uniform = uniform
+        self.register_buffer("history", torch.zeros(num_timesteps, history_per_timestep, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros(num_timesteps, dtype=torch.int64))
+
+    def probabilities(self, step: int) -> Tensor:
+        root = self.history.square().mean(dim=1).sqrt()
+        flat = 1.0 / self.num_timesteps
+        # All-zero losses have no shape to follow: keep 0/0 out and stay uniform.
+        total = root.sum()
+        follow = (1.0 - self.uniform) * root / total.clamp(min=1e-300) + self.uniform * flat
+        ready = (self.count >= self.history.shape[1]).all() & (total > 0)
+        return torch.where(ready, follow, flat)
+
+    def observe(self, record: StepRecord, context: Context) -> None:
+        t, loss = record.gathered(objective=True)
+        size = self.history.shape[1]
+        # The k-th occurrence of a timestep within the batch goes k places further in that timestep's ring.
+        order = torch.argsort(t, stable=True)
+        t, loss = t[order], loss[order]
+        occurrence = torch.arange(len(t), device=t.device) - torch.searchsorted(t, t)
+        # Of more than n occurrences the last n stay; the older ones write to the same places, so they are skipped.
+        left = torch.searchsorted(t, t, right=True) - torch.searchsorted(t, t) - occurrence
+        slot = (self.count[t] + occurrence) % size
+        row = torch.where(left <= size, t, self.num_timesteps)  # skipped rows go to a spare line
+        padded = torch.cat([self.history, self.history.new_zeros(1, size)])
+        self.history.copy_(padded.index_put_((row, slot), loss)[:-1])
+        self.count.add_(torch.bincount(t, minlength=self.num_timesteps))

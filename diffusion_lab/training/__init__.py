@@ -1,0 +1,15 @@
+"""Training: the LightningModule, its probe, exact checkpoints, and the validation loss."""
+
+from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, VerifiedCheckpointIO, newest_good
+from diffusion_lab.training.module import DiffusionModule
+from diffusion_lab.training.probe import DenoiserProbe
+from diffusion_lab.training.validation import validation_losses
+
+__all__ = [
+    "DamagedCheckpoint",
+    "DenoiserProbe",
+    "DiffusionModule",
+    "VerifiedCheckpointIO",
+    "newest_good",
+    "validation_losses",
+]

@@ -1,0 +1,133 @@
+"""Checkpoint files that are whole or not there.
+
+    file = torch.save(...)  |  8 bytes "DLABSHA2"  |  32 bytes SHA-256 of what stands before
+
+A file is written beside its target, flushed to disk and moved over it, so a kill or a full disk leaves the previous
+one. The checksum is verified at loading, because `torch.load` notices almost no flipped bit. Files are loaded with
+`weights_only=True` alone: a checkpoint holds tensors and plain containers and can execute nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins.io import CheckpointIO
+
+_MAGIC = b"DLABSHA2"
+_TRAILER = len(_MAGIC) + 32
+
+
+class DamagedCheckpoint(ValueError):
+    """The file is truncated, altered, or not a checkpoint of this library."""
+
+
+class VerifiedCheckpointIO(CheckpointIO):
+    """Writes atomically with a checksum; reads what is intact."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        save(checkpoint, path)
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = None, weights_only: bool | None = True
+    ) -> dict[str, Any]:
+        return load(path, map_location=map_location)
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+def save(checkpoint: dict[str, Any], path: str | Path) -> None:
+    """Write `checkpoint` to `path`: afterwards the file is whole, or the old one stands and an error is raised.
+
+    Raises:
+        OSError: the disk is full or read-only; the previous file is intact and no temporary file is left.
+        TypeError: something in it is not a tensor or a plain container, so it could not be loaded again.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()
+    torch.save(checkpoint, buffer)
+    data = buffer.getbuffer()
+    _refuse_unloadable(buffer, path)
+    # One fixed name, so that a killed process leaves at most one stale file, which the next save replaces.
+    temporary = path.with_name(path.name + ".partial")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.write(_MAGIC + hashlib.sha256(data).digest())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def load(path: str | Path, map_location: Any = None) -> dict[str, Any]:
+    """Read a checkpoint and verify its checksum.
+
+    Raises:
+        DamagedCheckpoint: the checksum is missing or wrong, or the content is not plain data.
+        FileNotFoundError: there is no such file.
+    """
+    text = str(path)
+    if "://" in text:
+        raise DamagedCheckpoint(f"{text}: checkpoints are read from local files only; download it and check it first")
+    data = Path(path).read_bytes()
+    body, trailer = memoryview(data)[:-_TRAILER], data[-_TRAILER:]
+    if len(data) <= _TRAILER or trailer[: len(_MAGIC)] != _MAGIC:
+        raise DamagedCheckpoint(f"{path}: truncated, or not written by diffusion-lab; use an earlier checkpoint")
+    if hashlib.sha256(body).digest() != trailer[len(_MAGIC) :]:
+        raise DamagedCheckpoint(f"{path}: its checksum does not match its content; use an earlier checkpoint")
+    try:
+        return torch.load(io.BytesIO(body), map_location=map_location, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise DamagedCheckpoint(f"{path}: holds more than tensors and plain containers: {error}") from error
+
+
+def newest_good(folder: str | Path) -> tuple[Path, dict[str, Any]] | None:
+    """The intact checkpoint of the highest step among *.ckpt in `folder`, with its content on the CPU; None if none.
+
+    Damaged files are named in a warning and passed over. The usual case reads one file: `last.ckpt` first, then
+    `previous.ckpt`, then the numbered snapshots from the newest on.
+    """
+    folder = Path(folder)
+    numbered = sorted(folder.glob("step-*.ckpt"), reverse=True)
+    for path in [folder / "last.ckpt", folder / "previous.ckpt", *numbered]:
+        if not path.exists():
+            continue
+        try:
+            return path, load(path, map_location="cpu")
+        except DamagedCheckpoint as error:
+            from lightning.pytorch.utilities import rank_zero_warn
+
+            rank_zero_warn(f"{error}. Trying an earlier one.")
+    return None
+
+
+def _refuse_unloadable(buffer: io.BytesIO, path: Path) -> None:
+    """Loading is tried before the old file is replaced: unloadable state must not be found out at resume."""
+    buffer.seek(0)
+    try:
+        torch.load(buffer, map_location="meta", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise TypeError(f"{path.name} could not be loaded again, so it was not written: {error}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself durable, where the system lets a folder be opened."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,113 @@
+"""The LightningModule: one training step of a diffusion model, and the clock that its randomness reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+
+from diffusion_lab.diffusion import Denoiser, Weighting
+from diffusion_lab.streams import Streams
+from diffusion_lab.timesteps import Context, Draw, Position, StepRecord, Uniform
+
+DrawTimesteps = Callable[[Tensor, dict[str, Tensor]], Draw]
+
+
+class DiffusionModule(LightningModule):
+    """Loss of one batch at drawn timesteps.
+
+        t, w ~ sampler,   eps ~ N(0, I),   l_i = |target - network(x_t, t)|^2 / (C H W)
+        loss = mean_i  w_i (weighting(l_i) + variance term_i)
+
+    The module knows one attribute of the sampler family, `draw_timesteps`, which is uniform until a callback
+    replaces it; so it trains and loads without any callback.
+
+    Args:
+        denoiser: network, noise schedule, prediction and reverse variance.
+        weighting: weight of each row's native loss.
+        optimizer: called with the parameters, gives the optimizer.
+        streams: the run's random numbers.
+    """
+
+    draw_timesteps: DrawTimesteps
+
+    def __init__(
+        self,
+        denoiser: Denoiser,
+        weighting: Weighting,
+        optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
+        streams: Streams,
+    ) -> None:
+        super().__init__()
+        self.denoiser = denoiser
+        self.weighting = weighting
+        self.make_optimizer = optimizer
+        self.streams = streams
+        self._uniform = [Uniform(denoiser.num_timesteps)]  # in a list: a sampler is never a submodule here
+        self.use_uniform_timesteps()
+        self._step, self._micro = -1, 0
+
+    def use_uniform_timesteps(self) -> None:
+        """Draw t uniformly, as before any sampler was attached."""
+        self.draw_timesteps = lambda x0, cond: self._uniform[0].to(x0.device).draw(x0, self.context(x0, cond))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return self.make_optimizer(self.parameters())
+
+    # -- the clock ----------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """Step, process and microbatch of the training step that is running."""
+        trainer = self.trainer
+        return Position(
+            self._step, trainer.global_rank, trainer.world_size, self._micro, trainer.accumulate_grad_batches
+        )
+
+    def context(self, x0: Tensor, cond: dict[str, Tensor], probe: Any = None) -> Context:
+        """What a sampler is given for these rows."""
+        return Context(self.position, self.streams, x0.device, probe, cond)
+
+    def on_train_start(self) -> None:
+        self._step = -1
+
+    def _tick(self) -> None:
+        """Microbatches are counted from the last optimizer step; Lightning's own count is off by one after a crash."""
+        step = self.global_step
+        self._micro = self._micro + 1 if step == self._step else 0
+        self._step = step
+
+    # -- one batch ----------------------------------------------------------------------------------------------
+
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> dict[str, Any]:
+        self._tick()
+        cond = dict(batch)
+        x0 = cond.pop("image")
+        seed_dropout(self.streams, self.position, x0.device)
+        t, weight = self.draw_timesteps(x0, cond)
+        native, vlb = self.denoiser.loss(x0, self.noise(x0), t, **cond)
+        snr = self.denoiser.schedule.snr[t].float()
+        scale = self.denoiser.prediction.native_scale(snr)
+        objective = self.weighting(native, snr, scale, self._step) + vlb
+        record = StepRecord(x0, cond, t, native.detach(), objective.detach())
+        return {"loss": (weight * objective).mean(), "record": record}
+
+    def noise(self, x0: Tensor) -> Tensor:
+        """eps (b,C,H,W): this microbatch's rows of the step's noise, which is drawn for the whole global batch."""
+        position, rows = self.position, len(x0)
+        shape = (position.global_rows(rows), *x0.shape[1:])
+        return self.streams.normal(shape, "noise", position.step, device=x0.device)[position.rows(rows)]
+
+
+def seed_dropout(streams: Streams, position: Position, device: torch.device) -> None:
+    """Seed PyTorch's global generators, which dropout alone uses, from the position.
+
+    Masks differ between processes, so only a network without dropout is independent of their number.
+    """
+    key = streams.key("dropout", position.step, position.micro, position.rank)
+    torch.default_generator.manual_seed(key)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index].manual_seed(key)
