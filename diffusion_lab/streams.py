@@ -59,8 +59,6 @@ class Streams:
         generator = self.generator(device, stream, *position)
         return torch.rand(n, dtype=torch.float64, device=device, generator=generator)
 
-    def normal(
-        self, shape: tuple[int, ...], stream: str, *position: int, device: torch.device | str = "cpu"
-    ) -> Tensor:
+    def normal(self, shape: tuple[int, ...], stream: str, *position: int, device: torch.device | str = "cpu") -> Tensor:
         """Standard normal float32 numbers of the given shape."""
         return torch.randn(shape, device=device, generator=self.generator(device, stream, *position))

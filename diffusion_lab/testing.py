@@ -128,9 +128,7 @@ def check_split(sampler: TimestepSampler, step: int, image_shape: tuple[int, ...
     )
 
 
-def check_marginal(
-    sampler: TimestepSampler, step: int, image_shape: tuple[int, ...], rows: int, draws: int
-) -> None:
+def check_marginal(sampler: TimestepSampler, step: int, image_shape: tuple[int, ...], rows: int, draws: int) -> None:
     """Chi-square test of the draws against `probabilities`, at a false alarm rate of about 1e-6.
 
     Timesteps are pooled to bins that expect at least 10 draws. Draws of a stratified sampler vary less than
@@ -170,9 +168,7 @@ def check_weights(sampler: TimestepSampler, step: int) -> None:
     assert torch.allclose(weight, target, rtol=1e-6), f"{type(sampler).__name__}.weight is not 1 or 1/(T p_t)"
 
 
-def check_resume(
-    make: Callable[[], TimestepSampler], image_shape: tuple[int, ...], rows: int, updates: int
-) -> None:
+def check_resume(make: Callable[[], TimestepSampler], image_shape: tuple[int, ...], rows: int, updates: int) -> None:
     """State saved and loaded in the middle gives the draws of a sampler that went on."""
     name = type(make()).__name__
     straight = make()

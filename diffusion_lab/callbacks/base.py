@@ -24,7 +24,12 @@ class StepCallback(Callback):
         self._records: list[StepRecord] = []
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: dict[str, Tensor], batch_idx: int
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: dict[str, Tensor],
+        batch_idx: int,
     ) -> None:
         self._records.append(outputs["record"])
         if trainer.global_step == self._seen:
@@ -33,9 +38,7 @@ class StepCallback(Callback):
         records, self._records = self._records, []
         self.on_step_end(trainer, pl_module, self._seen, records)
 
-    def on_step_end(
-        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
-    ) -> None:
+    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
         """After the update that made the number of finished steps `step`; `records` are its microbatches'."""
         raise TypeError(f"{type(self).__name__} must define on_step_end")
 

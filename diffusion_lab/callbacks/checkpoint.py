@@ -72,9 +72,7 @@ class Checkpoint(StepCallback):
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
 
-    def on_step_end(
-        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
-    ) -> None:
+    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
         stop = self._agreed_signal(trainer, module, step)
         end = step >= trainer.max_steps
         if stop or end or due(step, self.every, trainer.max_steps):

@@ -54,9 +54,7 @@ class EMA(StepCallback):
         self._parameters = [p.detach() for p in parameters.values()]
 
     @torch.no_grad()
-    def on_step_end(
-        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
-    ) -> None:
+    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
         for decay, average in self._averages.items():
             d = min(decay, (1 + step) / (10 + step)) if self.warmup else decay
             torch._foreach_lerp_(list(average.values()), self._parameters, 1.0 - d)

@@ -37,24 +37,26 @@ class Generation(StepCallback):
         self.directory, self.solver, self.evaluation = Path(directory), solver, evaluation
         self.every, self.grid = check_interval("every", every), grid
 
-    def on_step_end(
-        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
-    ) -> None:
+    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
         if not due(step, self.every, trainer.max_steps):
             return
         with averaged_weights(trainer, module) as decay, trainer.strategy.precision_plugin.forward_context():
             images, results = self.evaluation(
-                module.denoiser, self.solver, trainer.datamodule, device=module.device, ema_decay=decay
+                module.denoiser, self.solver, trainer.datamodule, module.device, ema_decay=decay, keep=self.grid
             )
         if not trainer.is_global_zero:
             return
         path = self.directory / "samples" / f"step-{step:08d}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_grid(images[: self.grid], path)
+        save_grid(images, path)
         log_image(trainer, "samples", path)
         if results:
             log_values(trainer, {f"metrics/{result.name}": result.value for result in results})
             with open(self.directory / "evaluations.jsonl", "a") as file:
                 for result in results:
-                    line = {"step": step, "name": result.name, "value": result.value, "protocol": result.protocol}
+                    line = {
+                        "step": step,
+                        "name": result.name,
+                        "value": result.value,
+                        "protocol": result.protocol,
+                    }
                     file.write(json.dumps(line) + "\n")

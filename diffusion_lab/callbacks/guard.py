@@ -37,9 +37,7 @@ class Guard(StepCallback):
         self._bad_rows: list[torch.Tensor] | None = None
         self._on_cpu = pl_module.device.type == "cpu"
 
-    def on_step_end(
-        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
-    ) -> None:
+    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
         first = self._bad_step < 0
         rows = [torch.cat([r.t for r in records]), torch.cat([r.objective for r in records])]
         bad = first & ~torch.isfinite(rows[1].sum())

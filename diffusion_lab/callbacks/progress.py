@@ -58,9 +58,7 @@ class Progress(StepCallback):
         self._batch = trainer.datamodule.batch_size
         self._bar = _bar(trainer) if trainer.is_global_zero and sys.stderr.isatty() else None
 
-    def on_step_end(
-        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
-    ) -> None:
+    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
         self._step = step
         now = time.perf_counter()
         if not trainer.is_global_zero or (now - self._looked < self.every and step < trainer.max_steps):

@@ -56,9 +56,7 @@ class TimestepLog(StepCallback):
             self._drawn.copy_(drawn)
             self._saved = None
 
-    def on_step_end(
-        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
-    ) -> None:
+    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
         for record in records:
             self._recent.update(record.t, record.loss)
         if due(step, self.every, trainer.max_steps):
@@ -113,8 +111,10 @@ def effective_objective(trainer: Trainer, module: LightningModule, step: int) ->
     sampler = Uniform(len(snr)).to(snr.device) if sampling is None else sampling.sampler
     t = torch.arange(len(snr), device=snr.device)
     p = sampler.probabilities(step)
-    x0_weight = module.weighting.x0_weight(snr, step).double()
-    product = p * sampler.weight(t, step).double() * x0_weight / snr
+    scale = module.denoiser.prediction.native_scale(snr)
+    # The same answer's native loss is `scale` times its x0-loss, and its eps-loss SNR times.
+    eps_weight = module.weighting.native_weight(snr, scale, step).double() * scale / snr
+    product = p * sampler.weight(t, step).double() * eps_weight
     return p, product / product.sum()
 
 

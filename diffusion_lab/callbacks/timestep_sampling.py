@@ -56,9 +56,7 @@ class TimestepSampling(StepCallback):
     def _draw(self, x0: Tensor, cond: dict[str, Tensor]) -> Draw:
         return self.sampler.draw(x0, self._module.context(x0, cond, self._probe))
 
-    def on_step_end(
-        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
-    ) -> None:
+    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
         record = StepRecord.join(records)
         position = self._module.position._replace(step=step - 1, micro=0)
         context = Context(position, self._module.streams, record.x0.device, self._probe, record.cond)

@@ -37,9 +37,7 @@ class Validation(StepCallback):
         self.every = check_interval("every", every)
         self.bins, self.repeats, self.batch_size, self.seed = bins, repeats, batch_size, seed
 
-    def on_step_end(
-        self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]
-    ) -> None:
+    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
         if not due(step, self.every, trainer.max_steps):
             return
         with averaged_weights(trainer, module), trainer.strategy.precision_plugin.forward_context():
@@ -57,9 +55,7 @@ class Validation(StepCallback):
             image = batch.image.to(module.device)
             cond = {key: value.to(module.device) for key, value in batch.cond.items()}
             for look in range(self.repeats):
-                t, loss = validation_losses(
-                    module.denoiser, image, batch.ids, data.num_val_images, look, streams, cond
-                )
+                t, loss = validation_losses(module.denoiser, image, batch.ids, data.num_val_images, look, streams, cond)
                 values = torch.stack([loss.double(), torch.ones_like(loss, dtype=torch.float64)])
                 table.index_add_(1, t * bins // steps, values)
         total, count = sum_(table)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from diffusion_lab.cli.errors import ConfigError
 
-
 VALUED = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p", "--cfg", "-c")
 
 

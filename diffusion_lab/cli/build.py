@@ -41,11 +41,12 @@ def build_denoiser(cfg: DictConfig, data: ImageDataModule) -> Denoiser:
     schedule, prediction, variance = (part(cfg, name) for name in ("schedule", "prediction", "variance"))
     torch.manual_seed(Streams(cfg.seed).key("init"))
     make = part(cfg, "network")
+    channels, image_size, _ = data.shape
     with config_errors("network"):
         network = make(
-            in_channels=data.channels,
-            out_channels=data.channels * (prediction.heads + variance.channels),
-            image_size=data.image_size,
+            in_channels=channels,
+            out_channels=channels * (prediction.heads + variance.channels),
+            image_size=image_size,
         )
     return Denoiser(network, schedule, prediction, variance)
 

@@ -131,16 +131,17 @@ def _missing(root: Path) -> list[str]:
 
 
 def read_batch(content: bytes) -> dict[str, Any]:
-    """The dict in a pickle of plain values and byte arrays, whose code is never run.
+    """The dict in a pickle of plain values and byte arrays; nothing else is loaded, so no code can run.
 
     Raises:
         pickle.UnpicklingError: it names any other class or function.
     """
-    return _PlainUnpickler(io.BytesIO(content), encoding="latin1").load()
+    batch = _PlainUnpickler(io.BytesIO(content), encoding="latin1").load()
+    return {key: value.array if isinstance(value, _Bytes) else value for key, value in batch.items()}
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Numpy's own classes are replaced by stand-ins, so that not even numpy's unpickling code sees the file."""
+    """Numpy's classes are replaced by stand-ins, so that not even numpy's own unpickling code sees the file."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:
@@ -156,28 +157,28 @@ class _ArrayType:
 class _ByteType:
     """Stands for numpy.dtype: unsigned bytes or nothing."""
 
-    def __init__(self, kind: str | bytes, *_: Any) -> None:
-        if kind not in ("u1", b"u1"):
+    def __init__(self, kind: str, *_: Any) -> None:
+        if kind != "u1":
             raise pickle.UnpicklingError(f"arrays must be unsigned bytes, not {kind!r}")
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and flags mean nothing for bytes."""
+        """Byte order and flags, which mean nothing for bytes."""
 
 
-class _ByteArray(np.ndarray):
-    """A byte array that is filled by the pickle's BUILD instruction, (version, shape, type, Fortran order, bytes)."""
+class _Bytes:
+    """Stands for an array, whose state is (version, shape, type, Fortran order, bytes)."""
+
+    array: np.ndarray
+
+    def __init__(self, *_: Any) -> None:
+        pass
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, kind, fortran, raw = state
         if not isinstance(kind, _ByteType) or fortran:
             raise pickle.UnpicklingError("arrays must be unsigned bytes in C order")
         raw = raw.encode("latin1") if isinstance(raw, str) else raw  # Python 2 wrote bytes as str
-        self.resize(shape, refcheck=False)
-        self[...] = np.frombuffer(raw, np.uint8).reshape(shape)
-
-
-def _reconstruct(*_: Any) -> _ByteArray:
-    return _ByteArray(0, np.uint8)
+        self.array = np.frombuffer(raw, np.uint8).reshape(shape)
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -187,9 +188,9 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-_STAND_INS: dict[tuple[str, str], type | Callable[..., Any]] = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+_STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
+    ("numpy.core.multiarray", "_reconstruct"): _Bytes,
+    ("numpy._core.multiarray", "_reconstruct"): _Bytes,
     ("numpy", "ndarray"): _ArrayType,
     ("numpy", "dtype"): _ByteType,
     ("_codecs", "encode"): _encode,

@@ -14,7 +14,7 @@ from diffusion_lab.data.download import fetch
 from diffusion_lab.data.idx import idx_shape, read_idx
 from diffusion_lab.data.source import ArrayImages, ImageSource
 
-DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # where the package dataset-fashion-mnist puts the files
+DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # of the package dataset-fashion-mnist
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),

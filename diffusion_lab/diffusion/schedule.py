@@ -32,7 +32,11 @@ def extract(table: Tensor, t: Tensor, ndim: int = 1) -> Tensor:
     One gather on the device of both; nothing waits for it. t must lie in [0, T): it is not checked here, because a
     check would wait for the device, and a negative t counts from the end as everywhere in PyTorch.
     """
-    return table[t].float().reshape(-1, *[1] * (ndim - 1))
+    return _column(table[t], ndim)
+
+
+def _column(values: Tensor, ndim: int) -> Tensor:
+    return values.float().reshape(-1, *[1] * (ndim - 1))
 
 
 class NoiseSchedule(nn.Module):
@@ -92,11 +96,11 @@ class NoiseSchedule(nn.Module):
     def alpha(self, t: Tensor, ndim: int = 1) -> Tensor:
         """sqrt(A_t), the scale of the signal: (B,) -> (B, 1, ..., 1) float32 with `ndim` dimensions."""
         # The root is taken of B numbers in float64 rather than kept as one more table.
-        return self.alphas_cumprod[t].sqrt().float().reshape(-1, *[1] * (ndim - 1))
+        return _column(self.alphas_cumprod[t].sqrt(), ndim)
 
     def sigma(self, t: Tensor, ndim: int = 1) -> Tensor:
         """sqrt(1 - A_t), the scale of the noise: (B,) -> (B, 1, ..., 1) float32 with `ndim` dimensions."""
-        return (1 - self.alphas_cumprod[t]).sqrt().float().reshape(-1, *[1] * (ndim - 1))
+        return _column((1 - self.alphas_cumprod[t]).sqrt(), ndim)
 
     def perturb(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
         """x_t = sqrt(A_t) x_0 + sqrt(1-A_t) eps: (B,...), (B,...), (B,) -> (B,...)."""
@@ -125,7 +129,7 @@ class NoiseSchedule(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NoiseSchedule:
         # .half(), .bfloat16() and .to(dtype) of a surrounding module must not cast the tables.
-        for name, table in self._buffers.items():
+        for name, table in list(self.named_buffers(recurse=False)):
             self._buffers[name] = table.to(fn(table).device)
         return self
 

@@ -51,7 +51,7 @@ def quadratic(num_timesteps: int = 1000, beta_start: float = 1e-4, beta_end: flo
 
 
 def sqrt_linear(num_timesteps: int = 1000, beta_start: float = 0.0015, beta_end: float = 0.0195) -> NoiseSchedule:
-    """b = linspace(sqrt(beta_start), sqrt(beta_end), T)^2: linear in sqrt(beta), latent diffusion (Rombach et al. 2022).
+    """b = linspace(sqrt(beta_start), sqrt(beta_end), T)^2: linear in sqrt(beta) (Rombach et al. 2022, their code).
 
     The formula of `quadratic` under latent diffusion's constants: 0.0015, 0.0195 for CelebA-HQ; 0.00085, 0.012 for
     Stable Diffusion.
@@ -105,9 +105,7 @@ def sigmoid(
     return _from_curve((s[-1] - s) / (s[-1] - s[0]), max_beta)
 
 
-def laplace(
-    num_timesteps: int = 1000, mean: float = 0.0, scale: float = 0.5, max_beta: float = 0.999
-) -> NoiseSchedule:
+def laplace(num_timesteps: int = 1000, mean: float = 0.0, scale: float = 0.5, max_beta: float = 0.999) -> NoiseSchedule:
     """ln SNR(u) = mean - scale sgn(1/2 - u) ln(1 - 2|u - 1/2|),  A(u) = S(ln SNR(u)): under uniform u the log-SNR
     has a Laplace law (Hang et al. 2024).
 

@@ -1,6 +1,6 @@
 """The small convolutional classifier whose features measure small data sets.
 
-    x in {0..255} -> x/127.5 - 1 -> [conv 3x3, batch norm, ReLU] x 4, halving the size after the 2nd and the 4th
+    x in {0..255} -> x/127.5 - 1 -> [conv 3x3, batch norm, ReLU] x 3, halving the size after the 1st and the 2nd
       -> linear to D, batch norm, ReLU = features (N, D) -> linear to K = logits (N, K)
 
 The features are the penultimate activations, as those of Inception-v3 are for FID (Heusel et al. 2017). They are
@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 
 class SmallClassifier(nn.Module):
-    """Four convolutions and two linear layers.
+    """Three convolutions and two linear layers.
 
     Args:
         channels: C of the images.
         image_size: H = W, at least 4.
         num_classes: K.
-        width: channels of the first two convolutions; the others have twice as many.
+        width: channels of the first convolution; the others have twice as many.
         feature_dim: D. A Fréchet distance wants at least 2 D images.
         dropout: probability of zeroing a feature before the last layer in training, in [0, 1).
     """
@@ -37,11 +37,10 @@ class SmallClassifier(nn.Module):
         super().__init__()
         self.trunk = nn.Sequential(
             *_convolution(channels, width),
-            *_convolution(width, width),
             nn.MaxPool2d(2),
             *_convolution(width, 2 * width),
-            *_convolution(2 * width, 2 * width),
             nn.MaxPool2d(2),
+            *_convolution(2 * width, 2 * width),
             nn.Flatten(),
             nn.Linear(2 * width * (image_size // 4) ** 2, feature_dim, bias=False),
             nn.BatchNorm1d(feature_dim),

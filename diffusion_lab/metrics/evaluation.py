@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.distributed import gather_rows, rank, world_size
-from diffusion_lab.metrics.features import FeatureExtractor, Features, concatenate, extract
+from diffusion_lab.metrics.features import FeatureExtractor, Features, extract, extract_batches
 from diffusion_lab.metrics.fidelity import (
     Statistics,
     frechet_from_statistics,
@@ -37,10 +39,10 @@ class Result(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """results, one per metric, equal on all ranks; images, the first samples (n,C,H,W) uint8 of this rank."""
+    """The first samples of this rank (n,C,H,W) uint8, and one result per metric, equal on all ranks."""
 
-    results: list[Result]
     images: Tensor
+    results: list[Result]
 
 
 def metric_names(extractor: FeatureExtractor, num_samples: int, names: list[str] | tuple[str, ...] = METRICS) -> list:
@@ -179,29 +181,31 @@ class Evaluation:
         source, extractor = data_module.source, data_module.features
         names = self.names if extractor is not None else ()
         self.check(extractor)
-        share = math.ceil(self.num_samples / world_size()) if names else keep
-        ids = range(rank() * share, (rank() + 1) * share)
+        share = math.ceil(self.num_samples / world_size())
+        ids = range(rank() * share, (rank() + 1) * share) if names else range(0 if rank() else keep)
         shape = (source.channels, source.image_size, source.image_size)
         cond = self._labels(data_module, ids)
-        parts, images = [], []
-        for batch in generate_batches(
-            denoiser, solver, ids, self.seed, shape, self.batch_size, device, progress, cond
-        ):
-            if names:
-                parts.append(extract(extractor, batch, self.batch_size, device))
-            if sum(map(len, images)) < keep:
-                images.append(batch)
-        images = torch.cat(images)[:keep]
+        kept = [torch.empty(0, *shape, dtype=torch.uint8)]
+
+        def batches() -> Iterator[Tensor]:
+            for batch in generate_batches(
+                denoiser, solver, ids, self.seed, shape, self.batch_size, device, progress, cond
+            ):
+                kept.append(batch[: keep - sum(map(len, kept))])
+                yield batch
+
         if not names:
-            return Evaluated([], images)
+            deque(batches(), maxlen=0)
+            return Evaluated(torch.cat(kept), [])
+        local = extract_batches(extractor, batches(), len(ids), device)
         real = self._reference(data_module, device, progress)
         _same_shape(shape, tuple(real.metadata["shape"]))
-        values = measure(self._gathered(concatenate(parts), device), real.statistics, real.features, names)
+        values = measure(self._gathered(local, device), real.statistics, real.features, names)
         results = [
             Result(extractor.metric_name(name, self.num_samples), value, self._protocol(name, solver, real, ema_decay))
             for name, value in values.items()
         ]
-        return Evaluated(results, images)
+        return Evaluated(torch.cat(kept), results)
 
     def _gathered(self, local: Features, device: torch.device | str) -> Features:
         """All ranks' rows in order of id; the last rank made a few samples too many if the share is not whole."""
@@ -215,14 +219,13 @@ class Evaluation:
         return {"label": torch.tensor(ids) % data_module.source.num_classes}
 
     def _reference(self, data_module: ImageDataModule, device: torch.device | str, progress: bool) -> Reference:
-        images = getattr(data_module.source, self.split)().images
+        images = getattr(data_module.source, self.split)()
         points = self.num_samples if set(self.names) & {"kid", "precision", "recall"} else 0
         return reference(
             images,
             data_module.features,
             data_module.source.name,
             self.split,
-            data_module.fingerprint(),
             points,
             device=device,
             progress=progress,

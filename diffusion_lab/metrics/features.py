@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -86,7 +87,9 @@ class FeatureExtractor(nn.Module, ABC):
                 f"images of shape {tuple(images.shape)} and {images.dtype} must be uint8 (N,{self.channels},H,W) for "
                 f"the extractor {self.name!r}; turn [-1, 1] floats into bytes with diffusion_lab.metrics.to_uint8"
             )
-        features, logits = self._network[0].to(images.device)(images)
+        # Training may run in bfloat16; features of that precision would shift every distance.
+        with torch.autocast(images.device.type, enabled=False):
+            features, logits = self._network[0].to(images.device)(images)
         return Features(features.float(), logits.float())
 
 
@@ -151,17 +154,23 @@ def extract(
     Returns:
         features (N,D) and logits (N,K), float32 on the CPU.
     """
+    return extract_batches(extractor, images.split(batch_size), len(images), device, progress)
+
+
+def extract_batches(
+    extractor: FeatureExtractor,
+    batches: Iterable[Tensor],
+    total: int,
+    device: torch.device | str = "cpu",
+    progress: bool = False,
+) -> Features:
+    """As `extract`, for images that are read or made batch by batch; `total` is their number, for the bar."""
     parts = []
     hide = None if progress else True  # None: tqdm hides the bar when the output is not a terminal
-    with torch.no_grad(), tqdm(total=len(images), desc=f"{extractor.name} features", disable=hide) as bar:
-        for batch in images.split(batch_size):
+    with torch.no_grad(), tqdm(total=total, desc=f"{extractor.name} features", disable=hide) as bar:
+        for batch in batches:
             parts.append(Features(*(part.cpu() for part in extractor(batch.to(device)))))
             bar.update(len(batch))
-    return concatenate(parts)
-
-
-def concatenate(parts: list[Features]) -> Features:
-    """One `Features` of all rows."""
     return Features(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))
 
 

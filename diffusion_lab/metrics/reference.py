@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diffusion_lab.metrics.features import FeatureExtractor, extract
+from diffusion_lab.data import ImageSet
+from diffusion_lab.metrics.features import FeatureExtractor, extract_batches
 from diffusion_lab.metrics.fidelity import Statistics, statistics
 
 
@@ -44,15 +45,15 @@ def cache_folder() -> Path:
 
 
 def describe(
-    images: Tensor, extractor: FeatureExtractor, dataset: str, split: str, fingerprint: str, subset: int
+    images: ImageSet, extractor: FeatureExtractor, dataset: str, split: str, subset: int
 ) -> dict[str, Any]:
     """The record that names reference statistics; every argument as in `reference`."""
     return {
         "dataset": dataset,
         "split": split,
-        "fingerprint": fingerprint,
+        "fingerprint": images.fingerprint(),
         "images": len(images),
-        "shape": list(images.shape[1:]),
+        "shape": list(images.take([0]).shape[1:]),
         "extractor": extractor.name,
         "weights_sha256": extractor.weights_sha256,
         "subset": min(subset, len(images)),
@@ -60,42 +61,38 @@ def describe(
 
 
 def reference(
-    images: Tensor,
+    images: ImageSet,
     extractor: FeatureExtractor,
     dataset: str,
     split: str,
-    fingerprint: str,
     subset: int = 0,
     folder: Path | None = None,
-    **extraction: Any,
+    batch_size: int = 256,
+    device: torch.device | str = "cpu",
+    progress: bool = False,
 ) -> Reference:
     """Statistics of a split, from the disk if they are there.
 
     Args:
-        images: (N,C,H,W) uint8, the whole split.
+        images: the whole split, N images in uint8.
         extractor: what to measure with.
         dataset: its name.
         split: "train" or "test".
-        fingerprint: hash of the data set's pixels.
         subset: m, how many features to keep for precision, recall and the kernel distance.
         folder: where the file is, or None for `cache_folder()`/reference.
-        **extraction: batch_size, device and progress of `extract`.
+        batch_size, device, progress: as in `extract`.
 
     Raises:
-        ValueError: a file of that name holds statistics of something else, or the images are 0..1 floats cast to
-            bytes.
+        ValueError: a file of that name holds statistics of something else, there are fewer than 2 D images, or they
+            are 0..1 floats cast to bytes.
     """
-    if not len(images) or images.max() <= 1:
-        raise ValueError(
-            f"{dataset}: its {len(images)} {split} images must have values in 0..255, but none exceeds 1; "
-            "scale floats in [0, 1] by 255 before storing them as bytes"
-        )
-    metadata = describe(images, extractor, dataset, split, fingerprint, subset)
+    metadata = describe(images, extractor, dataset, split, subset)
     folder = cache_folder() / "reference" if folder is None else folder
     path = folder / f"{dataset}-{split}-{extractor.name}-{_digest(metadata)}.npz"
     if path.is_file():
         return load(path, metadata)
-    features = extract(extractor, images, **extraction).features
+    batches = (_bytes(images.take(ids), dataset) for ids in torch.arange(len(images)).split(batch_size))
+    features = extract_batches(extractor, batches, len(images), device, progress).features
     count = metadata["subset"]
     rows = torch.arange(count) * len(images) // max(count, 1)
     # A copy: a view would keep the features of the whole split in memory.
@@ -139,6 +136,15 @@ def load(path: Path, expected: dict[str, Any]) -> Reference:
         listed = ", ".join(f"{key} is {metadata.get(key)} and must be {expected.get(key)}" for key in different)
         raise ValueError(f"{path} holds reference statistics of something else: {listed}; delete it")
     return result
+
+
+def _bytes(images: Tensor, dataset: str) -> Tensor:
+    if images.max() <= 1:
+        raise ValueError(
+            f"{dataset}: its images must have values in 0..255, but in one batch none exceeds 1; "
+            "scale floats in [0, 1] by 255 before storing them as bytes"
+        )
+    return images
 
 
 def _digest(metadata: dict[str, Any]) -> str:

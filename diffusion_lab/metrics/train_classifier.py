@@ -44,8 +44,8 @@ class Recipe:
 
 
 RECIPES = {
-    "digits": (Digits, Recipe(32, 64, epochs=60, learning_rate=3e-3, shift=1, flip=False)),
-    "fashion_mnist": (FashionMNIST, Recipe(16, 128, epochs=12, learning_rate=2e-3, shift=2, flip=True)),
+    "digits": (lambda root: Digits(), Recipe(32, 64, epochs=60, learning_rate=3e-3, shift=1, flip=False)),
+    "fashion_mnist": (FashionMNIST, Recipe(16, 128, epochs=10, learning_rate=2e-3, shift=2, flip=True)),
 }
 
 
@@ -67,7 +67,7 @@ def train(source: ImageSource, recipe: Recipe, report=print) -> SmallClassifier:
     """A classifier of the training split, in eval mode; `report` gets one line per epoch."""
     streams = Streams(recipe.seed)
     torch.manual_seed(streams.key("init"))
-    network = new_network(source, recipe)
+    network = new_network(source, recipe).to(memory_format=torch.channels_last)  # a quarter faster on a CPU
     train_set, test_set = source.train(), source.test()
     images, labels = train_set.images, train_set.labels
     steps = math.ceil(len(images) / recipe.batch_size)
@@ -137,10 +137,11 @@ def main() -> None:
     """Train, save and say how good it is."""
     parser = argparse.ArgumentParser(description="Train the small classifier whose features measure a data set.")
     parser.add_argument("dataset", choices=RECIPES)
+    parser.add_argument("--root", default="data", help="folder of the data set's files, if it has any (default: data)")
     parser.add_argument("--out", type=Path, default=WEIGHTS, help="folder of the two files (default: the package's)")
     arguments = parser.parse_args()
     make_source, recipe = RECIPES[arguments.dataset]
-    source = make_source()
+    source = make_source(arguments.root)
     network = train(source, recipe, report=lambda line: print(line, flush=True))
     card = save(network, arguments.dataset, source, recipe, arguments.out)
     print(f"{arguments.out / arguments.dataset}.pt: test accuracy {card['accuracy']['test']:.4f}")

@@ -17,7 +17,9 @@ class Uniform(TimestepSampler):
 
     def __init__(self, num_timesteps: int) -> None:
         super().__init__(num_timesteps)
-        self.register_buffer("_p", torch.full((num_timesteps,), 1.0 / num_timesteps, dtype=torch.float64), persistent=False)
+        self.register_buffer(
+            "_p", torch.full((num_timesteps,), 1.0 / num_timesteps, dtype=torch.float64), persistent=False
+        )
 
     def probabilities(self, step: int) -> Tensor:
         return self._p
@@ -49,9 +51,7 @@ class LogitNormal(FixedSampler):
         ValueError: T < 2, std <= 0, or `reweight` with a law so narrow that a probability underflows to zero.
     """
 
-    def __init__(
-        self, num_timesteps: int, mean: float = 0.0, std: float = 1.0, reweight: bool = False
-    ) -> None:
+    def __init__(self, num_timesteps: int, mean: float = 0.0, std: float = 1.0, reweight: bool = False) -> None:
         if num_timesteps < 2:
             raise ValueError(f"num_timesteps={num_timesteps} must be at least 2; use 1000 as most papers do")
         if not std > 0:

@@ -1,0 +1,57 @@
+"""`diffusion-lab evaluate run=DIR`: measure a trained model, beside what was measured during training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from omegaconf import DictConfig
+
+from diffusion_lab.cli.build import part
+from diffusion_lab.cli.errors import ConfigError
+
+
+def run(cfg: DictConfig) -> float | None:
+    """Generate, measure, print a table, and append each value with its protocol to the run's evaluations.jsonl.
+
+    Returns:
+        The first value.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from diffusion_lab.cli.load import load_run
+
+    if cfg.run is None:
+        raise ConfigError("run=null must be a run folder; e.g. diffusion-lab evaluate run=runs/digits-uniform-s0-1a2b3c4d")
+    trained = load_run(cfg.run, cfg.checkpoint, str(cfg.weights))
+    evaluation = part(cfg, "metrics")
+    solver = part(cfg if cfg.get("solver") else trained.cfg, "solver")
+    device = pick_device(cfg.device)
+    _, results = evaluation(
+        trained.denoiser.to(device), solver, trained.data, device, progress=True, ema_decay=trained.decay
+    )
+    if not results:
+        raise ConfigError("dataset.features=null must name a feature extractor for metrics; this data set has none")
+    table = Table("metric", "value", title=f"{cfg.run} at step {trained.step}")
+    path = Path(cfg.run) / "evaluations.jsonl"
+    with open(path, "a") as file:
+        for result in results:
+            line = {"step": trained.step, "name": result.name, "value": result.value, "protocol": result.protocol}
+            file.write(json.dumps(line) + "\n")
+            table.add_row(result.name, f"{result.value:.4g}")
+    console = Console()
+    console.print(table)
+    console.print(f"protocol: {json.dumps(results[0].protocol)}", soft_wrap=True, highlight=False)
+    console.print(f"written to {path}; next: diffusion-lab report {Path(cfg.run).parent}", soft_wrap=True)
+    return results[0].value
+
+
+def pick_device(name: str) -> torch.device:
+    """ "auto" is the GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device={name} must be a device of this machine, which has no GPU; use device=cpu")
+    return torch.device(name)

@@ -1,0 +1,262 @@
+"""The data module: uint8 images in memory, flipped and scaled on the device.
+
+A training batch reaches the model as {"image": (b,C,H,W) float32, "label": (b,) int64 if conditional}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from diffusion_lab.data.loading import TrainingRows, training_loader
+from diffusion_lab.data.order import StepOrder, check_batch_size
+from diffusion_lab.data.pixels import check_range, to_float
+from diffusion_lab.data.source import ImageSet, ImageSource
+from diffusion_lab.streams import Streams
+
+
+class ValBatch(NamedTuple):
+    """Images of the test split, as the model sees them.
+
+    Attributes:
+        image: (n,C,H,W) float32.
+        ids: (n,) int64, their numbers among the validation images, 0..num_val_images-1.
+        cond: {"label": (n,)} if conditional, else {}.
+    """
+
+    image: Tensor
+    ids: Tensor
+    cond: dict[str, Tensor]
+
+
+class ImageDataModule(LightningDataModule):
+    """Training batches in an order that is a function of (seed, step), and the images to compare with.
+
+    Horizontal flips of step k are drawn for the whole global batch, keyed ("augment", k); each process and microbatch
+    takes its rows, so neither ranks nor workers change them. Rank, world size and step come from the trainer.
+
+    Args:
+        source: finds and loads the images.
+        batch_size: global batch, images of one optimizer step over all processes and microbatches.
+        accumulate: microbatches of one optimizer step.
+        flip: mirror every training image left to right with probability 1/2.
+        conditional: batches carry labels.
+        num_workers: processes that fetch batches; 0 is fastest unless images are decoded for every batch.
+        val_images: images of the test split that validation looks at; None: all.
+        seed: of the order and the flips.
+        features: the feature extractor that measures generated images of this kind, or None.
+
+    Raises:
+        ValueError: a number outside its range; conditional without labels; and from `check` and `setup`, what is
+            wrong with the images, with the batch size for this many processes, or with the labels.
+    """
+
+    def __init__(
+        self,
+        source: ImageSource,
+        batch_size: int,
+        accumulate: int = 1,
+        flip: bool = False,
+        conditional: bool = False,
+        num_workers: int = 0,
+        val_images: int | None = None,
+        seed: int = 0,
+        features: Any = None,
+    ) -> None:
+        super().__init__()
+        check_batch_size(batch_size, 1, accumulate)
+        if num_workers < 0:
+            raise ValueError(f"num_workers={num_workers} must be at least 0; use 0 for images in memory")
+        if val_images is not None and val_images < 1:
+            raise ValueError(f"val_images={val_images} must be at least 1; use null for all test images")
+        self.source = source
+        self.batch_size, self.accumulate = batch_size, accumulate
+        self.flip, self.conditional = flip, conditional
+        self.num_workers, self.val_images = num_workers, val_images
+        self.features = features
+        self.streams = Streams(seed)
+        self.order: StepOrder | None = None
+        self._range_checked = False
+
+    # -- what the data are --------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C,H,W) of one image."""
+        return self.source.channels, self.source.image_size, self.source.image_size
+
+    @property
+    def num_classes(self) -> int | None:
+        """Classes that the network is told of; None when the model is unconditional."""
+        return self.source.num_classes if self.conditional else None
+
+    def fingerprint(self) -> str:
+        """12 hexadecimal digits that identify the training images."""
+        return self.source.train().fingerprint()
+
+    def describe(self) -> dict[str, Any]:
+        """The data set in plain values, for the record of a run."""
+        return {
+            "name": self.source.name,
+            "train": len(self.source.train()),
+            "test": len(self.source.test()),
+            "shape": list(self.shape),
+            "num_classes": self.num_classes,
+            "fingerprint": self.fingerprint(),
+        }
+
+    # -- checks -------------------------------------------------------------------------------------------------
+
+    def check(self, world_size: int = 1) -> None:
+        """Raise what can be known to be wrong before anything is loaded or downloaded."""
+        with _source_errors():
+            self.source.check()
+        check_batch_size(self.batch_size, world_size, self.accumulate)
+        self._check_labelled()
+        self._check_enough(self.source.train_size(), world_size)
+
+    def _check_labelled(self) -> None:
+        if self.conditional and self.source.num_classes is None:
+            raise ValueError(
+                f"conditional=true must have labels, and {self.source.name} has none; set conditional=false, or give "
+                "a source with classes"
+            )
+
+    def _check_enough(self, num_images: int, world_size: int) -> None:
+        if num_images < self.batch_size:
+            unit = world_size * self.accumulate
+            cure = f"use at most {num_images // unit * unit}" if num_images >= unit else "give more images"
+            raise ValueError(
+                f"batch_size={self.batch_size} must not exceed the {num_images} training images of "
+                f"{self.source.name}; {cure}"
+            )
+
+    def _check_labels(self, images: ImageSet, split: str) -> None:
+        classes = self.num_classes
+        if classes is None or images.labels is None:
+            return
+        wrong = ((images.labels < 0) | (images.labels >= classes)).nonzero().flatten()
+        if len(wrong):
+            first = int(wrong[0])
+            raise ValueError(
+                f"source={self.source.name} must have labels in 0..{classes - 1}, but {split} image {first} has "
+                f"{int(images.labels[first])} ({len(wrong)} such images); repair the labels or raise the classes"
+            )
+
+    # -- Lightning's hooks --------------------------------------------------------------------------------------
+
+    def prepare_data(self) -> None:
+        """Download and scan, on one process of each machine."""
+        with _source_errors():
+            self.source.check()
+            self.source.prepare()
+
+    def setup(self, stage: str | None = None) -> None:
+        """Load the training images and check them against the batch size and the number of classes."""
+        world_size = self.trainer.world_size if self.trainer else 1
+        self.check(world_size)
+        with _source_errors():
+            images = self.source.train()
+        self._check_enough(len(images), world_size)
+        self._check_labels(images, "training")
+
+    def train_dataloader(self) -> DataLoader:
+        trainer = self.trainer
+        self.order = StepOrder(
+            len(self.source.train()),
+            self.batch_size,
+            self.streams,
+            rank=trainer.global_rank if trainer else 0,
+            world_size=trainer.world_size if trainer else 1,
+            accumulate=self.accumulate,
+            start=self._step,
+        )
+        on_cuda = trainer is not None and trainer.strategy.root_device.type == "cuda"
+        rows = TrainingRows(self.source.train(), self.conditional)
+        return training_loader(rows, self.order, self.num_workers, pin_memory=on_cuda)
+
+    def _step(self) -> int:
+        return self.trainer.global_step if self.trainer else 0
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Flip and scale, on the device. A batch that is not from `train_dataloader` is left as it is."""
+        if not isinstance(batch, dict) or "step" not in batch:
+            return batch
+        image = batch["image"]
+        if not self._range_checked:
+            check_range(image, self.source)
+            self._range_checked = True
+        if self.flip:
+            mirrored = self.flips(batch["step"])[batch["row"] : batch["row"] + len(image)]
+            mirrored = mirrored.to(image.device, non_blocking=True).view(-1, 1, 1, 1)
+            image = torch.where(mirrored, image.flip(-1), image)
+        return {"image": to_float(image)} | {k: v for k, v in batch.items() if k == "label"}
+
+    def flips(self, step: int) -> Tensor:
+        """(G,) bool: which rows of the step's global batch are mirrored. On the CPU, so equal on every device."""
+        return self.streams.uniform(self.batch_size, "augment", step) < 0.5
+
+    # -- images to compare with ---------------------------------------------------------------------------------
+
+    def reference(self, split: str, n: int | None = None) -> Tensor:
+        """(n,C,H,W) uint8 (or float32 data) of "train" or "test", the same for every seed; None: all, in order.
+
+        n images are a fixed random choice, because a folder is sorted by class.
+
+        Raises:
+            ValueError: another split, or n is not in 1..N.
+        """
+        images = self._split(split)
+        return images.take(_choice(split, len(images), n))
+
+    @property
+    def num_val_images(self) -> int:
+        """Images that `val_batches` gives, over all ranks."""
+        total = len(self.source.test())
+        return total if self.val_images is None else min(self.val_images, total)
+
+    def val_batches(self, batch_size: int, rank: int = 0, world_size: int = 1) -> Iterator[ValBatch]:
+        """The validation images of this rank, each exactly once over all ranks, without padding or flips.
+
+        Ranks may get different numbers of batches: add up sums and counts, not means, and only after the last batch.
+        """
+        images = self._split("test")
+        self._check_labels(images, "test")
+        chosen = _choice("test", len(images), self.num_val_images)
+        for ids in torch.arange(rank, len(chosen), world_size).split(batch_size):
+            of_split = chosen[ids]
+            labelled = self.conditional and images.labels is not None
+            cond = {"label": images.labels[of_split]} if labelled else {}
+            yield ValBatch(to_float(images.take(of_split)), ids, cond)
+
+    def _split(self, split: str) -> ImageSet:
+        if split not in ("train", "test"):
+            raise ValueError(f"split={split} must be train or test; use test for images that training never saw")
+        with _source_errors():
+            return self.source.train() if split == "train" else self.source.test()
+
+
+@contextmanager
+def _source_errors() -> Iterator[None]:
+    """Errors of the source name its argument, as seen from here: `source.root=...`."""
+    try:
+        yield
+    except (ValueError, FileNotFoundError) as error:
+        message = str(error)
+        raise type(error)(message if message.startswith("source") else f"source.{message}") from error
+
+
+def _choice(split: str, total: int, n: int | None) -> Tensor:
+    """(n,) int64 ascending: n of `total` images, by numpy's RandomState(0), whose numbers never change."""
+    if n is None or n == total:
+        return torch.arange(total)
+    if not 1 <= n < total:
+        raise ValueError(f"n={n} must lie in 1..{total}, the images of the {split} split; use null for all")
+    return torch.from_numpy(np.sort(np.random.RandomState(0).permutation(total)[:n]))

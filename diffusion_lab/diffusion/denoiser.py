@@ -1,0 +1,127 @@
+"""The model: network + noise schedule + prediction + reverse variance."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from diffusion_lab.diffusion.gaussian import bound_term
+from diffusion_lab.diffusion.prediction import Estimate, Prediction
+from diffusion_lab.diffusion.schedule import NoiseSchedule
+from diffusion_lab.diffusion.variance import Variance
+
+
+class Reverse(NamedTuple):
+    """p(x_{t-1} | x_t) = N(mean, exp(log_variance))."""
+
+    mean: Tensor  # (B,C,H,W) C1 x0 + C2 x_t
+    log_variance: Tensor  # broadcastable to (B,C,H,W)
+    x0: Tensor  # (B,C,H,W) the estimate that the mean was computed from
+
+
+class Loss(NamedTuple):
+    """Unweighted losses per row."""
+
+    native: Tensor  # (B,) mean square error in the space of the prediction
+    vlb: Tensor  # (B,) w L_t of the hybrid loss; 0 unless the variance is learned
+
+
+class Denoiser(nn.Module):
+    """Turns a network's answer into estimates, reverse steps and losses. Each method calls the network once.
+
+        network(x_t (B,C,H,W), t (B,) int64, **cond) -> (B, C (prediction.heads + variance.channels), H, W)
+
+    The network always receives original timesteps, also when the schedule is a respaced one. Its answer is taken to
+    float32 whatever precision it computed in, because the conversions divide by alpha or sigma. Keyword conditions
+    go to the network unchanged. Gathers and losses never wait for the device.
+
+    Args:
+        network: the only part with parameters.
+        schedule: the T timesteps of this model.
+        prediction: what the network predicts.
+        variance: of the reverse step.
+        timesteps: (T,) int64 the network's timestep for each index of the schedule; None for 0..T-1.
+    """
+
+    timesteps: Tensor
+
+    def __init__(
+        self,
+        network: nn.Module,
+        schedule: NoiseSchedule,
+        prediction: Prediction,
+        variance: Variance,
+        timesteps: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.schedule = schedule
+        self.prediction = prediction
+        self.variance = variance
+        if timesteps is None:
+            timesteps = torch.arange(schedule.num_timesteps, device=schedule.betas.device)
+        self.register_buffer("timesteps", timesteps, persistent=False)
+
+    @property
+    def num_timesteps(self) -> int:
+        """T."""
+        return self.schedule.num_timesteps
+
+    def respace(self, timesteps: Tensor) -> Denoiser:
+        """The same network on a schedule that visits only `timesteps` (S,), increasing; indices then run to S-1."""
+        timesteps = timesteps.to(self.timesteps.device)
+        schedule = self.schedule.respace(timesteps)
+        return Denoiser(self.network, schedule, self.prediction, self.variance, self.timesteps[timesteps])
+
+    def estimate(self, x_t: Tensor, t: Tensor, **cond: Tensor) -> Estimate:
+        """x0 and eps, neither clipped: (B,C,H,W), (B,) -> Estimate."""
+        out, _ = self._answer(x_t, t, cond)
+        return self.prediction.estimate(out, x_t, *self._scales(x_t, t))
+
+    def reverse(self, x_t: Tensor, t: Tensor, clip: bool = False, **cond: Tensor) -> Reverse:
+        """One ancestral step's distribution: (B,C,H,W), (B,) -> Reverse.
+
+        Args:
+            x_t: noisy images.
+            t: (B,) indices into the schedule.
+            clip: whether x0 is clipped to [-1, 1] before the mean is computed from it.
+        """
+        out, extra = self._answer(x_t, t, cond)
+        x0 = self.prediction.estimate(out, x_t, *self._scales(x_t, t)).x0
+        x0 = x0.clamp(-1, 1) if clip else x0
+        mean = self.schedule.posterior_mean(x0, x_t, t)
+        return Reverse(mean, self.variance.log_variance(extra, t, self.schedule), x0)
+
+    def loss(self, x0: Tensor, eps: Tensor, t: Tensor, **cond: Tensor) -> Loss:
+        """Losses at given noise and timesteps: (B,C,H,W), (B,C,H,W), (B,) -> Loss.
+
+        The bound's term trains the variance alone: the estimate in it is detached (and not clipped).
+        """
+        x_t = self.schedule.perturb(x0, eps, t)
+        out, extra = self._answer(x_t, t, cond)
+        alpha, sigma = self._scales(x_t, t)
+        native = self.prediction.loss(out, x0, eps, alpha, sigma)
+        if not self.variance.channels:
+            return Loss(native, torch.zeros_like(native))
+        x0_hat = self.prediction.estimate(out.detach(), x_t, alpha, sigma).x0
+        log_variance = self.variance.log_variance(extra, t, self.schedule)
+        term = bound_term(x0, x0_hat, log_variance, t, self.schedule)
+        return Loss(native, self.variance.loss_weight(self.schedule) * term)
+
+    def _scales(self, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        return self.schedule.alpha(t, x_t.ndim), self.schedule.sigma(t, x_t.ndim)
+
+    def _answer(self, x_t: Tensor, t: Tensor, cond: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The network's channels in float32: those of the prediction and those of the variance."""
+        out = self.network(x_t, self.timesteps[t], **cond)
+        channels = x_t.shape[1]
+        heads, extra = channels * self.prediction.heads, channels * self.variance.channels
+        if out.shape[1] != heads + extra:
+            raise ValueError(
+                f"out_channels={out.shape[1]} must be {heads + extra}: {self.prediction.heads} per image channel for "
+                f"the prediction and {self.variance.channels} for the variance; build the network with that number"
+            )
+        prediction, variance = out.float().split([heads, extra], dim=1)
+        return prediction, variance

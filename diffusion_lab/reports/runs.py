@@ -1,0 +1,276 @@
+"""A folder of runs as data: what each run is, how far it came, and what became of it.
+
+A run folder holds run.json (what it is) and, once it has ended, result.json; a sweep folder holds run folders and
+sweep.json, which also names the jobs that have not started. The status of a run is one word:
+
+    done         its result says so
+    failed       it ended with an error, or was killed and the launcher said so
+    interrupted  a signal stopped it after a checkpoint
+    running      a process holds the lock of its folder
+    lost         it has begun, has no result, and nobody holds its lock: it was killed
+    pending      sweep.json names it and it has not begun
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from diffusion_lab.reports.records import Curve, curve, finite, read_json, read_lines
+
+STATUSES = ("done", "failed", "interrupted", "running", "lost", "pending")
+_TRACES = ("run.json", "result.json", "metrics.jsonl", "train.log", ".lock", "checkpoints")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder.
+
+    Args:
+        folder: where it lies.
+        status: one of `STATUSES`.
+        overrides: what was typed for this run, from run.json or else sweep.json.
+        info: run.json, {} if it is missing.
+        result: result.json, {} if it is missing.
+    """
+
+    folder: Path
+    status: str
+    overrides: tuple[str, ...] = ()
+    info: dict[str, Any] = field(default_factory=dict, repr=False)
+    result: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def config(self) -> dict[str, Any]:
+        config = self.info.get("config")
+        return config if isinstance(config, dict) else {}
+
+    @property
+    def seed(self) -> int | None:
+        seed = self.info.get("seed", self.config.get("seed"))
+        return seed if isinstance(seed, int) else None
+
+    @property
+    def group_key(self) -> str:
+        """Equal for runs that differ in their seed alone; a run without run.json is a group of its own."""
+        return str(self.info.get("group_hash") or self.info.get("config_hash") or self.folder)
+
+    @property
+    def max_steps(self) -> int | None:
+        steps = self.config.get("max_steps")
+        return steps if isinstance(steps, int) else None
+
+    @cached_property
+    def step(self) -> int:
+        """The last step that is known of."""
+        logged = [row["step"] for rows in (self._metrics, self._timing) for row in rows[-1:]]
+        return max([int(finite(self.result.get("step")) or 0), *logged])
+
+    @cached_property
+    def _metrics(self) -> list[dict[str, Any]]:
+        return read_lines(self.folder / "metrics.jsonl")
+
+    @cached_property
+    def _timing(self) -> list[dict[str, Any]]:
+        return read_lines(self.folder / "timing.jsonl")
+
+    @cached_property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Lines {"step", "name", "value", "protocol"}."""
+        lines = read_lines(self.folder / "evaluations.jsonl") or self.result.get("evaluations") or []
+        return [line for line in lines if isinstance(line, dict) and "name" in line]
+
+    @property
+    def batch(self) -> int:
+        """Images per optimizer step."""
+        return int(finite(self.info.get("global_batch")) or finite(self.config.get("batch_size")) or 1)
+
+    def curve(self, key: str) -> Curve:
+        """A key of metrics.jsonl against training."""
+        return curve(self._metrics, key, self.batch)
+
+    @cached_property
+    def metric_names(self) -> list[str]:
+        """Names of the evaluation metrics, e.g. fd1k_digits."""
+        keys = [key for row in self._metrics for key in row] + list(self.result.get("metrics") or {})
+        names = [key.removeprefix("metrics/") for key in keys if key.startswith("metrics/")]
+        return list(dict.fromkeys(names + [line["name"] for line in self.evaluations]))
+
+    def last(self, name: str) -> float | None:
+        """Newest value of a metric (fd1k_digits) or of a logged key (val/loss); None if there is none."""
+        key = name if "/" in name else f"metrics/{name}"
+        values = self.curve(key).values
+        if values.ndim == 1 and len(values):
+            return finite(float(values[-1]))
+        stated = finite((self.result.get("metrics") or {}).get(key))
+        lines = [line for line in self.evaluations if line["name"] == name]
+        return finite(lines[-1].get("value")) if stated is None and lines else stated
+
+    def protocol(self, name: str) -> dict[str, Any]:
+        """How the newest value of a metric was measured: of the lines with its name, the last with its value."""
+        value = self.last(name)
+        lines = [line for line in self.evaluations if line["name"] == name and line.get("value") == value]
+        return (lines[-1].get("protocol") or {}) if lines else {}
+
+    @property
+    def seconds(self) -> float | None:
+        """Training time in seconds, summed over resumes."""
+        return finite(self.result.get("seconds")) or next(
+            (finite(row.get("seconds")) for row in reversed(self._timing)), None
+        )
+
+    @property
+    def images_per_second(self) -> float | None:
+        """Images over training time; of a run without both, what it says itself."""
+        last = self._timing[-1] if self._timing else {}
+        images, seconds = finite(last.get("images")), finite(last.get("seconds"))
+        if images and seconds:
+            return images / seconds
+        return finite(self.result.get("images_per_second")) or finite(last.get("images_per_second"))
+
+    def samples(self) -> dict[int, Path]:
+        """step -> PNG of the fixed-latent sample grid, by step."""
+        found = {}
+        for path in (self.folder / "samples").glob("step-*.png"):
+            if match := re.fullmatch(r"step-(\d+)\.png", path.name):
+                found[int(match[1])] = path
+        return dict(sorted(found.items()))
+
+    @property
+    def log(self) -> Path | None:
+        path = self.folder / "train.log"
+        return path if path.is_file() else None
+
+    @property
+    def cause(self) -> str:
+        """Why it is not done, in one line."""
+        error = self.result.get("error")
+        if self.status == "failed" and isinstance(error, dict):
+            message = " ".join(str(error.get("message") or "").split())
+            return f"{error.get('type') or 'error'}: {message}" if message else str(error.get("type") or "error")
+        return {
+            "failed": "no error was recorded; see its log",
+            "interrupted": "stopped by a signal after a checkpoint; the same command continues it",
+            "running": "a process is training it",
+            "lost": "ended without a word (killed, or the machine went down); the same command continues it",
+            "pending": "not started",
+        }.get(self.status, "")
+
+    @property
+    def command(self) -> str:
+        """The command that runs this run alone."""
+        command = str(self.info.get("command") or "")
+        if command and not re.search(r"\s(-m|--multirun)\b", command):
+            return command
+        return shlex.join(["diffusion-lab", "train", *self.overrides])
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """All runs below a folder, in the order of their sweeps, and the commands of those sweeps."""
+
+    path: Path
+    runs: tuple[Run, ...]
+    commands: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """status -> number of runs, without zeros."""
+        found = Counter(run.status for run in self.runs)
+        return {status: found[status] for status in STATUSES if found[status]}
+
+    @property
+    def unfinished(self) -> list[Run]:
+        return [run for run in self.runs if run.status != "done"]
+
+    def relative(self, path: Path) -> str:
+        """The path as seen from the folder of the report."""
+        return os.path.relpath(path, self.path)
+
+
+def read_runs(path: str | Path) -> RunFolder:
+    """Read every run at or below a folder.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ValueError: it holds no run.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise FileNotFoundError(f"folder={path} must be an existing folder; give a run's or a sweep's, e.g. runs")
+    runs: dict[Path, Run] = {}
+    commands: list[str] = []
+    for folder in _folders(path):
+        sweep = read_json(folder / "sweep.json")
+        commands += sweep.get("commands") or ([sweep["command"]] if sweep.get("command") else [])
+        for job in sweep.get("jobs") or []:
+            place = _job_folder(folder, str(job.get("dir", "")))
+            runs.setdefault(place.resolve(), read_run(place, job.get("overrides") or []))
+        if _is_run(folder):
+            runs.setdefault(folder.resolve(), read_run(folder))
+    if not runs:
+        raise ValueError(
+            f"folder={path} must hold runs, and no run.json, result.json or sweep.json lies in it or below; "
+            "start some with `diffusion-lab train`"
+        )
+    return RunFolder(path, tuple(runs.values()), tuple(dict.fromkeys(commands)))
+
+
+def read_run(folder: Path, overrides: list[str] | None = None) -> Run:
+    """Read one run folder; `overrides` are used when run.json does not say."""
+    info, result = read_json(folder / "run.json"), read_json(folder / "result.json")
+    typed = info.get("overrides") or overrides or []
+    return Run(folder, _status(folder, result), tuple(map(str, typed)), info, result)
+
+
+def _folders(top: Path) -> Iterator[Path]:
+    """`top` and the folders below it; not those inside a run, nor hidden ones."""
+    for place, names, _ in os.walk(top):
+        folder = Path(place)
+        names[:] = [] if _is_run(folder) else sorted(name for name in names if not name.startswith("."))
+        yield folder
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("run.json", "result.json"))
+
+
+def _job_folder(sweep: Path, name: str) -> Path:
+    """The job's folder; by its last part if the sweep folder was moved."""
+    place = sweep / name
+    return place if place.is_dir() else sweep / Path(name).name
+
+
+def _status(folder: Path, result: dict[str, Any]) -> str:
+    said = result.get("status")
+    if said == "done":
+        return "done"
+    if _is_locked(folder / ".lock"):  # before what an earlier attempt has said
+        return "running"
+    if result:
+        return "interrupted" if said == "interrupted" else "failed"
+    return "lost" if any((folder / name).exists() for name in _TRACES) else "pending"
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a process of this machine holds the run's lock; a shared lock is tried, and given back at once."""
+    try:
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,9 @@
+"""Solvers: from noise to images."""
+
+from diffusion_lab.solvers.base import Noise, Solver
+from diffusion_lab.solvers.ddim import DDIM
+from diffusion_lab.solvers.ddpm import DDPM
+from diffusion_lab.solvers.heun import Heun
+from diffusion_lab.solvers.respacing import space_timesteps
+
+__all__ = ["DDIM", "DDPM", "Heun", "Noise", "Solver", "space_timesteps"]

@@ -1,0 +1,101 @@
+"""What every solver is: a walk from noise to images along a denoiser's timesteps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from diffusion_lab.diffusion import Denoiser, NoiseSchedule
+from diffusion_lab.solvers.respacing import Steps, parse_counts, space_timesteps
+
+Noise = Callable[[int, Tensor], Tensor]
+Bar = Callable[[int], Iterator[int]]  # range(n) that shows how far it is
+
+
+class Solver(ABC):
+    """images = solver(denoiser, x_T, noise=noise, **cond).
+
+    A result is a function of its arguments alone: all randomness comes through x_T and `noise`. The network runs in
+    eval mode and without gradients; its mode is restored afterwards. A subclass gives `solve`.
+    """
+
+    @abstractmethod
+    def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
+        """The walk; its loop runs over bar(number of iterations)."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """All settings in one word, for the protocol of an evaluation: "ddim-50-eta0"."""
+
+    @abstractmethod
+    def check(self, schedule: NoiseSchedule) -> None:
+        """Raise now what a walk along this schedule would raise.
+
+        Raises:
+            ValueError: the steps do not fit the schedule.
+        """
+
+    @torch.no_grad()
+    def __call__(
+        self, denoiser: Denoiser, x_T: Tensor, *, noise: Noise, progress: bool = False, **cond: Tensor
+    ) -> Tensor:
+        """Sample images.
+
+        Args:
+            denoiser: the model, on the device of x_T.
+            x_T: (B,C,H,W) standard normal.
+            noise: noise(k, like) -> standard normal of the shape, dtype and device of `like` for iteration k of the
+                walk, 0 the noisiest. Not called where nothing is drawn.
+            progress: show a bar, on a terminal only.
+            **cond: given to the network at every call.
+
+        Returns:
+            (B,C,H,W) of x_T's dtype.
+        """
+
+        def bar(iterations: int) -> Iterator[int]:
+            # disable=None: tqdm stays silent when the output is not a terminal.
+            return iter(tqdm(range(iterations), self.describe(), leave=False, disable=None if progress else True))
+
+        with _eval_mode(denoiser):
+            return self.solve(denoiser, x_T, noise, bar, cond)
+
+
+def check_steps(steps: Steps | None) -> Steps | None:
+    """`steps` if it is a form that `space_timesteps` takes, or None for all timesteps.
+
+    Raises:
+        ValueError: it is none, or a walk of one step, which would take pure noise for the least noisy timestep.
+    """
+    if steps is not None and sum(parse_counts(steps)) < 2:
+        raise ValueError(f"steps={steps!r} must be at least 2; 50 is a good number for DDIM")
+    return steps
+
+
+def visited(num_timesteps: int, steps: Steps | None) -> Tensor:
+    """Timesteps (S,) int64, increasing: all of them for None."""
+    return torch.arange(num_timesteps) if steps is None else space_timesteps(num_timesteps, steps)
+
+
+def describe_steps(steps: Steps | None) -> str:
+    """ "full", "250", "ddim50" or "10,15,20"."""
+    if steps is None:
+        return "full"
+    return ",".join(str(count) for count in steps) if isinstance(steps, list) else str(steps)
+
+
+@contextmanager
+def _eval_mode(module: nn.Module) -> Iterator[None]:
+    """Dropout off inside; each submodule gets its own mode back, frozen ones too."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True

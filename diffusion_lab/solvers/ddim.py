@@ -1,0 +1,66 @@
+"""DDIM (Song et al. 2021, equations 12 and 16)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from diffusion_lab.diffusion import Denoiser, NoiseSchedule
+from diffusion_lab.diffusion.arguments import check_flag, check_number
+from diffusion_lab.solvers.base import Bar, Noise, Solver, check_steps, describe_steps, visited
+from diffusion_lab.solvers.respacing import Steps
+
+
+class DDIM(Solver):
+    """With A at the current timestep and A' at the next, less noisy one (A' = 1 after the last):
+
+        x' = sqrt(A') x0_hat + sqrt(1 - A' - s^2) eps_hat + s z,   z ~ N(0, I)
+        s  = eta sqrt((1-A')/(1-A)) sqrt(1 - A/A')
+
+    eta = 0 is deterministic; eta = 1 has the posterior's variance, i.e. ancestral sampling with FixedSmall.
+
+    Where x0_hat is clipped, eps_hat is derived again from x_t and the clipped x0_hat, so that both still make up x_t:
+
+        eps_hat = (x_t - sqrt(A) clip(x0_hat)) / sqrt(1-A)
+
+    as improved-diffusion does; Song et al. do not clip.
+
+    Args:
+        steps: number of steps, evenly spaced from the first to the last timestep, or a form of `space_timesteps`;
+            "ddim50" is Song et al.'s linear subsequence, which leaves out the last timestep. None for all T.
+        eta: in [0, 1].
+        clip: whether x0_hat is clipped to [-1, 1].
+    """
+
+    def __init__(self, steps: Steps | None = 50, eta: float = 0.0, clip: bool = True) -> None:
+        self.steps = check_steps(steps)
+        self.eta = check_number("eta", eta, "[]", 0, 1, "0.0 is deterministic, 1.0 is ancestral sampling")
+        self.clip = check_flag("clip", clip, "use true for images in [-1, 1], false for latents")
+
+    def check(self, schedule: NoiseSchedule) -> None:
+        visited(schedule.num_timesteps, self.steps)
+
+    def describe(self) -> str:
+        return f"ddim-{describe_steps(self.steps)}-eta{self.eta:g}" + ("" if self.clip else "-unclipped")
+
+    def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
+        kept = visited(denoiser.num_timesteps, self.steps).flip(0)
+        # Coefficients are Python floats, so the loop gathers nothing and float64 is kept where it matters.
+        signal = [*denoiser.schedule.alphas_cumprod[kept.to(x_T.device)].tolist(), 1.0]
+        x = x_T
+        for k in bar(len(kept)):
+            a, a_next = signal[k], signal[k + 1]
+            t = torch.full((len(x),), int(kept[k]), device=x.device)
+            x0, eps = denoiser.estimate(x, t, **cond)
+            if self.clip:
+                x0 = x0.clamp(-1, 1)
+                eps = (x - a**0.5 * x0) / (1 - a) ** 0.5
+            variance = self.step_variance(a, a_next)
+            x = a_next**0.5 * x0 + max(1 - a_next - variance, 0.0) ** 0.5 * eps
+            if variance > 0:
+                x = x + variance**0.5 * noise(k, x)
+        return x
+
+    def step_variance(self, a: float, a_next: float) -> float:
+        """s^2 between two values of A; 0 at the last step, where a_next = 1."""
+        return self.eta**2 * (1 - a_next) / (1 - a) * (1 - a / a_next)

@@ -1,0 +1,1 @@
+"""Hydra launcher: one process per job of a sweep."""

@@ -1,0 +1,220 @@
+"""Child processes of the launcher: forked from it, or a fresh command for a job that starts processes itself."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+import warnings
+from contextlib import suppress
+from typing import Any
+
+from diffusion_lab.cli.errors import (
+    EXIT_CONFIG,
+    EXIT_FAILED,
+    EXIT_LOCKED,
+    ConfigError,
+    Interrupted,
+    InvalidConfig,
+    RunLocked,
+)
+from hydra.core.utils import JobStatus, run_job
+from hydra.types import HydraContext, TaskFunction
+
+from hydra_plugins.diffusion_lab_launcher._jobs import Job
+
+# A job must not believe that it is a rank of the process that started the sweep.
+RANK_VARIABLES = (
+    "RANK",
+    "LOCAL_RANK",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "PL_GLOBAL_SEED",
+)
+OWN_COMMAND = ("hydra.mode", "hydra.run.", "hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper")
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+MESSAGE_LIMIT = 12_000  # characters of at most 4 bytes; a pipe holds 64 KiB without a reader
+
+
+class Child:
+    """A running job: its process leads a session and a process group of its own."""
+
+    def __init__(self, pid: int, pipe: int | None = None) -> None:
+        self.pid, self._pipe = pid, pipe
+
+    def poll(self) -> int | None:
+        """Exit code, negative for a signal; None while the job runs."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid == 0:
+            return None
+        self.kill(signal.SIGKILL)  # what the job may have left behind, such as workers that load data
+        return os.waitstatus_to_exitcode(status)
+
+    def ask(self, number: int) -> None:
+        """Send a signal to the job's first process, which tells its own workers."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def kill(self, number: int) -> None:
+        """Send a signal to all processes of the job."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def message(self) -> dict[str, Any]:
+        """{"value": ..., "error": ...} that a forked job sent before it ended; empty if it could not."""
+        if self._pipe is None:
+            return {}
+        ready, _, _ = select.select([self._pipe], [], [], 0)
+        text = os.read(self._pipe, 1 << 16) if ready else b""
+        os.close(self._pipe)
+        self._pipe = None
+        try:
+            return json.loads(text)
+        except ValueError:
+            return {}
+
+
+def fork(job: Job, task: TaskFunction, context: HydraContext, environment: dict[str, str], threads: int) -> Child:
+    """Run the job in a copy of this process."""
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A signal that comes before the child has its own handlers must wait, or the launcher's would swallow it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads; numpy's handle it
+        pid = os.fork()
+    if pid:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+        os.close(writer)
+        return Child(pid, reader)
+    code = EXIT_FAILED
+    try:
+        os.close(reader)
+        _detach(job)
+        os.environ.clear()
+        os.environ.update(environment)
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(threads)
+        code, message = _work(job, task, context)
+        os.write(writer, json.dumps(message, ensure_ascii=False).encode(errors="replace"))
+    except BaseException:  # noqa: BLE001  nothing may climb into the launcher's own stack
+        traceback.print_exc()
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+        os._exit(code)
+
+
+def _detach(job: Job) -> None:
+    """A session of its own, output to train.log, default signals, and an end when the launcher ends."""
+    os.setsid()
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    job.folder.mkdir(parents=True, exist_ok=True)
+    output = os.open(job.folder / "train.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115  it lives as long as the process
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    faulthandler.enable(2)
+
+
+def end_with_parent() -> None:
+    """Ask the kernel for SIGTERM when the launcher dies, so that no orphan goes on; does nothing elsewhere."""
+    with suppress(Exception):
+        ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
+
+
+def _work(job: Job, task: TaskFunction, context: HydraContext) -> tuple[int, dict[str, Any]]:
+    """Run the task; returns the exit code and what the launcher is told."""
+    if hasattr(task, "checked"):
+        task.checked, task.typed = True, command(job, getattr(task, "arguments", []))[3:]
+    try:
+        returned = run_job(task, job.config, "hydra.run.dir", None, context)
+        value = returned._return_value
+        error = value if returned.status == JobStatus.FAILED else getattr(task, "error", None)
+    except BaseException as raised:  # noqa: BLE001  SystemExit, KeyboardInterrupt, a fault of Hydra's own
+        error = raised
+    if error is None:
+        return 0, {"value": value if isinstance(value, int | float) else None}
+    text = "".join(traceback.format_exception(error))
+    print(text, flush=True)
+    told = {"type": type(error).__name__, "message": str(error)[:2000], "traceback": text[-MESSAGE_LIMIT:]}
+    return _exit_code(error), {"error": told}
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, RunLocked):
+        return EXIT_LOCKED
+    if isinstance(error, ConfigError | InvalidConfig):
+        return EXIT_CONFIG
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    if isinstance(error, Interrupted):
+        return 128 + error.signal_number
+    return 130 if isinstance(error, KeyboardInterrupt) else EXIT_FAILED
+
+
+def start_command(job: Job, arguments: list[str], environment: dict[str, str]) -> Child:
+    """Run the job as a command of its own, whose `sys.argv` describes this job alone."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    with (job.folder / "train.log").open("a") as output:
+        process = subprocess.Popen(
+            command(job, arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=end_with_parent,
+        )
+    process.returncode = 0  # `Child` waits for it; Popen's own destructor must not
+    return Child(process.pid)
+
+
+def command(job: Job, arguments: list[str]) -> list[str]:
+    """The command that runs this job alone; `arguments` are those of the sweep, for its --config-dir."""
+    options = []
+    for flag in ("--config-dir", "-cd"):
+        options += [word for word in arguments if word.startswith(f"{flag}=")]
+        options += [w for pair in zip(arguments, arguments[1:], strict=False) if pair[0] == flag for w in pair]
+    own = [word for word in job.config.hydra.overrides.hydra if not word.lstrip("+~").startswith(OWN_COMMAND)]
+    folder = str(job.folder).replace("'", "\\'")
+    last = ["hydra.mode=RUN", f"hydra.run.dir='{folder}'", "hydra.job_logging.root.handlers=[console]"]
+    return [sys.executable, "-m", "diffusion_lab.cli.main", "train", *options, *job.overrides, *own, *last]
+
+
+def starts_processes(job: Job) -> bool:
+    """Whether the job's strategy executes `sys.argv` again for processes of its own."""
+    trainer = job.config.get("trainer")
+    if trainer is None:
+        return False
+    if any(word in str(trainer.get("strategy", "auto")) for word in ("fork", "spawn", "notebook")):
+        return False
+    devices = trainer.get("devices", 1)
+    if devices in ("auto", -1, "-1"):
+        return _gpus() > 1 and trainer.get("accelerator") != "cpu"
+    if isinstance(devices, str) and devices.isdigit():
+        devices = int(devices)
+    return devices > 1 if isinstance(devices, int) else len(str(devices).split(",")) > 1
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()

@@ -1,0 +1,135 @@
+"""A job of a sweep: its configuration, its folder, and what its result.json says."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from diffusion_lab.cli.config import config_hash
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import filter_overrides
+from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+T = TypeVar("T")
+
+
+@dataclass
+class Job:
+    """One job: `index` in the sweep, `config` with Hydra's node, `overrides` without Hydra's own settings."""
+
+    index: int
+    overrides: list[str]
+    config: DictConfig
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The folder's name without the hash."""
+        return self.folder.name.rpartition("-")[0] or self.folder.name
+
+    @property
+    def task_cfg(self) -> DictConfig:
+        """The configuration as the task gets it."""
+        cfg = OmegaConf.masked_copy(self.config, [key for key in self.config if key != "hydra"])
+        OmegaConf.set_struct(cfg, True)
+        return cfg
+
+    def with_hydra_config(self, call: Callable[[], T]) -> T:
+        """Call with Hydra's global configuration set to this job's, as a job finds it."""
+        before = HydraConfig.instance().cfg
+        HydraConfig.instance().set_config(self.config)
+        try:
+            return call()
+        finally:
+            HydraConfig.instance().cfg = before
+
+    def result(self) -> dict[str, Any]:
+        """result.json, empty when there is none or it is damaged."""
+        try:
+            return json.loads((self.folder / "result.json").read_text())
+        except (OSError, ValueError):
+            return {}
+
+    def is_done(self) -> bool:
+        """Whether an earlier run finished this job, with at least the steps that are asked for now."""
+        result = self.result()
+        return result.get("status") == "done" and result.get("step", 0) >= self.config.get("max_steps", 0)
+
+    def record_failure(self, kind: str, message: str, trace: str = "") -> None:
+        """Write result.json for a job that could not do so itself; a new run of the job replaces it."""
+        old = self.result()
+        content = {
+            "status": "failed",
+            "step": old.get("step", 0),
+            "metrics": old.get("metrics", {}),
+            "evaluations": old.get("evaluations", []),
+            "error": {"type": kind, "message": message, "traceback": trace},
+            "seconds": old.get("seconds"),
+            "images_per_second": old.get("images_per_second"),
+        }
+        with suppress(OSError):  # the disk may be full, which may be why the job failed
+            write_json(self.folder / "result.json", content)
+
+
+def compose_job(context: HydraContext, master: DictConfig, overrides: list[str], index: int) -> Job:
+    """The configuration of one job, in RUN mode and with its own folder as the run folder."""
+    config = context.config_loader.load_sweep_config(master, overrides)
+    folder = Path(str(master.hydra.sweep.dir)) / str(_subdir(config, index))
+    with read_write(config), open_dict(config):
+        config.hydra.mode = RunMode.RUN
+        config.hydra.job.id, config.hydra.job.num = str(index), index
+        config.hydra.run.dir = str(folder)
+        config.hydra.runtime.output_dir = str(folder.absolute())
+        config.hydra.job_logging.root.handlers = ["console"]  # standard output is train.log already
+    return Job(index, list(filter_overrides(overrides)), config, folder)
+
+
+def _subdir(config: DictConfig, index: int) -> str:
+    with read_write(config), open_dict(config):
+        config.hydra.job.id, config.hydra.job.num = str(index), index
+    return str(config.hydra.sweep.subdir)
+
+
+def write_sweep(folder: Path, typed: list[str], jobs: list[Job]) -> None:
+    """sweep.json: the command and all jobs that this folder was ever asked for, so that a report can name them."""
+    command = shlex.join(["diffusion-lab", *typed])
+    try:
+        old = json.loads((folder / "sweep.json").read_text())
+    except (OSError, ValueError):
+        old = {}
+    new = [
+        {"dir": job.folder.name, "overrides": job.overrides, "config_hash": config_hash(job.config)} for job in jobs
+    ]
+    names = {entry["dir"] for entry in new}
+    content = {
+        "name": folder.name,
+        "command": command,
+        "commands": list(dict.fromkeys([*old.get("commands", []), command])),
+        "jobs": [entry for entry in old.get("jobs", []) if entry["dir"] not in names] + new,
+    }
+    write_json(folder / "sweep.json", content)
+
+
+def forget_sweep(folder: Path) -> None:
+    """Remove what Hydra's sweeper has written for a sweep that never started a job."""
+    if (folder / "sweep.json").exists():
+        return
+    (folder / "multirun.yaml").unlink(missing_ok=True)
+    for empty in (folder, folder.parent):
+        with suppress(OSError):
+            empty.rmdir()
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file so that a reader sees the old one or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content, indent=1, default=str) + "\n")
+    os.replace(temporary, path)

@@ -1,0 +1,221 @@
+"""Jobs running side by side: slots, time limits, signals, and what became of each job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from diffusion_lab.cli.errors import EXIT_LOCKED
+from hydra.types import HydraContext, TaskFunction
+
+from hydra_plugins.diffusion_lab_launcher._child import (
+    RANK_VARIABLES,
+    Child,
+    fork,
+    start_command,
+    starts_processes,
+)
+from hydra_plugins.diffusion_lab_launcher._jobs import Job
+from hydra_plugins.diffusion_lab_launcher._screen import Screen
+
+POLL_S, GRACE_S = 0.02, 30.0  # between two looks at the jobs; between asking a late job and killing it
+
+
+@dataclass
+class Outcome:
+    """What became of a job: status done, skipped (done before), failed, killed, timeout, interrupted, locked (in use
+    by another process) or not started; the reason in words; seconds in this sweep; the value for a sweeper."""
+
+    job: Job
+    status: str
+    reason: str = ""
+    seconds: float = 0.0
+    value: float | None = None
+
+
+@dataclass
+class _Running:
+    job: Job
+    child: Child
+    slot: int
+    started: float
+    result_before: tuple[int, int] | None
+    asked: float | None = None  # when a late job was asked to stop
+
+
+class Pool:
+    """Runs jobs, `n_jobs` at a time.
+
+    Args:
+        task, context: as Hydra gives them to a launcher.
+        n_jobs: slots.
+        threads: threads of one process alone; each slot gets an equal share, at least 1.
+        gpus: ids to share out among the slots, or None.
+        timeout_s, fail_fast: see the launcher.
+    """
+
+    def __init__(
+        self,
+        task: TaskFunction,
+        context: HydraContext,
+        n_jobs: int,
+        threads: int,
+        gpus: list[int] | None,
+        timeout_s: float | None,
+        fail_fast: bool,
+    ) -> None:
+        self.task, self.context, self.n_jobs = task, context, n_jobs
+        self.threads = max(1, threads // n_jobs)
+        self.gpus, self.timeout_s, self.fail_fast = gpus, timeout_s, fail_fast
+        self.stopped_by = 0  # the signal that ended the sweep
+        self._signals_seen = self._signals_told = 0
+
+    def run(self, jobs: list[Job], screen: Screen) -> list[Outcome]:
+        """All jobs; returns their outcomes in the same order."""
+        outcomes: dict[int, Outcome] = {}
+        waiting, running = list(jobs), list[_Running]()
+        with self._signals(), screen:
+            while waiting or running:
+                self._tell(running, screen)
+                self._start(waiting, running, outcomes, screen)
+                screen.show([item.job for item in running])
+                for item in list(running):
+                    outcome = self._look(item)
+                    if outcome is not None:
+                        running.remove(item)
+                        outcomes[item.job.index] = outcome
+                        screen.finished(outcome)
+                if running:
+                    time.sleep(POLL_S)
+        return [outcomes[job.index] for job in jobs]
+
+    def _start(
+        self, waiting: list[Job], running: list[_Running], outcomes: dict[int, Outcome], screen: Screen
+    ) -> None:
+        """Fill the free slots; jobs that are done, or will not be started any more, get their outcome here."""
+        failed = any(outcome.status not in ("done", "skipped", "locked") for outcome in outcomes.values())
+        while waiting and len(running) < self.n_jobs:
+            job = waiting[0]
+            if any(item.job.folder == job.folder for item in running):
+                return  # the same configuration twice: the second will find it done
+            waiting.pop(0)
+            if self.stopped_by or (failed and self.fail_fast):
+                outcome = Outcome(job, "not started")
+            elif job.is_done():
+                outcome = Outcome(job, "skipped", value=_objective(job))
+            else:
+                slot = min(set(range(self.n_jobs)) - {item.slot for item in running})
+                running.append(self._launch(job, slot))
+                continue
+            outcomes[job.index] = outcome
+            screen.finished(outcome)
+
+    def _launch(self, job: Job, slot: int) -> _Running:
+        environment = {key: value for key, value in os.environ.items() if key not in RANK_VARIABLES}
+        environment["OMP_NUM_THREADS"] = str(self.threads)
+        if self.gpus is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in self.gpus[slot :: self.n_jobs])
+        before = _stamp(job.folder / "result.json")
+        if starts_processes(job):
+            child = start_command(job, getattr(self.task, "arguments", []), environment)
+        else:
+            child = fork(job, self.task, self.context, environment, self.threads)
+        return _Running(job, child, slot, time.monotonic(), before)
+
+    def _look(self, item: _Running) -> Outcome | None:
+        """The outcome of a job that has ended, else None; a job that is late is asked to stop, then killed."""
+        code = item.child.poll()
+        seconds = time.monotonic() - item.started
+        if code is None:
+            if self.timeout_s is not None and seconds > self.timeout_s and item.asked is None:
+                item.asked = seconds
+                item.child.ask(signal.SIGTERM)
+            elif item.asked is not None and seconds > item.asked + GRACE_S:
+                item.child.kill(signal.SIGKILL)
+            return None
+        outcome = self._judge(item, code)
+        outcome.seconds = seconds
+        return outcome
+
+    def _judge(self, item: _Running, code: int) -> Outcome:
+        job, told = item.job, item.child.message()
+        if code == 0:
+            return Outcome(job, "done", value=told.get("value", _objective(job)))
+        if code == EXIT_LOCKED:
+            return Outcome(job, "locked", "another process is training it")
+        if self.stopped_by and (code == 128 + self.stopped_by or code == -self.stopped_by):
+            return Outcome(job, "interrupted", f"stopped by signal {self.stopped_by}")
+        error = told.get("error")
+        if item.asked is not None:
+            status, kind = "timeout", "Timeout"
+            reason = f"took longer than hydra.launcher.timeout_s={self.timeout_s:g} s; the same command continues it"
+        elif code < 0:
+            status, kind, reason = "killed", "killed", _killed_by(-code)
+        elif error is not None:
+            status, kind, reason = "failed", error["type"], _first_line(error)
+        else:
+            written = job.result().get("error") if _stamp(job.folder / "result.json") != item.result_before else None
+            status, kind = "failed", "exit"
+            reason = _first_line(written) if written else f"exit code {code}"
+        if status != "failed" or _stamp(job.folder / "result.json") == item.result_before:
+            message = error["message"] if status == "failed" and error else reason
+            job.record_failure(kind, message, (error or {}).get("traceback", ""))
+        return Outcome(job, status, reason)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM are handed on to the jobs, which write a checkpoint; the second one kills them."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: object) -> None:
+        self.stopped_by = number
+        self._signals_seen += 1
+
+    def _tell(self, running: list[_Running], screen: Screen) -> None:
+        """Hand a new signal on to the running jobs."""
+        if self._signals_told == self._signals_seen:
+            return
+        first = self._signals_told == 0
+        self._signals_told = self._signals_seen
+        screen.stopping(self.stopped_by, len(running), first)
+        for item in running:
+            item.child.ask(self.stopped_by) if first else item.child.kill(signal.SIGKILL)
+
+
+def _objective(job: Job) -> float | None:
+    """The metric that `objective` names, from result.json."""
+    return job.result().get("metrics", {}).get(job.config.get("objective") or "")
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Changes when a file is replaced."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _killed_by(number: int) -> str:
+    name = signal.Signals(number).name if number in list(signal.Signals) else ""
+    hint = ", perhaps for lack of memory" if number == signal.SIGKILL else ""
+    return f"killed by signal {number} ({name}){hint}"
+
+
+def _first_line(error: dict) -> str:
+    lines = str(error.get("message", "")).splitlines() or [""]
+    return f"{error.get('type')}: {lines[0]}"

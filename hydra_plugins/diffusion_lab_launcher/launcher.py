@@ -1,0 +1,159 @@
+"""The launcher: check every job, then run each in a process of its own, skipping what is done.
+
+Why not Hydra's own: it runs the jobs of a sweep in one process, where a killed job ends the sweep, SIGTERM ends it
+with exit code 0, and the second process of a distributed job runs the whole sweep again. Here a job is a child
+process in Hydra's RUN mode, in a folder that depends on its configuration alone; so the same command again finds
+its finished jobs done and continues the others.
+
+A job is forked from this process, which has imported torch and Lightning but started no thread pool and touched no
+GPU: isolation then costs well under a second a job. A job that starts processes of its own gets a fresh command,
+because Lightning executes `sys.argv` again for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from diffusion_lab.cli.config import register_resolvers
+from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, JobsFailed
+from hydra.core.utils import JobReturn, JobStatus, configure_log, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from hydra_plugins.diffusion_lab_launcher._jobs import Job, compose_job, forget_sweep, write_sweep
+from hydra_plugins.diffusion_lab_launcher._pool import Outcome, Pool
+from hydra_plugins.diffusion_lab_launcher._screen import Screen
+
+log = logging.getLogger(__name__)
+
+
+class DiffusionLabLauncher(Launcher):
+    """Runs the jobs of a sweep as child processes.
+
+    Args:
+        n_jobs: jobs at a time, >= 1; each gets an equal share of the threads, and of `gpus`.
+        timeout_s: seconds a job may take before it is asked to stop, then killed; None: no limit.
+        fail_fast: start no further job after the first failure.
+        gpus: GPU ids to share out; None leaves the choice of a GPU to each job.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        n_jobs: int = 1,
+        timeout_s: float | None = None,
+        fail_fast: bool = False,
+        gpus: list[int] | None = None,
+    ) -> None:
+        if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs < 1:
+            raise ConfigError(f"hydra.launcher.n_jobs={n_jobs} must be an integer >= 1; use 1")
+        if timeout_s is not None and not timeout_s > 0:
+            raise ConfigError(f"hydra.launcher.timeout_s={timeout_s} must be > 0 seconds; use null for no limit")
+        if gpus is not None and len(gpus) < n_jobs:
+            raise ConfigError(
+                f"hydra.launcher.gpus={list(gpus)} must name at least one GPU for each of n_jobs={n_jobs}; "
+                f"use hydra.launcher.n_jobs={max(1, len(gpus))}"
+            )
+        self.n_jobs, self.timeout_s, self.fail_fast = n_jobs, timeout_s, fail_fast
+        self.gpus = None if gpus is None else list(gpus)
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.context, self.task, self.config = hydra_context, task_function, config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run the jobs; returns one JobReturn per job, in order, whose value raises if the job is not done."""
+        setup_globals()
+        register_resolvers()
+        configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
+        folder = Path(str(self.config.hydra.sweep.dir))
+        threads = _start_single_threaded()
+        try:
+            jobs = [
+                compose_job(self.context, self.config, list(overrides), initial_job_idx + i)
+                for i, overrides in enumerate(job_overrides)
+            ]
+            self._check(jobs)
+        except BaseException:
+            forget_sweep(folder)
+            raise
+        if jobs and jobs[0].task_cfg.get("dry_run"):
+            return self._dry_run(jobs, folder)
+        write_sweep(folder, getattr(self.task, "typed", sys.argv[1:]), jobs)
+        screen = Screen(len(jobs), folder)
+        pool = Pool(self.task, self.context, self.n_jobs, threads, self.gpus, self.timeout_s, self.fail_fast)
+        outcomes = pool.run(jobs, screen)
+        screen.summary(outcomes)
+        if pool.stopped_by:
+            raise Interrupted(pool.stopped_by)
+        return [_job_return(outcome) for outcome in outcomes]
+
+    def _check(self, jobs: list[Job]) -> None:
+        """Check all jobs before job 0; a fault that several jobs share is told once."""
+        check = getattr(self.task, "check", None)
+        if check is None:
+            return
+        faults: dict[str, list[Job]] = {}
+        for job in jobs:
+            for error in job.with_hydra_config(lambda job=job: check(job.task_cfg)):
+                faults.setdefault(str(error), []).append(job)
+        if faults:
+            raise InvalidConfig([ConfigError(_whose(found, len(jobs)) + text) for text, found in faults.items()])
+
+    def _dry_run(self, jobs: list[Job], folder: Path) -> list[JobReturn]:
+        from diffusion_lab.cli.dry_run import dry_run
+
+        try:
+            jobs[0].with_hydra_config(lambda: dry_run([job.task_cfg for job in jobs], [job.folder for job in jobs]))
+        finally:
+            forget_sweep(folder)
+        return [JobReturn(overrides=job.overrides, cfg=job.task_cfg, status=JobStatus.COMPLETED) for job in jobs]
+
+
+def _start_single_threaded() -> int:
+    """Import torch without its pool of threads, which would not survive a fork; returns how many it would have."""
+    # CUDA must be counted without a context: a forked child could not make its own after that.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    return threads
+
+
+def _whose(jobs: list[Job], total: int) -> str:
+    if len(jobs) == total:
+        return ""
+    numbers = ", ".join(str(job.index) for job in jobs)
+    return f"job{'s' if len(jobs) > 1 else ''} {numbers} ({' '.join(jobs[0].overrides)}): "
+
+
+def _job_return(outcome: Outcome) -> JobReturn:
+    job = outcome.job
+    returned = _Return(overrides=job.overrides, cfg=job.task_cfg, task_name="train", working_dir=os.getcwd())
+    returned.hydra_cfg = job.config
+    if outcome.status in ("done", "skipped", "locked"):
+        returned.status, returned.return_value = JobStatus.COMPLETED, outcome.value
+    else:
+        returned.status, returned.return_value = JobStatus.FAILED, JobsFailed(outcome.reason)
+    return returned
+
+
+class _Return(JobReturn):
+    """A JobReturn whose failure is raised without Hydra's own line; the launcher has told it already."""
+
+    @property
+    def return_value(self) -> object:
+        if self.status == JobStatus.FAILED:
+            raise self._return_value
+        return self._return_value
+
+    @return_value.setter
+    def return_value(self, value: object) -> None:
+        self._return_value = value

@@ -1,0 +1,96 @@
+"""The sampler contract over every file of conf/sampler: a new yaml is tested without an edit here."""
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+
+from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.testing import check_sampler
+from diffusion_lab.timesteps import Uniform
+
+NAMES = sorted(path.stem for path in Path(conf_dir(), "sampler").glob("*.yaml"))
+
+
+def make(name: str, steps: int):
+    register_resolvers()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        cfg = compose("train", overrides=[f"sampler={name}", f"schedule.num_timesteps={steps}"])
+    return lambda: instantiate(cfg.sampler, _convert_="all")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_sampler_keeps_the_contract(name):
+    check_sampler(make(name, steps=40))
+
+
+def test_all_four_samplers_are_covered():
+    assert {"uniform", "logit_normal", "loss_second_moment", "stratified"} <= set(NAMES)
+
+
+class WrongMarginal(Uniform):
+    """Says uniform, draws the lower half."""
+
+    def quantile(self, u, step):
+        return super().quantile(u, step) // 2
+
+
+class HiddenClock(Uniform):
+    """Uses the global random numbers."""
+
+    def quantile(self, u, step):
+        import torch
+
+        return torch.randint(self.num_timesteps, u.shape)
+
+
+class ChangesInDraw(Uniform):
+    """Counts its draws in a buffer."""
+
+    def __init__(self, num_timesteps):
+        import torch
+
+        super().__init__(num_timesteps)
+        self.register_buffer("count", torch.zeros(()))
+
+    def draw(self, x0, context):
+        self.count += 1
+        return super().draw(x0, context)
+
+
+class Forgets(Uniform):
+    """Follows what it observed, in an attribute that no checkpoint has."""
+
+    shift = 0
+
+    def quantile(self, u, step):
+        return (super().quantile(u, step) + self.shift) % self.num_timesteps
+
+    def observe(self, record, context):
+        self.shift += 1
+
+
+class DependsOnSplit(Uniform):
+    """Draws local numbers in place of rows of the global ones."""
+
+    def draw(self, x0, context):
+        from diffusion_lab.timesteps import Draw
+
+        t = self.quantile(context.global_uniform(len(x0))[: len(x0)], context.step)
+        return Draw(t, self.weight(t, context.step))
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (WrongMarginal, "do not follow its probabilities"),
+        (HiddenClock, "used the global random numbers"),
+        (ChangesInDraw, "changed persistent state"),
+        (Forgets, "after a resume"),
+        (DependsOnSplit, "how the batch is split"),
+    ],
+)
+def test_the_contract_notices_broken_samplers(broken, words):
+    with pytest.raises(AssertionError, match=words):
+        check_sampler(lambda: broken(num_timesteps=40))

@@ -1,0 +1,102 @@
+"""SIGKILL at a random step, the same command again: equal to the bit to a run that was never interrupted."""
+
+import random
+
+import pytest
+import torch
+from hydra.utils import instantiate
+
+from diffusion_lab.streams import Streams
+from diffusion_lab.timesteps import Context, Position
+from tests.harness import configuration, differences, final_state, train_child, wait_for_step
+
+pytestmark = pytest.mark.slow
+STEPS = 24
+LSM = ["sampler=loss_second_moment", "sampler.history_per_timestep=2"]
+SETUPS = {
+    "plain": [],
+    "accumulation": ["accumulate=2"],
+    "workers": ["dataset.num_workers=2"],
+    "dropout, warm-up and stratified": [
+        "network.dropout=0.1",
+        "annealing=warmup",
+        "annealing.warmup_steps=10",
+        "sampler=stratified",
+    ],
+    "two processes": ["trainer.devices=2", "trainer.strategy=ddp_fork"],
+    "two processes, accumulation, workers": [
+        "trainer.devices=2",
+        "trainer.strategy=ddp_fork",
+        "accumulate=2",
+        "dataset.num_workers=2",
+    ],
+}
+
+
+def trained(folder, overrides, kills=(), before_resume=None):
+    """The final state of a run that is killed at each step of `kills` and started again."""
+    cfg = configuration(folder, f"max_steps={STEPS}", *overrides)
+    for step in kills:
+        child = train_child(cfg, before_resume)
+        wait_for_step(child, folder, step)
+        child.kill()
+    train_child(cfg, before_resume).succeed()
+    return final_state(folder), cfg
+
+
+@pytest.mark.parametrize("setup", SETUPS)
+def test_killed_run_ends_as_an_uninterrupted_one(setup, tmp_path):
+    overrides = [*LSM, *SETUPS[setup]]
+    straight, cfg = trained(tmp_path / "straight" / "run", overrides)
+    kills = sorted(random.Random(setup).sample(range(2, STEPS - 1), 2))
+    killed, _ = trained(tmp_path / "killed" / "run", overrides, kills)
+    # run.json holds the folder's own path; nothing else in the state does.
+    assert differences(straight, killed) == [], f"killed at steps {kills}"
+    assert straight["step"] == STEPS
+    assert next_draws(cfg, straight) == next_draws(cfg, killed)
+
+
+def next_draws(cfg, state):
+    """The 100 draws that would follow, from the sampler's saved state."""
+    sampler = instantiate(cfg.sampler, _convert_="all")
+    saved = next(value for key, value in state["callbacks"].items() if key.startswith("TimestepSampling/"))
+    sampler.load_state_dict(saved)
+    draws = []
+    for step in range(STEPS, STEPS + 100):
+        draw = sampler.draw(torch.zeros(16, 1, 8, 8), Context(Position(step), Streams(cfg.seed)))
+        draws.append((draw.t.tolist(), draw.weight.tolist()))
+    return draws
+
+
+def forget_the_sampler():
+    from diffusion_lab.callbacks import TimestepSampling
+
+    TimestepSampling.load_state_dict = lambda self, state: None
+
+
+def start_the_order_again():
+    from diffusion_lab.data.order import StepOrder
+
+    original = StepOrder.__init__
+
+    def start_at_zero(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        self.start = lambda: 0
+
+    StepOrder.__init__ = start_at_zero
+
+
+def forget_the_averages():
+    from diffusion_lab.callbacks import EMA
+
+    EMA.load_state_dict = lambda self, state: None
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "seen_in"),
+    [(forget_the_sampler, "weights"), (start_the_order_again, "weights"), (forget_the_averages, "callbacks")],
+)
+def test_negative_control_a_forgetful_resume_differs(sabotage, seen_in, tmp_path):
+    straight, _ = trained(tmp_path / "straight" / "run", LSM)
+    killed, _ = trained(tmp_path / "killed" / "run", LSM, kills=[17], before_resume=sabotage)
+    assert seen_in in differences(straight, killed)

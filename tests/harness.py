@@ -1,0 +1,144 @@
+"""Whole training runs in forked children, so that tests can kill them and read what they left.
+
+A fork costs no import of torch; `OMP_NUM_THREADS=1` keeps the parent free of thread pools, which a fork would break.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, open_dict
+
+from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.testing import same
+from diffusion_lab.training.checkpoint_io import load
+
+TINY = [
+    "network=unet_tiny",
+    "network.base_channels=8",
+    "network.channel_multipliers=[1,2]",
+    "schedule.num_timesteps=40",
+    "batch_size=16",
+    "optimizer.lr=0.001",
+    "callbacks.ema.decays=[0.9,0.99]",
+    "trainer.accelerator=cpu",
+    "~callbacks.generation",
+    "log_every=1",
+    "snapshot_every=5",
+    "checkpoint_every=3",
+    "callbacks.validation.bins=4",
+    "callbacks.timestep_log.bins=4",
+]
+
+
+def configuration(folder: Path, *overrides: str) -> DictConfig:
+    """The composed training configuration of a tiny run in `folder`."""
+    register_resolvers()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        cfg = compose("train", overrides=[*TINY, *overrides], return_hydra_config=True)
+    with open_dict(cfg):
+        cfg.paths = {"root": str(folder.parent), "run_dir": str(folder)}
+    return cfg
+
+
+class Child:
+    """`work()` in a forked process with its own process group; standard output goes to `log`."""
+
+    def __init__(self, work: Callable[[], object], log: Path) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.log = log
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.setsid()
+            descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(descriptor, 1)
+            os.dup2(descriptor, 2)
+            code = 1
+            try:
+                torch.set_num_threads(1)
+                work()
+                code = 0
+            except SystemExit as stop:
+                code = int(stop.code or 0)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group, ranks and data workers included."""
+        os.killpg(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+    def poll(self) -> int | None:
+        """Exit code, or None while it runs; negative for a signal."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if pid else None
+
+    def wait(self, limit: float = 120.0) -> int:
+        """Exit code; the child is killed and TimeoutError raised when it takes longer than `limit` seconds."""
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            code = self.poll()
+            if code is not None:
+                return code
+            time.sleep(0.02)
+        self.kill()
+        raise TimeoutError(f"child took more than {limit} s; its log:\n{self.log.read_text()[-3000:]}")
+
+    def succeed(self, limit: float = 120.0) -> None:
+        """Wait, and show the log if it failed."""
+        code = self.wait(limit)
+        assert code == 0, f"exit code {code}; log:\n{self.log.read_text()[-5000:]}"
+
+
+def train_child(cfg: DictConfig, before: Callable[[], object] | None = None) -> Child:
+    """`diffusion-lab train` for a composed configuration; `before` may patch the child's process first."""
+
+    def work() -> None:
+        from diffusion_lab.cli.train import run
+
+        if before is not None:
+            before()
+        run(cfg)
+
+    return Child(work, Path(cfg.paths.run_dir) / "child.log")
+
+
+def wait_for_step(child: Child, folder: Path, step: int, limit: float = 60.0) -> None:
+    """Until metrics.jsonl has a line of this step, or the child ends."""
+    path, end = folder / "metrics.jsonl", time.monotonic() + limit
+    while time.monotonic() < end:
+        if path.exists() and f'"step": {step},' in path.read_text():
+            return
+        time.sleep(0.002)
+    raise TimeoutError(f"step {step} not reached; log:\n{child.log.read_text()[-3000:]}")
+
+
+def final_state(folder: Path) -> dict[str, object]:
+    """Weights, optimizer, and every callback's state but the clock's, from last.ckpt; and metrics.jsonl's bytes."""
+    content = load(folder / "checkpoints" / "last.ckpt", map_location="cpu")
+    callbacks = {key: value for key, value in content["callbacks"].items() if not key.startswith("Progress")}
+    return {
+        "step": content["global_step"],
+        "weights": dict(content["state_dict"]),
+        "optimizer": content["optimizer_states"],
+        "callbacks": callbacks,
+        "metrics": (folder / "metrics.jsonl").read_bytes(),
+    }
+
+
+def differences(a: dict[str, object], b: dict[str, object]) -> list[str]:
+    """Names of the parts that are not equal to the bit."""
+    return [key for key in sorted(a.keys() | b.keys()) if not same(a.get(key), b.get(key))]
