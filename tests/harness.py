@@ -62,6 +62,8 @@ class Child:
             descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(descriptor, 1)
             os.dup2(descriptor, 2)
+            # pytest has put files of its own in their place.
+            sys.stdout = sys.stderr = os.fdopen(os.dup(1), "w", buffering=1)
             code = 1
             try:
                 torch.set_num_threads(1)
@@ -127,9 +129,12 @@ def wait_for_step(child: Child, folder: Path, step: int, limit: float = 60.0) ->
 
 
 def final_state(folder: Path) -> dict[str, object]:
-    """Weights, optimizer, and every callback's state but the clock's, from last.ckpt; and metrics.jsonl's bytes."""
+    """Weights, optimizer and the callbacks' state from last.ckpt, and the bytes of metrics.jsonl.
+
+    Left out are the clock (Progress) and the configuration (RunRecord), which holds the folder's own path.
+    """
     content = load(folder / "checkpoints" / "last.ckpt", map_location="cpu")
-    callbacks = {key: value for key, value in content["callbacks"].items() if not key.startswith("Progress")}
+    callbacks = {key: value for key, value in content["callbacks"].items() if key not in ("Progress", "RunRecord")}
     return {
         "step": content["global_step"],
         "weights": dict(content["state_dict"]),

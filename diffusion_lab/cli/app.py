@@ -82,7 +82,8 @@ class App:
         """The task: check the configuration, then train, evaluate or sample."""
         sys.argv = [sys.argv[0], *self.typed]
         hydra_cfg = HydraConfig.get()
-        self._output = Path(hydra_cfg.runtime.output_dir)
+        # The others write nothing of their own into a run folder, and their output_dir is the working folder.
+        self._output = Path(hydra_cfg.runtime.output_dir) if self.command == "train" else None
         self._debug = self._debug or bool(hydra_cfg.runtime.choices.get("debug"))
         try:
             return self._task(cfg, hydra_cfg)
@@ -96,24 +97,24 @@ class App:
         """All faults of a configuration that can be seen without training."""
         if self.command != "train":
             return []
+        from diffusion_lab.cli.arguments import config_dirs
         from diffusion_lab.cli.validate import check
 
-        return check(cfg)
+        return check(cfg, config_dirs(self.arguments))
 
     def _task(self, cfg: DictConfig, hydra_cfg: DictConfig) -> Any:
-        assert self._output is not None
         first = int(os.environ.get("LOCAL_RANK", 0)) == 0  # Lightning's other processes were checked by the first
         if first and not self.checked:
             errors = self.check(cfg)
             if errors:
                 raise InvalidConfig(errors)
-        if self.command == "train" and cfg.dry_run:
+        if self._output is not None and cfg.dry_run:
             from diffusion_lab.cli.dry_run import dry_run
 
             dry_run([cfg], [self._output])
             _forget(self._output)
             return None
-        if first and self.command == "train":
+        if first and self._output is not None:
             _write_hydra_folder(self._output, cfg, hydra_cfg)
         return importlib.import_module(f"diffusion_lab.cli.{self.command}").run(cfg)
 
@@ -157,6 +158,8 @@ def _config_errors(error: BaseException, app: App) -> list[str]:
         return [f"{error.job}{fault}" for fault in error.errors]
     if isinstance(error, ConfigError):
         return [str(error)]
+    if isinstance(error.__cause__, ConfigError):  # Hydra wraps what the launcher's constructor raises
+        return [str(error.__cause__)]
     if is_compose_error(error):
         return [explain(error, app.command, app.arguments)]
     return []

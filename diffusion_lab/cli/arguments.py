@@ -53,3 +53,9 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     kept = [word for word in overrides if not word.startswith(("resume=", "dry_run="))]
     quoted = str(folder).replace("'", "\\'")
     return [*kept, *given, f"resume='{quoted}'", f"hydra.run.dir='{quoted}'"]
+
+
+def config_dirs(words: list[str]) -> list[str]:
+    """Values of `--config-dir DIR`, `--config-dir=DIR` and `-cd DIR`."""
+    found = [word.split("=", 1)[1] for word in words if word.startswith(("--config-dir=", "-cd="))]
+    return found + [value for flag, value in zip(words, words[1:], strict=False) if flag in ("--config-dir", "-cd")]

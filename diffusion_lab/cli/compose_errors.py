@@ -28,6 +28,8 @@ def explain(error: BaseException, command: str, arguments: list[str]) -> str:
         return _missing_option(text, arguments)
     if isinstance(error, OverrideParseException):
         return f"{error.override}: {text.splitlines()[0]}; write key=value, and quote a value with special characters"
+    if match := re.match(r"Additional config directory '([^']+)' not found", text):
+        return f"--config-dir={match[1]} must be a folder with your own yaml files; make it or leave the option out"
     if match := re.match(r"Could not override '([^']+)'", text):
         return _unknown_key(match[1], command, arguments)
     if match := re.match(r"Could not delete from config. '([^']+)' does not exist", text):

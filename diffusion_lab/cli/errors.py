@@ -55,9 +55,9 @@ class JobsFailed(Exception):
 
 
 def nearest(word: str, names: Iterable[str]) -> str:
-    """`, did you mean 'uniform'?` when a name is close to the word, else the empty string."""
+    """` (did you mean 'uniform'?)` when a name is close to the word, else the empty string."""
     match = difflib.get_close_matches(word, [str(name) for name in names], n=1, cutoff=0.6)
-    return f", did you mean '{match[0]}'?" if match else ""
+    return f" (did you mean '{match[0]}'?)" if match else ""
 
 
 def at(path: str, error: Exception) -> ConfigError:
@@ -70,10 +70,20 @@ def at(path: str, error: Exception) -> ConfigError:
 
 @contextmanager
 def config_errors(path: str) -> Iterator[None]:
-    """Inside, a ValueError or a missing file is a fault of the config node at `path`, not a crash."""
+    """Inside, a ValueError or a missing file is a fault of the config node at `path`, not a crash.
+
+    Hydra's `instantiate` wraps what a constructor raises, and names the node, which may lie below `path`.
+    """
     try:
         yield
     except ConfigError:
         raise
     except (ValueError, FileNotFoundError) as error:
         raise at(path, error) from error
+    except Exception as error:
+        cause = error.__cause__
+        # By name, because this module must not import Hydra, which `--help` can do without.
+        if type(error).__name__ != "InstantiationException" or not isinstance(cause, ValueError | FileNotFoundError):
+            raise
+        node = re.search(r"full_key: (\S+)", str(error))
+        raise at(node[1] if node else path, cause) from cause

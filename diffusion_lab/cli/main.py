@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from diffusion_lab.cli import help as help_text
+from diffusion_lab.cli.arguments import config_dirs
 from diffusion_lab.cli.errors import EXIT_CONFIG, nearest
 
 HYDRA_COMMANDS = ("train", "evaluate", "sample")
@@ -56,12 +57,6 @@ def _help(command: str, rest: list[str]) -> int:
 
     print(help_text.command(command, [conf_dir(), *(Path(f) for f in config_dirs(rest))]), end="")
     return 0
-
-
-def config_dirs(words: list[str]) -> list[str]:
-    """Values of `--config-dir DIR`, `--config-dir=DIR` and `-cd DIR`."""
-    found = [word.split("=", 1)[1] for word in words if word.startswith(("--config-dir=", "-cd="))]
-    return found + [value for flag, value in zip(words, words[1:], strict=False) if flag in ("--config-dir", "-cd")]
 
 
 def _complete(words: list[str]) -> int:

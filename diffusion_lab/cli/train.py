@@ -41,9 +41,11 @@ def run(cfg: DictConfig) -> float | None:
         done = finished(folder, cfg.max_steps)
         if done is None:
             _fit(cfg, folder)
-            done = json.loads((folder / "result.json").read_text())
+            done = finished(folder, cfg.max_steps)
         else:
             say(f"nothing to do: {folder} is done at step {done['step']}")
+    if done is None:
+        raise RuntimeError(f"training ended before step {cfg.max_steps}; see {folder}")
     return done["metrics"].get(cfg.get("objective") or "")
 
 
@@ -69,8 +71,6 @@ def _fit(cfg: DictConfig, folder: Path) -> None:
         parts.trainer.fit(parts.module, datamodule=parts.data, ckpt_path=path, weights_only=True)
     except Stopped as stop:
         raise Interrupted(stop.number) from stop
-    if parts.trainer.global_step < cfg.max_steps:
-        raise RuntimeError(f"training ended at step {parts.trainer.global_step} of {cfg.max_steps}; see {folder}")
 
 
 def facts(cfg: DictConfig) -> dict[str, Any]:

@@ -194,9 +194,10 @@ class ImageDataModule(LightningDataModule):
             check_range(image, self.source)
             self._range_checked = True
         if self.flip:
-            mirrored = self.flips(batch["step"])[batch["row"] : batch["row"] + len(image)]
-            mirrored = mirrored.to(image.device, non_blocking=True).view(-1, 1, 1, 1)
-            image = torch.where(mirrored, image.flip(-1), image)
+            rows = self.flips(batch["step"])[batch["row"] : batch["row"] + len(image)].nonzero().flatten()
+            rows = rows.to(image.device, non_blocking=True)
+            # in place on the batch's own copy: torch.where over all pixels takes three times as long
+            image.index_copy_(0, rows, image.index_select(0, rows).flip(-1))
         return {"image": to_float(image)} | {k: v for k, v in batch.items() if k == "label"}
 
     def flips(self, step: int) -> Tensor:

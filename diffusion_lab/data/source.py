@@ -33,7 +33,7 @@ class ImageSet(ABC):
 
     @abstractmethod
     def take(self, ids: Sequence[int] | Tensor) -> Tensor:
-        """The images with these numbers, (n,C,H,W) uint8 or float32."""
+        """The images with these numbers: a new tensor (n,C,H,W), uint8 or float32, that the caller may change."""
 
     @abstractmethod
     def fingerprint(self) -> str:

@@ -49,8 +49,8 @@ def discretized_log_likelihood(x0: Tensor, mean: Tensor, log_variance: Tensor) -
     inverse_std = torch.exp(-0.5 * log_variance)
     upper = _normal_cdf((x0 - mean + 1 / 255) * inverse_std)
     lower = _normal_cdf((x0 - mean - 1 / 255) * inverse_std)
-    upper = torch.where(x0 > 0.999, 1.0, upper)
-    lower = torch.where(x0 < -0.999, 0.0, lower)
+    upper = upper.masked_fill(x0 > 0.999, 1.0)
+    lower = lower.masked_fill(x0 < -0.999, 0.0)
     return (upper - lower).clamp(min=1e-12).log()
 
 

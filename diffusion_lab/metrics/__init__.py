@@ -1,14 +1,6 @@
 """Quality of samples: features, fidelity metrics, evaluation of a model, intervals over seeds, loss per timestep."""
 
-from diffusion_lab.metrics.evaluation import (
-    METRICS,
-    Evaluated,
-    Evaluation,
-    Result,
-    evaluate_images,
-    measure,
-    metric_names,
-)
+from diffusion_lab.metrics.evaluation import Evaluated, Evaluation, Result
 from diffusion_lab.metrics.features import ClassifierFeatures, FeatureExtractor, Features, extract
 from diffusion_lab.metrics.fidelity import (
     PrecisionRecall,
@@ -20,10 +12,11 @@ from diffusion_lab.metrics.fidelity import (
     precision_recall,
     statistics,
 )
-from diffusion_lab.metrics.generation import SampleNoise, generate, generate_batches, to_uint8
+from diffusion_lab.metrics.generation import SampleNoise, generate, generate_batches
 from diffusion_lab.metrics.inception import InceptionFeatures
+from diffusion_lab.metrics.measures import METRICS, evaluate_images, measure, metric_names
 from diffusion_lab.metrics.pictures import grid, save_grid
-from diffusion_lab.metrics.reference import Reference, reference
+from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
 from diffusion_lab.metrics.uncertainty import Interval, mean_interval, paired_difference, student_quantile
 
@@ -57,9 +50,8 @@ __all__ = [
     "metric_names",
     "paired_difference",
     "precision_recall",
-    "reference",
+    "reference_statistics",
     "save_grid",
     "statistics",
     "student_quantile",
-    "to_uint8",
 ]

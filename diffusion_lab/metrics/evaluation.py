@@ -13,21 +13,11 @@ from torch import Tensor
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.distributed import gather_rows, rank, world_size
-from diffusion_lab.metrics.features import FeatureExtractor, Features, extract, extract_batches
-from diffusion_lab.metrics.fidelity import (
-    Statistics,
-    frechet_from_statistics,
-    inception_score,
-    kernel_distance,
-    precision_recall,
-    statistics,
-)
+from diffusion_lab.metrics.features import FeatureExtractor, Features, extract_batches
 from diffusion_lab.metrics.generation import generate_batches
-from diffusion_lab.metrics.reference import Reference, reference
+from diffusion_lab.metrics.measures import METRICS, NEIGHBOURS, SPLITS, Names, check_same_shape, measure
+from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.solvers import Solver
-
-METRICS = ("fid", "kid", "is", "precision", "recall")
-SPLITS, NEIGHBOURS = 10, 3  # of the inception score; of precision and recall
 
 
 class Result(NamedTuple):
@@ -43,65 +33,6 @@ class Evaluated(NamedTuple):
 
     images: Tensor
     results: list[Result]
-
-
-def metric_names(extractor: FeatureExtractor, num_samples: int, names: list[str] | tuple[str, ...] = METRICS) -> list:
-    """Public names, e.g. ["fd1k_digits", "kd1k_digits", ...]; Inception's are ["fid50k", "kid50k", ...]."""
-    return [extractor.metric_name(name, num_samples) for name in names]
-
-
-def measure(
-    generated: Features, real: Statistics, points: Tensor, names: list[str] | tuple[str, ...] = METRICS
-) -> dict[str, float]:
-    """Metrics of generated features.
-
-    Args:
-        generated: features (N,D) and logits (N,K).
-        real: mean and covariance of all reference images, for the Fréchet distance.
-        points: (M,D) reference features, for the kernel distance, precision and recall.
-        names: which of `METRICS`.
-
-    Returns:
-        a value for each name, in the given order.
-    """
-    values: dict[str, float] = {}
-    if "fid" in names:
-        values["fid"] = frechet_from_statistics(statistics(generated.features), real)
-    if "kid" in names:
-        values["kid"] = kernel_distance(generated.features, points)
-    if "is" in names:
-        values["is"] = inception_score(generated.logits, SPLITS)
-    if "precision" in names or "recall" in names:
-        values |= precision_recall(generated.features, points, NEIGHBOURS)._asdict()
-    return {name: values[name] for name in names}
-
-
-def evaluate_images(
-    generated: Tensor,
-    real: Tensor,
-    extractor: FeatureExtractor,
-    names: list[str] | tuple[str, ...] = METRICS,
-    **extraction: Any,
-) -> dict[str, float]:
-    """Metrics of one image set against another, without a model.
-
-    Args:
-        generated: (N,C,H,W) uint8.
-        real: (M,C,H,W) uint8.
-        extractor: what to measure with.
-        names: which of `METRICS`.
-        **extraction: batch_size, device and progress of `extract`.
-
-    Returns:
-        public name -> value.
-
-    Raises:
-        ValueError: the two have different shapes, or there are too few images.
-    """
-    _same_shape(generated.shape[1:], real.shape[1:])
-    ours, theirs = (extract(extractor, images, **extraction) for images in (generated, real))
-    values = measure(ours, statistics(theirs.features), theirs.features, names)
-    return {extractor.metric_name(name, len(generated)): value for name, value in values.items()}
 
 
 class Evaluation:
@@ -125,7 +56,7 @@ class Evaluation:
         self,
         num_samples: int = 1000,
         batch_size: int = 250,
-        names: list[str] | tuple[str, ...] = METRICS,
+        names: Names = METRICS,
         seed: int = 0,
         split: str = "train",
     ) -> None:
@@ -178,12 +109,11 @@ class Evaluation:
         Raises:
             ValueError: samples that are not finite, too few samples or reference images, or a damaged cache.
         """
-        source, extractor = data_module.source, data_module.features
+        extractor, shape = data_module.features, data_module.shape
         names = self.names if extractor is not None else ()
         self.check(extractor)
         share = math.ceil(self.num_samples / world_size())
         ids = range(rank() * share, (rank() + 1) * share) if names else range(0 if rank() else keep)
-        shape = (source.channels, source.image_size, source.image_size)
         cond = self._labels(data_module, ids)
         kept = [torch.empty(0, *shape, dtype=torch.uint8)]
 
@@ -199,7 +129,7 @@ class Evaluation:
             return Evaluated(torch.cat(kept), [])
         local = extract_batches(extractor, batches(), len(ids), device)
         real = self._reference(data_module, device, progress)
-        _same_shape(shape, tuple(real.metadata["shape"]))
+        check_same_shape(shape, tuple(real.metadata["shape"]))
         values = measure(self._gathered(local, device), real.statistics, real.features, names)
         results = [
             Result(extractor.metric_name(name, self.num_samples), value, self._protocol(name, solver, real, ema_decay))
@@ -214,17 +144,18 @@ class Evaluation:
 
     def _labels(self, data_module: ImageDataModule, ids: range) -> dict[str, Tensor] | None:
         """Sample i has class i mod K, so every class is equally frequent in any first samples."""
-        if not data_module.conditional:
+        if data_module.num_classes is None:
             return None
-        return {"label": torch.tensor(ids) % data_module.source.num_classes}
+        return {"label": torch.tensor(ids, dtype=torch.int64) % data_module.num_classes}
 
     def _reference(self, data_module: ImageDataModule, device: torch.device | str, progress: bool) -> Reference:
-        images = getattr(data_module.source, self.split)()
+        source = data_module.source
+        images = source.train() if self.split == "train" else source.test()
         points = self.num_samples if set(self.names) & {"kid", "precision", "recall"} else 0
-        return reference(
+        return reference_statistics(
             images,
             data_module.features,
-            data_module.source.name,
+            source.name,
             self.split,
             points,
             device=device,
@@ -249,11 +180,3 @@ class Evaluation:
             "seed": self.seed,
             **settings.get(name, {}),
         }
-
-
-def _same_shape(ours: tuple[int, ...], theirs: tuple[int, ...]) -> None:
-    if tuple(ours) != tuple(theirs):
-        raise ValueError(
-            f"generated images are {tuple(ours)} and reference images {tuple(theirs)}; resize neither: compare with "
-            "the data set at the resolution that was trained on"
-        )

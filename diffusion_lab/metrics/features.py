@@ -85,7 +85,7 @@ class FeatureExtractor(nn.Module, ABC):
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != self.channels:
             raise ValueError(
                 f"images of shape {tuple(images.shape)} and {images.dtype} must be uint8 (N,{self.channels},H,W) for "
-                f"the extractor {self.name!r}; turn [-1, 1] floats into bytes with diffusion_lab.metrics.to_uint8"
+                f"the extractor {self.name!r}; turn [-1, 1] floats into bytes with diffusion_lab.data.to_uint8"
             )
         # Training may run in bfloat16; features of that precision would shift every distance.
         with torch.autocast(images.device.type, enabled=False):

@@ -11,12 +11,12 @@ What is left is the network: a convolution over another batch size may round dif
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm import tqdm
 
+from diffusion_lab.data import to_uint8
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.solvers import Solver
 from diffusion_lab.streams import Streams
@@ -64,7 +64,7 @@ def generate(
     """The images of the given sample ids.
 
     Args:
-        denoiser: the model; it is in eval mode while it samples and as before afterwards.
+        denoiser: the model, on `device`.
         solver: how to sample.
         ids: the samples' numbers, e.g. range(64).
         seed: the evaluation's seed.
@@ -103,28 +103,10 @@ def generate_batches(
             rows = slice(start, start + batch_size)
             noise = SampleNoise(seed, ids[rows], shape)
             batch_cond = {key: value[rows].to(device) for key, value in (cond or {}).items()}
-            with torch.no_grad(), evaluating(denoiser):
-                x_start = noise.start().to(device)
-                x = solver(denoiser, x_start, noise=noise, progress=progress and not many, **batch_cond)
+            x_start = noise.start().to(device)
+            x = solver(denoiser, x_start, noise=noise, progress=progress and not many, **batch_cond)
             yield to_uint8(_finite(x, ids[rows])).cpu()
             bar.update(len(x))
-
-
-def to_uint8(x: Tensor) -> Tensor:
-    """[-1, 1] floats to bytes: round(127.5 x + 127.5), cut to 0..255. Inverse of x = byte/127.5 - 1."""
-    return (127.5 * x.float() + 127.5).round().clamp(0, 255).to(torch.uint8)
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode (no dropout) inside, the previous mode of every submodule afterwards."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, mode in modes:
-            part.training = mode
 
 
 def _finite(x: Tensor, ids: Sequence[int]) -> Tensor:

@@ -28,7 +28,7 @@ def grid(images: Tensor, columns: int | None = None, scale: int | None = None, g
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3) or not len(images):
         raise ValueError(
             f"images of shape {tuple(images.shape)} and {images.dtype} must be uint8 (N,1,H,W) or (N,3,H,W) with "
-            "N >= 1; decode latents first and use diffusion_lab.metrics.to_uint8"
+            "N >= 1; decode latents first and use diffusion_lab.data.to_uint8"
         )
     images = images.cpu()
     columns = columns or math.ceil(math.sqrt(len(images)))
@@ -43,9 +43,7 @@ def grid(images: Tensor, columns: int | None = None, scale: int | None = None, g
     return torch.nn.functional.pad(page, (0, gap, 0, gap), value=255)
 
 
-def save_grid(
-    images: Tensor, path: str | Path, columns: int | None = None, scale: int | None = None
-) -> None:
+def save_grid(images: Tensor, path: str | Path, columns: int | None = None, scale: int | None = None) -> None:
     """Write `grid(images, columns, scale)` as a PNG; folders are made, and a half-written file is never left."""
     from PIL import Image
 

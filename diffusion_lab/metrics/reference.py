@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -44,10 +46,8 @@ def cache_folder() -> Path:
     return Path(named) if named else user / "diffusion-lab"
 
 
-def describe(
-    images: ImageSet, extractor: FeatureExtractor, dataset: str, split: str, subset: int
-) -> dict[str, Any]:
-    """The record that names reference statistics; every argument as in `reference`."""
+def describe(images: ImageSet, extractor: FeatureExtractor, dataset: str, split: str, subset: int) -> dict[str, Any]:
+    """The record that names reference statistics; every argument as in `reference_statistics`."""
     return {
         "dataset": dataset,
         "split": split,
@@ -60,7 +60,7 @@ def describe(
     }
 
 
-def reference(
+def reference_statistics(
     images: ImageSet,
     extractor: FeatureExtractor,
     dataset: str,
@@ -83,15 +83,14 @@ def reference(
         batch_size, device, progress: as in `extract`.
 
     Raises:
-        ValueError: a file of that name holds statistics of something else, there are fewer than 2 D images, or they
-            are 0..1 floats cast to bytes.
+        ValueError: a file of that name holds statistics of something else, or there are fewer than 2 D images.
     """
     metadata = describe(images, extractor, dataset, split, subset)
     folder = cache_folder() / "reference" if folder is None else folder
     path = folder / f"{dataset}-{split}-{extractor.name}-{_digest(metadata)}.npz"
-    if path.is_file():
-        return load(path, metadata)
-    batches = (_bytes(images.take(ids), dataset) for ids in torch.arange(len(images)).split(batch_size))
+    if found := load(path, metadata):
+        return found
+    batches = (images.take(ids) for ids in torch.arange(len(images)).split(batch_size))
     features = extract_batches(extractor, batches, len(images), device, progress).features
     count = metadata["subset"]
     rows = torch.arange(count) * len(images) // max(count, 1)
@@ -116,35 +115,27 @@ def save(path: Path, result: Reference) -> None:
             )
         partial.replace(path)
     except OSError:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
 
 
-def load(path: Path, expected: dict[str, Any]) -> Reference:
-    """Read an npz whose record must equal `expected`.
+def load(path: Path, expected: dict[str, Any]) -> Reference | None:
+    """Read an npz whose record must equal `expected`; None if there is none or it is damaged (its checksums tell).
 
     Raises:
-        ValueError: it does not, or the file is damaged.
+        ValueError: the record is another one.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             metadata = json.loads(str(file["metadata"]))
             result = Reference(metadata, Statistics(file["mu"], file["sigma"]), torch.from_numpy(file["features"]))
-    except Exception as error:  # a damaged zip raises any of five types
-        raise ValueError(f"{path} cannot be read ({error}); delete it, it will be made again") from error
+    except (OSError, EOFError, KeyError, ValueError, BadZipFile):
+        return None
     different = [key for key in sorted({*metadata, *expected}) if metadata.get(key) != expected.get(key)]
     if different:
         listed = ", ".join(f"{key} is {metadata.get(key)} and must be {expected.get(key)}" for key in different)
         raise ValueError(f"{path} holds reference statistics of something else: {listed}; delete it")
     return result
-
-
-def _bytes(images: Tensor, dataset: str) -> Tensor:
-    if images.max() <= 1:
-        raise ValueError(
-            f"{dataset}: its images must have values in 0..255, but in one batch none exceeds 1; "
-            "scale floats in [0, 1] by 255 before storing them as bytes"
-        )
-    return images
 
 
 def _digest(metadata: dict[str, Any]) -> str:

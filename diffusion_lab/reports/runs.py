@@ -1,33 +1,27 @@
-"""A folder of runs as data: what each run is, how far it came, and what became of it.
+"""A run as data: what it is, how far it came, and what became of it. Its status is one word:
 
-A run folder holds run.json (what it is) and, once it has ended, result.json; a sweep folder holds run folders and
-sweep.json, which also names the jobs that have not started. The status of a run is one word:
-
-    done         its result says so
-    failed       it ended with an error, or was killed and the launcher said so
-    interrupted  a signal stopped it after a checkpoint
-    running      a process holds the lock of its folder
-    lost         it has begun, has no result, and nobody holds its lock: it was killed
-    pending      sweep.json names it and it has not begun
+done         its result says so
+failed       it ended with an error, or was killed and the launcher said so
+interrupted  a signal stopped it after a checkpoint
+running      a process holds the lock of its folder
+lost         it has begun, has no result, and nobody holds its lock: it was killed
+pending      sweep.json names it and it has not begun
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.reports.records import Curve, curve, finite, read_json, read_lines
+from diffusion_lab.reports.records import Curve, curve, finite, read_lines
 
 STATUSES = ("done", "failed", "interrupted", "running", "lost", "pending")
-_TRACES = ("run.json", "result.json", "metrics.jsonl", "train.log", ".lock", "checkpoints")
 
 
 @dataclass(frozen=True)
@@ -97,9 +91,15 @@ class Run:
         """Images per optimizer step."""
         return int(finite(self.info.get("global_batch")) or finite(self.config.get("batch_size")) or 1)
 
+    @cached_property
+    def _curves(self) -> dict[str, Curve]:
+        return {}
+
     def curve(self, key: str) -> Curve:
         """A key of metrics.jsonl against training."""
-        return curve(self._metrics, key, self.batch)
+        if key not in self._curves:
+            self._curves[key] = curve(self._metrics, key, self.batch)
+        return self._curves[key]
 
     @cached_property
     def metric_names(self) -> list[str]:
@@ -170,20 +170,30 @@ class Run:
 
     @property
     def command(self) -> str:
-        """The command that runs this run alone."""
-        command = str(self.info.get("command") or "")
-        if command and not re.search(r"\s(-m|--multirun)\b", command):
-            return command
-        return shlex.join(["diffusion-lab", "train", *self.overrides])
+        """The command that repeats this run alone."""
+        if self.overrides:
+            return shlex.join(["diffusion-lab", "train", *self.overrides])
+        return str(self.info.get("command") or "diffusion-lab train")
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """All runs below a folder, in the order of their sweeps, and the commands of those sweeps."""
+    """All runs below a folder, in the order of their sweeps.
+
+    Args:
+        path: the folder.
+        runs: all of them.
+        sweeps: folder of a sweep -> the commands that it was started with, oldest first.
+    """
 
     path: Path
     runs: tuple[Run, ...]
-    commands: tuple[str, ...] = ()
+    sweeps: dict[Path, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def commands(self) -> list[str]:
+        """Of all sweeps, each once."""
+        return list(dict.fromkeys(command for commands in self.sweeps.values() for command in commands))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -198,79 +208,3 @@ class RunFolder:
     def relative(self, path: Path) -> str:
         """The path as seen from the folder of the report."""
         return os.path.relpath(path, self.path)
-
-
-def read_runs(path: str | Path) -> RunFolder:
-    """Read every run at or below a folder.
-
-    Raises:
-        FileNotFoundError: there is no such folder.
-        ValueError: it holds no run.
-    """
-    path = Path(path)
-    if not path.is_dir():
-        raise FileNotFoundError(f"folder={path} must be an existing folder; give a run's or a sweep's, e.g. runs")
-    runs: dict[Path, Run] = {}
-    commands: list[str] = []
-    for folder in _folders(path):
-        sweep = read_json(folder / "sweep.json")
-        commands += sweep.get("commands") or ([sweep["command"]] if sweep.get("command") else [])
-        for job in sweep.get("jobs") or []:
-            place = _job_folder(folder, str(job.get("dir", "")))
-            runs.setdefault(place.resolve(), read_run(place, job.get("overrides") or []))
-        if _is_run(folder):
-            runs.setdefault(folder.resolve(), read_run(folder))
-    if not runs:
-        raise ValueError(
-            f"folder={path} must hold runs, and no run.json, result.json or sweep.json lies in it or below; "
-            "start some with `diffusion-lab train`"
-        )
-    return RunFolder(path, tuple(runs.values()), tuple(dict.fromkeys(commands)))
-
-
-def read_run(folder: Path, overrides: list[str] | None = None) -> Run:
-    """Read one run folder; `overrides` are used when run.json does not say."""
-    info, result = read_json(folder / "run.json"), read_json(folder / "result.json")
-    typed = info.get("overrides") or overrides or []
-    return Run(folder, _status(folder, result), tuple(map(str, typed)), info, result)
-
-
-def _folders(top: Path) -> Iterator[Path]:
-    """`top` and the folders below it; not those inside a run, nor hidden ones."""
-    for place, names, _ in os.walk(top):
-        folder = Path(place)
-        names[:] = [] if _is_run(folder) else sorted(name for name in names if not name.startswith("."))
-        yield folder
-
-
-def _is_run(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("run.json", "result.json"))
-
-
-def _job_folder(sweep: Path, name: str) -> Path:
-    """The job's folder; by its last part if the sweep folder was moved."""
-    place = sweep / name
-    return place if place.is_dir() else sweep / Path(name).name
-
-
-def _status(folder: Path, result: dict[str, Any]) -> str:
-    said = result.get("status")
-    if said == "done":
-        return "done"
-    if _is_locked(folder / ".lock"):  # before what an earlier attempt has said
-        return "running"
-    if result:
-        return "interrupted" if said == "interrupted" else "failed"
-    return "lost" if any((folder / name).exists() for name in _TRACES) else "pending"
-
-
-def _is_locked(path: Path) -> bool:
-    """Whether a process of this machine holds the run's lock; a shared lock is tried, and given back at once."""
-    try:
-        with open(path) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False

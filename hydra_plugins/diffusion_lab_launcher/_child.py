@@ -15,6 +15,9 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
+from hydra.core.utils import JobStatus, run_job
+from hydra.types import HydraContext, TaskFunction
+
 from diffusion_lab.cli.errors import (
     EXIT_CONFIG,
     EXIT_FAILED,
@@ -24,9 +27,6 @@ from diffusion_lab.cli.errors import (
     InvalidConfig,
     RunLocked,
 )
-from hydra.core.utils import JobStatus, run_job
-from hydra.types import HydraContext, TaskFunction
-
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
 
 # A job must not believe that it is a rank of the process that started the sweep.

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from diffusion_lab.cli.config import config_hash
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import filter_overrides
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from diffusion_lab.cli.config import config_hash
 
 T = TypeVar("T")
 
@@ -104,9 +105,7 @@ def write_sweep(folder: Path, typed: list[str], jobs: list[Job]) -> None:
         old = json.loads((folder / "sweep.json").read_text())
     except (OSError, ValueError):
         old = {}
-    new = [
-        {"dir": job.folder.name, "overrides": job.overrides, "config_hash": config_hash(job.config)} for job in jobs
-    ]
+    new = [{"dir": job.folder.name, "overrides": job.overrides, "config_hash": config_hash(job.config)} for job in jobs]
     names = {entry["dir"] for entry in new}
     content = {
         "name": folder.name,

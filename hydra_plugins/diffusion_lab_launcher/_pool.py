@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from diffusion_lab.cli.errors import EXIT_LOCKED
 from hydra.types import HydraContext, TaskFunction
 
+from diffusion_lab.cli.errors import EXIT_LOCKED
 from hydra_plugins.diffusion_lab_launcher._child import (
     RANK_VARIABLES,
     Child,
@@ -95,9 +95,7 @@ class Pool:
                     time.sleep(POLL_S)
         return [outcomes[job.index] for job in jobs]
 
-    def _start(
-        self, waiting: list[Job], running: list[_Running], outcomes: dict[int, Outcome], screen: Screen
-    ) -> None:
+    def _start(self, waiting: list[Job], running: list[_Running], outcomes: dict[int, Outcome], screen: Screen) -> None:
         """Fill the free slots; jobs that are done, or will not be started any more, get their outcome here."""
         failed = any(outcome.status not in ("done", "skipped", "locked") for outcome in outcomes.values())
         while waiting and len(running) < self.n_jobs:

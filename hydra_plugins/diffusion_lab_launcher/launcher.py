@@ -18,13 +18,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from diffusion_lab.cli.config import register_resolvers
-from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, JobsFailed
 from hydra.core.utils import JobReturn, JobStatus, configure_log, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from diffusion_lab.cli.config import register_resolvers
+from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, JobsFailed
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, compose_job, forget_sweep, write_sweep
 from hydra_plugins.diffusion_lab_launcher._pool import Outcome, Pool
 from hydra_plugins.diffusion_lab_launcher._screen import Screen

@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
+
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, JobsFailed, RunLocked
-from hydra.core.hydra_config import HydraConfig
 
 
 class App:
@@ -30,8 +31,10 @@ class App:
     def __call__(self, cfg):
         folder = Path(HydraConfig.get().runtime.output_dir)
         with (folder / "calls.txt").open("a") as file:
-            file.write(f"{os.getpid()} {HydraConfig.get().mode.name} {os.environ.get('OMP_NUM_THREADS')} "
-                       f"{os.environ.get('CUDA_VISIBLE_DEVICES')} {os.environ.get('LOCAL_RANK')}\n")
+            file.write(
+                f"{os.getpid()} {HydraConfig.get().mode.name} {os.environ.get('OMP_NUM_THREADS')} "
+                f"{os.environ.get('CUDA_VISIBLE_DEVICES')} {os.environ.get('LOCAL_RANK')}\n"
+            )
         if cfg.how == "raise" and not (folder / "repaired").exists():
             raise RuntimeError("the loss is not finite")
         if cfg.how == "kill" and not (folder / "repaired").exists():

@@ -1,0 +1,167 @@
+"""The parts built as training builds them, the network without memory, so that their constructors can object; then
+what must agree between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from diffusion_lab.cli.build import part
+from diffusion_lab.cli.checks.origin import by_origin
+from diffusion_lab.cli.errors import ConfigError, config_errors
+
+PARTS = ("schedule", "prediction", "variance", "weighting", "sampler", "annealing", "solver", "metrics", "dataset")
+
+
+class Parts:
+    """Builds what can be built; the faults of the rest are in `errors`.
+
+    Args:
+        cfg: a configuration whose nodes agree with their signatures.
+        world_size: processes of the run.
+    """
+
+    def __init__(self, cfg: DictConfig, world_size: int) -> None:
+        self.cfg, self.world_size = cfg, world_size
+        self.errors: list[ConfigError] = []
+        self.objects: dict[str, Any] = {}
+        for name in PARTS:
+            with self._collect():
+                self.objects[name] = part(cfg, name)
+        for name in cfg.callbacks:
+            if cfg.callbacks[name] is not None:
+                with self._collect():
+                    with config_errors(f"callbacks.{name}"):
+                        instantiate(cfg.callbacks[name], _convert_="all")
+        self._check_optimizer()
+        self._check_data()
+        self._check_network()
+        self._check_timesteps()
+        self._check_annealing()
+        self._check_metrics()
+
+    @contextmanager
+    def _collect(self) -> Iterator[None]:
+        """Keep a fault and go on; it is told by the key that was typed, once."""
+        try:
+            yield
+        except ConfigError as error:
+            told = ConfigError(by_origin(self.cfg, str(error)))
+            if str(told) not in map(str, self.errors):
+                self.errors.append(told)
+
+    def _fault(self, text: str) -> None:
+        self.errors.append(ConfigError(text))
+
+    def _have(self, *names: str) -> bool:
+        return all(name in self.objects for name in names)
+
+    def _check_optimizer(self) -> None:
+        """torch's optimizers object with their own words, so the common values are checked here."""
+        node = self.cfg.optimizer
+        before = len(self.errors)
+        for key, default in (("lr", 2e-4), ("eps", 1e-8), ("weight_decay", 0.0)):
+            value = node.get(key)
+            if isinstance(value, int | float) and not 0 <= value < float("inf"):
+                self._fault(f"optimizer.{key}={value} must be a finite number >= 0; use {default:g}")
+        for i, beta in enumerate(node.get("betas") or []):
+            if not 0 <= beta < 1:
+                self._fault(f"optimizer.betas[{i}]={beta} must lie in [0, 1); use {(0.9, 0.999)[min(i, 1)]}")
+        if len(self.errors) > before:
+            return
+        with self._collect(), config_errors("optimizer"):
+            part(self.cfg, "optimizer")([torch.nn.Parameter(torch.zeros(1))])
+
+    def _check_data(self) -> None:
+        if not self._have("dataset"):
+            return
+        with self._collect(), config_errors("dataset"):
+            self.objects["dataset"].check(self.world_size)
+
+    def _check_network(self) -> None:
+        """A network without memory for the images and heads of this run."""
+        if not self._have("dataset", "prediction", "variance"):
+            return
+        source = self.objects["dataset"].source
+        late = {
+            "in_channels": source.channels,
+            "out_channels": source.channels * (self.objects["prediction"].heads + self.objects["variance"].channels),
+            "image_size": source.image_size,
+        }
+        with self._collect():
+            make = part(self.cfg, "network")
+            with config_errors("network"), torch.device("meta"):
+                self.objects["network"] = make(**late)
+        self._check_conditional()
+
+    def _check_conditional(self) -> None:
+        """Labels reach a network that knows classes, and only such a one."""
+        if "num_classes" not in self.cfg.network:
+            return
+        told, known = self.objects["dataset"].num_classes, self.cfg.network.num_classes
+        if told != known:
+            given, wanted = ("null" if value is None else value for value in (known, told))
+            conditional = str(self.objects["dataset"].conditional).lower()
+            self._fault(
+                f"network.num_classes={given} must be {wanted} with dataset.conditional={conditional}; change either"
+            )
+
+    def _check_timesteps(self) -> None:
+        """Sampler, solver and schedule speak of the same T timesteps."""
+        if self._have("sampler", "schedule"):
+            given, total = self.objects["sampler"].num_timesteps, self.objects["schedule"].num_timesteps
+            if given != total:
+                self._fault(
+                    f"sampler.num_timesteps={given} must be {total}, as schedule.num_timesteps; "
+                    "use ${schedule.num_timesteps}"
+                )
+            self._check_probabilities()
+        if self._have("solver", "schedule"):
+            with self._collect(), config_errors("solver"):
+                self.objects["solver"].check(self.objects["schedule"])
+
+    def _check_probabilities(self) -> None:
+        sampler = self.objects["sampler"]
+        key = f"sampler={type(sampler).__name__}"
+        p = torch.as_tensor(sampler.probabilities(0), dtype=torch.float64)
+        bad = (~torch.isfinite(p) | (p < 0)).nonzero().flatten()
+        if len(bad):
+            t = int(bad[0])
+            self._fault(f"{key} must give finite probabilities >= 0, and gives {p[t]:g} at timestep {t}; mend it")
+        elif abs(float(p.sum()) - 1) > 1e-6:
+            self._fault(f"{key} must give probabilities of sum 1, and gives {float(p.sum()):g}; mend it")
+        elif getattr(sampler, "reweight", False) and bool((p == 0).any()):
+            t = int((p == 0).nonzero()[0])
+            self._fault(
+                f"sampler.reweight=true must have no timestep of probability 0, whose weight 1/(T p) is infinite, and "
+                f"timestep {t} has; use sampler.reweight=false or a wider law"
+            )
+
+    def _check_annealing(self) -> None:
+        """lr factor and beta1 at up to 2000 steps of the run, first and last included."""
+        if not self._have("annealing"):
+            return
+        last = self.cfg.max_steps - 1
+        for step in sorted({round(i * last / 1999) for i in range(2000)}):
+            factor, beta1 = self.objects["annealing"](step)
+            if not 0 <= factor < float("inf") or (beta1 is not None and not 0 <= beta1 < 1):
+                shown = f"lr factor {factor:g}" + ("" if beta1 is None else f" and beta1 {beta1:g}")
+                name = type(self.objects["annealing"]).__name__
+                self._fault(
+                    f"annealing={name} must give an lr factor >= 0 and beta1 in [0, 1) at every step, and gives "
+                    f"{shown} at step {step}; change its arguments"
+                )
+                return
+
+    def _check_metrics(self) -> None:
+        """Evaluation during training finds its feature extractor and has enough samples for it."""
+        generation = self.cfg.callbacks.get("generation")
+        if not self._have("metrics", "dataset") or generation is None or not generation.get("every"):
+            return
+        with self._collect(), config_errors("metrics"):
+            self.objects["metrics"].check(self.objects["dataset"].features)

@@ -1,0 +1,115 @@
+"""The top-level settings of train.yaml: their types and ranges, names that do not exist, parts that are missing."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from diffusion_lab.cli.config import conf_dir
+from diffusion_lab.cli.errors import ConfigError, nearest
+
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
+OPTIONAL_GROUPS = ("method", "experiment", "scale", "debug")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one value may be: `kind` int, float, bool or str; `least` inclusive unless `open`; None if `null`."""
+
+    kind: type
+    cure: str
+    least: float = -math.inf
+    open: bool = False
+    null: bool = False
+    among: tuple[str, ...] = ()
+
+    def fault(self, key: str, value: Any) -> str | None:
+        """The sentence for a value that is not allowed, else None."""
+        if value is None and self.null:
+            return None
+        if self._allows(value):
+            return None
+        shown = "''" if value == "" else value
+        return f"{key}={shown} must be {self._wanted()}{nearest(str(value), self.among)}; {self.cure}"
+
+    def _allows(self, value: Any) -> bool:
+        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if type(value) is not self.kind:
+            return False
+        if self.kind in (int, float):
+            return math.isfinite(value) and (value > self.least if self.open else value >= self.least)
+        return value in self.among if self.among else value != ""
+
+    def _wanted(self) -> str:
+        if self.among:
+            return f"one of {', '.join(self.among)}"
+        words = {int: "an integer", float: "a number", bool: "true or false", str: "text"}[self.kind]
+        if self.least > -math.inf:
+            words += f" {'>' if self.open else '>='} {self.least:g}"
+        return words + (" or null" if self.null else "")
+
+
+SETTINGS = {
+    "seed": Setting(int, "write it without leading zeros, e.g. seed=7", least=0),
+    "max_steps": Setting(int, "use 2000", least=1),
+    "batch_size": Setting(int, "use 64", least=1),
+    "accumulate": Setting(int, "use 1", least=1),
+    "precision": Setting(str, "use 32-true", among=PRECISIONS),
+    "gradient_clip": Setting(float, "use 1.0, or null for no clipping", least=0, open=True, null=True),
+    "log_every": Setting(int, "use 50", least=1),
+    "snapshot_every": Setting(int, "use 500, or 0 for none", least=0),
+    "checkpoint_every": Setting(int, "use 500, or 0 for one at the end", least=0),
+    "keep_every": Setting(int, "use a multiple of checkpoint_every, or 0 for none", least=0),
+    "name": Setting(str, "use null to name the sweep by its experiment or data set", null=True),
+    "resume": Setting(str, "give a run folder", null=True),
+    "objective": Setting(str, "give a metric, e.g. metrics/fd1k_digits", null=True),
+    "threads": Setting(int, "use null for one per core", least=1, null=True),
+    "dry_run": Setting(bool, "use dry_run=true"),
+    "paths.root": Setting(str, "use paths.root=runs"),
+}
+
+
+@functools.cache
+def _shipped() -> tuple[dict[str, Any], dict[str, str | None]]:
+    """The plain keys of conf/train.yaml, and its groups with their defaults."""
+    cfg = OmegaConf.to_container(OmegaConf.load(conf_dir() / "train.yaml"))
+    assert isinstance(cfg, dict)
+    entries = [entry for entry in cfg.pop("defaults") if isinstance(entry, dict)]
+    groups = {key: value for entry in entries for key, value in entry.items() if " " not in key}
+    return cfg, groups
+
+
+def required_groups() -> dict[str, str | None]:
+    """Groups without which nothing can be trained, with their defaults."""
+    return {group: default for group, default in _shipped()[1].items() if group not in OPTIONAL_GROUPS}
+
+
+def check_settings(cfg: DictConfig) -> list[ConfigError]:
+    """Names that do not exist, parts and settings that are missing, values out of range."""
+    plain, groups = _shipped()
+    known = [*plain, *groups]
+    errors = [
+        f"{key}: there is no setting {key}{nearest(str(key), known)}; `diffusion-lab train --help` lists them"
+        for key in cfg
+        if key not in known
+    ]
+    if isinstance(cfg.get("paths"), DictConfig):
+        errors += [
+            f"paths.{key}: there is no setting paths.{key}{nearest(str(key), plain['paths'])}"
+            for key in cfg.paths
+            if key not in plain["paths"]
+        ]
+    for group, default in required_groups().items():
+        if not isinstance(cfg.get(group), DictConfig):
+            errors.append(f"{group}={cfg.get(group)} must be a part, and cannot be left out; use {group}={default}")
+    for key, setting in SETTINGS.items():
+        if OmegaConf.select(cfg, key) is None and not setting.null:
+            errors.append(f"{key} is missing; {setting.cure}")
+        elif fault := setting.fault(key, OmegaConf.select(cfg, key)):
+            errors.append(fault)
+    return [ConfigError(error) for error in errors]

@@ -1,0 +1,175 @@
+"""Every node with a `_target_` against the signature of what it names: keys that do not exist, arguments that are
+missing, values of the wrong type. Nothing is called."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from diffusion_lab.cli.checks.origin import origin
+from diffusion_lab.cli.checks.settings import SETTINGS, required_groups
+from diffusion_lab.cli.errors import ConfigError, nearest
+from diffusion_lab.cli.targets import resolve
+
+SPECIAL = ("_target_", "_partial_", "_convert_", "_recursive_")
+WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+
+
+def check_nodes(cfg: DictConfig, own: tuple[Path, ...]) -> list[ConfigError]:
+    """Faults of all parts, found without calling anything.
+
+    Args:
+        cfg: the configuration of a task, without Hydra's node.
+        own: folders of the user's own modules, see `diffusion_lab.cli.targets`.
+    """
+    faults = []
+    for key in map(str, cfg):
+        faults += _walk(cfg, key, key, own)
+        if key in required_groups():
+            faults += _check_part(cfg, key)
+    return [ConfigError(text) for text in faults]
+
+
+def _walk(parent: DictConfig | ListConfig, key: Any, path: str, own: tuple[Path, ...]) -> list[str]:
+    """Faults of all calls at and below a node."""
+    try:
+        node = parent[key]
+    except OmegaConfBaseException as error:
+        return [f"{path}: {str(error).splitlines()[0]}; give it a value"]
+    if isinstance(node, ListConfig):
+        return [text for i in range(len(node)) for text in _walk(node, i, f"{path}[{i}]", own)]
+    if not isinstance(node, DictConfig):
+        return []
+    faults = [text for child in node for text in _walk(node, child, f"{path}.{child}", own)]
+    return faults + (_check_call(node, path, own) if "_target_" in node else [])
+
+
+def _check_part(cfg: DictConfig, key: str) -> list[str]:
+    """A top-level node is one part, or a family of parts such as the callbacks; a lone value would reach nobody."""
+    node = cfg.get(key)
+    if not isinstance(node, DictConfig) or "_target_" in node or not len(node):
+        return []
+    if not any(isinstance(node[child], DictConfig) and "_target_" in node[child] for child in node):
+        return [f"{key}._target_ is missing; choose an option of the group, {key}=..."]
+    parts = [child for child in node if node[child] is not None]
+    lone = [child for child in parts if not isinstance(node[child], DictConfig) or "_target_" not in node[child]]
+    return [
+        f"{key}.{child} has no _target_, so nothing takes it{nearest(str(child), set(parts) - set(lone))}"
+        for child in lone
+    ]
+
+
+def _check_call(node: DictConfig, path: str, own: tuple[Path, ...]) -> list[str]:
+    try:
+        target = resolve(path, node["_target_"], own)
+    except ConfigError as error:
+        return [str(error)]
+    parameters = inspect.signature(target).parameters
+    given = [str(key) for key in node if key not in SPECIAL]
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    faults = []
+    if not open_ended:
+        name = node["_target_"].rpartition(".")[2]
+        faults += [
+            f"{path}.{key}={node[key]}: {name} has no argument {key}{nearest(key, parameters)}; "
+            f"it takes {', '.join(parameters)}"
+            for key in given
+            if key not in parameters
+        ]
+    if not node.get("_partial_", False):
+        faults += [
+            f"{path}.{name} is missing, and {node['_target_']} needs it; set {path}.{name}=..."
+            for name, p in parameters.items()
+            if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and name not in given
+        ]
+    hints = _hints(target)
+    for key in given:
+        if origin(node, key) in SETTINGS:  # told as the setting that it is
+            continue
+        if key in parameters and key in hints and not _fits(node[key], hints[key]):
+            default = parameters[key].default
+            cure = f"use {_show(default)}, the default" if default is not parameters[key].empty else "see its yaml file"
+            faults.append(f"{path}.{key}={_show(node[key])} must be {_describe(hints[key])}; {cure}")
+    return faults
+
+
+def _hints(target: Any) -> dict[str, Any]:
+    """Annotations of the arguments; none where they cannot be evaluated."""
+    try:
+        return typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    except Exception:  # noqa: BLE001  an annotation of somebody else's may name what is not imported
+        return {}
+
+
+def _members(hint: Any) -> list[Any]:
+    """The members of a union, nested ones included."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return [m for argument in get_args(hint) for m in _members(argument)]
+    return [hint]
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a yaml value may be passed as this annotation; True for annotations that yaml values cannot decide."""
+    if isinstance(value, DictConfig) or hint is Any:
+        return True
+    members = _members(hint)
+    known = [member for member in members if _decidable(member)]
+    if not known:
+        return True
+    return any(_fits_one(value, member) for member in known)
+
+
+def _decidable(member: Any) -> bool:
+    return member in WORDS or get_origin(member) in (Literal, list, tuple, dict) or member in (list, tuple, dict)
+
+
+def _fits_one(value: Any, member: Any) -> bool:
+    origin = get_origin(member) or member
+    if origin is Literal:
+        return value in get_args(member)
+    if origin in (list, tuple):
+        inner = [argument for argument in get_args(member) if argument is not Ellipsis]
+        if not isinstance(value, ListConfig):
+            return False
+        if origin is tuple and Ellipsis not in get_args(member) and inner and len(inner) != len(value):
+            return False
+        return not inner or all(_fits(v, inner[min(i, len(inner) - 1)]) for i, v in enumerate(value))
+    if origin is dict:
+        return False  # a DictConfig has passed before
+    if origin is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if origin is str:
+        return isinstance(value, str) and value != ""
+    return type(value) is origin
+
+
+def _describe(hint: Any) -> str:
+    words = []
+    for member in _members(hint):
+        origin = get_origin(member) or member
+        if origin is Literal:
+            words += [str(argument) for argument in get_args(member)]
+        elif origin in (list, tuple):
+            words.append("a list" + (f" of {len(get_args(member))}" if _fixed(member) else ""))
+        elif member in WORDS:
+            words.append(WORDS[member])
+    return " or ".join(dict.fromkeys(words))
+
+
+def _fixed(member: Any) -> bool:
+    return get_origin(member) is tuple and Ellipsis not in get_args(member)
+
+
+def _show(value: Any) -> str:
+    """As it would be typed on the command line."""
+    if OmegaConf.is_config(value):
+        value = OmegaConf.to_container(value)
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(value) or "''"

@@ -1,0 +1,45 @@
+"""All faults of a configuration at once, before step 1, before any download, and before job 0 of a sweep.
+
+`check` is a pure function of the configuration and of what the machine has: it writes nothing, downloads nothing and
+computes nothing that starts a thread pool or touches a GPU, because a launcher forks after it.
+"""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from diffusion_lab.cli.checks.settings import check_settings
+from diffusion_lab.cli.errors import ConfigError
+
+
+def check(cfg: DictConfig, config_dirs: list[str] | None = None) -> list[ConfigError]:
+    """Faults of a configuration of `diffusion-lab train`, each one sentence; empty if it may run.
+
+    Later looks need what earlier ones have found to be well formed: names and ranges of the settings and the
+    signatures of all parts first, then the parts themselves.
+
+    Args:
+        cfg: the composed configuration, without Hydra's node.
+        config_dirs: folders given with --config-dir; modules beside them are the user's own.
+    """
+    from diffusion_lab.cli.checks.signatures import check_nodes
+    from diffusion_lab.cli.targets import own_folders
+
+    errors = [*check_settings(cfg), *check_nodes(cfg, own_folders(config_dirs or []))]
+    if errors:
+        return _once(errors)
+    from diffusion_lab.cli.checks.machine import check_disk, check_folder, check_machine, world_size
+    from diffusion_lab.cli.checks.parts import Parts
+
+    errors = check_machine(cfg)
+    parts = Parts(cfg, max(1, world_size(cfg)))
+    errors += parts.errors
+    network = parts.objects.get("network")
+    if network is not None:
+        errors += check_disk(cfg, sum(parameter.numel() for parameter in network.parameters()))
+    return _once(errors + check_folder(cfg))
+
+
+def _once(errors: list[ConfigError]) -> list[ConfigError]:
+    """Without repetitions, in order."""
+    return list({str(error): error for error in errors}.values())

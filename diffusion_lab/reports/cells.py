@@ -1,0 +1,144 @@
+"""The same table as text for the terminal, Markdown, LaTeX and HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from diffusion_lab.reports.intervals import Interval
+from diffusion_lab.reports.tables import CLAIM_SEEDS, Row, rising, status_words
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class Cell(NamedTuple):
+    """Text, and whether it is set in bold."""
+
+    text: str
+    bold: bool = False
+
+
+def header(metric: str, baseline: str, by: str | None = None) -> list[str]:
+    """Column titles; `by` is the key that names the rows."""
+    arrow = "↑" if rising(metric) else "↓"
+    return [by or "method", "runs", f"{metric} {arrow}", f"difference to {baseline}", "val loss", "images/s", "time"]
+
+
+def cells(rows: Sequence[Row]) -> list[list[Cell]]:
+    """One line per row, in the order of `header`."""
+    return [
+        [
+            Cell(row.group.label),
+            Cell(_runs(row)),
+            Cell(row.note or with_interval(row.metric)),
+            Cell(row.unpaired or with_interval(row.difference, signed=True), row.bold),
+            Cell(number(row.val_loss.mean) if row.val_loss else "n/a"),
+            Cell(number(row.images_per_second.mean, 3) if row.images_per_second else "n/a"),
+            Cell(duration(row.seconds.mean) if row.seconds else "n/a"),
+        ]
+        for row in rows
+    ]
+
+
+def legend(rows: Sequence[Row]) -> str:
+    """What the numbers are, and what they cannot say."""
+    most = max((row.metric.n for row in rows if row.metric), default=0)
+    text = "mean over finished seeds [95 % interval of Student's t]; differences are paired by seed"
+    if most < CLAIM_SEEDS:
+        return f"{text}; with fewer than {CLAIM_SEEDS} seeds nothing is set in bold: no claim"
+    return f"{text}; bold: {CLAIM_SEEDS} or more seeds and an interval without 0"
+
+
+def number(value: float, digits: int = 4, signed: bool = False) -> str:
+    """Significant digits without an exponent where it reads well."""
+    if value != 0 and not 1e-4 <= abs(value) < 1e6:
+        text = f"{value:{'+' if signed else ''}.{digits - 1}e}"
+    else:
+        text = f"{value:{'+' if signed else ''}#.{digits}g}".rstrip(".")
+        text = f"{value:{'+' if signed else ''}.0f}" if "e" in text else text
+    return _minus(text)
+
+
+def _minus(text: str) -> str:
+    """With a real minus sign, which is as wide as the plus."""
+    return "\N{MINUS SIGN}" + text[1:] if text.startswith("-") else text
+
+
+def with_interval(interval: Interval | None, signed: bool = False) -> str:
+    """`1.830 [1.702, 1.958]`, all with the decimals of the largest, or `1.830 (n=1, no interval)`."""
+    if interval is None:
+        return "n/a"
+    if interval.low is None:
+        return f"{number(interval.mean, signed=signed)} (n=1, no interval)"
+    three = (interval.mean, interval.low, interval.high)
+    largest = max(map(abs, three))
+    if not 1e-4 <= largest < 1e6:
+        mean, low, high = (number(value, signed=signed) for value in three)
+    else:
+        decimals = max(0, 3 - math.floor(math.log10(largest)))
+        mean, low, high = (_minus(f"{value:{'+' if signed else ''}.{decimals}f}") for value in three)
+    return f"{mean} [{low}, {high}]"
+
+
+def duration(seconds: float) -> str:
+    """`41 s`, `12 min 05 s`, `3 h 20 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def rich_table(titles: Sequence[str], lines: Sequence[Sequence[Cell]]) -> Table:
+    """For the terminal."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, title in enumerate(titles):
+        table.add_column(Text(title), justify="left" if i < 2 else "right", overflow="fold")
+    for line in lines:
+        table.add_row(*(Text(cell.text, style="bold" if cell.bold else "") for cell in line))
+    return table
+
+
+def markdown(titles: Sequence[str], lines: Sequence[Sequence[Cell]]) -> str:
+    """A pipe table."""
+    texts = [[title.replace("|", r"\|") for title in titles], ["---"] * 2 + ["---:"] * (len(titles) - 2)]
+    for line in lines:
+        escaped = [cell._replace(text=cell.text.replace("|", r"\|")) for cell in line]
+        texts.append([f"**{cell.text}**" if cell.bold else cell.text for cell in escaped])
+    return "\n".join("| " + " | ".join(text) + " |" for text in texts) + "\n"
+
+
+def latex(titles: Sequence[str], lines: Sequence[Sequence[Cell]]) -> str:
+    """A tabular with booktabs rules."""
+    body = [
+        " & ".join(rf"\textbf{{{_tex(cell.text)}}}" if cell.bold else _tex(cell.text) for cell in line)
+        for line in lines
+    ]
+    rows = "".join(rf"{line} \\" + "\n" for line in body)
+    columns = "ll" + "r" * (len(titles) - 2)
+    head = " & ".join(_tex(title) for title in titles)
+    return (
+        rf"\begin{{tabular}}{{{columns}}}" + "\n"
+        r"\toprule" + "\n" + rf"{head} \\" + "\n" + r"\midrule" + "\n" + rows + r"\bottomrule" + "\n"
+        r"\end{tabular}" + "\n"
+    )
+
+
+def _runs(row: Row) -> str:
+    n = len(row.group.done)
+    others = [run for run in row.group.runs if run.status != "done"]
+    text = f"n={n}"
+    return f"{text} ({status_words(others)})" if others else text
+
+
+def _tex(text: str) -> str:
+    special = {"\\": r"\textbackslash{}", "↓": r"$\downarrow$", "↑": r"$\uparrow$", "\N{MINUS SIGN}": "$-$"}
+    special |= {c: "\\" + c for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    return "".join(special.get(character, character) for character in text)

@@ -1,0 +1,160 @@
+"""The figures of the report. Each is a function of the groups, and None where the runs hold nothing to draw.
+
+A group keeps its colour throughout. Where a group has finished runs, means are over them alone; where it has none,
+over the unfinished ones, and it is marked so. Thin lines are single seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from diffusion_lab.reports.cells import duration, number
+from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.plotting import data_uri, images_axis, label_ends, log_if_wide, look, panels, style
+from diffusion_lab.reports.records import Curve
+from diffusion_lab.reports.runs import Run
+from diffusion_lab.reports.tables import VAL_LOSS, rising
+
+SHORT_LABEL = 24  # characters; longer names stand once per figure, at its right
+
+
+class Figure(NamedTuple):
+    """Heading, what one sees and over how many seeds, and the picture as a `data:` address."""
+
+    title: str
+    caption: str
+    image: str
+
+
+class Mean(NamedTuple):
+    """Mean over seeds where all of them have a value: images (n,), mean, low and high (n,) or (n, bins)."""
+
+    images: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def over_seeds(curves: Sequence[Curve]) -> Mean | None:
+    """Mean and range at the numbers of images that every seed has; None if there are none."""
+    common = set.intersection(*(set(curve.images.tolist()) for curve in curves)) if curves else set()
+    if not common:
+        return None
+    images = np.array(sorted(common))
+    stack = np.stack([curve.values[np.isin(curve.images, images)] for curve in curves])
+    return Mean(images, stack.mean(0), stack.min(0), stack.max(0))
+
+
+def shown(group: Group) -> list[Run]:
+    """The runs that a group's mean is taken over."""
+    return group.done or group.started
+
+
+def seeds_text(groups: Sequence[Group], runs_of: Callable[[Group], Sequence[Run]] = shown) -> str:
+    """`2 seeds each`, or the number per group where they differ; unfinished groups are named."""
+    counts = [len(runs_of(group)) for group in groups]
+    if len(set(counts)) == 1:
+        text = "1 seed each" if counts[0] == 1 else f"{counts[0]} seeds each"
+    else:
+        text = "seeds: " + ", ".join(f"{group.label} {count}" for group, count in zip(groups, counts, strict=True))
+    open_ones = [group.label for group in groups if not group.done and runs_of(group)]
+    return f"{text}; not finished yet: {', '.join(open_ones)}" if open_ones else text
+
+
+def course(groups: Sequence[Group], metric: str) -> Figure | None:
+    """The metric, and beside it the validation loss, against images seen."""
+    keys = [metric if "/" in metric else f"metrics/{metric}"]
+    keys = [key for key in dict.fromkeys([*keys, VAL_LOSS]) if any(_curves(group, key) for group in groups)]
+    if not keys:
+        return None
+    with style():
+        figure, axes = panels(len(keys), height=3.6)
+        for axis, key in zip(axes, keys, strict=True):
+            ends = _draw_course(axis, groups, key)
+            better = "higher" if rising(key.removeprefix("metrics/")) else "lower"
+            axis.set_title(f"{key.removeprefix('metrics/')} ({better} is better)")
+            if axis is axes[-1] or max(len(group.label) for group in groups) <= SHORT_LABEL:
+                label_ends(axis, ends)
+        image = data_uri(figure)
+    caption = (
+        "Thick: mean over seeds, shaded: lowest to highest seed, thin: single seeds (dashed where a run is not "
+        f"finished). {seeds_text(groups)}. The validation loss is unweighted, on fixed images, timesteps and noise, "
+        "so it compares runs with different samplers; not runs that predict different things."
+    )
+    return Figure("Quality against images seen", caption, image)
+
+
+def _draw_course(axis, groups: Sequence[Group], key: str) -> list[tuple[float, str, str]]:
+    ends, numbers = [], []
+    for i, group in enumerate(groups):
+        color, dash = look(i)
+        for run in group.started:
+            curve = run.curve(key)
+            numbers.append(curve.values)
+            line = dash if run.status == "done" else (0, (2, 2))
+            axis.plot(curve.images, curve.values, color=color, linestyle=line, linewidth=0.7, alpha=0.55)
+        mean = over_seeds(_curves(group, key))
+        if mean is None:
+            continue
+        marker = "o" if len(mean.images) <= 12 else None
+        axis.plot(mean.images, mean.mean, color=color, linestyle=dash, marker=marker, markersize=3.5)
+        axis.fill_between(mean.images, mean.low, mean.high, color=color, alpha=0.15, linewidth=0)
+        ends.append((float(mean.mean[-1]), group.label, color))
+    log_if_wide(axis, numbers)
+    images_axis(axis)
+    return ends
+
+
+def _curves(group: Group, key: str) -> list[Curve]:
+    """Non-empty curves of the runs that the mean is taken over."""
+    return [curve for curve in (run.curve(key) for run in shown(group)) if len(curve.steps)]
+
+
+def cost(groups: Sequence[Group]) -> Figure | None:
+    """Images per second and training time."""
+    measured = [group for group in groups if any(run.images_per_second for run in shown(group))]
+    if not measured:
+        return None
+    with style():
+        figure, axes = panels(2, height=0.75 + 0.33 * len(measured), sharey=True)
+        titles = ("images per second (higher is better)", "training time (lower is better)")
+        values = (lambda run: run.images_per_second, lambda run: run.seconds)
+        texts = (lambda value: number(value, 3), duration)
+        for axis, title, value, text in zip(axes, titles, values, texts, strict=True):
+            _bars(axis, groups, measured, value, text)
+            axis.set_title(title)
+        axes[0].set_yticks(range(len(measured)), [group.label for group in measured])
+        axes[0].invert_yaxis()
+        image = data_uri(figure)
+    caption = (
+        f"Bars: mean, dots: seeds; {seeds_text(measured)}. Training with its validations and sample grids, on the "
+        "machine that ran it: compare runs that had it to themselves."
+    )
+    return Figure("Cost", caption, image)
+
+
+def _bars(axis, groups, measured, value, text) -> None:
+    for row, group in enumerate(measured):
+        found = [value(run) for run in shown(group) if value(run) is not None]
+        if not found:
+            continue
+        mean = float(np.mean(found))
+        color = look(groups.index(group)).color
+        axis.barh(row, mean, height=0.62, color=color, alpha=0.75 if group.done else 0.3)
+        axis.plot(found, [row] * len(found), "o", color="white", markeredgecolor="#333333", markersize=4)
+        axis.annotate(
+            text(mean),
+            (max(mean, *found), row),
+            xytext=(7, 0),
+            textcoords="offset points",
+            va="center",
+            color="#333333",
+        )
+    axis.grid(axis="y", visible=False)
+    axis.tick_params(axis="y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.margins(x=0.2)
+    axis.set_xlim(left=0)

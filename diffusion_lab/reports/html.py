@@ -1,0 +1,163 @@
+"""The report as one HTML page that needs nothing else: no network, no script, pictures inside."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from diffusion_lab.reports import figures, notes, samples, timestep_figures
+from diffusion_lab.reports.cells import Cell, cells, header, latex, legend, markdown, with_interval
+from diffusion_lab.reports.groups import Group, short
+from diffusion_lab.reports.plotting import look
+from diffusion_lab.reports.runs import RunFolder
+from diffusion_lab.reports.tables import baseline, interval, protocols, rising, summarise, values
+
+_COMMON = ("dataset.source", "network", "schedule", "prediction", "weighting", "optimizer", "solver")
+_SETTINGS = ("max_steps", "batch_size", "precision")
+
+
+def write_page(
+    path: str | Path, folder: RunFolder, groups: Sequence[Group], metric: str, by: str | None = None
+) -> Path:
+    """Write the page, in one atomic replacement.
+
+    Raises:
+        ValueError: the place cannot be written to.
+    """
+    path = Path(path)
+    text = page(folder, groups, metric, by)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ValueError(f"out={path} must be a file that can be written ({error.strerror}); use --out FILE") from error
+    return path
+
+
+def page(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | None = None) -> str:
+    """The page as text.
+
+    Args:
+        folder: from `read_runs`.
+        groups: from `group_runs`, in the order of the table; the first that has the metric is the baseline.
+        metric: what to compare by.
+        by: the configuration key that names the groups, if one was chosen.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2").render(**_content(folder, groups, metric, by))
+
+
+def _content(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | None) -> dict[str, Any]:
+    """Everything that the template names."""
+    command, reason = notes.next_command(folder, groups, metric)
+    return {
+        "title": folder.path.resolve().name,
+        "counts": folder.counts,
+        "settings": _settings(groups),
+        "warnings": notes.warnings(folder, groups, metric),
+        "troubles": notes.troubles(folder),
+        "figures": _figures(groups, metric),
+        "sample_columns": samples.columns(groups),
+        "newest": samples.newest(groups),
+        "course": samples.course(groups),
+        "metric_table": _all_metrics(groups),
+        "differences": _differences(groups),
+        "protocols": notes.protocol_rows(groups, _measured(groups, metric)),
+        "colors": [look(i).color for i in range(len(groups))],
+        "configs": [(group.label, json.dumps(group.config, indent=1, default=str)) for group in groups],
+        "commands": folder.commands,
+        "runs": [(folder.relative(run.folder), run.status, run.command) for run in folder.runs],
+        "versions": notes.versions(folder.runs),
+        "next_command": command,
+        "next_reason": reason,
+        **_table(groups, metric, by),
+    }
+
+
+def _table(groups: Sequence[Group], metric: str, by: str | None) -> dict[str, Any]:
+    if not groups:
+        return {"titles": [], "lines": [], "legend": "no run has begun to train", "markdown": "", "latex": ""}
+    rows = summarise(groups, metric)
+    titles, lines = header(metric, baseline(groups, metric).label, by), cells(rows)
+    return {
+        "titles": titles,
+        "lines": lines,
+        "legend": legend(rows),
+        "markdown": markdown(titles, lines),
+        "latex": latex(titles, lines),
+    }
+
+
+def _figures(groups: Sequence[Group], metric: str) -> list[figures.Figure]:
+    if not groups:
+        return []
+    drawn = [
+        figures.course(groups, metric),
+        timestep_figures.loss_by_timestep(groups),
+        timestep_figures.loss_course(groups),
+        timestep_figures.drawn(groups),
+        timestep_figures.objective(groups),
+        figures.cost(groups),
+    ]
+    return [figure for figure in drawn if figure is not None]
+
+
+def _measured(groups: Sequence[Group], metric: str) -> list[str]:
+    """The chosen metric first, then the others."""
+    names = notes.metric_names(groups)
+    return sorted(names, key=lambda name: name != metric)
+
+
+def _all_metrics(groups: Sequence[Group]) -> tuple[list[str], list[list[Cell]]]:
+    """Every metric of every group, mean and interval."""
+    names = [name for name in notes.metric_names(groups) if any(values(group, name) for group in groups)]
+    lines = []
+    for group in groups:
+        line = [Cell(group.label)]
+        for name in names:
+            line.append(Cell("n/a (mixed protocols)" if len(protocols(group, name)) > 1 else _mean(group, name)))
+        lines.append(line)
+    return ["method", *(f"{name} {'↑' if rising(name) else '↓'}" for name in names)], lines
+
+
+def _mean(group: Group, name: str) -> str:
+    return with_interval(interval(list(values(group, name).values())))
+
+
+def _differences(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
+    """The configuration keys in which the groups differ."""
+    keys = list(dict.fromkeys(key for group in groups for key in group.differences))
+    return ["method", *keys], [[group.label, *(group.differences.get(k, "") for k in keys)] for group in groups]
+
+
+def _settings(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """What all groups share, in a few words; `several` where they differ."""
+    said = []
+    for key in (*_COMMON, *_SETTINGS):
+        found = {short(_get(group.config, key)) for group in groups} - {"null"}
+        if found:
+            said.append((key.removesuffix(".source"), found.pop() if len(found) == 1 else "several"))
+    counts = {run.info.get("parameters") for group in groups for run in group.runs} - {None}
+    if len(counts) == 1:
+        said.append(("parameters", f"{counts.pop():,}".replace(",", "\N{NO-BREAK SPACE}")))
+    return said
+
+
+def _get(config: Any, key: str) -> Any:
+    for part in key.split("."):
+        config = config.get(part) if isinstance(config, dict) else None
+    return config

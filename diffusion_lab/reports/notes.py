@@ -1,0 +1,174 @@
+"""What a reader must know beside the numbers: protocols, versions, what is missing, and the next command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.runs import Run, RunFolder
+from diffusion_lab.reports.tables import CLAIM_SEEDS, protocols
+
+_RESTARTABLE = ("failed", "interrupted", "lost", "pending")
+
+
+class Protocol(NamedTuple):
+    """How a metric was measured, in words, and by which groups."""
+
+    metric: str
+    groups: str
+    extractor: str
+    samples: str
+    solver: str
+    weights: str
+    reference: str
+    latents: str
+
+
+class Trouble(NamedTuple):
+    """A run that is not done."""
+
+    run: str
+    status: str
+    progress: str
+    overrides: str
+    cause: str
+    log: str
+    traceback: str
+
+
+def metric_names(groups: Sequence[Group]) -> list[str]:
+    """All evaluation metrics of the report, in the order in which the runs have them."""
+    return list(dict.fromkeys(name for group in groups for run in group.runs for name in run.metric_names))
+
+
+def protocol_rows(groups: Sequence[Group], metrics: Sequence[str]) -> list[Protocol]:
+    """One row per metric and way of measuring it."""
+    rows = []
+    for metric in metrics:
+        ways: list[tuple[dict[str, Any], list[str]]] = []
+        for group in groups:
+            for protocol in protocols(group, metric):
+                known = next((labels for way, labels in ways if way == protocol), None)
+                if known is None:
+                    ways.append((protocol, [group.label]))
+                else:
+                    known.append(group.label)
+        finished = sum(bool(protocols(group, metric)) for group in groups)
+        rows += [_protocol(metric, "all" if len(labels) == finished else ", ".join(labels), p) for p, labels in ways]
+    return rows
+
+
+def _protocol(metric: str, groups: str, protocol: dict[str, Any]) -> Protocol:
+    extractor, reference = protocol.get("extractor"), protocol.get("reference") or {}
+    name = extractor.get("name") if isinstance(extractor, dict) else extractor
+    decay = protocol.get("ema_decay")
+    parts = [reference.get("dataset") or reference.get("name"), reference.get("split")]
+    known = " ".join(str(part) for part in parts if part)
+    if reference.get("n"):
+        known += f", {reference['n']} images"
+    if reference.get("fingerprint"):
+        known += f", {reference['fingerprint']}"
+    if not protocol:
+        return Protocol(metric, groups, *["not recorded"] * 6)
+    weights = "raw weights" if decay is None else f"EMA {decay}"
+    said = (name, protocol.get("samples"), protocol.get("solver"))
+    return Protocol(metric, groups, *map(_said, said), weights, _said(known), _said(protocol.get("seed")))
+
+
+def _said(value: Any) -> str:
+    return "not recorded" if value in (None, "") else str(value)
+
+
+def troubles(folder: RunFolder) -> list[Trouble]:
+    """All runs that are not done, those that went wrong first."""
+    order = ("failed", "lost", "interrupted", "running", "pending")
+    runs = sorted(folder.unfinished, key=lambda run: order.index(run.status))
+    return [
+        Trouble(
+            run=folder.relative(run.folder) if run.folder != folder.path else run.name,
+            status=run.status,
+            progress=_progress(run),
+            overrides=shlex.join(run.overrides),
+            cause=run.cause,
+            log=str(run.log) if run.log else "",
+            traceback=str((run.result.get("error") or {}).get("traceback") or "") if run.status == "failed" else "",
+        )
+        for run in runs
+    ]
+
+
+def _progress(run: Run) -> str:
+    return f"step {run.step} of {run.max_steps}" if run.max_steps else f"step {run.step}" if run.step else "-"
+
+
+def versions(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """library -> versions that the runs had, with the commit as `git`; one each if the runs compare."""
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        if run.info:
+            said = dict(run.info.get("versions") or {}) | {"git": run.info.get("git") or "not a checkout"}
+            for library, version in said.items():
+                found.setdefault(library, {})[str(version)] = None
+    return {library: list(values) for library, values in found.items()}
+
+
+def warnings(folder: RunFolder, groups: Sequence[Group], metric: str) -> list[str]:
+    """Reasons to read the table with care."""
+    said = []
+    for library, values in versions(folder.runs).items():
+        if len(values) > 1:
+            said.append(f"The runs used different versions of {library}: {', '.join(values)}.")
+        elif library == "git" and values[0].endswith("+"):
+            said.append(f"The checkout ({values[0]}) had changes that are not in a commit.")
+    for group in groups:
+        if len(protocols(group, metric)) > 1:
+            said.append(f"{group.label}: its seeds measured {metric} in different ways, so they are not averaged.")
+        if group.duplicates:
+            names = ", ".join(folder.relative(run.folder) for run in group.duplicates)
+            said.append(f"{group.label}: {names} repeat a seed of the same configuration and are not counted.")
+    few = [group.label for group in groups if 0 < len(group.done) < CLAIM_SEEDS]
+    if 0 < len(few) < len(groups):  # if it is all of them, the line under the table says so
+        said.append(f"Fewer than {CLAIM_SEEDS} finished seeds support no claim: {', '.join(few)}.")
+    return said
+
+
+def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tuple[str, str]:
+    """The command to try next, and why: finish what is missing, then more seeds, then other metrics."""
+    missing = [run for run in folder.runs if run.status in _RESTARTABLE]
+    if missing:
+        return _command_for(folder, missing[0]), "runs what is missing and skips what is done"
+    if any(run.status == "running" for run in folder.runs):
+        return f"diffusion-lab report {shlex.quote(str(folder.path))}", "again, when the running ones have ended"
+    seeds = sorted({run.seed for run in folder.runs if run.seed is not None})
+    if seeds and min((len(group.done) for group in groups), default=0) < CLAIM_SEEDS:
+        wanted = [seed for seed in range(seeds[0], seeds[0] + 2 * CLAIM_SEEDS) if seed not in seeds]
+        more = wanted[: max(CLAIM_SEEDS - len(seeds), 1)]
+        command = _command_for(folder, folder.runs[-1])
+        return _with_seeds(command, more), f"more seeds: {CLAIM_SEEDS} allow a claim"
+    others = [name for name in metric_names(groups) if name != metric]
+    other = others[0] if others else "val/loss"
+    return f"diffusion-lab report {shlex.quote(str(folder.path))} --metric {other}", "the same, by another metric"
+
+
+def _command_for(folder: RunFolder, run: Run) -> str:
+    """The newest command of the run's sweep that asks for it; outside a sweep, its own."""
+    commands = folder.sweeps.get(run.folder.parent, ())
+    asked = [command for command in commands if _asks_for(command, run.overrides)]
+    return [run.command, *commands, *asked][-1]
+
+
+def _asks_for(command: str, overrides: Sequence[str]) -> bool:
+    """Whether each override stands in the command, alone or in a list a,b,c."""
+    words = [word.partition("=") for word in shlex.split(command)]
+    wanted = [override.partition("=") for override in overrides]
+    return all(any(k == key and v in (value, *value.split(",")) for k, _, value in words) for key, _, v in wanted)
+
+
+def _with_seeds(command: str, seeds: list[int]) -> str:
+    """The command with other seeds; as a sweep if they are several."""
+    words = [word for word in shlex.split(command) if not word.startswith("seed=")]
+    if len(seeds) > 1 and not {"-m", "--multirun"} & set(words):
+        words.insert(words.index("train") + 1 if "train" in words else len(words), "-m")
+    return shlex.join([*words, f"seed={','.join(map(str, seeds))}"])

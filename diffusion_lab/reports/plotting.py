@@ -1,0 +1,167 @@
+"""One look for all figures: colours that survive colour blindness, labels at the lines, panels on common axes.
+
+The palette is that of Okabe and Ito (2008), without its yellow, which is too faint on white. Beyond seven groups the
+colours repeat with another dash.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
+DASHES = ("-", "--", ":", "-.")
+WIDTH = 10.5  # inches, shown at the page's width
+_STYLE = {
+    "font.size": 9.5,
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so a page looks the same everywhere
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#666666",
+    "axes.labelcolor": "#333333",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.7,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "lines.linewidth": 1.8,
+    "legend.frameon": False,
+    "svg.hashsalt": "diffusion-lab",  # the same data give the same file
+}
+
+
+class Look(NamedTuple):
+    """Colour and dash of a group."""
+
+    color: str
+    dash: str
+
+
+def look(index: int) -> Look:
+    """Of the group at this place of the report."""
+    return Look(PALETTE[index % len(PALETTE)], DASHES[index // len(PALETTE) % len(DASHES)])
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """matplotlib's settings for one figure; imports it, and leaves the user's own settings as they were."""
+    import matplotlib
+
+    with matplotlib.rc_context(_STYLE):
+        yield
+
+
+def panels(columns: int, rows: int = 1, height: float = 3.2, **shared: object) -> tuple[Figure, list[Axes]]:
+    """A figure with rows x columns axes, row by row; `height` in inches per row."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **shared)
+    return figure, list(axes.flat)
+
+
+def small_multiples(count: int, height: float = 2.4) -> tuple[Figure, list[Axes]]:
+    """One panel per group, at most four in a row, all on the same axes."""
+    columns = min(count, 4)
+    rows = math.ceil(count / columns)
+    figure, axes = panels(columns, rows, height + 0.5 / rows, sharex=True, sharey=True)
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    for axis in axes[max(0, count - columns) : count]:  # above a hidden panel too
+        axis.tick_params(labelbottom=True)
+    return figure, axes[:count]
+
+
+def data_uri(figure: Figure) -> str:
+    """The figure as an SVG inside a `data:` address."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def images_axis(axis: Axes) -> None:
+    """x is the number of training images seen: 64k, 1.2M."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axis.xaxis.set_major_locator(MaxNLocator(5))
+    axis.set_xlabel("images seen")
+
+
+def log_if_wide(axis: Axes, numbers: Sequence[np.ndarray], ratio: float = 20.0) -> None:
+    """A logarithmic y axis for positive numbers that span more than `ratio`; with readable ticks."""
+    present = np.concatenate([np.ravel(n) for n in numbers]) if numbers else np.array([])
+    present = present[np.isfinite(present)]
+    if len(present) and present.min() > 0 and present.max() / present.min() > ratio:
+        log_axis(axis)
+
+
+def log_axis(axis: Axes) -> None:
+    """Logarithmic y with 1, 2, 5 labelled and without exponents where they are not needed."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def label_ends(axis: Axes, ends: Sequence[tuple[float, str, str]], size: float = 9.5) -> None:
+    """Write names beside the right edge at the height of the lines' ends, moved apart where they would overlap.
+
+    Args:
+        axis: with its data drawn and its scale set; its limits are frozen here.
+        ends: (y, text, colour) of each line.
+        size: of the font, points.
+    """
+    low, high = axis.get_ylim()
+    axis.set_ylim(low, high)
+    ends = [end for end in ends if math.isfinite(end[0])]
+    to_axes = axis.transData + axis.transAxes.inverted()
+    wanted = np.array([to_axes.transform((axis.get_xlim()[1], y))[1] for y, _, _ in ends])
+    rows = axis.get_subplotspec().get_gridspec().nrows
+    inches = 0.78 * axis.figure.get_figheight() / rows  # about what titles and tick labels leave
+    for (_, text, color), y, place in zip(ends, wanted, spread(wanted, size * 1.35 / 72 / inches), strict=True):
+        arrow = {"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 0, "relpos": (0, 0.5)}
+        axis.annotate(
+            text,
+            xy=(1.0, y),
+            xytext=(1.035, place),
+            xycoords="axes fraction",
+            color=color,
+            size=size,
+            va="center",
+            annotation_clip=False,
+            arrowprops=arrow,
+        )
+
+
+def spread(wanted: np.ndarray, gap: float) -> np.ndarray:
+    """The nearest places (least squares) to the wanted ones that are at least `gap` apart, in the same order.
+
+    With y_i = place_i - i gap, in order of height, it is isotonic regression, solved by pooling adjacent violators.
+    """
+    order = np.argsort(wanted, kind="stable")
+    blocks: list[list[float]] = []  # [mean, count]
+    for i, index in enumerate(order):
+        blocks.append([float(wanted[index]) - i * gap, 1])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            (mean, count), (below, more) = blocks.pop(), blocks.pop()
+            blocks.append([(below * more + mean * count) / (more + count), more + count])
+    pooled = [mean for mean, count in blocks for _ in range(int(count))]
+    places = np.empty(len(wanted))
+    places[order] = np.array(pooled) + gap * np.arange(len(wanted))
+    return places

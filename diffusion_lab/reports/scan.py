@@ -1,0 +1,95 @@
+"""Finding the runs below a folder, and their status, while they are being written.
+
+A run folder holds run.json (what it is) and, once it has ended, result.json; a sweep folder holds run folders and
+sweep.json, which also names the jobs that have not started.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from diffusion_lab.reports.records import read_json
+from diffusion_lab.reports.runs import Run, RunFolder
+
+_TRACES = ("run.json", "result.json", "metrics.jsonl", "train.log", ".lock", "checkpoints")
+
+
+def read_runs(path: str | Path) -> RunFolder:
+    """Read every run at or below a folder.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ValueError: it holds no run.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise FileNotFoundError(f"folder={path} must be an existing folder; give a run's or a sweep's, e.g. runs")
+    runs: dict[Path, Run] = {}
+    sweeps: dict[Path, tuple[str, ...]] = {}
+    for folder in _folders(path):
+        sweep = read_json(folder / "sweep.json")
+        if commands := sweep.get("commands") or [sweep["command"]] if "command" in sweep else []:
+            sweeps[folder] = tuple(map(str, commands))
+        for job in sweep.get("jobs") or []:
+            place = _job_folder(folder, str(job.get("dir", "")))
+            runs.setdefault(place.resolve(), read_run(place, job.get("overrides") or []))
+        if _is_run(folder):
+            runs.setdefault(folder.resolve(), read_run(folder))
+    if not runs:
+        raise ValueError(
+            f"folder={path} must hold runs, and no run.json, result.json or sweep.json lies in it or below; "
+            "start some with `diffusion-lab train`"
+        )
+    return RunFolder(path, tuple(runs.values()), sweeps)
+
+
+def read_run(folder: Path, overrides: list[str] | None = None) -> Run:
+    """Read one run folder; `overrides` are used when run.json does not say."""
+    info, result = read_json(folder / "run.json"), read_json(folder / "result.json")
+    typed = info.get("overrides") or overrides or []
+    return Run(folder, _status(folder, result), tuple(map(str, typed)), info, result)
+
+
+def _folders(top: Path) -> Iterator[Path]:
+    """`top` and the folders below it; not those inside a run, nor hidden ones."""
+    for place, names, _ in os.walk(top):
+        folder = Path(place)
+        names[:] = [] if _is_run(folder) else sorted(name for name in names if not name.startswith("."))
+        yield folder
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("run.json", "result.json"))
+
+
+def _job_folder(sweep: Path, name: str) -> Path:
+    """The job's folder; by its last part if the sweep folder was moved."""
+    place = sweep / name
+    return place if place.is_dir() else sweep / Path(name).name
+
+
+def _status(folder: Path, result: dict[str, Any]) -> str:
+    said = result.get("status")
+    if said == "done":
+        return "done"
+    if _is_locked(folder / ".lock"):  # before what an earlier attempt has said
+        return "running"
+    if result:
+        return "interrupted" if said == "interrupted" else "failed"
+    return "lost" if any((folder / name).exists() for name in _TRACES) else "pending"
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a process of this machine holds the run's lock; a shared lock is tried, and given back at once."""
+    try:
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

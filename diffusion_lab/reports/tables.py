@@ -1,0 +1,183 @@
+"""The comparison as a table: mean and interval over seeds, and the paired difference to the first group.
+
+    mean        of the finished runs, with the 95 % interval of Student's t over seeds
+    difference  to the first group, over the seeds that both have; it is this interval, not the overlap of the two
+                others, that says whether the groups differ
+    bold        only a difference over 3 or more seeds whose interval excludes 0
+
+One finished run is called n=1 and has no interval. Values whose protocols differ are neither averaged nor compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.intervals import Interval, mean_interval, paired_difference
+from diffusion_lab.reports.runs import STATUSES, Run
+
+CLAIM_SEEDS = 3  # fewer support no claim
+VAL_LOSS = "val/loss"
+_FAMILIES = ("fid", "fd", "kid", "kd", "is", "precision", "recall")
+_RISING = ("is", "precision", "recall", "psnr")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One group in the table; None where there is nothing to say, and `note` says why.
+
+    Args:
+        group: the runs.
+        metric: interval of the chosen metric.
+        difference: paired, to the first group; None for the first group itself.
+        val_loss, images_per_second, seconds: intervals over the same finished runs.
+        note: why metric is None.
+        unpaired: why difference is None; "baseline" for the first group.
+    """
+
+    group: Group
+    metric: Interval | None
+    difference: Interval | None
+    val_loss: Interval | None
+    images_per_second: Interval | None
+    seconds: Interval | None
+    note: str = ""
+    unpaired: str = ""
+
+    @property
+    def bold(self) -> bool:
+        """Whether the difference may be claimed."""
+        return self.difference is not None and self.difference.n >= CLAIM_SEEDS and self.difference.excludes_zero
+
+
+def choose_metric(groups: Sequence[Group], name: str | None = None) -> str:
+    """The metric to compare by: `name`, or the Fréchet distance on the most samples that the most runs have.
+
+    Args:
+        name: a metric (fd1k_digits), with or without `metrics/`, a logged key (val/loss), or a unique beginning.
+
+    Raises:
+        ValueError: no run has it, or several metrics begin like this.
+    """
+    runs = [run for group in groups for run in group.runs]
+    have = Counter(metric for run in runs for metric in run.metric_names)
+    if name is None:
+        return max(have, key=lambda metric: (have[metric], *_rank(metric)), default=VAL_LOSS)
+    wanted = name.removeprefix("metrics/")
+    if wanted in have or ("/" in wanted and any(run.last(wanted) is not None for run in runs)):
+        return wanted
+    begin = [metric for metric in have if metric.startswith(wanted)]
+    if len(begin) == 1:
+        return begin[0]
+    listed = ", ".join(sorted(begin or have)) or VAL_LOSS
+    raise ValueError(f"metric={name} must be one that the runs have; use one of {listed}")
+
+
+def rising(metric: str) -> bool:
+    """Whether a larger value is better."""
+    return _family(metric) in _RISING
+
+
+def summarise(groups: Sequence[Group], metric: str) -> list[Row]:
+    """One row per group; the first group that has the metric is the baseline of the differences."""
+    base = baseline(groups, metric)
+    return [_row(group, base, metric) for group in groups]
+
+
+def baseline(groups: Sequence[Group], metric: str) -> Group:
+    """The first group with a finished run that has the metric, else the first."""
+    return next((group for group in groups if values(group, metric)), groups[0])
+
+
+def values(group: Group, metric: str) -> dict[int | None, float]:
+    """seed -> final value, of the finished runs that have one."""
+    found = {run.seed: run.last(metric) for run in group.done}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def protocols(group: Group, metric: str) -> list[dict[str, Any]]:
+    """The different protocols under which the finished runs measured a metric; one, if all is well."""
+    found: list[dict[str, Any]] = []
+    for run in group.done:
+        if run.last(metric) is not None and run.protocol(metric) not in found:
+            found.append(run.protocol(metric))
+    return found
+
+
+def interval(numbers: Sequence[float | None]) -> Interval | None:
+    """Interval of those that exist."""
+    present = [number for number in numbers if number is not None]
+    return mean_interval(present) if present else None
+
+
+def status_words(runs: Sequence[Run]) -> str:
+    """`2 done, 1 failed`."""
+    found = Counter(run.status for run in runs)
+    return ", ".join(f"{found[status]} {status}" for status in STATUSES if found[status])
+
+
+def _row(group: Group, base: Group, metric: str) -> Row:
+    own = values(group, metric)
+    note = ""
+    if not own:
+        note = "n/a (none finished)" if not group.done else "n/a (not measured)"
+    elif len(protocols(group, metric)) > 1:
+        note = "n/a (mixed protocols)"
+    difference, unpaired = _difference(group, base, metric)
+    done = group.done
+    return Row(
+        group=group,
+        metric=None if note else mean_interval(list(own.values())),
+        difference=difference,
+        val_loss=interval([run.last(VAL_LOSS) for run in done]),
+        images_per_second=interval([run.images_per_second for run in done]),
+        seconds=interval([run.seconds for run in done]),
+        note=note,
+        unpaired=unpaired,
+    )
+
+
+def _difference(group: Group, base: Group, metric: str) -> tuple[Interval | None, str]:
+    """The paired difference group - base, or why there is none."""
+    if group is base:
+        return None, "baseline"
+    ours, theirs = values(group, metric), values(base, metric)
+    if not ours or not theirs:
+        return None, "n/a"
+    common = sorted(seed for seed in ours if seed is not None and seed in theirs)
+    if not common:
+        return None, "n/a (no common seed)"
+    ruler = _ruler(group, metric)
+    if ruler != _ruler(base, metric) or len(protocols(group, metric)) > 1:
+        return None, "n/a (measured differently)"
+    return paired_difference([ours[seed] for seed in common], [theirs[seed] for seed in common]), ""
+
+
+def _ruler(group: Group, metric: str) -> list[Any]:
+    """What two groups must share to be compared: extractor, reference, samples. The solver may be what is studied.
+
+    A loss also depends on what the network predicts, on the noise schedule, and on how validation looks.
+    """
+    shared = ("extractor", "samples", "reference", "seed")
+    measured = [{key: protocol.get(key) for key in shared} for protocol in protocols(group, metric) if protocol]
+    if measured:
+        return measured
+    config = group.config
+    validation = (config.get("callbacks") or {}).get("validation")
+    return [group.runs[0].info.get("dataset"), config.get("prediction"), config.get("schedule"), validation]
+
+
+def _family(metric: str) -> str:
+    found = re.match(r"[a-z]+", metric)
+    return found[0] if found else metric
+
+
+def _rank(metric: str) -> tuple[int, float]:
+    family = _family(metric)
+    order = -_FAMILIES.index(family) if family in _FAMILIES else -len(_FAMILIES)
+    samples = re.match(r"[a-z]+(\d+)(k?)", metric)
+    return order, int(samples[1]) * (1000 if samples[2] else 1) if samples else 0

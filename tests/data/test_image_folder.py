@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+from diffusion_lab.data import ImageFolder, scan
+from diffusion_lab.data.image_folder import to_square
+
+RNG = np.random.default_rng(0)
+
+
+def picture(width: int = 24, height: int = 20, mode: str = "RGB") -> Image.Image:
+    """A smooth picture with some noise, so that files are longer than their headers."""
+    y, x = np.mgrid[:height, :width]
+    colours = np.stack([x * 9, y * 11, x + y], 2) + RNG.integers(0, 30, (height, width, 3))
+    return Image.fromarray(colours.clip(0, 255).astype(np.uint8)).convert(mode)
+
+
+def folder(root: Path, n: int = 10, below: str = "") -> Path:
+    (root / below).mkdir(parents=True, exist_ok=True)
+    for i in range(n):
+        picture().save(root / below / f"{i:03}.{('png', 'jpg')[i % 2]}")
+    return root
+
+
+def source(root: Path, image_size: int = 16, **kwargs) -> ImageFolder:
+    return ImageFolder(root, image_size, cache_dir=root.parent / "cache", **kwargs)
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def bad_files(root: Path) -> dict[str, str]:
+    """Ten kinds of bad files, and what must be said of each."""
+    (root / "sub").mkdir(exist_ok=True)
+    for name in ("truncated.png", "truncated.jpg"):
+        picture(200, 200).save(root / name)
+        (root / name).write_bytes((root / name).read_bytes()[:2000])
+    (root / "empty.png").touch()
+    (root / "sub" / "text.jpg").write_text("this is not an image")
+    picture(1, 1).save(root / "dot.png")
+    picture(200, 12).save(root / "flat.png")
+    Image.fromarray(np.full((20, 20), 40_000, dtype=np.uint16)).save(root / "deep.png")
+    Image.fromarray(np.full((20, 20), 0.5, dtype=np.float32)).save(root / "real.tif")
+    picture(100, 100).save(root / "flipped.png")
+    flip_a_bit(root / "flipped.png")
+    (root / "dangling.png").symlink_to(root / "nowhere.png")
+    return {
+        "truncated.png": "cannot be decoded",
+        "truncated.jpg": "cannot be decoded",
+        "empty.png": "zero bytes",
+        "sub/text.jpg": "not an image",
+        "dot.png": "1 x 1 pixels, the shorter side must have 16",
+        "flat.png": "200 x 12 pixels, the shorter side must have 16",
+        "deep.png": "16-bit pixels (mode I;16) would be cut off at 255",
+        "real.tif": "32-bit float pixels (mode F) would be cut off",
+        "flipped.png": "cannot be decoded",
+        "dangling.png": "missing",
+    }
+
+
+def test_all_bad_files_are_in_one_report(tmp_path):
+    root = folder(tmp_path / "photos")
+    expected = bad_files(root)
+    with pytest.raises(ValueError) as caught:
+        source(root).check()
+    message = str(caught.value)
+    assert message.startswith(f"root={root} must hold only usable images; 10 of 20 files are bad: ")
+    assert message.endswith("or set on_bad=skip") and "\n" not in message
+    for name, why in expected.items():
+        assert f"{name}: {why}" in message
+    assert "000.png" not in message
+
+
+def test_bad_files_can_be_left_out(tmp_path, caplog):
+    root = folder(tmp_path / "photos")
+    bad_files(root)
+    skipping = source(root, on_bad="skip")
+    with caplog.at_level("INFO"):
+        skipping.check()
+    assert "10 images (10 RGB), 10 bad ones left out" in caplog.text
+    assert len(skipping.train()) + len(skipping.test()) == 10
+
+
+def test_many_bad_files_are_counted_beyond_a_hundred(tmp_path):
+    root = folder(tmp_path / "photos", 2)
+    for i in range(130):
+        (root / f"bad{i}.png").touch()
+    with pytest.raises(ValueError, match=r"130 of 132 files are bad.*and 30 more\. Repair"):
+        source(root).check()
+
+
+def test_small_images_are_allowed_when_asked(tmp_path):
+    root = folder(tmp_path / "photos", 4)
+    picture(12, 12).save(root / "small.png")
+    with pytest.raises(ValueError, match="small.png: 12 x 12 pixels"):
+        source(root).check()
+    assert source(root, min_size=8).train_size() == 4
+
+
+def test_images_are_resized_and_cropped_like_this(tmp_path):
+    root = folder(tmp_path / "photos", 6)
+    images = source(root, 8)
+    train, test = images.train(), images.test()
+    assert train.images.shape == (5, 3, 8, 8) and len(test) == 1 and images.train_size() == 5
+    files = sorted(root.iterdir())
+    held_out = np.random.RandomState(0).permutation(6)[0]
+    kept = [path for i, path in enumerate(files) if i != held_out]
+    for image, path in zip(train.images, kept, strict=True):
+        want = ImageOps.fit(Image.open(path), (8, 8), Image.Resampling.BICUBIC)  # crops first, then resizes
+        assert np.abs(image.permute(1, 2, 0).numpy().astype(int) - np.asarray(want)).max() <= 16
+    assert train.labels is None and images.num_classes is None
+
+
+def test_resizing_is_antialiased():
+    stripes = np.zeros((64, 64), np.uint8)
+    stripes[:, ::2] = 255
+    grey = to_square(Image.fromarray(stripes), 8, 1)
+    assert grey.shape == (1, 8, 8) and np.abs(grey[..., 1:-1].astype(int) - 127).max() <= 2
+
+
+def test_the_crop_is_central_and_an_exact_size_is_not_resampled():
+    wide = RNG.integers(0, 256, (8, 14, 3), dtype=np.uint8)
+    assert np.array_equal(to_square(Image.fromarray(wide), 8, 3), wide[:, 3:11].transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK", "1", "RGBA", "LA"])
+def test_every_mode_becomes_the_channels_asked_for(mode, channels):
+    image = picture(mode="RGBA").convert(mode) if mode in ("RGBA", "LA") else picture(mode=mode)
+    pixels = to_square(image, 8, channels)
+    assert pixels.shape == (channels, 8, 8) and pixels.dtype == np.uint8
+
+
+def test_transparent_pixels_become_white_and_rotations_are_applied():
+    clear = Image.new("RGBA", (8, 8), (10, 20, 30, 0))
+    assert (to_square(clear, 8, 3) == 255).all()
+    tall = Image.fromarray(np.repeat(np.arange(8, dtype=np.uint8)[:, None] * 30, 8, 1))
+    tall.getexif()[0x0112] = 3  # stored upside down
+    assert np.array_equal(to_square(tall, 8, 1), np.asarray(tall)[None, ::-1, ::-1])
+
+
+def test_modes_are_counted(tmp_path, caplog):
+    root = folder(tmp_path / "photos", 4)
+    picture(mode="L").save(root / "grey.png")
+    with caplog.at_level("INFO"):
+        source(root).check()
+    assert "5 images (4 RGB, 1 L)" in caplog.text
+
+
+def test_a_second_look_reads_only_what_changed(tmp_path, monkeypatch):
+    root = folder(tmp_path / "photos", 6)
+    looked: list[str] = []
+    look = scan._look
+    monkeypatch.setattr(scan, "_look", lambda root, seen: looked.append(seen.name) or look(root, seen))
+    first = scan.scan(root, tmp_path / "cache")
+    assert len(looked) == 6
+    assert scan.scan(root, tmp_path / "cache") == first and len(looked) == 6
+    (root / "001.jpg").write_text("now it is text")
+    os.utime(root / "002.png", ns=(1, 1))
+    (root / "005.jpg").unlink()
+    picture().save(root / "new.png")
+    again = scan.scan(root, tmp_path / "cache")
+    assert sorted(looked[6:]) == ["001.jpg", "002.png", "new.png"]
+    assert [seen.name for seen in again if seen.error] == ["001.jpg"] and len(again) == 6
+    for cache in (tmp_path / "cache").iterdir():
+        cache.write_text("[{")  # torn: look again
+    assert scan.scan(root, tmp_path / "cache") == again
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path):
+    root = folder(tmp_path / "photos", 3)
+    (tmp_path / "file").touch()
+    assert len(scan.scan(root, tmp_path / "file" / "cache")) == 3
+
+
+def test_hidden_and_other_files_are_passed_over(tmp_path):
+    root = folder(tmp_path / "photos", 3)
+    (root / "readme.txt").write_text("hello")
+    (root / ".hidden.png").touch()
+    folder(root, 1, ".thumbnails")
+    assert [seen.name for seen in scan.scan(root, tmp_path / "cache")] == ["000.png", "001.jpg", "002.png"]
+
+
+def test_folders_are_classes_when_asked(tmp_path):
+    root = tmp_path / "pets"
+    for name, n in (("dogs", 4), ("cats", 5)):
+        folder(root, n, name)
+    images = source(root, class_folders=True, test_share=0.3)
+    assert images.num_classes == 2
+    labels = torch.cat([images.train().labels, images.test().labels])
+    assert torch.bincount(labels).tolist() == [5, 4]  # cats come first
+    files = images.train().files if hasattr(images.train(), "files") else None
+    assert files is None  # resident
+    assert source(root).train().labels is None
+    (root / "birds").mkdir()
+    with pytest.raises(ValueError, match="usable image in every class folder, birds has none"):
+        source(root, class_folders=True).check()
+    (root / "birds").rmdir()
+    picture().save(root / "loose.png")
+    with pytest.raises(ValueError, match="only inside its class folders, not loose.png"):
+        source(root, class_folders=True).check()
+
+
+def test_images_beyond_the_budget_are_decoded_when_taken(tmp_path):
+    root = tmp_path / "pets"
+    for name in ("a", "b"):
+        folder(root, 5, name)
+    resident = source(root, class_folders=True)
+    streamed = source(root, class_folders=True, memory_mb=0)
+    for split in ("train", "test"):
+        held, read = getattr(resident, split)(), getattr(streamed, split)()
+        assert hasattr(held, "images") and not hasattr(read, "images") and len(held) == len(read)
+        ids = list(range(len(held)))[::-1]
+        assert torch.equal(held.take(ids), read.take(ids)) and torch.equal(held.labels, read.labels)
+        assert torch.equal(held.take(torch.tensor(ids)), read.take(torch.tensor(ids)))
+        assert held.fingerprint() == read.fingerprint()
+    assert source(root, image_size=8).train().fingerprint() != resident.train().fingerprint()
+
+
+def test_the_split_does_not_overlap(tmp_path):
+    root = folder(tmp_path / "photos", 10)
+    images = source(root, test_share=0.25, memory_mb=0)
+    train, test = ({file.name for file in split.files} for split in (images.train(), images.test()))
+    assert len(train) == 7 and len(test) == 3 and not train & test
+
+
+def test_no_folder_and_no_images(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"root={tmp_path}/x must be a folder of images"):
+        source(tmp_path / "x").check()
+    with pytest.raises(FileNotFoundError, match="must hold at least 2 usable images .* has 0"):
+        source(tmp_path).check()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(image_size=0), "image_size=0 must be at least 1"),
+        (dict(channels=4), r"channels=4 must be 1 \(grey\) or 3"),
+        (dict(test_share=0), r"test_share=0 must lie in \(0, 1\)"),
+        (dict(test_share=1.0), "test_share=1.0 must lie"),
+        (dict(min_size=0), "min_size=0 must be at least 1"),
+        (dict(on_bad="ignore"), "on_bad=ignore must be error or skip"),
+    ],
+)
+def test_bad_arguments(tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        source(tmp_path, **arguments)
+
+
+def test_a_picture_of_16_bits_a_colour_is_not_cut_off(tmp_path):
+    """Pillow reads 16-bit RGB by its high bytes, which is right; only grey 16-bit images would be cut off."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + struct.pack(">48H", *[40_000] * 48) for _ in range(16))
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 16, 16, 16, 2, 0, 0, 0))
+    (tmp_path / "a.png").write_bytes(
+        b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    )
+    with Image.open(tmp_path / "a.png") as image:
+        assert (to_square(image, 16, 3) == 40_000 >> 8).all()

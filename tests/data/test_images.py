@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from diffusion_lab.data import ArrayImages, Digits, ImageDataModule, to_float, to_uint8
+from tests.data.fakes import Memory, first_batches, numbered, trainer
+
+
+def module(n: int = 40, batch_size: int = 8, **kwargs) -> ImageDataModule:
+    return ImageDataModule(Memory(numbered(n)), batch_size, **kwargs)
+
+
+def ids_of(image: torch.Tensor) -> torch.Tensor:
+    """The image numbers, read from the pixels of possibly flipped images."""
+    return to_uint8(image)[:, 0, 0].min(1).values.long()
+
+
+def test_bytes_become_numbers_exactly():
+    u = torch.arange(256, dtype=torch.uint8)
+    x = to_float(u)
+    assert x.dtype == torch.float32 and x[0] == -1 and x[255] == 1
+    torch.testing.assert_close(x.double(), u.double() / 127.5 - 1, rtol=0, atol=2**-24)
+    assert torch.equal(x, -x.flip(0)) or (x + x.flip(0)).abs().max() < 1e-7  # symmetric about grey
+    assert torch.equal(to_uint8(x), u)
+    assert to_uint8(torch.tensor([-3.0, 3.0])).tolist() == [0, 255]
+
+
+def test_a_batch_is_what_the_order_says():
+    data = module()
+    for step, batch in enumerate(first_batches(data, 7)):
+        assert set(batch) == {"image"} and batch["image"].dtype == torch.float32
+        assert torch.equal(ids_of(batch["image"]), data.order.indices(step))
+        assert torch.equal(batch["image"], to_float(numbered()[data.order.indices(step)]))
+
+
+def test_labels_only_when_conditional():
+    source = Memory(numbered(), torch.arange(40) % 10, num_classes=10)
+    data = ImageDataModule(source, 8, conditional=True)
+    batch = first_batches(data, 1)[0]
+    assert set(batch) == {"image", "label"} and data.num_classes == 10
+    assert torch.equal(batch["label"], ids_of(batch["image"]) % 10)
+    data = ImageDataModule(source, 8)
+    assert set(first_batches(data, 1)[0]) == {"image"} and data.num_classes is None
+
+
+def mirrored(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """(b,) bool, seen in the pixels; image numbers stay below the 200 of the other column."""
+    return batch["image"][:, 0, 0, 0] > batch["image"][:, 0, 0, 1]
+
+
+def test_half_of_the_images_are_flipped_and_no_image_is_otherwise_changed():
+    data = module(batch_size=40, flip=True)
+    batches = first_batches(data, 100)
+    flips = torch.stack([mirrored(batch) for batch in batches])
+    assert abs(flips.double().mean() - 0.5) < 4 * 0.5 / math.sqrt(flips.numel())
+    assert (flips.double().mean(0) - 0.5).abs().max() < 5 * 0.5 / math.sqrt(len(batches))  # of every row
+    for step, (batch, flip) in enumerate(zip(batches, flips, strict=True)):
+        back = torch.where(flip.view(-1, 1, 1, 1), batch["image"].flip(-1), batch["image"])
+        assert torch.equal(to_uint8(back), numbered()[data.order.indices(step)])
+
+
+def pixels_by_row(world_size: int, accumulate: int, steps: int, start: int = 0, **kwargs) -> torch.Tensor:
+    """(steps, G, 1, 2, 2): the images of whole global batches, put together from ranks and microbatches."""
+    whole = torch.empty(steps, 8, 1, 2, 2)
+    for rank in range(world_size):
+        data = module(accumulate=accumulate, flip=True, **kwargs)
+        data.trainer = trainer(rank, world_size, start)
+        for i, batch in enumerate(first_batches(data, steps * accumulate)):
+            b = len(batch["image"])
+            row = (i % accumulate * world_size + rank) * b
+            whole[i // accumulate, row : row + b] = batch["image"]
+    return whole
+
+
+@pytest.mark.parametrize(("world_size", "accumulate"), [(2, 1), (1, 2), (2, 4)])
+def test_flips_and_order_do_not_depend_on_ranks_or_accumulation(world_size, accumulate):
+    assert torch.equal(pixels_by_row(world_size, accumulate, 12), pixels_by_row(1, 1, 12))
+
+
+def test_flips_and_order_do_not_depend_on_workers():
+    assert torch.equal(pixels_by_row(1, 2, 6, num_workers=2), pixels_by_row(1, 1, 6))
+
+
+def test_a_run_goes_on_at_the_trainers_step():
+    assert torch.equal(pixels_by_row(1, 1, 5, start=4), pixels_by_row(1, 1, 9)[4:])
+
+
+def test_another_seed_flips_and_orders_differently():
+    assert not torch.equal(pixels_by_row(1, 1, 5, seed=1), pixels_by_row(1, 1, 5))
+
+
+def test_the_loader_does_not_touch_the_global_generator():
+    data = module(num_workers=1)
+    before = torch.get_rng_state()
+    first_batches(data, 2)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_references_are_the_same_for_every_seed():
+    data = module(seed=0)
+    assert torch.equal(data.reference("train"), numbered())
+    some = data.reference("test", 10)
+    assert torch.equal(some, module(seed=9).reference("test", 10)) and some.dtype == torch.uint8
+    assert not torch.equal(some, numbered(10))  # not simply the first
+    assert len(some[:, 0, 0, 0].unique()) == 10
+    with pytest.raises(ValueError, match=r"n=41 must lie in 1..40"):
+        data.reference("train", 41)
+    with pytest.raises(ValueError, match="split=val must be train or test"):
+        data.reference("val")
+
+
+@pytest.mark.parametrize("val_images", [None, 11])
+def test_validation_images_are_divided_among_ranks_without_padding(val_images):
+    source = Memory(numbered(), torch.arange(40) % 3, num_classes=3)
+    data = ImageDataModule(source, 8, conditional=True, val_images=val_images, flip=True)
+    alone = list(data.val_batches(100))
+    assert len(alone) == 1 and torch.equal(alone[0].ids, torch.arange(data.num_val_images))
+    assert data.num_val_images == (val_images or 40)
+    seen = {}
+    for rank in range(3):
+        for batch in data.val_batches(4, rank, 3):
+            assert len(batch.ids) <= 4
+            seen |= {int(i): (x, y) for i, x, y in zip(batch.ids, batch.image, batch.cond["label"], strict=True)}
+    assert sorted(seen) == list(range(data.num_val_images))
+    assert all(torch.equal(seen[i][0], alone[0].image[i]) for i in seen)
+    assert torch.equal(ids_of(alone[0].image) % 3, alone[0].cond["label"])
+
+
+def test_the_fingerprint_follows_the_images():
+    changed = numbered()
+    changed[39, 0, 1, 1] += 1
+    assert module().fingerprint() == module(seed=3, batch_size=4).fingerprint()
+    assert module().fingerprint() != ImageDataModule(Memory(changed), 8).fingerprint()
+    assert len(module().fingerprint()) == 12
+    assert module().describe() == {
+        "name": "memory",
+        "train": 40,
+        "test": 40,
+        "shape": [1, 2, 2],
+        "num_classes": None,
+        "fingerprint": module().fingerprint(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(batch_size=0), "batch_size=0 must be an integer >= 1"),
+        (dict(batch_size=-8), "batch_size=-8 must be an integer >= 1"),
+        (dict(batch_size=6, accumulate=4), "batch_size=6 must be a multiple of .* = 4; use 4 or 8"),
+        (dict(num_workers=-1), "num_workers=-1 must be at least 0"),
+        (dict(val_images=0), "val_images=0 must be at least 1"),
+        (dict(seed=-1), "seed=-1 must be an integer >= 0"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        module(**arguments)
+
+
+def test_what_check_finds():
+    with pytest.raises(ValueError, match="batch_size=10 must be a multiple of 4 processes x 1 .*use 8 or 12"):
+        module(batch_size=10).check(world_size=4)
+    with pytest.raises(ValueError, match="batch_size=64 must not exceed the 40 training images of memory; use at most"):
+        module(batch_size=64).check()
+    with pytest.raises(ValueError, match="conditional=true must have labels, and memory has none"):
+        module(conditional=True).check()
+    module(batch_size=40).check(world_size=4)
+
+
+def test_a_label_beyond_the_classes_is_named_before_training():
+    labels = torch.arange(40) % 10
+    labels[17] = 12
+    data = ImageDataModule(Memory(numbered(), labels, num_classes=10), 8, conditional=True)
+    with pytest.raises(ValueError, match=r"labels in 0..9, but training image 17 has 12 \(1 such"):
+        data.setup("fit")
+
+
+def test_the_first_batch_must_lie_in_the_declared_range():
+    too_small = ImageDataModule(Memory((numbered() > 100).to(torch.uint8)), 8)
+    with pytest.raises(ValueError, match=r"must give bytes 0..255, but the first batch lies in 0..1; multiply"):
+        first_batches(too_small, 1)
+    in_bytes = ImageDataModule(Memory(numbered().float()), 8)
+    with pytest.raises(ValueError, match=r"must give values in \[-1.0, 1.0\], but the first batch lies in \["):
+        first_batches(in_bytes, 1)
+    right = ImageDataModule(Memory(to_float(numbered())), 8)
+    assert torch.equal(first_batches(right, 1)[0]["image"], to_float(numbered())[right.order.indices(0)])
+
+
+def test_float_images_must_be_finite():
+    images = torch.randn(20, 1, 4, 4)
+    images[7, 0, 1, 2] = math.nan
+    images[9, 0, 0, 0] = math.inf
+    with pytest.raises(ValueError, match=r"images=2 of 20 must not contain NaN or infinity, the first are \[7, 9\]"):
+        ArrayImages(images)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (torch.zeros(3, 1, 4, 5, dtype=torch.uint8), None, "must have the shape"),
+        (torch.zeros(0, 1, 4, 4, dtype=torch.uint8), None, "must have the shape"),
+        (torch.zeros(3, 1, 4, 4, dtype=torch.int32), None, "must be uint8"),
+        (torch.zeros(3, 1, 4, 4, dtype=torch.uint8), torch.zeros(2), "labels=.* one per image"),
+    ],
+)
+def test_arrays_of_another_shape_or_type(images, labels, message):
+    with pytest.raises(ValueError, match=message):
+        ArrayImages(images, labels)
+
+
+def test_errors_of_the_source_are_named_from_the_data_module(monkeypatch):
+    source = Digits()
+    monkeypatch.setattr(source, "check", lambda: (_ for _ in ()).throw(FileNotFoundError("root=/x must be there")))
+    with pytest.raises(FileNotFoundError, match="^source.root=/x must be there"):
+        ImageDataModule(source, 8).check()

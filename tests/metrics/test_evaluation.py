@@ -1,0 +1,182 @@
+"""A model's evaluation from end to end."""
+
+import json
+import multiprocessing
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from diffusion_lab.data import Digits, GaussianMixture, ImageDataModule
+from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
+from diffusion_lab.metrics import (
+    ClassifierFeatures,
+    Evaluation,
+    InceptionFeatures,
+    evaluate_images,
+    generate,
+    metric_names,
+)
+from diffusion_lab.solvers import DDIM
+
+
+class Nothing(nn.Module):
+    """An untrained model: it predicts no noise at all."""
+
+    def forward(self, x_t, t, label=None):
+        return torch.zeros_like(x_t)
+
+
+def untrained():
+    return Denoiser(Nothing(), linear(1000), Epsilon(), FixedLarge())
+
+
+def values(evaluated):
+    return {result.name: result.value for result in evaluated.results}
+
+
+def test_a_perfect_model_scores_perfectly_and_an_untrained_one_does_not(digits, perfect):
+    evaluation = Evaluation(num_samples=500, batch_size=250)
+    good, bad = (values(evaluation(model, DDIM(steps=10), digits)) for model in (perfect, untrained()))
+    print(good, bad)
+    assert list(good) == metric_names(digits.features, 500)
+    assert good["fd500_digits"] < 1 and bad["fd500_digits"] > 20
+    assert abs(good["kd500_digits"]) < 0.02 and bad["kd500_digits"] > 0.2
+    assert good["is500_digits"] > 6 and bad["is500_digits"] < 3
+    assert good["precision500_digits"] > 0.9 and good["recall500_digits"] > 0.8
+    assert bad["precision500_digits"] < 0.2
+
+
+def test_the_numbers_are_those_of_the_images(digits, perfect):
+    """From generate() and evaluate_images(), with as many reference images as samples."""
+    solver = DDIM(steps=10)
+    found = values(Evaluation(num_samples=200, batch_size=64, names=["fid", "is"], seed=4)(perfect, solver, digits))
+    images = generate(perfect, solver, range(200), 4, (1, 8, 8), batch_size=64)
+    expected = evaluate_images(images, digits.source.train().images, digits.features, ["fid", "is"])
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_batch_size_changes_nothing_that_matters(digits, perfect):
+    one, other = (
+        values(Evaluation(num_samples=150, batch_size=size)(perfect, DDIM(steps=5), digits)) for size in (150, 31)
+    )
+    assert one == pytest.approx(other, rel=1e-3, abs=1e-4)
+
+
+def test_the_pictures_are_the_first_samples(digits, perfect):
+    found = Evaluation(num_samples=150, batch_size=40, names=["fid"])(perfect, DDIM(steps=5), digits, keep=50)
+    assert torch.equal(found.images, generate(perfect, DDIM(steps=5), range(50), 0, (1, 8, 8), batch_size=40))
+    assert found.images.shape == (50, 1, 8, 8)
+
+
+def test_the_protocol_says_everything(digits, perfect):
+    results = Evaluation(num_samples=150, batch_size=150, seed=7, split="test")(
+        perfect, DDIM(steps=5, eta=0.5), digits, ema_decay=0.999
+    ).results
+    assert json.loads(json.dumps([result._asdict() for result in results]))[0]["protocol"] == {
+        "extractor": {"name": "digits", "weights_sha256": digits.features.weights_sha256},
+        "samples": 150,
+        "solver": "ddim-5-eta0.5",
+        "ema_decay": 0.999,
+        "reference": {
+            "dataset": "digits",
+            "split": "test",
+            "fingerprint": digits.source.test().fingerprint(),
+            "shape": [1, 8, 8],
+            "n": 360,
+        },
+        "seed": 7,
+    }
+    kernel, score, precision = (results[i].protocol for i in (1, 2, 3))
+    assert kernel["reference"]["n"] == 150 and kernel["subset_size"] == 150
+    assert score["splits"] == 10 and score["reference"]["n"] == 0
+    assert precision["neighbours"] == 3 and precision["reference"]["n"] == 150
+
+
+def test_without_names_or_without_an_extractor_there_are_only_pictures(digits, perfect):
+    none = Evaluation(num_samples=0, names=[])
+    found = none(perfect, DDIM(steps=5), digits, keep=9)
+    assert found.results == [] and found.images.shape == (9, 1, 8, 8)
+    gaussian = ImageDataModule(GaussianMixture([0.0], [0.25], num_images=64), batch_size=8)
+    found = Evaluation()(untrained(), DDIM(steps=5), gaussian, keep=4)
+    assert found.results == [] and found.images.shape == (4, 1, 8, 8)
+
+
+def test_a_conditional_model_is_asked_for_every_class_equally(digits, monkeypatch):
+    asked = []
+
+    class Spy(Nothing):
+        def forward(self, x_t, t, label):
+            asked.append(label)
+            return torch.zeros_like(x_t)
+
+    conditional = ImageDataModule(Digits(), batch_size=16, conditional=True, features=digits.features)
+    denoiser = Denoiser(Spy(), linear(1000), Epsilon(), FixedLarge())
+    Evaluation(num_samples=0, names=[])(denoiser, DDIM(steps=2), conditional, keep=20)
+    assert asked[0].tolist() == [*range(10), *range(10)]
+
+
+def two_ranks(rank, folder, digits, denoiser, queue):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    found = Evaluation(num_samples=151, batch_size=40)(denoiser, DDIM(steps=5), digits, keep=20)
+    queue.put((rank, values(found), found.images.tolist()))
+    dist.destroy_process_group()
+
+
+def test_two_processes_find_what_one_finds(digits, perfect, tmp_path):
+    alone = Evaluation(num_samples=151, batch_size=40)(perfect, DDIM(steps=5), digits, keep=20)
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    ranks = [context.Process(target=two_ranks, args=(r, tmp_path, digits, perfect, queue)) for r in range(2)]
+    for process in ranks:
+        process.start()
+    found = dict((rank, (numbers, images)) for rank, numbers, images in (queue.get() for _ in ranks))
+    for process in ranks:
+        process.join(30)
+        assert process.exitcode == 0
+    assert found[0][0] == found[1][0]
+    assert found[0][0] == pytest.approx(values(alone), rel=1e-3, abs=1e-4)
+    assert torch.equal(torch.tensor(found[0][1], dtype=torch.uint8), alone.images)
+
+
+# -- what is refused, before training -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"num_samples": -1}, "num_samples=-1 must be an integer >= 0"),
+        ({"num_samples": 1e5}, "num_samples=100000.0 must be an integer"),
+        ({"num_samples": 10}, "num_samples=10 is too few for any metric"),
+        ({"batch_size": 0}, "batch_size=0 must be an integer >= 1"),
+        ({"seed": -3}, "seed=-3 must be an integer >= 0"),
+        ({"names": ["fid", "ppl"]}, "names=.'fid', 'ppl'. must be different ones of"),
+        ({"names": ["fid", "fid"]}, "names=.'fid', 'fid'. must be different ones of"),
+        ({"split": "val"}, "split='val' must be 'train' or 'test'"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        Evaluation(**arguments)
+
+
+def test_check_refuses_too_few_samples_for_the_extractor():
+    with pytest.raises(ValueError, match="^num_samples=100 must be at least 128, twice the 64 dimensions of digits"):
+        Evaluation(num_samples=100).check(ClassifierFeatures("digits"))
+    Evaluation(num_samples=100, names=["is"]).check(ClassifierFeatures("digits"))
+    Evaluation(num_samples=128).check(ClassifierFeatures("digits"))
+    Evaluation().check(None)
+
+
+def test_check_refuses_missing_inception_weights():
+    with pytest.raises(FileNotFoundError, match="weights-inception"):
+        Evaluation(num_samples=5000).check(InceptionFeatures(os.devnull + "/none.pth"))
+
+
+def test_images_of_another_size_are_refused(digits):
+    small = digits.source.test().images
+    with pytest.raises(ValueError, match=r"generated images are \(1, 8, 8\) and reference images \(1, 16, 16\)"):
+        evaluate_images(small, small.repeat_interleave(2, 2).repeat_interleave(2, 3), digits.features)

@@ -1,0 +1,144 @@
+"""Extractors: how good they are, what they refuse, what they are called."""
+
+import json
+
+import pytest
+import torch
+
+from diffusion_lab.data import Digits, FashionMNIST
+from diffusion_lab.data.fashion_mnist import DEBIAN_FOLDER
+from diffusion_lab.metrics import ClassifierFeatures, InceptionFeatures, extract, metric_names
+from diffusion_lab.metrics import features as features_module
+from diffusion_lab.metrics import inception as inception_module
+from diffusion_lab.metrics.features import WEIGHTS
+
+SOURCES = {"digits": (Digits, 0.98)}
+if (DEBIAN_FOLDER / "t10k-images-idx3-ubyte.gz").is_file():
+    SOURCES["fashion_mnist"] = (lambda: FashionMNIST(DEBIAN_FOLDER), 0.91)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_classifier_knows_its_test_images(name):
+    make, least = SOURCES[name]
+    images = make().test()
+    extractor = ClassifierFeatures(name)
+    extractor.check()
+    found = extract(extractor, images.images)
+    accuracy = (found.logits.argmax(1) == images.labels).double().mean().item()
+    assert accuracy >= least
+    assert accuracy == pytest.approx(extractor.card["accuracy"]["test"], abs=5e-4)  # what the card says
+    assert found.features.shape == (len(images), extractor.feature_dim)
+    assert found.features.dtype == found.logits.dtype == torch.float32
+    # No dead and no constant feature: the covariance has full rank.
+    assert torch.linalg.matrix_rank(torch.cov(found.features.T.double())) == extractor.feature_dim
+
+
+@pytest.mark.parametrize("name", ["digits", "fashion_mnist"])
+def test_weights_are_small_and_described(name):
+    assert (WEIGHTS / f"{name}.pt").stat().st_size < 1_000_000
+    card = json.loads((WEIGHTS / f"{name}.json").read_text())
+    assert card["dataset"] == name and card["command"].endswith(name)
+    assert 1000 >= 2 * card["network"]["feature_dim"]  # the default evaluation is possible
+
+
+def test_a_batch_changes_nothing_but_the_last_bits(digits):
+    images = digits.source.test().images[:50]
+    whole = extract(digits.features, images, batch_size=50)
+    parts = extract(digits.features, images, batch_size=7)
+    assert torch.allclose(whole.features, parts.features, atol=1e-5)
+    assert torch.allclose(whole.logits, parts.logits, atol=1e-5)
+
+
+def test_training_in_bfloat16_leaves_features_in_float32(digits):
+    images = digits.source.test().images[:20]
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = digits.features(images)
+    assert torch.equal(inside.features, digits.features(images).features)
+
+
+def test_the_weights_are_in_no_state_dict_and_need_no_gradient():
+    extractor = ClassifierFeatures("digits")
+    extractor(torch.zeros(1, 1, 8, 8, dtype=torch.uint8))
+    assert extractor.state_dict() == {} and list(extractor.parameters()) == []
+
+
+def test_built_on_the_meta_device_it_still_works():
+    with torch.device("meta"):
+        extractor = ClassifierFeatures("digits")
+    assert torch.isfinite(extractor(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)).features).all()
+
+
+def test_wrong_images_are_refused(digits):
+    with pytest.raises(ValueError, match="torch.float32 must be uint8"):
+        digits.features(torch.rand(2, 1, 8, 8))
+    with pytest.raises(ValueError, match=r"must be uint8 \(N,1,H,W\)"):
+        digits.features(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
+
+
+def test_unknown_weights_are_refused():
+    with pytest.raises(ValueError, match="^weights='mnist' must be one of digits, fashion_mnist; train your own"):
+        ClassifierFeatures("mnist")
+
+
+def test_changed_weights_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(features_module, "WEIGHTS", tmp_path)
+    for file in WEIGHTS.glob("digits.*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    with (tmp_path / "digits.pt").open("r+b") as file:
+        file.seek(5000)
+        file.write(b"?")
+    with pytest.raises(FileNotFoundError, match="^weights='digits': .* is not the file that digits.json describes"):
+        ClassifierFeatures("digits").check()
+
+
+def test_metric_names_tell_the_extractor_and_the_number_of_samples():
+    digits = ["fd1k_digits", "kd1k_digits", "is1k_digits", "precision1k_digits", "recall1k_digits"]
+    assert metric_names(ClassifierFeatures("digits"), 1000) == digits
+    assert metric_names(ClassifierFeatures("fashion_mnist"), 1500, ["fid"]) == ["fd1500_fashion_mnist"]
+    assert metric_names(InceptionFeatures(), 50000) == ["fid50k", "kid50k", "is50k", "precision50k", "recall50k"]
+
+
+# -- Inception ----------------------------------------------------------------------------------------------------
+
+
+def test_missing_inception_weights_teach_the_cure(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    with pytest.raises(FileNotFoundError) as error:
+        InceptionFeatures().check()
+    message = str(error.value)
+    assert message.startswith("weights=None: there is no file ")
+    for needed in ("weights-inception-2015-12-05-6726825d.pth", "6726825d", str(tmp_path / "checkpoints")):
+        assert needed in message
+    assert "\n" not in message
+    with pytest.raises(FileNotFoundError, match="^weights=/nowhere.pth"):
+        InceptionFeatures("/nowhere.pth").check()
+
+
+def test_wrong_inception_weights_are_refused_before_they_are_loaded(tmp_path):
+    path = tmp_path / "inception.pth"
+    path.write_bytes(b"something else")
+    with pytest.raises(ValueError, match="^weights=.*must begin with 6726825d; delete it"):
+        InceptionFeatures(str(path)).check()
+    with pytest.raises(ValueError, match="must begin with 6726825d"):
+        InceptionFeatures(str(path))(torch.zeros(1, 3, 32, 32, dtype=torch.uint8))
+
+
+@pytest.mark.slow
+def test_inception_equals_torch_fidelity(tmp_path, monkeypatch):
+    """With random weights in a file of the right form, because the real ones cannot be had offline."""
+    from torch_fidelity import FeatureExtractorInceptionV3
+
+    monkeypatch.setattr(torch.nn.Module, "load_state_dict", lambda self, state: None)
+    monkeypatch.setattr("torch_fidelity.feature_extractor_inceptionv3.load_state_dict_from_url", lambda *a, **k: {})
+    torch.manual_seed(0)
+    theirs = FeatureExtractorInceptionV3("inception-v3-compat", ["2048", "logits_unbiased"])
+    monkeypatch.undo()
+    path = tmp_path / "weights.pth"
+    torch.save(theirs.state_dict(), path)
+    monkeypatch.setattr(inception_module, "SHA256_PREFIX", features_module.file_sha256(path)[:8])
+    images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    ours = InceptionFeatures(str(path))(images)
+    features, logits = theirs(images)
+    assert ours.features.shape == (4, 2048) and ours.logits.shape == (4, 1008)
+    assert torch.allclose(ours.features, features, rtol=1e-3, atol=1e-4 * features.abs().max())
+    assert torch.allclose(ours.logits, logits, rtol=1e-3, atol=1e-4 * logits.abs().max())

@@ -1,0 +1,105 @@
+"""The cache of reference statistics: right, fast the second time, and never of something else."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from diffusion_lab.data import ArrayImages
+from diffusion_lab.metrics import extract, reference_statistics, statistics
+from diffusion_lab.metrics.reference import load
+
+
+@pytest.fixture
+def images(digits):
+    return ArrayImages(digits.source.train().images[:300])
+
+
+def only_file(folder):
+    (path,) = folder.glob("*.npz")
+    return path
+
+
+def test_statistics_are_those_of_all_images_and_points_are_spread(images, digits, tmp_path):
+    found = reference_statistics(images, digits.features, "digits", "train", subset=100, folder=tmp_path)
+    features = extract(digits.features, images.images).features
+    expected = statistics(features)
+    assert np.array_equal(found.statistics.mu, expected.mu)
+    assert np.array_equal(found.statistics.sigma, expected.sigma)
+    assert torch.equal(found.features, features[::3])
+
+
+def test_the_second_time_nothing_is_extracted(images, digits, tmp_path, monkeypatch):
+    first = reference_statistics(images, digits.features, "digits", "train", subset=50, folder=tmp_path)
+    monkeypatch.setattr(type(digits.features), "forward", None)
+    again = reference_statistics(images, digits.features, "digits", "train", subset=50, folder=tmp_path)
+    assert again.metadata == first.metadata
+    assert np.array_equal(again.statistics.mu, first.statistics.mu)
+    assert np.array_equal(again.statistics.sigma, first.statistics.sigma)
+    assert again.statistics.mu.dtype == np.float32 and again.statistics.sigma.dtype == np.float64
+    assert torch.equal(again.features, first.features)
+
+
+def test_whatever_the_numbers_depend_on_gives_another_file(images, digits, tmp_path, monkeypatch):
+    changed = images.images.clone()
+    changed[0, 0, 0, 0] ^= 1  # one bit of one pixel
+    reference_statistics(images, digits.features, "digits", "train", folder=tmp_path)
+    reference_statistics(ArrayImages(changed), digits.features, "digits", "train", folder=tmp_path)
+    reference_statistics(ArrayImages(changed[:200]), digits.features, "digits", "train", folder=tmp_path)
+    reference_statistics(images, digits.features, "digits", "test", folder=tmp_path)
+    reference_statistics(images, digits.features, "other", "train", folder=tmp_path)
+    reference_statistics(images, digits.features, "digits", "train", subset=10, folder=tmp_path)
+    monkeypatch.setitem(digits.features.__dict__, "weights_sha256", "0" * 64)
+    reference_statistics(images, digits.features, "digits", "train", folder=tmp_path)
+    assert len(list(tmp_path.glob("*.npz"))) == 7
+
+
+def test_a_file_of_something_else_is_refused(images, digits, tmp_path):
+    """As when somebody copies the statistics of another resolution or data set over it."""
+    reference_statistics(images, digits.features, "digits", "train", folder=tmp_path)
+    path = only_file(tmp_path)
+    with np.load(path) as file:
+        content = dict(file)
+    metadata = json.loads(str(content["metadata"]))
+    content["metadata"] = json.dumps(metadata | {"shape": [1, 16, 16], "weights_sha256": "ab"})
+    np.savez(path, **content)
+    with pytest.raises(ValueError, match=r"something else: shape is \[1, 16, 16\] and must be \[1, 8, 8\], weights"):
+        reference_statistics(images, digits.features, "digits", "train", folder=tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "bit"])
+def test_a_damaged_file_is_made_again(images, digits, tmp_path, damage):
+    first = reference_statistics(images, digits.features, "digits", "train", folder=tmp_path)
+    path = only_file(tmp_path)
+    whole = path.read_bytes()
+    place = len(whole) // 2  # within sigma
+    flipped = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+    path.write_bytes({"cut": whole[:1000], "empty": b"", "bit": flipped}[damage])
+    assert load(path, first.metadata) is None
+    reference_statistics(images, digits.features, "digits", "train", folder=tmp_path)
+    assert np.array_equal(load(path, first.metadata).statistics.sigma, first.statistics.sigma)
+
+
+def test_edm_can_read_it(images, digits, tmp_path):
+    reference_statistics(images, digits.features, "digits", "train", folder=tmp_path)
+    with np.load(only_file(tmp_path)) as file:
+        assert file["mu"].shape == (64,) and file["sigma"].shape == (64, 64)
+
+
+def test_a_folder_that_cannot_be_written_costs_only_time(images, digits, tmp_path):
+    (tmp_path / "file").write_text("")
+    found = reference_statistics(images, digits.features, "digits", "train", folder=tmp_path / "file")
+    assert found.metadata["images"] == 300
+
+
+def test_too_few_reference_images_are_refused(images, digits, tmp_path):
+    with pytest.raises(ValueError, match="^num_samples=100 must be at least 128"):
+        reference_statistics(ArrayImages(images.images[:100]), digits.features, "digits", "train", folder=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_load_names_every_difference(images, digits, tmp_path):
+    found = reference_statistics(images, digits.features, "digits", "train", folder=tmp_path)
+    with pytest.raises(ValueError, match="images is 300 and must be 4, split is train and must be test; delete it"):
+        load(only_file(tmp_path), found.metadata | {"split": "test", "images": 4})

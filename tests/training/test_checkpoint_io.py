@@ -1,0 +1,148 @@
+"""Checkpoint files: whole or not there, verified, harmless."""
+
+import os
+import pathlib
+import pickle
+import random
+
+import pytest
+import torch
+
+from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, load, newest_good, save
+from tests.harness import Child
+
+
+def content(step: int = 1) -> dict:
+    return {"global_step": step, "state_dict": {"w": torch.arange(1000.0)}, "notes": [1, "a", None]}
+
+
+def test_round_trip_and_plain_torch_can_read_it(tmp_path):
+    save(content(), tmp_path / "last.ckpt")
+    for read in (load(tmp_path / "last.ckpt"), torch.load(tmp_path / "last.ckpt", weights_only=True)):
+        assert torch.equal(read["state_dict"]["w"], torch.arange(1000.0))
+        assert read["notes"] == [1, "a", None]
+    assert [p.name for p in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+def test_every_flipped_bit_is_noticed(tmp_path):
+    path = tmp_path / "last.ckpt"
+    save(content(), path)
+    good = path.read_bytes()
+    chance = random.Random(0)
+    for _ in range(200):
+        bad = bytearray(good)
+        bad[chance.randrange(len(bad))] ^= 1 << chance.randrange(8)
+        path.write_bytes(bad)
+        with pytest.raises(DamagedCheckpoint):
+            load(path)
+
+
+def test_every_truncation_is_noticed(tmp_path):
+    path = tmp_path / "last.ckpt"
+    save(content(), path)
+    good = path.read_bytes()
+    for length in [0, 1, 39, 40, 41, *random.Random(0).sample(range(len(good)), 45)]:
+        path.write_bytes(good[:length])
+        with pytest.raises(DamagedCheckpoint):
+            load(path)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "expected"), [((), 4), (("last",), 3), (("last", "previous"), 2), (("last", "previous", "step-2"), 1)]
+)
+def test_the_newest_intact_one_is_found(tmp_path, damaged, expected):
+    for name, step in (("step-1", 1), ("step-2", 2), ("previous", 3), ("last", 4)):
+        save(content(step), tmp_path / f"{name}.ckpt")
+        if name in damaged:
+            (tmp_path / f"{name}.ckpt").write_bytes(b"torn")
+    if damaged:
+        with pytest.warns(UserWarning, match="Trying an earlier one"):
+            found = newest_good(tmp_path)
+    else:
+        found = newest_good(tmp_path)
+    assert found is not None and found[1]["global_step"] == expected
+
+
+def test_no_checkpoint_is_none(tmp_path):
+    assert newest_good(tmp_path) is None
+
+
+@pytest.mark.parametrize("bad", [pathlib.PurePosixPath("x"), random.Random(0), lambda: 0])
+def test_what_could_not_be_loaded_is_not_written(tmp_path, bad):
+    path = tmp_path / "last.ckpt"
+    save(content(), path)
+    with pytest.raises((TypeError, pickle.PicklingError, AttributeError)):
+        save(content() | {"bad": bad}, path)
+    assert load(path)["global_step"] == 1
+
+
+class Marker:
+    """Unpickling it would make a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.mkdir, (self.path,))
+
+
+def test_malicious_files_execute_nothing(tmp_path):
+    import hashlib
+    import io
+
+    marker = tmp_path / "executed"
+    buffer = io.BytesIO()
+    torch.save(content() | {"callbacks": Marker(str(marker))}, buffer)
+    data = buffer.getvalue()
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(data + b"DLABSHA2" + hashlib.sha256(data).digest())
+    with pytest.raises(DamagedCheckpoint, match="more than tensors"):
+        load(path)
+    path.write_bytes(pickle.dumps(Marker(str(marker))))
+    with pytest.raises(DamagedCheckpoint):
+        load(path)
+    assert not marker.exists()
+
+
+def test_addresses_are_refused():
+    with pytest.raises(DamagedCheckpoint, match="local files only"):
+        load("https://example.org/last.ckpt")
+
+
+def test_a_full_disk_keeps_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "last.ckpt"
+    save(content(1), path)
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        save(content(2), path)
+    assert load(path)["global_step"] == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+@pytest.mark.slow
+def test_no_kill_during_save_leaves_a_torn_file(tmp_path):
+    import time
+
+    path = tmp_path / "last.ckpt"
+    big = {"global_step": 0, "w": torch.zeros(500_000)}
+    save(big, path)
+    chance, torn = random.Random(0), 0
+
+    def keep_saving():
+        for step in range(1, 10_000):
+            save(big | {"global_step": step}, path)
+
+    for _ in range(60):
+        child = Child(keep_saving, tmp_path / "log")
+        time.sleep(0.01 + 0.05 * chance.random())
+        child.kill()
+        try:
+            load(path)
+        except DamagedCheckpoint:
+            torn += 1
+    assert torn == 0
+    assert len(list(tmp_path.glob("*.partial"))) <= 1
