@@ -12,7 +12,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +73,13 @@ def _own_module(target: str, folders: tuple[Path, ...]) -> bool:
     except (ImportError, ValueError):
         return False
     places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or [])]
-    return any(_inside(Path(place).resolve(), folders) for place in places if place and place != "built-in")
+    files = [Path(place) for place in places if place and os.path.isabs(place)]  # "built-in" and "frozen" are no files
+    return any(_inside(file.resolve(), folders) for file in files)
 
 
 def _inside(place: Path, folders: tuple[Path, ...]) -> bool:
-    installed = "site-packages" in place.parts or place.is_relative_to(Path(sys.prefix).resolve())
+    python = {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib")}
+    installed = "site-packages" in place.parts or any(place.is_relative_to(Path(p).resolve()) for p in python)
     return not installed and any(place.is_relative_to(folder) for folder in folders)
 
 

@@ -32,8 +32,8 @@ def read_runs(path: str | Path) -> RunFolder:
     sweeps: dict[Path, tuple[str, ...]] = {}
     for folder in _folders(path):
         sweep = read_json(folder / "sweep.json")
-        if commands := sweep.get("commands") or [sweep["command"]] if "command" in sweep else []:
-            sweeps[folder] = tuple(map(str, commands))
+        if "command" in sweep:
+            sweeps[folder] = tuple(map(str, sweep.get("commands") or [sweep["command"]]))
         for job in sweep.get("jobs") or []:
             place = _job_folder(folder, str(job.get("dir", "")))
             runs.setdefault(place.resolve(), read_run(place, job.get("overrides") or []))

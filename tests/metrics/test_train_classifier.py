@@ -11,7 +11,7 @@ from diffusion_lab.metrics import features as features_module
 from diffusion_lab.metrics.train_classifier import Recipe, augmented, save, train
 from diffusion_lab.streams import Streams
 
-QUICK = Recipe(8, 16, epochs=3, learning_rate=3e-3, shift=1, batch_size=32)
+QUICK = Recipe(8, 16, epochs=2, learning_rate=3e-3, shift=1, batch_size=32)
 
 
 def test_an_augmented_image_is_a_shifted_one():
@@ -28,9 +28,9 @@ def test_training_is_a_function_of_the_seed_and_learns(tmp_path, monkeypatch):
     again = train(source, QUICK, report=lambda line: None)
     for a, b in zip(network.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(a, b)
-    assert len(lines) == 3 and "test accuracy" in lines[-1]
+    assert len(lines) == 2 and "test accuracy" in lines[-1]
     card = save(network, "digits", source, QUICK, tmp_path)
-    assert card["accuracy"]["test"] > 0.7  # 0.1 by guessing
+    assert card["accuracy"]["test"] > 0.5  # 0.1 by guessing
     assert json.loads((tmp_path / "digits.json").read_text()) == card
     monkeypatch.setattr(features_module, "WEIGHTS", tmp_path)
     extractor = ClassifierFeatures("digits")

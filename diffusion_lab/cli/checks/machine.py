@@ -73,7 +73,8 @@ def _check_strategy(cfg: DictConfig) -> list[str]:
     names = ["auto", *StrategyRegistry.available_strategies()]
     if strategy in names:
         return []
-    return [f"trainer.strategy={strategy} must be one of {', '.join(names)}{nearest(strategy, names)}"]
+    short = [name for name in names if name.count("_") < 2]
+    return [f"trainer.strategy={strategy} must be one of {', '.join(short)}{nearest(strategy, names)}; use auto"]
 
 
 def checkpoint_bytes(cfg: DictConfig, parameters: int) -> int:

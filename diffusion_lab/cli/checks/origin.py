@@ -13,7 +13,7 @@ def origin(node: DictConfig, key: str) -> str:
     """The dotted key at the end of the chain of references that starts at `node[key]`, itself if it is a value."""
     path = node._get_full_key(key)
     for _ in range(8):
-        if not OmegaConf.is_interpolation(node, key):
+        if not isinstance(node, DictConfig) or key not in node or not OmegaConf.is_interpolation(node, key):
             break
         match = REFERENCE.fullmatch(str(node._get_node(key)._value()))  # type: ignore[union-attr]
         if match is None:
@@ -22,8 +22,6 @@ def origin(node: DictConfig, key: str) -> str:
         parent, _, key = path.rpartition(".")
         root = node._get_root()
         node = OmegaConf.select(root, parent) if parent else root  # type: ignore[assignment]
-        if not isinstance(node, DictConfig):
-            break
     return path
 
 

@@ -18,6 +18,8 @@ from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.targets import resolve
 
 SPECIAL = ("_target_", "_partial_", "_convert_", "_recursive_")
+ABSENT = object()
+SHOWN = 12  # arguments that a message names
 WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
 
 
@@ -38,16 +40,28 @@ def check_nodes(cfg: DictConfig, own: tuple[Path, ...]) -> list[ConfigError]:
 
 def _walk(parent: DictConfig | ListConfig, key: Any, path: str, own: tuple[Path, ...]) -> list[str]:
     """Faults of all calls at and below a node."""
-    try:
-        node = parent[key]
-    except OmegaConfBaseException as error:
-        return [f"{path}: {str(error).splitlines()[0]}; give it a value"]
+    if isinstance(parent, DictConfig) and OmegaConf.is_interpolation(parent, key):
+        goal = origin(parent, key)  # what it refers to is checked where it stands
+        told = goal.split(".")[0] in required_groups()
+        lost = _value(parent, key) is ABSENT and not told
+        return [f"{path} refers to {goal}, which does not exist; give it a value"] if lost else []
+    node = _value(parent, key)
+    if node is ABSENT:
+        return [f"{path} is missing; give it a value"]
     if isinstance(node, ListConfig):
         return [text for i in range(len(node)) for text in _walk(node, i, f"{path}[{i}]", own)]
     if not isinstance(node, DictConfig):
         return []
     faults = [text for child in node for text in _walk(node, child, f"{path}.{child}", own)]
     return faults + (_check_call(node, path, own) if "_target_" in node else [])
+
+
+def _value(parent: DictConfig | ListConfig, key: Any) -> Any:
+    """The value, or ABSENT for `???` and for a reference that leads nowhere."""
+    try:
+        return parent[key]
+    except OmegaConfBaseException:
+        return ABSENT
 
 
 def _check_part(cfg: DictConfig, key: str) -> list[str]:
@@ -77,8 +91,8 @@ def _check_call(node: DictConfig, path: str, own: tuple[Path, ...]) -> list[str]
     if not open_ended:
         name = node["_target_"].rpartition(".")[2]
         faults += [
-            f"{path}.{key}={node[key]}: {name} has no argument {key}{nearest(key, parameters)}; "
-            f"it takes {', '.join(parameters)}"
+            f"{path}.{key}={_show(_value(node, key))}: {name} has no argument {key}{nearest(key, parameters)}; "
+            f"it takes {', '.join(list(parameters)[:SHOWN])}{', ...' if len(parameters) > SHOWN else ''}"
             for key in given
             if key not in parameters
         ]
@@ -90,12 +104,13 @@ def _check_call(node: DictConfig, path: str, own: tuple[Path, ...]) -> list[str]
         ]
     hints = _hints(target)
     for key in given:
-        if origin(node, key) in SETTINGS:  # told as the setting that it is
+        value = _value(node, key) if key in hints and key in parameters else ABSENT
+        if value is ABSENT or origin(node, key) in SETTINGS:  # told as the setting that it is
             continue
-        if key in parameters and key in hints and not _fits(node[key], hints[key]):
+        if not _fits(value, hints[key]):
             default = parameters[key].default
             cure = f"use {_show(default)}, the default" if default is not parameters[key].empty else "see its yaml file"
-            faults.append(f"{path}.{key}={_show(node[key])} must be {_describe(hints[key])}; {cure}")
+            faults.append(f"{path}.{key}={_show(value)} must be {_describe(hints[key])}; {cure}")
     return faults
 
 
