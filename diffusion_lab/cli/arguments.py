@@ -52,7 +52,8 @@ def resume_arguments(arguments: list[str]) -> list[str]:
         raise ConfigError(f"resume={folder} must not be combined with -m; run the sweep's own command again")
     kept = [word for word in overrides if not word.startswith(("resume=", "dry_run="))]
     quoted = str(folder).replace("'", "\\'")
-    return [*kept, *given, f"resume='{quoted}'", f"hydra.run.dir='{quoted}'"]
+    # A job of a sweep goes on alone, although its experiment asks for the whole sweep.
+    return [*kept, *given, f"resume='{quoted}'", f"hydra.run.dir='{quoted}'", "hydra.mode=RUN"]
 
 
 def config_dirs(words: list[str]) -> list[str]:

@@ -57,8 +57,13 @@ def conf_dir() -> Path:
 
 
 def without(cfg: DictConfig, keys: tuple[str, ...] = NOT_IN_HASH) -> DictConfig:
-    """A copy without the given dotted keys; `paths` keeps its names, so that references to it still resolve."""
+    """A resolved copy without the given dotted keys, in which the run folder reads `<run_dir>`.
+
+    So it is for a configuration that is being composed, whose run folder is not known yet, and for one that was read
+    back from a run, in which the folder is written out.
+    """
     trimmed = copy.deepcopy(cfg)
+    written = OmegaConf.to_container(trimmed.paths).get("run_dir") if trimmed.get("paths") is not None else None
     OmegaConf.set_readonly(trimmed, False)
     with open_dict(trimmed):
         if "hydra" in trimmed:
@@ -66,6 +71,8 @@ def without(cfg: DictConfig, keys: tuple[str, ...] = NOT_IN_HASH) -> DictConfig:
         if isinstance(trimmed.get("paths"), DictConfig):
             trimmed["paths"] = {str(key): f"<{key}>" for key in trimmed["paths"]}
         resolved = OmegaConf.to_container(trimmed, resolve=True)
+    if isinstance(written, str) and "${" not in written:
+        resolved = _replace_folder(resolved, written)
     for key in keys:
         *parents, last = key.split(".")
         node = resolved
@@ -74,6 +81,17 @@ def without(cfg: DictConfig, keys: tuple[str, ...] = NOT_IN_HASH) -> DictConfig:
         if isinstance(node, dict):
             node.pop(last, None)
     return OmegaConf.create(resolved)
+
+
+def _replace_folder(node: Any, folder: str) -> Any:
+    """`folder` and what lies in it as `<run_dir>`, in all values below a node."""
+    if isinstance(node, dict):
+        return {key: _replace_folder(value, folder) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_replace_folder(value, folder) for value in node]
+    if isinstance(node, str) and (node == folder or node.startswith(f"{folder}/")):
+        return f"<run_dir>{node[len(folder) :]}"
+    return node
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def _print(folder: RunFolder, groups: list[Group], metric: str, page: Path, by: 
         rows = summarise(groups, metric)
         console.print(rich_table(header(metric, baseline(groups, metric).label, by), cells(rows)))
         say(legend(rows), "dim")
-    for trouble in notes.troubles(folder):
+    for trouble in notes.troubles(folder, metric):
         say(f"{trouble.status:<12}{trouble.run}  {trouble.progress}  {trouble.cause}")
         if trouble.overrides:
             say(f"{'':<12}{trouble.overrides}", "dim")

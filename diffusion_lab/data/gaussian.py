@@ -110,41 +110,50 @@ class GaussianMixture(ImageSource):
 
     def optimal_eps(self, x_t: Tensor, t: Tensor, schedule: HasAlphasCumprod) -> Tensor:
         """E[eps | x_t] of equation (4): (B,C,H,H), (B,) int64 -> (B,C,H,H), computed in float64."""
-        alpha_bar = schedule.alphas_cumprod.to(x_t.device, torch.float64)[t]
-        responsibility, by_component = self._posterior(x_t.double().flatten(1), alpha_bar)
-        return torch.einsum("bk,bkd->bd", responsibility, by_component).view(x_t.shape).to(x_t.dtype)
+        alpha_bar = schedule.alphas_cumprod.to(x_t.device, torch.float64)[t][:, None]
+        u = self._total_variance(alpha_bar)
+        means = self.means.to(x_t.device).flatten(1)
+        centred = x_t.double().flatten(1)[:, None] - alpha_bar.sqrt()[..., None] * means
+        responsibility = self._responsibility(centred.square().sum(2), u)
+        factor = responsibility * (1 - alpha_bar).sqrt() / u
+        return torch.einsum("bk,bkd->bd", factor, centred).view(x_t.shape).to(x_t.dtype)
 
-    def loss_floor(self, schedule: HasAlphasCumprod, samples: int = 1024) -> Tensor:
+    def loss_floor(self, schedule: HasAlphasCumprod, samples: int = 4096) -> Tensor:
         """(T,) float64: the smallest expected epsilon loss (mean over C,H,W) at each timestep, equation (5).
 
-        Exact for one Gaussian. For a mixture the second term is a mean over `samples` draws of x_t per timestep, from
-        numbers that are the same at every t; its standard error is at most 0.5 / sqrt(samples) of that term's range.
+        Exact for one Gaussian. For a mixture the second term is a mean over `samples` draws of (x0, eps), the same
+        at every t. It needs only inner products, so its cost does not grow with D once they are known.
         """
         alpha_bar = schedule.alphas_cumprod.to("cpu", torch.float64)[:, None]
-        u = alpha_bar * self.variances + 1 - alpha_bar
-        floor = (self.weights * alpha_bar * self.variances / u).sum(1)
+        floor = (self.weights * alpha_bar * self.variances / self._total_variance(alpha_bar)).sum(1)
         if len(self.weights) == 1:
             return floor
+        means = self.means.flatten(1)
         x0 = self.sample(samples, 2)[0].double().flatten(1)
         eps = self.streams.normal(tuple(x0.shape), "data", 3).double()
-        for t, one in enumerate(alpha_bar.flatten()):
-            x_t = one.sqrt() * x0 + (1 - one).sqrt() * eps
-            responsibility, by_component = self._posterior(x_t, one.expand(samples))
-            mean = torch.einsum("bk,bkd->bd", responsibility, by_component)
-            spread = (by_component - mean[:, None]).square().mean(2)
-            floor[t] += (responsibility * spread).sum(1).mean()
+        x0_x0, x0_eps, eps_eps = ((p * q).sum(1) for p, q in ((x0, x0), (x0, eps), (eps, eps)))
+        x0_mu, eps_mu, mu_mu = x0 @ means.T, eps @ means.T, means @ means.T
+        for t, one in enumerate(alpha_bar):
+            a, s, u = one.sqrt(), (1 - one).sqrt(), self._total_variance(one)
+            x_x = a**2 * x0_x0 + 2 * a * s * x0_eps + s**2 * eps_eps
+            x_mu = a * (a * x0_mu + s * eps_mu)
+            # (x_t - a mu_j).(x_t - a mu_k), (n,K,K)
+            gram = x_x[:, None, None] - x_mu[:, :, None] - x_mu[:, None] + a**2 * mu_mu
+            square = gram.diagonal(dim1=1, dim2=2)
+            r = self._responsibility(square, u)
+            q = r * s / u
+            spread = (r * (s / u) ** 2 * square).sum(1) - torch.einsum("nj,njk,nk->n", q, gram, q)
+            floor[t] += spread.mean() / means.shape[1]
         return floor
 
-    def _posterior(self, x_t: Tensor, alpha_bar: Tensor) -> tuple[Tensor, Tensor]:
-        """r (B,K) of equation (3) and E[eps | x_t, k] (B,K,D) of (1), from x_t (B,D) and alpha_bar (B,), float64."""
-        means, variances, weights = (
-            value.to(x_t.device) for value in (self.means.flatten(1), self.variances, self.weights)
-        )
-        alpha_bar = alpha_bar[:, None]
-        u = alpha_bar * variances + 1 - alpha_bar
-        centred = x_t[:, None] - alpha_bar.sqrt()[..., None] * means
-        log_weight = weights.log() - 0.5 * (x_t.shape[1] * u.log() + centred.square().sum(2) / u)
-        return log_weight.softmax(1), centred * ((1 - alpha_bar).sqrt() / u)[..., None]
+    def _total_variance(self, alpha_bar: Tensor) -> Tensor:
+        """u_k: (B,1) -> (B,K)."""
+        return alpha_bar * self.variances.to(alpha_bar.device) + 1 - alpha_bar
+
+    def _responsibility(self, square: Tensor, u: Tensor) -> Tensor:
+        """r of equation (3) (B,K), from |x_t - a mu_k|^2 (B,K) and u (B,K) or (K,)."""
+        log_weight = self.weights.to(square.device).log() - 0.5 * (self.means[0].numel() * u.log() + square / u)
+        return log_weight.softmax(1)
 
 
 def _mean(mean: float | list, shape: tuple[int, int, int]) -> Tensor:

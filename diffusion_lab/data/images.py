@@ -233,8 +233,9 @@ class ImageDataModule(LightningDataModule):
         chosen = _choice("test", len(images), self.num_val_images)
         for ids in torch.arange(rank, len(chosen), world_size).split(batch_size):
             of_split = chosen[ids]
-            labelled = self.conditional and images.labels is not None
-            cond = {"label": images.labels[of_split]} if labelled else {}
+            cond = {}
+            if self.conditional and images.labels is not None:
+                cond["label"] = images.labels[of_split]
             yield ValBatch(to_float(images.take(of_split)), ids, cond)
 
     def _split(self, split: str) -> ImageSet:

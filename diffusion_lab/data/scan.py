@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +22,8 @@ from PIL import Image
 from tqdm import tqdm
 
 log = logging.getLogger(__name__)
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 EXTENSIONS = frozenset(".png .jpg .jpeg .jpe .bmp .gif .webp .tif .tiff .ppm .pgm .pbm .pnm .tga .avif".split())
 DEEP_MODES = {"I": "32-bit", "F": "32-bit float"}  # and "I;16", "I;16B", ...: 16-bit
 
@@ -75,8 +76,8 @@ def scan(root: Path, cache_dir: Path) -> list[Seen]:
         name = path.relative_to(root).as_posix()
         status = path.stat() if path.exists() else None  # a link may point nowhere
         now = Seen(name, status.st_mtime_ns, status.st_size) if status else Seen(name, 0, 0, error="missing")
-        old = known.get(name)
-        found.append(old if old and (old.mtime_ns, old.size) == (now.mtime_ns, now.size) else now)
+        old = known.get(name, now)
+        found.append(old if (old.mtime_ns, old.size) == (now.mtime_ns, now.size) else now)
     new = {seen.name for seen in found if not (seen.mode or seen.error)}
     if new:
         looked = in_threads(lambda seen: _look(root, seen), [s for s in found if s.name in new], "scan")
@@ -108,19 +109,18 @@ def _image_files(root: Path) -> list[Path]:
 
 
 def _look(root: Path, seen: Seen) -> Seen:
-    facts = asdict(seen)
     if seen.size == 0:
-        return Seen(**facts | {"error": "zero bytes"})
+        return replace(seen, error="zero bytes")
     try:
         content = (root / seen.name).read_bytes()
-        facts["sha256"] = hashlib.sha256(content).hexdigest()
         with Image.open(io.BytesIO(content)) as image:
             image.load()
-            return Seen(**facts | {"mode": image.mode, "width": image.width, "height": image.height})
+            size = {"width": image.width, "height": image.height}
+            return replace(seen, mode=image.mode, sha256=hashlib.sha256(content).hexdigest(), **size)
     except Image.UnidentifiedImageError:
-        return Seen(**facts | {"error": "not an image"})
+        return replace(seen, error="not an image")
     except Exception as error:  # Pillow's decoders raise whatever they like on damaged files
-        return Seen(**facts | {"error": f"cannot be decoded ({' '.join(str(error).split())})"})
+        return replace(seen, error=f"cannot be decoded ({' '.join(str(error).split())})")
 
 
 def _load(cache_file: Path) -> dict[str, Seen]:

@@ -74,7 +74,7 @@ class ArrayImages(ImageSet):
     def fingerprint(self) -> str:
         if self._fingerprint is None:
             digest = hashlib.sha256(f"{self.images.dtype}{tuple(self.images.shape)}".encode())
-            digest.update(memoryview(self.images.numpy()).cast("B"))
+            digest.update(self.images.numpy().view("uint8").data)
             self._fingerprint = digest.hexdigest()[:12]
         return self._fingerprint
 

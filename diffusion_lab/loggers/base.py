@@ -1,8 +1,123 @@
-"""Placeholder by the lead so that training can be tried; helper B replaces it."""
+"""What callbacks call to log, and what a logger of this package can take.
+
+The time of a value is `trainer.global_step`, the number of finished optimizer steps; beside it stands `images`, the
+number of training images seen. Neither a clock nor an epoch is ever logged.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-def log_values(trainer, values):
-    if not trainer.is_global_zero: return
-    full = {"images": trainer.global_step * trainer.datamodule.batch_size} | values
+from typing import Any
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import Logger
+
+Values = Mapping[str, float | Sequence[float]]
+
+
+class RunLogger(Logger):
+    """A Lightning logger that writes into the run folder and also takes lists, pictures and curves.
+
+    Pictures and curves are ignored unless a subclass shows them.
+
+    Args:
+        directory: the run folder; made when something is first written.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        super().__init__()
+        self.directory = Path(directory)
+
+    @property
+    def save_dir(self) -> str:
+        return str(self.directory)
+
+    @property
+    def name(self) -> str:
+        return ""  # a run has one folder, not one per name and version
+
+    @property
+    def version(self) -> str:
+        return ""
+
+    def log_values(self, values: Values, step: int) -> None:
+        """Numbers and lists of numbers; a list becomes one scalar per entry unless a subclass keeps it."""
+        self.log_metrics(flatten(values), step)
+
+    def log_picture(self, key: str, path: Path, step: int) -> None:
+        """An image file."""
+
+    def log_curve(self, key: str, x: Sequence[float], lines: Mapping[str, Sequence[float]], step: int) -> None:
+        """Lines over a common x, by label."""
+
+    def cut(self, step: int) -> None:
+        """Forget what was logged after `step`, where a resumed run goes on."""
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        """The configuration, plain values; run.json has it anyway."""
+
+
+def log_values(trainer: Trainer, values: Values) -> None:
+    """Give all loggers numbers and lists of numbers at the present step, with the images seen; first process only.
+
+    A logger that is not of this package gets a list `key` as scalars `key/00`, `key/01`, ...
+    """
+    if not trainer.is_global_zero:
+        return
+    step, values = trainer.global_step, images_seen(trainer) | dict(values)
     for logger in trainer.loggers:
-        logger.log_metrics(full, trainer.global_step)
-def log_image(trainer, key, path): pass
+        if isinstance(logger, RunLogger):
+            logger.log_values(values, step)
+        else:
+            logger.log_metrics(flatten(values), step)
+
+
+def log_image(trainer: Trainer, key: str, path: str | Path) -> None:
+    """Show an image file in the loggers that show pictures; first process only."""
+    for logger in _own(trainer):
+        logger.log_picture(key, Path(path), trainer.global_step)
+
+
+def log_curve(trainer: Trainer, key: str, x: Sequence[float], lines: Mapping[str, Sequence[float]]) -> None:
+    """Draw lines over x, by label, in the loggers that show pictures; first process only.
+
+    Raises:
+        ValueError: a line that has not one value for each x.
+    """
+    for label, y in lines.items():
+        if len(y) != len(x):
+            raise ValueError(f"lines[{label!r}] has {len(y)} values and must have one for each of the {len(x)} of x")
+    for logger in _own(trainer):
+        logger.log_curve(key, x, lines, trainer.global_step)
+
+
+def log_config(trainer: Trainer, config: dict[str, Any]) -> None:
+    """Give all loggers the run's configuration, a dict of plain values; first process only."""
+    if trainer.is_global_zero:
+        for logger in trainer.loggers:
+            logger.log_hyperparams(config)
+
+
+def images_seen(trainer: Trainer) -> dict[str, int]:
+    """{"images": training images seen}, or {} without a data module that knows its global batch size."""
+    batch_size = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
+    return {} if batch_size is None else {"images": trainer.global_step * batch_size}
+
+
+def flatten(values: Values) -> dict[str, float]:
+    """{"a": 1, "b": [2, 3]} -> {"a": 1, "b/00": 2, "b/01": 3}; the digits grow with the list, so that names sort."""
+    flat: dict[str, float] = {}
+    for key, value in values.items():
+        if isinstance(value, Sequence):
+            digits = max(2, len(str(len(value) - 1)))
+            flat |= {f"{key}/{i:0{digits}d}": entry for i, entry in enumerate(value)}
+        else:
+            flat[key] = value
+    return flat
+
+
+def _own(trainer: Trainer) -> list[RunLogger]:
+    loggers = trainer.loggers if trainer.is_global_zero else []
+    return [logger for logger in loggers if isinstance(logger, RunLogger)]

@@ -14,7 +14,7 @@ from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.distributed import gather_rows, rank, world_size
 from diffusion_lab.metrics.features import FeatureExtractor, Features, extract_batches
-from diffusion_lab.metrics.generation import generate_batches
+from diffusion_lab.metrics.generation import class_labels, generate_batches
 from diffusion_lab.metrics.measures import METRICS, NEIGHBOURS, SPLITS, Names, check_same_shape, measure
 from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.solvers import Solver
@@ -107,14 +107,14 @@ class Evaluation:
             keep: how many of the first samples to return, for a picture.
 
         Raises:
-            ValueError: samples that are not finite, too few samples or reference images, or a damaged cache.
+            ValueError: samples that are not finite, too few samples or reference images, or a cache of something else.
         """
         extractor, shape = data_module.features, data_module.shape
         names = self.names if extractor is not None else ()
         self.check(extractor)
         share = math.ceil(self.num_samples / world_size())
         ids = range(rank() * share, (rank() + 1) * share) if names else range(0 if rank() else keep)
-        cond = self._labels(data_module, ids)
+        cond = class_labels(data_module.num_classes, ids)
         kept = [torch.empty(0, *shape, dtype=torch.uint8)]
 
         def batches() -> Iterator[Tensor]:
@@ -141,12 +141,6 @@ class Evaluation:
         """All ranks' rows in order of id; the last rank made a few samples too many if the share is not whole."""
         # On the device: NCCL cannot gather CPU tensors.
         return Features(*(gather_rows(part.to(device)).cpu()[: self.num_samples] for part in local))
-
-    def _labels(self, data_module: ImageDataModule, ids: range) -> dict[str, Tensor] | None:
-        """Sample i has class i mod K, so every class is equally frequent in any first samples."""
-        if data_module.num_classes is None:
-            return None
-        return {"label": torch.tensor(ids, dtype=torch.int64) % data_module.num_classes}
 
     def _reference(self, data_module: ImageDataModule, device: torch.device | str, progress: bool) -> Reference:
         source = data_module.source

@@ -9,8 +9,9 @@ Features a (N,D) are of generated images, b (M,D) of reference images.
                         set                                                          Kynkäänniemi et al. (2019)
     inception score     exp E_x KL(p(y|x) || p(y)), mean over splits                 Salimans et al. (2016)
 
-Lower is better for the first two, higher for the others. The Fréchet distance is biased upwards by about D^2/N-like
-terms that also depend on the model, so numbers of different N do not compare; fewer than 2 D features are refused.
+Lower is better for the first two, higher for the others. The Fréchet distance is biased upwards by a term of order
+1/N that depends on the model (Chong and Forsyth 2019), so numbers of different N do not compare; fewer than 2 D
+features are refused.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def statistics(features: Tensor) -> Statistics:
     count, dim = features.shape
     if count < 2 * dim:
         raise ValueError(
-            f"num_samples={count} must be at least {2 * dim}, twice the {dim} dimensions of the features, or the "
-            "covariance is mostly noise; generate more samples or use an extractor with fewer dimensions"
+            f"features={count} images must be at least {2 * dim}, twice their {dim} dimensions, or the covariance is "
+            "mostly noise; use more images or an extractor with fewer dimensions"
         )
     return Statistics(**fid_features_to_statistics(features))
 

@@ -109,6 +109,11 @@ def generate_batches(
             bar.update(len(x))
 
 
+def class_labels(num_classes: int | None, ids: Sequence[int]) -> Cond | None:
+    """{"label": ids mod K}, so that every class is equally frequent; None for an unconditional model."""
+    return None if num_classes is None else {"label": torch.tensor(ids, dtype=torch.int64) % num_classes}
+
+
 def _finite(x: Tensor, ids: Sequence[int]) -> Tensor:
     good = torch.isfinite(x).flatten(1).all(1).cpu()
     if not good.all():

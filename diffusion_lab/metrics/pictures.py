@@ -43,11 +43,13 @@ def grid(images: Tensor, columns: int | None = None, scale: int | None = None, g
     return torch.nn.functional.pad(page, (0, gap, 0, gap), value=255)
 
 
-def save_grid(images: Tensor, path: str | Path, columns: int | None = None, scale: int | None = None) -> None:
-    """Write `grid(images, columns, scale)` as a PNG; folders are made, and a half-written file is never left."""
+def save_grid(
+    images: Tensor, path: str | Path, columns: int | None = None, scale: int | None = None, gap: int = 2
+) -> None:
+    """Write `grid(images, columns, scale, gap)` as a PNG; folders are made, and a half-written file is never left."""
     from PIL import Image
 
-    page = grid(images, columns, scale)
+    page = grid(images, columns, scale, gap)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")

@@ -124,7 +124,10 @@ class ResBlock(nn.Module):
 class Attention(nn.Module):
     """Self-attention over pixels with one head: (B,C,H,W) -> (B,C,H,W).
 
-        q, k, v = 1x1 conv(norm(x)),   out = x + conv_near_zero(softmax(q k^T / sqrt(C)) v)
+        q, k, v = 1x1 conv(norm(x))
+        out = x + 1x1 conv_near_zero(softmax(q k^T / sqrt(C)) v)
+
+    Pixels have no position of their own: the convolutions around it tell them apart.
     """
 
     def __init__(self, channels: int) -> None:

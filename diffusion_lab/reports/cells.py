@@ -23,17 +23,19 @@ class Cell(NamedTuple):
 def header(metric: str, baseline: str, by: str | None = None) -> list[str]:
     """Column titles; `by` is the key that names the rows."""
     arrow = "↑" if rising(metric) else "↓"
+    baseline = baseline if len(baseline) <= 24 else "baseline"
     return [by or "method", "runs", f"{metric} {arrow}", f"difference to {baseline}", "val loss", "images/s", "time"]
 
 
 def cells(rows: Sequence[Row]) -> list[list[Cell]]:
-    """One line per row, in the order of `header`."""
+    """One line per row, in the order of `header`; a metric and its differences have the same decimals."""
+    places = decimals([row.metric.mean for row in rows if row.metric])
     return [
         [
             Cell(row.group.label),
             Cell(_runs(row)),
-            Cell(row.note or with_interval(row.metric)),
-            Cell(row.unpaired or with_interval(row.difference, signed=True), row.bold),
+            Cell(row.note or with_interval(row.metric, places)),
+            Cell(_difference(row, places), row.bold),
             Cell(number(row.val_loss.mean) if row.val_loss else "n/a"),
             Cell(number(row.images_per_second.mean, 3) if row.images_per_second else "n/a"),
             Cell(duration(row.seconds.mean) if row.seconds else "n/a"),
@@ -66,20 +68,25 @@ def _minus(text: str) -> str:
     return "\N{MINUS SIGN}" + text[1:] if text.startswith("-") else text
 
 
-def with_interval(interval: Interval | None, signed: bool = False) -> str:
-    """`1.830 [1.702, 1.958]`, all with the decimals of the largest, or `1.830 (n=1, no interval)`."""
+def with_interval(interval: Interval | None, places: int | None = None, signed: bool = False) -> str:
+    """`1.830 [1.702, 1.958]`, or `1.830 (n=1, no interval)`; `places` are decimals, None: four digits of the mean."""
     if interval is None:
         return "n/a"
-    if interval.low is None:
-        return f"{number(interval.mean, signed=signed)} (n=1, no interval)"
-    three = (interval.mean, interval.low, interval.high)
-    largest = max(map(abs, three))
-    if not 1e-4 <= largest < 1e6:
-        mean, low, high = (number(value, signed=signed) for value in three)
-    else:
-        decimals = max(0, 3 - math.floor(math.log10(largest)))
-        mean, low, high = (_minus(f"{value:{'+' if signed else ''}.{decimals}f}") for value in three)
-    return f"{mean} [{low}, {high}]"
+    places = decimals([interval.mean]) if places is None else places
+    mean, *ends = (
+        number(value, signed=signed) if places < 0 else _minus(f"{value:{'+' if signed else ''}.{places}f}")
+        for value in (interval.mean, interval.low, interval.high)
+        if value is not None
+    )
+    return f"{mean} [{ends[0]}, {ends[1]}]" if ends else f"{mean} (n=1, no interval)"
+
+
+def decimals(means: Sequence[float], digits: int = 4) -> int:
+    """Places after the point that give the smallest mean its digits; -1 where exponents are better."""
+    sizes = [abs(mean) for mean in means if mean]
+    if sizes and not (1e-4 <= min(sizes) and max(sizes) < 1e6):
+        return -1
+    return max(0, digits - 1 - math.floor(math.log10(min(sizes)))) if sizes else digits - 1
 
 
 def duration(seconds: float) -> str:
@@ -136,6 +143,15 @@ def _runs(row: Row) -> str:
     others = [run for run in row.group.runs if run.status != "done"]
     text = f"n={n}"
     return f"{text} ({status_words(others)})" if others else text
+
+
+def _difference(row: Row, places: int) -> str:
+    """With the number of seeds where not all of the row's could be paired."""
+    if row.difference is None:
+        return row.unpaired
+    text = with_interval(row.difference, places, signed=True)
+    paired = row.difference.n
+    return text if paired in (1, len(row.group.done)) else f"{text} ({paired} common seeds)"
 
 
 def _tex(text: str) -> str:

@@ -13,12 +13,10 @@ import numpy as np
 
 from diffusion_lab.reports.cells import duration, number
 from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.plotting import data_uri, images_axis, label_ends, log_if_wide, look, panels, style
+from diffusion_lab.reports.plotting import data_uri, images_axis, log_if_wide, look, name_lines, panels, style
 from diffusion_lab.reports.records import Curve
 from diffusion_lab.reports.runs import Run
 from diffusion_lab.reports.tables import VAL_LOSS, rising
-
-SHORT_LABEL = 24  # characters; longer names stand once per figure, at its right
 
 
 class Figure(NamedTuple):
@@ -60,6 +58,8 @@ def seeds_text(groups: Sequence[Group], runs_of: Callable[[Group], Sequence[Run]
         text = "1 seed each" if counts[0] == 1 else f"{counts[0]} seeds each"
     else:
         text = "seeds: " + ", ".join(f"{group.label} {count}" for group, count in zip(groups, counts, strict=True))
+    if not any(group.done for group in groups):
+        return f"{text}; none is finished yet"
     open_ones = [group.label for group in groups if not group.done and runs_of(group)]
     return f"{text}; not finished yet: {', '.join(open_ones)}" if open_ones else text
 
@@ -72,12 +72,12 @@ def course(groups: Sequence[Group], metric: str) -> Figure | None:
         return None
     with style():
         figure, axes = panels(len(keys), height=3.6)
+        ends = []
         for axis, key in zip(axes, keys, strict=True):
-            ends = _draw_course(axis, groups, key)
+            ends.append(_draw_course(axis, groups, key))
             better = "higher" if rising(key.removeprefix("metrics/")) else "lower"
             axis.set_title(f"{key.removeprefix('metrics/')} ({better} is better)")
-            if axis is axes[-1] or max(len(group.label) for group in groups) <= SHORT_LABEL:
-                label_ends(axis, ends)
+        name_lines(figure, axes, ends)
         image = data_uri(figure)
     caption = (
         "Thick: mean over seeds, shaded: lowest to highest seed, thin: single seeds (dashed where a run is not "
@@ -100,7 +100,7 @@ def _draw_course(axis, groups: Sequence[Group], key: str) -> list[tuple[float, s
         if mean is None:
             continue
         marker = "o" if len(mean.images) <= 12 else None
-        axis.plot(mean.images, mean.mean, color=color, linestyle=dash, marker=marker, markersize=3.5)
+        axis.plot(mean.images, mean.mean, color=color, linestyle=dash, marker=marker, markersize=3.5, label=group.label)
         axis.fill_between(mean.images, mean.low, mean.high, color=color, alpha=0.15, linewidth=0)
         ends.append((float(mean.mean[-1]), group.label, color))
     log_if_wide(axis, numbers)

@@ -3,9 +3,10 @@
 Only runs with the same `group_hash` are averaged. A group is named by its method (or by the value of a key that the
 user chose); groups that share that name are told apart by the configuration keys in which they differ:
 
-    uniform    logit_normal sampler.std=0.5    logit_normal sampler.std=1.0
+    uniform    logit_normal std=0.5    logit_normal std=1.0
 
-A key whose values are, in every group, those of a shorter key is an interpolation of it and is left out.
+A key stands with its last part alone where that is clear. A key whose values are, in every group, those of a shorter
+key is an interpolation of it and is left out.
 """
 
 from __future__ import annotations
@@ -86,8 +87,9 @@ def group_runs(runs: tuple[Run, ...] | list[Run], by: str | None = None) -> list
     for name in dict.fromkeys(first):
         same = [i for i, other in enumerate(first) if other == name]
         further = _distinct_keys([configs[i] for i in same])
+        said = _last_parts({key for keys in further for key in keys})
         for i, keys in zip(same, further, strict=True):
-            groups[i].label = " ".join([name, *(f"{key}={value}" for key, value in keys.items() if key != by)])
+            groups[i].label = " ".join([name, *(f"{said[key]}={value}" for key, value in keys.items() if key != by)])
     for group in groups:  # different, but in nothing that is shown
         if sum(other.label == group.label for other in groups) > 1:
             group.label += f" #{group.runs[0].group_key[:6]}"
@@ -95,10 +97,10 @@ def group_runs(runs: tuple[Run, ...] | list[Run], by: str | None = None) -> list
 
 
 def short(value: Any) -> str:
-    """A configuration value in a few characters; a part is named by its class: LogitNormal -> logit_normal."""
+    """A configuration value in a few characters; a part is named by its class: MinSNR -> min_snr, UNet -> unet."""
     if isinstance(value, dict) and "_target_" in value:
         name = str(value["_target_"]).rpartition(".")[2]
-        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])", "_", name).lower()
     return value if isinstance(value, str) else json.dumps(value, default=str, separators=(",", ":"))
 
 
@@ -157,6 +159,12 @@ def _distinct_keys(configs: list[dict[str, Any]]) -> list[dict[str, str]]:
             known.add(values)
             kept.append(key)
     return [{key: one[key] for key in kept if key in one} for one in found]
+
+
+def _last_parts(keys: set[str]) -> dict[str, str]:
+    """key -> its last part, or the whole key where two would look alike."""
+    parts = {key: key.rpartition(".")[2] for key in keys}
+    return {key: part if list(parts.values()).count(part) == 1 else key for key, part in parts.items()}
 
 
 def _differences(nodes: list[Any], path: str) -> list[dict[str, str]]:

@@ -69,7 +69,7 @@ def _content(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | 
         "counts": folder.counts,
         "settings": _settings(groups),
         "warnings": notes.warnings(folder, groups, metric),
-        "troubles": notes.troubles(folder),
+        "troubles": notes.troubles(folder, metric),
         "figures": _figures(groups, metric),
         "sample_columns": samples.columns(groups),
         "newest": samples.newest(groups),

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from diffusion_lab.reports.cells import number
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.runs import Run, RunFolder
 from diffusion_lab.reports.tables import CLAIM_SEEDS, protocols
@@ -81,15 +82,15 @@ def _said(value: Any) -> str:
     return "not recorded" if value in (None, "") else str(value)
 
 
-def troubles(folder: RunFolder) -> list[Trouble]:
-    """All runs that are not done, those that went wrong first."""
+def troubles(folder: RunFolder, metric: str) -> list[Trouble]:
+    """All runs that are not done, those that went wrong first, with their newest value of the metric."""
     order = ("failed", "lost", "interrupted", "running", "pending")
     runs = sorted(folder.unfinished, key=lambda run: order.index(run.status))
     return [
         Trouble(
             run=folder.relative(run.folder) if run.folder != folder.path else run.name,
             status=run.status,
-            progress=_progress(run),
+            progress=_progress(run, metric),
             overrides=shlex.join(run.overrides),
             cause=run.cause,
             log=str(run.log) if run.log else "",
@@ -99,8 +100,10 @@ def troubles(folder: RunFolder) -> list[Trouble]:
     ]
 
 
-def _progress(run: Run) -> str:
-    return f"step {run.step} of {run.max_steps}" if run.max_steps else f"step {run.step}" if run.step else "-"
+def _progress(run: Run, metric: str) -> str:
+    value = run.last(metric)
+    step = f"step {run.step} of {run.max_steps}" if run.max_steps else f"step {run.step}" if run.step else "-"
+    return step if value is None else f"{step}, {metric} {number(value)}"
 
 
 def versions(runs: Sequence[Run]) -> dict[str, list[str]]:
@@ -138,7 +141,9 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
     """The command to try next, and why: finish what is missing, then more seeds, then other metrics."""
     missing = [run for run in folder.runs if run.status in _RESTARTABLE]
     if missing:
-        return _command_for(folder, missing[0]), "runs what is missing and skips what is done"
+        command = _command_for(folder, missing[0])
+        whole = command in folder.commands or len(missing) == 1
+        return command, "runs what is missing and skips what is done" if whole else f"the first of {len(missing)}"
     if any(run.status == "running" for run in folder.runs):
         return f"diffusion-lab report {shlex.quote(str(folder.path))}", "again, when the running ones have ended"
     seeds = sorted({run.seed for run in folder.runs if run.seed is not None})

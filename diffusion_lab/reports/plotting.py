@@ -11,6 +11,7 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
 DASHES = ("-", "--", ":", "-.")
 WIDTH = 10.5  # inches, shown at the page's width
+SHORT_NAME = 24  # characters of a name that fits beside a line
 _STYLE = {
     "font.size": 9.5,
     "font.family": "DejaVu Sans",  # comes with matplotlib, so a page looks the same everywhere
@@ -80,9 +82,33 @@ def small_multiples(count: int, height: float = 2.4) -> tuple[Figure, list[Axes]
     figure, axes = panels(columns, rows, height + 0.5 / rows, sharex=True, sharey=True)
     for axis in axes[count:]:
         axis.set_visible(False)
-    for axis in axes[max(0, count - columns) : count]:  # above a hidden panel too
-        axis.tick_params(labelbottom=True)
     return figure, axes[:count]
+
+
+def label_bottom(axes: Sequence[Axes], text: str) -> None:
+    """Tick labels and `text` below the lowest panel of each column, also where a hidden one is below it."""
+    columns = min(len(axes), 4)
+    for i, axis in enumerate(axes):
+        axis.set_xlabel(text if i + columns >= len(axes) else "")
+        axis.tick_params(labelbottom=i + columns >= len(axes))
+
+
+def panel_title(axis: Axes, text: str, color: str, count: int) -> None:
+    """A group's name above its panel, broken into lines that fit one of `count` panels."""
+    lines = wrap(text, width=100 // min(count, 4), break_long_words=True)
+    axis.set_title("\n".join(lines), color=color, fontweight="bold")
+
+
+def name_lines(figure: Figure, axes: Sequence[Axes], ends: Sequence[Sequence[tuple[float, str, str]]]) -> None:
+    """Names at the ends of the lines; below the figure where there are too many names, or too long ones."""
+    names = list(dict.fromkeys(text for some in ends for _, text, _ in some))
+    if len(names) <= len(PALETTE) and max(map(len, names), default=0) <= SHORT_NAME:
+        for axis, some in zip(axes, ends, strict=True):
+            label_ends(axis, some)
+        return
+    handles, labels = axes[0].get_legend_handles_labels()
+    columns = max(1, 130 // (max(map(len, labels)) + 8))
+    figure.legend(handles, labels, loc="outside lower left", ncols=columns, handlelength=3)
 
 
 def data_uri(figure: Figure) -> str:
@@ -97,7 +123,7 @@ def images_axis(axis: Axes) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axis.xaxis.set_major_locator(MaxNLocator(5))
+    axis.xaxis.set_major_locator(MaxNLocator(4))
     axis.set_xlabel("images seen")
 
 

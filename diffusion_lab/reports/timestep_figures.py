@@ -12,12 +12,16 @@ import numpy as np
 from diffusion_lab.reports.figures import Figure, Mean, over_seeds, seeds_text
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.plotting import (
+    SHORT_NAME,
     data_uri,
     images_axis,
+    label_bottom,
     label_ends,
     log_axis,
     log_if_wide,
     look,
+    name_lines,
+    panel_title,
     panels,
     small_multiples,
     style,
@@ -48,14 +52,15 @@ def loss_by_timestep(groups: Sequence[Group]) -> Figure | None:
             _over_t(axes[0], group, last, i)
         axes[0].set_title("validation loss")
         log_axis(axes[0])
-        ends = [(last[-1], group.label, look(i).color) for i, group, last in present]
+        ends = [[(last[-1], group.label, look(i).color) for i, group, last in present]]
         if len(same) > 1:
             base = same[0][2]
             for i, group, last in same:
                 _over_t(axes[1], group, last / base, i)
-            axes[1].set_title(f"its ratio to {same[0][1].label}")
-            ends = [(last[-1] / base[-1], group.label, look(i).color) for i, group, last in same]
-        label_ends(axes[-1], ends)
+            name = same[0][1].label
+            axes[1].set_title(f"its ratio to {name if len(name) <= SHORT_NAME else 'the first of the table'}")
+            ends.append([(last[-1] / base[-1], group.label, look(i).color) for i, group, last in same])
+        name_lines(figure, axes, ends)
         image = data_uri(figure)
     caption = (
         "Unweighted loss on held-out images by range of timesteps, with averaged weights where the run keeps them, at "
@@ -73,11 +78,15 @@ def loss_course(groups: Sequence[Group]) -> Figure | None:
     with style():
         figure, axes = small_multiples(len(means))
         columns = min(4, len(means))
-        drawn = [_draw_loss_course(axis, groups, group, mean) for axis, (group, mean) in zip(axes, means, strict=True)]
+        ends_of = []
+        for axis, (group, mean) in zip(axes, means, strict=True):
+            ends_of.append(_draw_loss_course(axis, mean, edges(group, mean.mean.shape[1])))
+            panel_title(axis, group.label, look(groups.index(group)).color, len(means))
         log_axis(axes[0])
-        for k, (axis, ends) in enumerate(zip(axes, drawn, strict=True)):
+        for k, (axis, ends) in enumerate(zip(axes, ends_of, strict=True)):
             if k % columns == columns - 1 or k == len(axes) - 1:
                 label_ends(axis, ends, size=8.5)
+        label_bottom(axes, "images seen")
         axes[0].set_ylabel("validation loss")
         image = data_uri(figure)
     caption = (
@@ -95,8 +104,13 @@ def drawn(groups: Sequence[Group]) -> Figure | None:
     with style():
         figure, axes = small_multiples(len(present))
         for axis, (i, group, mean) in zip(axes, present, strict=True):
-            _fill(axis, group, mean.mean[-1], i, "drawn since the start")
+            shares, color = relative(group, mean.mean[-1]), look(i).color
+            axis.stairs(
+                shares, edges(group, len(shares)), fill=True, color=color, alpha=0.4, label="drawn since the start"
+            )
+            _panel(axis, group, i, len(present))
             _draw_probabilities(axis, group)
+        label_bottom(axes, "timestep t")
         axes[0].set_ylim(bottom=0)
         axes[0].set_ylabel("relative to uniform")
         # Above the panels, where no curve can hide it.
@@ -130,7 +144,8 @@ def objective(groups: Sequence[Group]) -> Figure | None:
                 linewidth=2,
                 baseline=None,
             )
-            _panel(axis, group, i)
+            _panel(axis, group, i, len(present))
+        label_bottom(axes, "timestep t")
         log_if_wide(axes[0], [values for _, values in everything])
         if axes[0].get_yscale() == "linear":
             axes[0].set_ylim(bottom=0)
@@ -180,23 +195,23 @@ def _with(groups: Sequence[Group], key: str) -> list[tuple[int, Group, Mean]]:
 def _over_t(axis, group: Group, values: np.ndarray, index: int) -> None:
     color, dash = look(index)
     at = edges(group, len(values))
-    axis.plot((at[:-1] + at[1:]) / 2, values, color=color, linestyle=dash, marker="o", markersize=2.5)
+    axis.plot(
+        (at[:-1] + at[1:]) / 2, values, color=color, linestyle=dash, marker="o", markersize=2.5, label=group.label
+    )
     axis.set_xlabel("timestep t")
 
 
-def _draw_loss_course(axis, groups, group: Group, mean: Mean) -> list[tuple[float, str, str]]:
+def _draw_loss_course(axis, mean: Mean, at: np.ndarray) -> list[tuple[float, str, str]]:
     import matplotlib
 
     bins = mean.mean.shape[1]
     chosen = np.unique(np.linspace(0, bins - 1, min(bins, SHOWN_BINS)).round().astype(int))
-    at = edges(group, bins)
     ends = []
     for k, b in enumerate(chosen):
         color = matplotlib.colors.to_hex(matplotlib.colormaps["viridis"](0.85 * k / max(1, len(chosen) - 1)))
         axis.plot(mean.images, mean.mean[:, b], color=color, linewidth=1.4)
         middle = (at[b] + at[b + 1]) / 2
         ends.append((float(mean.mean[-1, b]), f"t≈{middle:.3g}", color))
-    axis.set_title(group.label, color=look(groups.index(group)).color, fontweight="bold")
     images_axis(axis)
     return ends
 
@@ -219,13 +234,6 @@ def _draw_probabilities(axis, group: Group) -> None:
         )
 
 
-def _fill(axis, group: Group, shares: np.ndarray, index: int, label: str) -> None:
-    color = look(index).color
-    axis.stairs(relative(group, shares), edges(group, len(shares)), fill=True, color=color, alpha=0.4, label=label)
-    _panel(axis, group, index)
-
-
-def _panel(axis, group: Group, index: int) -> None:
+def _panel(axis, group: Group, index: int, count: int) -> None:
     axis.axhline(1, color="#999999", linewidth=0.7, zorder=0)
-    axis.set_title(group.label, color=look(index).color, fontweight="bold")
-    axis.set_xlabel("timestep t")
+    panel_title(axis, group.label, look(index).color, count)

@@ -40,7 +40,6 @@ def values(evaluated):
 def test_a_perfect_model_scores_perfectly_and_an_untrained_one_does_not(digits, perfect):
     evaluation = Evaluation(num_samples=500, batch_size=250)
     good, bad = (values(evaluation(model, DDIM(steps=10), digits)) for model in (perfect, untrained()))
-    print(good, bad)
     assert list(good) == metric_names(digits.features, 500)
     assert good["fd500_digits"] < 1 and bad["fd500_digits"] > 20
     assert abs(good["kd500_digits"]) < 0.02 and bad["kd500_digits"] > 0.2

@@ -169,7 +169,7 @@ def test_equal_to_torch_fidelity(digits):
 
 
 def test_too_few_samples_are_refused(rows):
-    with pytest.raises(ValueError, match="^num_samples=31 must be at least 32, twice the 16 dim"):
+    with pytest.raises(ValueError, match="^features=31 images must be at least 32, twice their 16 dim"):
         frechet_distance(rows(31, 16), rows(100, 16))
     frechet_distance(rows(32, 16), rows(100, 16))
 

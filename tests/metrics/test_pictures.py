@@ -33,6 +33,12 @@ def test_small_images_become_visible_and_large_ones_stay():
     assert grid(torch.zeros(4, 3, 64, 64, dtype=torch.uint8)).shape == (3, 2 * 66 + 2, 2 * 66 + 2)
 
 
+def test_one_image_without_a_gap_is_itself(tmp_path):
+    save_grid(images(1, 3), tmp_path / "one.png", columns=1, scale=1, gap=0)
+    page = np.array(Image.open(tmp_path / "one.png"))
+    assert np.array_equal(page.transpose(2, 0, 1), images(1, 3)[0].numpy())
+
+
 def test_equal_images_give_equal_files(tmp_path):
     for name in ("a.png", "b.png"):
         save_grid(images(4), tmp_path / name)

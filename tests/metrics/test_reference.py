@@ -94,7 +94,7 @@ def test_a_folder_that_cannot_be_written_costs_only_time(images, digits, tmp_pat
 
 
 def test_too_few_reference_images_are_refused(images, digits, tmp_path):
-    with pytest.raises(ValueError, match="^num_samples=100 must be at least 128"):
+    with pytest.raises(ValueError, match="^features=100 images must be at least 128"):
         reference_statistics(ArrayImages(images.images[:100]), digits.features, "digits", "train", folder=tmp_path)
     assert not list(tmp_path.iterdir())
 

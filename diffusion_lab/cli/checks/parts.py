@@ -31,13 +31,12 @@ class Parts:
         self.errors: list[ConfigError] = []
         self.objects: dict[str, Any] = {}
         for name in PARTS:
-            with self._collect():
+            with self._collect(name):
                 self.objects[name] = part(cfg, name)
         for name in cfg.callbacks:
             if cfg.callbacks[name] is not None:
-                with self._collect():
-                    with config_errors(f"callbacks.{name}"):
-                        instantiate(cfg.callbacks[name], _convert_="all")
+                with self._collect(f"callbacks.{name}"):
+                    instantiate(cfg.callbacks[name], _convert_="all")
         self._check_optimizer()
         self._check_data()
         self._check_network()
@@ -46,14 +45,22 @@ class Parts:
         self._check_metrics()
 
     @contextmanager
-    def _collect(self) -> Iterator[None]:
-        """Keep a fault and go on; it is told by the key that was typed, once."""
+    def _collect(self, path: str) -> Iterator[None]:
+        """Keep a fault of the node at `path` and go on; it is told by the key that was typed, once."""
         try:
-            yield
+            with config_errors(path):
+                yield
         except ConfigError as error:
-            told = ConfigError(by_origin(self.cfg, str(error)))
-            if str(told) not in map(str, self.errors):
-                self.errors.append(told)
+            text = by_origin(self.cfg, str(error))
+        except Exception as error:  # noqa: BLE001  a constructor of anybody's may stumble over anything
+            cause = error.__cause__ or error
+            text = (
+                f"{path} cannot be built: {type(cause).__name__}: {' '.join(str(cause).split())}; check its arguments"
+            )
+        else:
+            return
+        if text not in map(str, self.errors):
+            self._fault(text)
 
     def _fault(self, text: str) -> None:
         self.errors.append(ConfigError(text))
@@ -74,13 +81,13 @@ class Parts:
                 self._fault(f"optimizer.betas[{i}]={beta} must lie in [0, 1); use {(0.9, 0.999)[min(i, 1)]}")
         if len(self.errors) > before:
             return
-        with self._collect(), config_errors("optimizer"):
+        with self._collect("optimizer"):
             part(self.cfg, "optimizer")([torch.nn.Parameter(torch.zeros(1))])
 
     def _check_data(self) -> None:
         if not self._have("dataset"):
             return
-        with self._collect(), config_errors("dataset"):
+        with self._collect("dataset"):
             self.objects["dataset"].check(self.world_size)
 
     def _check_network(self) -> None:
@@ -93,10 +100,8 @@ class Parts:
             "out_channels": source.channels * (self.objects["prediction"].heads + self.objects["variance"].channels),
             "image_size": source.image_size,
         }
-        with self._collect():
-            make = part(self.cfg, "network")
-            with config_errors("network"), torch.device("meta"):
-                self.objects["network"] = make(**late)
+        with self._collect("network"), torch.device("meta"):
+            self.objects["network"] = part(self.cfg, "network")(**late)
         self._check_conditional()
 
     def _check_conditional(self) -> None:
@@ -122,7 +127,7 @@ class Parts:
                 )
             self._check_probabilities()
         if self._have("solver", "schedule"):
-            with self._collect(), config_errors("solver"):
+            with self._collect("solver"):
                 self.objects["solver"].check(self.objects["schedule"])
 
     def _check_probabilities(self) -> None:
@@ -163,5 +168,5 @@ class Parts:
         generation = self.cfg.callbacks.get("generation")
         if not self._have("metrics", "dataset") or generation is None or not generation.get("every"):
             return
-        with self._collect(), config_errors("metrics"):
+        with self._collect("metrics"):
             self.objects["metrics"].check(self.objects["dataset"].features)

@@ -106,7 +106,7 @@ def check_settings(cfg: DictConfig) -> list[ConfigError]:
         ]
     for group, default in required_groups().items():
         if not isinstance(cfg.get(group), DictConfig):
-            errors.append(f"{group}={cfg.get(group)} must be a part, and cannot be left out; use {group}={default}")
+            errors.append(f"{group}=null must be one of the options of its group; use {group}={default}")
     for key, setting in SETTINGS.items():
         if OmegaConf.select(cfg, key) is None and not setting.null:
             errors.append(f"{key} is missing; {setting.cure}")

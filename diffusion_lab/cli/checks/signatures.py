@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -13,12 +14,14 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.checks.origin import origin
-from diffusion_lab.cli.checks.settings import SETTINGS, required_groups
+from diffusion_lab.cli.checks.settings import required_groups
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.targets import resolve
 
 SPECIAL = ("_target_", "_partial_", "_convert_", "_recursive_")
 ABSENT = object()
+PLURALS = {int: "integers", float: "numbers", bool: "true or false", str: "texts"}
+LISTS = (list, tuple, Sequence, Collection, Iterable)
 SHOWN = 12  # arguments that a message names
 WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
 
@@ -104,8 +107,9 @@ def _check_call(node: DictConfig, path: str, own: tuple[Path, ...]) -> list[str]
         ]
     hints = _hints(target)
     for key in given:
-        value = _value(node, key) if key in hints and key in parameters else ABSENT
-        if value is ABSENT or origin(node, key) in SETTINGS:  # told as the setting that it is
+        reference = OmegaConf.is_interpolation(node, key)  # what it refers to is checked where it stands
+        value = _value(node, key) if key in hints and key in parameters and not reference else ABSENT
+        if value is ABSENT:
             continue
         if not _fits(value, hints[key]):
             default = parameters[key].default
@@ -141,44 +145,48 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _decidable(member: Any) -> bool:
-    return member in WORDS or get_origin(member) in (Literal, list, tuple, dict) or member in (list, tuple, dict)
+    return member in WORDS or get_origin(member) in (Literal, dict, *LISTS) or member in (dict, *LISTS)
 
 
 def _fits_one(value: Any, member: Any) -> bool:
-    origin = get_origin(member) or member
-    if origin is Literal:
+    kind = get_origin(member) or member
+    if kind is Literal:
         return value in get_args(member)
-    if origin in (list, tuple):
+    if kind in LISTS:
         inner = [argument for argument in get_args(member) if argument is not Ellipsis]
         if not isinstance(value, ListConfig):
             return False
-        if origin is tuple and Ellipsis not in get_args(member) and inner and len(inner) != len(value):
+        if kind is tuple and Ellipsis not in get_args(member) and inner and len(inner) != len(value):
             return False
         return not inner or all(_fits(v, inner[min(i, len(inner) - 1)]) for i, v in enumerate(value))
-    if origin is dict:
+    if kind is dict:
         return False  # a DictConfig has passed before
-    if origin is float:
+    if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
-    if origin is str:
+    if kind is str:
         return isinstance(value, str) and value != ""
-    return type(value) is origin
+    return type(value) is kind
 
 
 def _describe(hint: Any) -> str:
     words = []
     for member in _members(hint):
-        origin = get_origin(member) or member
-        if origin is Literal:
+        kind = get_origin(member) or member
+        if kind is Literal:
             words += [str(argument) for argument in get_args(member)]
-        elif origin in (list, tuple):
-            words.append("a list" + (f" of {len(get_args(member))}" if _fixed(member) else ""))
+        elif kind in LISTS:
+            words.append(_describe_list(member))
         elif member in WORDS:
             words.append(WORDS[member])
     return " or ".join(dict.fromkeys(words))
 
 
-def _fixed(member: Any) -> bool:
-    return get_origin(member) is tuple and Ellipsis not in get_args(member)
+def _describe_list(member: Any) -> str:
+    inner = [argument for argument in get_args(member) if argument is not Ellipsis]
+    if get_origin(member) is tuple and Ellipsis not in get_args(member):
+        return f"a list of {len(inner)}"
+    word = PLURALS.get(inner[0]) if inner else None
+    return f"a list of {word}" if word else "a list"
 
 
 def _show(value: Any) -> str:

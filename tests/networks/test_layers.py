@@ -1,0 +1,108 @@
+"""Layers against their formulas, written out another way."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from diffusion_lab.networks import timestep_embedding
+from diffusion_lab.networks.layers import Attention, Downsample, ResBlock, TimeEmbedding, Upsample, num_groups
+
+
+def warm(module):
+    """Weights and biases of ordinary size everywhere, so that no branch is near 0."""
+    with torch.no_grad():
+        for p in module.parameters():
+            p.normal_(std=0.3)
+    return module.double()
+
+
+@pytest.mark.parametrize("dim", [4, 16, 128])
+def test_time_embedding_has_the_closed_form(dim):
+    t = torch.tensor([0, 1, 2, 500, 999, 3999])
+    values = timestep_embedding(t, dim)
+    assert values.shape == (6, dim) and values.dtype == torch.float32
+    half = dim // 2
+    for row, time in zip(values.tolist(), t.tolist(), strict=True):
+        for i in range(half):
+            angle = time * 10_000 ** (-i / (half - 1))
+            # Angles up to 4000 carry a rounding error of 4000 / 2^24 in float32.
+            assert row[i] == pytest.approx(math.sin(angle), abs=5e-4)
+            assert row[half + i] == pytest.approx(math.cos(angle), abs=5e-4)
+
+
+def test_time_embedding_tells_all_timesteps_apart_even_in_bfloat16_networks():
+    embedding = timestep_embedding(torch.arange(1000).to(torch.int64), 32)
+    assert torch.cdist(embedding, embedding).fill_diagonal_(9).min() > 1e-3
+    assert timestep_embedding(torch.tensor([999.0], dtype=torch.bfloat16), 32).dtype == torch.float32
+    assert TimeEmbedding(32, 64).bfloat16()(torch.arange(4)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups"), [(128, 32), (256, 32), (384, 32), (512, 32), (64, 16), (16, 4), (48, 12), (4, 1), (148, 4)]
+)
+def test_group_count(channels, groups):
+    assert num_groups(channels) == groups
+
+
+def group_norm(x, layer):
+    n, c = x.shape[:2]
+    grouped = x.reshape(n, layer.num_groups, -1)
+    mean, var = grouped.mean(-1, keepdim=True), grouped.var(-1, unbiased=False, keepdim=True)
+    normal = ((grouped - mean) / (var + 1e-6).sqrt()).reshape(x.shape)
+    return normal * layer.weight[:, None, None] + layer.bias[:, None, None]
+
+
+@pytest.mark.parametrize("out_channels", [8, 12])
+def test_residual_block_is_its_formula(out_channels):
+    torch.manual_seed(0)
+    block = warm(ResBlock(8, out_channels, 16, dropout=0.5)).eval()
+    x, e = torch.randn(3, 8, 4, 4).double(), torch.randn(3, 16).double()
+
+    def silu(v):
+        return v * torch.sigmoid(v)
+
+    h = F.conv2d(silu(group_norm(x, block.norm1)), block.conv1.weight, block.conv1.bias, padding=1)
+    h = h + (e @ block.shift.weight.T + block.shift.bias)[:, :, None, None]
+    h = F.conv2d(silu(group_norm(h, block.norm2)), block.conv2.weight, block.conv2.bias, padding=1)
+    skip = x if out_channels == 8 else F.conv2d(x, block.skip.weight, block.skip.bias)
+    assert torch.allclose(block(x, e), skip + h, atol=1e-10)
+
+
+def test_attention_is_softmax_over_pixels():
+    torch.manual_seed(0)
+    layer = warm(Attention(8))
+    x = torch.randn(2, 8, 3, 5).double()
+    q, k, v = (
+        torch.einsum("oi,nihw->nohw", layer.qkv.weight[..., 0, 0], group_norm(x, layer.norm))
+        .add(layer.qkv.bias[:, None, None])
+        .flatten(2)
+        .chunk(3, dim=1)
+    )
+    weights = torch.softmax(torch.einsum("ncq,nck->nqk", q, k) / math.sqrt(8), dim=-1)
+    mixed = torch.einsum("nqk,nck->ncq", weights, v).reshape(2, 8, 3, 5)
+    out = torch.einsum("oi,nihw->nohw", layer.out.weight[..., 0, 0], mixed) + layer.out.bias[:, None, None]
+    assert torch.allclose(layer(x), x + out, atol=1e-10)
+
+
+def test_halving_pads_right_and_bottom():
+    """Tap (i, j) of output pixel (y, x) reads input pixel (2y + i, 2x + j)."""
+    layer = warm(Downsample(4))
+    x = torch.randn(1, 4, 6, 6).double()
+    padded = torch.zeros(1, 4, 7, 7).double()
+    padded[..., :6, :6] = x
+    expected = layer.conv.bias.view(1, 4, 1, 1).expand(1, 4, 3, 3).clone()
+    for i in range(3):
+        for j in range(3):
+            expected += torch.einsum(
+                "oi,nihw->nohw", layer.conv.weight[..., i, j], padded[..., i : i + 5 : 2, j : j + 5 : 2]
+            )
+    assert torch.allclose(layer(x), expected)
+
+
+def test_doubling_repeats_pixels():
+    layer = warm(Upsample(4))
+    x = torch.randn(1, 4, 3, 3).double()
+    repeated = x.repeat_interleave(2, -1).repeat_interleave(2, -2)
+    assert torch.allclose(layer(x), F.conv2d(repeated, layer.conv.weight, layer.conv.bias, padding=1))
