@@ -8,9 +8,7 @@ what happened instead. Under a launcher of somebody else the error must pass, si
 from __future__ import annotations
 
 import importlib
-import logging
 import os
-import shutil
 import sys
 import traceback
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from diffusion_lab.cli.arguments import options_first, resume_arguments
 from diffusion_lab.cli.compose_errors import explain, is_compose_error
@@ -34,8 +32,7 @@ from diffusion_lab.cli.errors import (
     JobsFailed,
     RunLocked,
 )
-
-log = logging.getLogger(__name__)
+from diffusion_lab.cli.folders import forget_run, forget_sweep, write_hydra_folder
 
 
 class App:
@@ -53,6 +50,7 @@ class App:
         self.arguments = list(arguments)
         self.typed = list(typed)
         self.checked = False  # True in a job of a sweep, which the launcher has checked before job 0
+        self.sweep_folder: Path | None = None  # set by the launcher when there is one
         self.error: BaseException | None = None
         self._debug = bool(os.environ.get("DIFFUSION_LAB_TRACEBACK"))
         self._output: Path | None = None
@@ -112,10 +110,10 @@ class App:
             from diffusion_lab.cli.dry_run import dry_run
 
             dry_run([cfg], [self._output])
-            _forget(self._output)
+            forget_run(self._output)
             return None
         if first and self._output is not None:
-            _write_hydra_folder(self._output, cfg, hydra_cfg)
+            write_hydra_folder(self._output, cfg, hydra_cfg)
         return importlib.import_module(f"diffusion_lab.cli.{self.command}").run(cfg)
 
     def _report(self, error: BaseException) -> int:
@@ -134,7 +132,9 @@ class App:
         errors = _config_errors(error, self)
         if errors:
             if self._output is not None and not self.checked:
-                _forget(self._output)
+                forget_run(self._output)
+            if self.sweep_folder is not None:
+                forget_sweep(self.sweep_folder)
             for line in errors:
                 _say(f"config error: {line}")
             return EXIT_CONFIG
@@ -176,25 +176,3 @@ def _append(path: Path, text: str) -> None:
             file.write(text)
     except OSError as error:  # a full disk must not hide the error that is being reported
         _say(f"{path} could not be written: {error}")
-
-
-def _write_hydra_folder(output: Path, cfg: DictConfig, hydra_cfg: DictConfig) -> None:
-    """.hydra with the files that Hydra writes, but only for a configuration that has passed its checks."""
-    folder = output / ".hydra"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(cfg))
-    (folder / "hydra.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra_cfg})))
-    (folder / "overrides.yaml").write_text(OmegaConf.to_yaml(hydra_cfg.overrides.task))
-
-
-def _forget(output: Path) -> None:
-    """Remove a run folder in which no run has started: without run.json it is no run."""
-    if not output.is_dir() or (output / "run.json").exists() or (output / "result.json").exists():
-        return
-    shutil.rmtree(output / ".hydra", ignore_errors=True)
-    (output / "train.log").unlink(missing_ok=True)
-    for folder in (output, output.parent):
-        try:
-            folder.rmdir()  # only when empty
-        except OSError:
-            return

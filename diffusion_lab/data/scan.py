@@ -80,9 +80,8 @@ def scan(root: Path, cache_dir: Path) -> list[Seen]:
         found.append(old if (old.mtime_ns, old.size) == (now.mtime_ns, now.size) else now)
     new = {seen.name for seen in found if not (seen.mode or seen.error)}
     if new:
-        looked = in_threads(lambda seen: _look(root, seen), [s for s in found if s.name in new], "scan")
-        fresh = {seen.name: seen for seen in looked}
-        found = [fresh.get(seen.name, seen) for seen in found]
+        looked = iter(in_threads(lambda seen: _look(root, seen), [s for s in found if s.name in new], "scan"))
+        found = [next(looked) if seen.name in new else seen for seen in found]
     if new or len(known) != len(found):
         _save(cache_file, found)
     return found

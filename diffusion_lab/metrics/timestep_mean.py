@@ -58,6 +58,10 @@ class TimestepMean(nn.Module):
         ValueError: num_timesteps < 1.
     """
 
+    count: Tensor
+    sum: Tensor
+    square: Tensor
+
     def __init__(self, num_timesteps: int) -> None:
         super().__init__()
         if num_timesteps < 1:

@@ -32,12 +32,12 @@ class Interval(NamedTuple):
     @property
     def half_width(self) -> float | None:
         """(high - low) / 2, or None for n = 1."""
-        return None if self.low is None else (self.high - self.low) / 2
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
     @property
     def excludes_zero(self) -> bool:
         """Whether zero is outside; False for n = 1, where nothing can be claimed."""
-        return self.low is not None and (self.low > 0 or self.high < 0)
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:

@@ -142,9 +142,9 @@ def _stripped(group: Group) -> dict[str, Any]:
             return {k: strip(v) for k, v in node.items() if not (k == "seed" and v == run.seed)}
         if isinstance(node, list):
             return [strip(v) for v in node]
-        return "<run>" if isinstance(node, str) and run.name in node else node
+        return "<run>" if isinstance(node, str) and "/" in node and run.name in node.split("/") else node
 
-    return {key: strip(value) for key, value in group.config.items() if key not in _NOT_SHOWN}
+    return {key: value for key, value in strip(group.config).items() if key not in _NOT_SHOWN}
 
 
 def _distinct_keys(configs: list[dict[str, Any]]) -> list[dict[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ def write_page(
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise ValueError(f"out={path} must be a file that can be written ({error.strerror}); use --out FILE") from error
     return path
 
@@ -141,6 +143,8 @@ def _mean(group: Group, name: str) -> str:
 def _differences(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
     """The configuration keys in which the groups differ."""
     keys = list(dict.fromkeys(key for group in groups for key in group.differences))
+    if len(keys) == 1 and all(group.label == group.differences.get(keys[0]) for group in groups):
+        return ["method"], []  # the names say it all
     return ["method", *keys], [[group.label, *(group.differences.get(k, "") for k in keys)] for group in groups]
 
 

@@ -160,7 +160,9 @@ def label_ends(axis: Axes, ends: Sequence[tuple[float, str, str]], size: float =
     wanted = np.array([to_axes.transform((axis.get_xlim()[1], y))[1] for y, _, _ in ends])
     rows = axis.get_subplotspec().get_gridspec().nrows
     inches = 0.78 * axis.figure.get_figheight() / rows  # about what titles and tick labels leave
-    for (_, text, color), y, place in zip(ends, wanted, spread(wanted, size * 1.35 / 72 / inches), strict=True):
+    places = spread(wanted, size * 1.35 / 72 / inches)
+    places = places + max(0.0, 0.05 - places.min(initial=1.0))  # not among the tick labels below
+    for (_, text, color), y, place in zip(ends, wanted, places, strict=True):
         arrow = {"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 0, "relpos": (0, 0.5)}
         axis.annotate(
             text,

@@ -108,5 +108,5 @@ def embed(path: Path, width: int) -> str | None:
 
 def _encoded(image, kind: str) -> bytes:
     buffer = io.BytesIO()
-    image.save(buffer, kind, **({"quality": 90} if kind == "JPEG" else {"optimize": True}))
+    image.save(buffer, kind, **({"quality": 90} if kind == "JPEG" else {}))
     return buffer.getvalue()

@@ -19,7 +19,7 @@ _TRACES = ("run.json", "result.json", "metrics.jsonl", "train.log", ".lock", "ch
 
 
 def read_runs(path: str | Path) -> RunFolder:
-    """Read every run at or below a folder.
+    """Read every run at or below a folder: sweeps in the order of their jobs, then single runs as they were started.
 
     Raises:
         FileNotFoundError: there is no such folder.
@@ -29,6 +29,7 @@ def read_runs(path: str | Path) -> RunFolder:
     if not path.is_dir():
         raise FileNotFoundError(f"folder={path} must be an existing folder; give a run's or a sweep's, e.g. runs")
     runs: dict[Path, Run] = {}
+    single: dict[Path, Run] = {}
     sweeps: dict[Path, tuple[str, ...]] = {}
     for folder in _folders(path):
         sweep = read_json(folder / "sweep.json")
@@ -38,7 +39,9 @@ def read_runs(path: str | Path) -> RunFolder:
             place = _job_folder(folder, str(job.get("dir", "")))
             runs.setdefault(place.resolve(), read_run(place, job.get("overrides") or []))
         if _is_run(folder):
-            runs.setdefault(folder.resolve(), read_run(folder))
+            single[folder.resolve()] = read_run(folder)
+    for place, run in sorted(single.items(), key=lambda item: str(item[1].info.get("started"))):
+        runs.setdefault(place, run)
     if not runs:
         raise ValueError(
             f"folder={path} must hold runs, and no run.json, result.json or sweep.json lies in it or below; "

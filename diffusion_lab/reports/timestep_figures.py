@@ -6,6 +6,7 @@ Lists in metrics.jsonl are over equal ranges of timesteps: bin i of n holds the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,27 +46,31 @@ def loss_by_timestep(groups: Sequence[Group]) -> Figure | None:
     present = [(i, group, last) for i, group, last in present if last is not None]
     if not present:
         return None
-    same = [(i, g, last) for i, g, last in present if len(last) == len(present[0][2])]
+    first = present[0]
+    same = [p for p in present if p[2].images == first[2].images and p[2].loss.shape == first[2].loss.shape]
     with style():
         figure, axes = panels(1 if len(same) < 2 else 2, height=3.6)
         for i, group, last in present:
-            _over_t(axes[0], group, last, i)
+            _over_t(axes[0], group, last.loss, i)
         axes[0].set_title("validation loss")
         log_axis(axes[0])
-        ends = [[(last[-1], group.label, look(i).color) for i, group, last in present]]
+        ends = [[(last.loss[-1], group.label, look(i).color) for i, group, last in present]]
         if len(same) > 1:
-            base = same[0][2]
+            base = first[2].loss
             for i, group, last in same:
-                _over_t(axes[1], group, last / base, i)
-            name = same[0][1].label
+                _over_t(axes[1], group, last.loss / base, i)
+            name = first[1].label
             axes[1].set_title(f"its ratio to {name if len(name) <= SHORT_NAME else 'the first of the table'}")
-            ends.append([(last[-1] / base[-1], group.label, look(i).color) for i, group, last in same])
+            ends.append([(last.loss[-1] / base[-1], group.label, look(i).color) for i, group, last in same])
         name_lines(figure, axes, ends)
         image = data_uri(figure)
     caption = (
         "Unweighted loss on held-out images by range of timesteps, with averaged weights where the run keeps them, at "
         f"the last validation; mean over seeds ({_seeds(groups)}). t = 0 is the least noise."
     )
+    if len({last.images for _, _, last in present}) > 1:
+        seen = ", ".join(f"{group.label} {last.images}" for _, group, last in present)
+        caption += f" The groups are not equally far (images seen: {seen}); ratios are between equals only."
     return Figure("Loss over timesteps", caption, image)
 
 
@@ -84,7 +89,7 @@ def loss_course(groups: Sequence[Group]) -> Figure | None:
             panel_title(axis, group.label, look(groups.index(group)).color, len(means))
         log_axis(axes[0])
         for k, (axis, ends) in enumerate(zip(axes, ends_of, strict=True)):
-            if k % columns == columns - 1 or k == len(axes) - 1:
+            if k % columns == columns - 1:
                 label_ends(axis, ends, size=8.5)
         label_bottom(axes, "images seen")
         axes[0].set_ylabel("validation loss")
@@ -165,11 +170,16 @@ def relative(group: Group, shares: np.ndarray) -> np.ndarray:
     return shares / np.nansum(shares) / (widths / widths.sum())
 
 
-def _last(group: Group) -> np.ndarray | None:
-    """(bins,) mean over seeds of the last validation."""
-    curves = [run.curve(LOSS_BY_T) for run in group.comparable(LOSS_BY_T)]
-    shapes = {curve.values.shape[1:] for curve in curves}
-    return np.mean([curve.values[-1] for curve in curves], 0) if len(shapes) == 1 and () not in shapes else None
+class _Last(NamedTuple):
+    """The last validation that all seeds of a group have: images seen, and the mean loss (bins,)."""
+
+    images: int
+    loss: np.ndarray
+
+
+def _last(group: Group) -> _Last | None:
+    mean = over_seeds([run.curve(LOSS_BY_T) for run in group.comparable(LOSS_BY_T)])
+    return _Last(int(mean.images[-1]), mean.mean[-1]) if mean is not None and mean.mean.ndim == 2 else None
 
 
 def _seeds(groups: Sequence[Group]) -> str:

@@ -153,7 +153,7 @@ def _work(job: Job, task: TaskFunction, context: HydraContext) -> tuple[int, dic
     if error is None:
         return 0, {"value": value if isinstance(value, int | float) else None}
     text = "".join(traceback.format_exception(error))
-    print(text, flush=True)
+    print(error if isinstance(error, RunLocked | Interrupted) else text, flush=True)
     told = {"type": type(error).__name__, "message": str(error)[:2000], "traceback": text[-MESSAGE_LIMIT:]}
     return _exit_code(error), {"error": told}
 

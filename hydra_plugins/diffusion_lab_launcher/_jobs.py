@@ -116,16 +116,6 @@ def write_sweep(folder: Path, typed: list[str], jobs: list[Job]) -> None:
     write_json(folder / "sweep.json", content)
 
 
-def forget_sweep(folder: Path) -> None:
-    """Remove what Hydra's sweeper has written for a sweep that never started a job."""
-    if (folder / "sweep.json").exists():
-        return
-    (folder / "multirun.yaml").unlink(missing_ok=True)
-    for empty in (folder, folder.parent):
-        with suppress(OSError):
-            empty.rmdir()
-
-
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file so that a reader sees the old one or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)

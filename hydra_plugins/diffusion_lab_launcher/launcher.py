@@ -25,7 +25,8 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, JobsFailed
-from hydra_plugins.diffusion_lab_launcher._jobs import Job, compose_job, forget_sweep, write_sweep
+from diffusion_lab.cli.folders import forget_sweep
+from hydra_plugins.diffusion_lab_launcher._jobs import Job, compose_job, write_sweep
 from hydra_plugins.diffusion_lab_launcher._pool import Outcome, Pool
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
 
@@ -66,6 +67,9 @@ class DiffusionLabLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.context, self.task, self.config = hydra_context, task_function, config
+        if hasattr(task_function, "sweep_folder"):  # a sweep that cannot be composed never reaches `launch`
+            register_resolvers()
+            task_function.sweep_folder = Path(str(config.hydra.sweep.dir))
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs; returns one JobReturn per job, in order, whose value raises if the job is not done."""
@@ -84,7 +88,7 @@ class DiffusionLabLauncher(Launcher):
             forget_sweep(folder)
             raise
         if jobs and jobs[0].task_cfg.get("dry_run"):
-            return self._dry_run(jobs, folder)
+            return self._dry_run(jobs, folder, max(1, threads // self.n_jobs))
         write_sweep(folder, getattr(self.task, "typed", sys.argv[1:]), jobs)
         screen = Screen(len(jobs), folder)
         pool = Pool(self.task, self.context, self.n_jobs, threads, self.gpus, self.timeout_s, self.fail_fast)
@@ -106,9 +110,12 @@ class DiffusionLabLauncher(Launcher):
         if faults:
             raise InvalidConfig([ConfigError(_whose(found, len(jobs)) + text) for text, found in faults.items()])
 
-    def _dry_run(self, jobs: list[Job], folder: Path) -> list[JobReturn]:
+    def _dry_run(self, jobs: list[Job], folder: Path, threads: int) -> list[JobReturn]:
+        import torch
+
         from diffusion_lab.cli.dry_run import dry_run
 
+        torch.set_num_threads(threads)  # nothing is forked any more
         try:
             jobs[0].with_hydra_config(lambda: dry_run([job.task_cfg for job in jobs], [job.folder for job in jobs]))
         finally:

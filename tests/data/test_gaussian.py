@@ -93,6 +93,22 @@ def test_the_optimum_of_a_mixture_against_numerical_integration(t):
         assert got.item() == pytest.approx(want, rel=1e-6, abs=1e-8)
 
 
+def test_the_optimum_in_two_dimensions_against_numerical_integration():
+    """Components of unequal variance weigh differently as the dimension grows, which one dimension cannot show."""
+    means, variances = [[[[-0.4]], [[0.3]]], [[[0.2]], [[0.5]]]], [0.02, 0.3]
+    data = GaussianMixture(means, variances, weights=[3, 1], channels=2, image_size=1)
+    grid = np.linspace(-3.5, 3.5, 1401)
+    x0 = np.stack(np.meshgrid(grid, grid, indexing="ij"), 2)
+    prior = 0.75 * stats.multivariate_normal.pdf(x0, [-0.4, 0.3], 0.02)
+    prior += 0.25 * stats.multivariate_normal.pdf(x0, [0.2, 0.5], 0.3)
+    a, s = math.sqrt(0.5), math.sqrt(0.5)
+    for x_t in ([0.1, -0.4], [-0.5, 0.9]):
+        joint = prior * np.exp(-((np.array(x_t) - a * x0) ** 2).sum(2) / (2 * s * s))
+        mean = (x0 * joint[..., None]).sum((0, 1)) / joint.sum()
+        got = data.optimal_eps(torch.tensor(x_t, dtype=torch.float64).view(1, 2, 1, 1), torch.tensor([2]), COARSE)
+        np.testing.assert_allclose(got.flatten().numpy(), (np.array(x_t) - a * mean) / s, rtol=1e-6)
+
+
 def test_the_floor_of_a_mixture_against_numerical_integration():
     """1 - E|E[eps|x_t]|^2 in one dimension, over a grid of x_t: no random numbers."""
     data, x = mixture(), torch.linspace(-8, 8, 40_001, dtype=torch.float64)

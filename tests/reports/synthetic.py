@@ -70,7 +70,7 @@ def write_run(
         "git": "0123456789abcdef0123456789abcdef01234567",
         "parameters": 1_234_567,
         "global_batch": BATCH,
-        "started": "2026-01-01T00:00:00+0000",
+        "started": f"2026-01-01T00:00:{list(METHODS).index(method):02d}+0000",
     }
     (folder / "run.json").write_text(json.dumps(info))
     (folder / "train.log").write_text("step 50/2000\n")

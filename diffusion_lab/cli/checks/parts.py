@@ -94,14 +94,9 @@ class Parts:
         """A network without memory for the images and heads of this run."""
         if not self._have("dataset", "prediction", "variance"):
             return
-        source = self.objects["dataset"].source
-        late = {
-            "in_channels": source.channels,
-            "out_channels": source.channels * (self.objects["prediction"].heads + self.objects["variance"].channels),
-            "image_size": source.image_size,
-        }
-        with self._collect("network"), torch.device("meta"):
-            self.objects["network"] = part(self.cfg, "network")(**late)
+        with self._collect("network"):
+            given = (self.objects[name] for name in ("dataset", "prediction", "variance"))
+            self.objects["network"] = meta_network(self.cfg, *given)
         self._check_conditional()
 
     def _check_conditional(self) -> None:
@@ -170,3 +165,14 @@ class Parts:
             return
         with self._collect("metrics"):
             self.objects["metrics"].check(self.objects["dataset"].features)
+
+
+def meta_network(cfg: DictConfig, data: Any, prediction: Any, variance: Any) -> torch.nn.Module:
+    """The network that the run would build, without memory for its weights."""
+    source = data.source
+    with torch.device("meta"):
+        return part(cfg, "network")(
+            in_channels=source.channels,
+            out_channels=source.channels * (prediction.heads + variance.channels),
+            image_size=source.image_size,
+        )

@@ -1,0 +1,219 @@
+"""Bad configurations: one sentence each with key, value, what is allowed and the cure, before anything runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf, open_dict
+
+from diffusion_lab.cli.config import config_hash, plain
+from diffusion_lab.cli.validate import check
+
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+
+# overrides; what the sentence starts with; words that must be in it. Numbers are rows of the catalogue of bad inputs.
+CASES = {
+    "1 data folder missing": (
+        ["dataset=image_folder", "dataset.source.root=nowhere", "metrics=none", "network.attention_resolutions=[]"],
+        "dataset.source.root=nowhere",
+        ["must be a folder"],
+    ),
+    "2 data set absent": (
+        ["dataset=cifar10", "dataset.source.root=none", "metrics=none", "network.attention_resolutions=[]"],
+        "dataset.source.root=none",
+        ["cifar-10-python.tar.gz", "download=true"],
+    ),
+    "13 labels for a network without classes": (["dataset.conditional=true"], "network.num_classes=null", ["10"]),
+    "13 classes without labels": (["network.num_classes=10"], "network.num_classes=10", ["null", "conditional"]),
+    "13 labels that do not exist": (
+        ["dataset=gaussian", "dataset.conditional=true", "dataset.source.means=[0.0]"],
+        "dataset.conditional=true",
+        ["must have labels", "conditional=false"],
+    ),
+    "14 image size against the levels": (
+        ["dataset=gaussian", "dataset.source.image_size=7"],
+        "dataset.source.image_size=7",
+        ["multiple of 2", "6 or 8"],
+    ),
+    "15 channels against the groups": (["network.base_channels=7"], "network.base_channels=7", ["multiple", "use"]),
+    "18 timesteps of another schedule": (
+        ["sampler.num_timesteps=10"],
+        "sampler.num_timesteps=10",
+        ["1000", "${schedule.num_timesteps}"],
+    ),
+    "18 more solver steps than timesteps": (["solver.steps=2000"], "solver.steps=2000", ["at most 1000"]),
+    "20 share outside its range": (
+        ["sampler=loss_second_moment", "sampler.uniform=1.5"],
+        "sampler.uniform=1.5",
+        ["[0, 1]", "use 0.001"],
+    ),
+    "21 division by a probability of zero": (
+        ["sampler=logit_normal", "sampler.std=0.001", "sampler.reweight=true"],
+        "sampler.reweight=",
+        ["zero", "false"],
+    ),
+    "22 beta outside (0, 1)": (["schedule.beta_end=2"], "schedule.beta_end=2", ["(0, 1)", "0.02"]),
+    "24 beta_start above beta_end": (["schedule.beta_start=0.5"], "schedule.beta_start=0.5", ["beta_end"]),
+    "25 EMA decay": (["callbacks.ema.decays=[1.5]"], "callbacks.ema.decays=1.5", ["[0, 1)", "use 0.9999"]),
+    "25 Adam's second decay": (["optimizer.betas=[0.9,1.0]"], "optimizer.betas[1]=1.0", ["[0, 1)", "use 0.999"]),
+    "25 annealing": (
+        ["annealing=warmup", "annealing.warmup_steps=0"],
+        "annealing.warmup_steps=0",
+        ["at least 1", "optimizer steps"],
+    ),
+    "26 lr negative": (["optimizer.lr=-1"], "optimizer.lr=-1", [">= 0", "use"]),
+    "26 lr not a number": (["optimizer.lr=nan"], "optimizer.lr=nan", ["finite", "use"]),
+    "26 lr text": (["optimizer.lr=abc"], "optimizer.lr=abc", ["must be a number", "use"]),
+    "26 lr empty": (["optimizer.lr="], "optimizer.lr=''", ["must be a number", "use"]),
+    "27 batch of zero": (["batch_size=0"], "batch_size=0", [">= 1", "use 64"]),
+    "27 batch below the processes": (
+        ["batch_size=1", "trainer.devices=2", "trainer.accelerator=cpu"],
+        "batch_size=1",
+        ["2 processes", "use 2"],
+    ),
+    "27 batch not divisible": (["batch_size=63", "accumulate=2"], "batch_size=63", ["multiple", "use 62 or 64"]),
+    "28 more images in a batch than there are": (["batch_size=2000"], "batch_size=2000", ["1437", "at most"]),
+    "29 no steps": (["max_steps=0"], "max_steps=0", [">= 1", "use 2000"]),
+    "37 no room": (["max_steps=1000000000", "keep_every=500"], "paths.root=", ["GB free", "keep_every=0"]),
+    "37 no folder": (["paths.root=/dev/null/runs"], "paths.root=/dev/null/runs", ["write to"]),
+    "38 accelerator": (["trainer.accelerator=gpuu"], "trainer.accelerator=gpuu", ["cpu, gpu", "did you mean 'gpu'?"]),
+    "38 precision": (["precision=fp16"], "precision=fp16", ["bf16-mixed", "use 32-true"]),
+    "38 strategy": (["trainer.strategy=dpp"], "trainer.strategy=dpp", ["did you mean 'ddp'?"]),
+    "38 no devices": (["trainer.devices=0"], "trainer.devices=0", ["at least one", "trainer.devices=1"]),
+    "39 too few samples for any metric": (["metrics.num_samples=10"], "metrics.num_samples=10", ["too few", "use"]),
+    "39 samples below twice the dimensions": (
+        ["metrics.num_samples=100"],
+        "metrics.num_samples=100",
+        ["at least 128", "raise it"],
+    ),
+    "43 key that does not exist": (["++trian.lr=1"], "trian", ["no setting", "did you mean 'trainer'?"]),
+    "43 argument that does not exist": (
+        ["++optimizer.lrr=1"],
+        "optimizer.lrr=1",
+        ["Adam has no argument", "did you mean 'lr'?"],
+    ),
+    "43 seed as text": (["seed=007"], "seed=007", ["integer", "seed=7"]),
+    "43 seed as a float": (["seed=1e5"], "seed=100000.0", ["integer", "without"]),
+    "43 integer as a float": (["schedule.num_timesteps=1.5"], "schedule.num_timesteps=1.5", ["integer", "use 1000"]),
+    "43 part left out": (["~sampler"], "sampler=null", ["use sampler=uniform"]),
+    "43 value in a family of parts": (["+callbacks.foo=3"], "callbacks.foo", ["no _target_"]),
+    "43 list of the wrong length": (["optimizer.betas=[0.9]"], "optimizer.betas=[0.9]", ["a list of 2", "use"]),
+    "44 class that does not exist": (
+        ["sampler._target_=diffusion_lab.timesteps.Unifrom"],
+        "sampler._target_=diffusion_lab.timesteps.Unifrom",
+        ["did you mean 'Uniform'?"],
+    ),
+    "44 class outside the list": (["sampler._target_=subprocess.run"], "sampler._target_=subprocess.run", ["must be"]),
+    "snapshots between checkpoints": (["checkpoint_every=100", "keep_every=150"], "keep_every=150", ["multiple"]),
+    "attention at a size that does not occur": (
+        ["network.attention_resolutions=[3]"],
+        "network.attention_resolutions=[3]",
+        ["8, 4"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_gives_one_sentence(composed, case: str, tmp_path: Path) -> None:
+    overrides, start, words = CASES[case]
+    errors = [str(error) for error in check(composed(*overrides))]
+    assert len(errors) == 1, errors
+    assert errors[0].startswith(start)
+    assert all(word in errors[0] for word in words), errors[0]
+    assert "\n" not in errors[0] and "Traceback" not in errors[0]
+    assert not (tmp_path / "runs").exists()
+
+
+@NO_GPU
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [("trainer.accelerator=gpu", "trainer=cpu"), ("precision=16-mixed", "use bf16-mixed")],
+)
+def test_what_needs_a_gpu(composed, override: str, words: str) -> None:
+    errors = [str(error) for error in check(composed(override))]
+    assert len(errors) == 1 and errors[0].startswith(override) and words in errors[0]
+
+
+def test_all_faults_are_told_together(composed) -> None:
+    errors = [str(error) for error in check(composed("seed=007", "optimizer.lr=abc", "++foo=1", "batch_size=0"))]
+    assert [error.split("=")[0].split(":")[0] for error in errors] == ["foo", "seed", "batch_size", "optimizer.lr"]
+
+
+def test_a_good_configuration_has_no_fault_and_is_left_alone(composed) -> None:
+    cfg = composed()
+    before = OmegaConf.to_yaml(cfg)
+    state = torch.random.get_rng_state()
+    assert check(cfg) == []
+    assert OmegaConf.to_yaml(cfg) == before
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_missing_inception_weights_are_told_before_training(composed, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    _image_folder(tmp_path / "images")
+    cfg = composed(
+        "dataset=image_folder",
+        f"dataset.source.root={tmp_path}/images",
+        f"dataset.source.cache_dir={tmp_path}/cache",
+        "dataset.source.test_share=0.5",
+        "batch_size=2",
+        "metrics.num_samples=4096",
+        "network.attention_resolutions=[]",
+    )
+    errors = [str(error) for error in check(cfg)]
+    assert len(errors) == 1
+    assert "weights-inception-2015-12-05-6726825d.pth" in errors[0]
+    assert "6726825d" in errors[0] and str(tmp_path) in errors[0]
+    with open_dict(cfg):
+        cfg.callbacks.generation.every = 0
+    assert check(cfg) == []  # not needed when nothing is evaluated
+
+
+def _image_folder(folder: Path) -> None:
+    from PIL import Image
+
+    folder.mkdir()
+    for i in range(8):
+        Image.new("RGB", (32, 32), (i * 20, 0, 0)).save(folder / f"{i}.png")
+
+
+def test_run_folder_of_another_configuration(composed, tmp_path: Path) -> None:
+    old, new = composed("optimizer.lr=0.1"), composed("optimizer.lr=0.2")
+    folder = tmp_path / "runs" / "run"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"config": plain(old), "config_hash": config_hash(old)}))
+    assert check(old) == []
+    errors = [str(error) for error in check(new)]
+    assert errors[0].startswith(f"hydra.run.dir={folder} holds another run")
+    assert errors[1].startswith("optimizer.lr=0.2 must equal the checkpoint's 0.1")
+    assert check(composed("optimizer.lr=0.1", "max_steps=9000")) == []  # a run may be made longer
+    (folder / "run.json").write_text("{")
+    assert "undamaged run.json" in str(check(old)[0])
+
+
+def test_a_sampler_whose_probabilities_are_wrong(composed, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "wrong_sampler.py").write_text(
+        "import torch\n"
+        "from diffusion_lab.timesteps import TimestepSampler\n"
+        "class Wrong(TimestepSampler):\n"
+        "    def __init__(self, num_timesteps: int, what: str):\n"
+        "        super().__init__(num_timesteps)\n"
+        "        self.what = what\n"
+        "    def probabilities(self, step):\n"
+        "        p = torch.full((self.num_timesteps,), 1 / self.num_timesteps, dtype=torch.float64)\n"
+        "        if self.what == 'nan': p[3] = float('nan')\n"
+        "        if self.what == 'sum': p[3] = 0.5\n"
+        "        if self.what == 'raise': return p['x']\n"
+        "        return p\n"
+    )
+    for what, words in {"nan": "at timestep 3", "sum": "of sum 1", "raise": "cannot be built"}.items():
+        cfg = composed("sampler._target_=wrong_sampler.Wrong", f"+sampler.what={what}")
+        errors = [str(error) for error in check(cfg)]
+        assert len(errors) == 1 and errors[0].startswith("sampler") and words in errors[0], errors
+    assert check(composed("sampler._target_=wrong_sampler.Wrong", "+sampler.what=fine")) == []

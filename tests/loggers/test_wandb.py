@@ -1,0 +1,202 @@
+"""W&B without an account, a network or luck. Nothing here contacts a server."""
+
+import json
+import logging
+import sys
+
+import pytest
+import torch
+from PIL import Image
+
+from diffusion_lab.loggers import WandbLogger, log_config, log_curve, log_image, log_values
+from tests.loggers.wandb_file import read_run
+
+NOTICE = "diffusion_lab.loggers.wandb"
+
+
+def notices(caplog):
+    """What our logger said; W&B's own lines go to a file in its folder."""
+    return [record for record in caplog.records if record.name == NOTICE]
+
+
+@pytest.fixture(autouse=True)
+def nobody(tmp_path, monkeypatch):
+    """A user without key, settings and network; W&B's process-wide state is fresh."""
+    import wandb
+
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("NETRC", str(home / "netrc"))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(home))
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # the discard port: nobody listens
+    wandb.teardown()
+    yield
+    wandb.teardown()
+
+
+def test_an_offline_run_holds_everything(trainer, tmp_path, caplog):
+    Image.new("L", (6, 4), 200).save(tmp_path / "grid.png")
+    logger = WandbLogger(
+        tmp_path / "run", "lab", group="sweep", job_type="train", tags=["uniform", "digits"], name="digits-uniform-s0"
+    )
+    fake = trainer(logger)
+    caplog.set_level(logging.INFO, NOTICE)
+    log_config(fake, {"seed": 3, "network": {"channel_multipliers": [1, 2]}})
+    log_values(fake, {"train/loss": 0.25, "sampler/p": [0.25, 0.75], "metrics/fd1k_digits": 3.5})
+    log_image(fake, "samples", tmp_path / "grid.png")
+    log_curve(fake, "loss_t", [0, 999], {"train": [1.0, 2.0]})
+    logger.finalize("success")
+
+    assert [record.message for record in notices(caplog)] == [
+        "W&B: no API key, so this run is kept on disk; to upload it: wandb login && "
+        f"wandb sync {tmp_path / 'run' / 'wandb' / 'offline-run-*'}"
+    ]
+    run = read_run(tmp_path / "run")
+    assert (run["project"], run["run_group"], run["job_type"]) == ("lab", "sweep", "train")
+    assert (run["display_name"], sorted(run["tags"])) == ("digits-uniform-s0", ["digits", "uniform"])
+    assert run["config"]["seed"] == 3 and run["config"]["network"] == {"channel_multipliers": [1, 2]}
+    assert run["run_id"] == (tmp_path / "run" / "wandb" / "run_id").read_text()
+    assert run["exit_code"] == 0
+    assert run["axes"]["*"] == "trainer/global_step" and run["axes"]["metrics/*"] == "images"
+    values, picture, curve = ({k: v for k, v in row.items() if k[0] != "_"} for row in run["history"])
+    assert values == {
+        "images": 160,
+        "train/loss": 0.25,
+        "sampler/p/00": 0.25,
+        "sampler/p/01": 0.75,
+        "metrics/fd1k_digits": 3.5,
+        "trainer/global_step": 20,
+    }
+    assert picture["trainer/global_step"] == 20
+    with Image.open(run["files"] / picture["samples/path"]) as image:
+        assert (image.size, image.getpixel((0, 0))) == ((6, 4), 200)
+    (table,) = (run["files"] / "media" / "table").rglob("*.json")
+    assert json.loads(table.read_text())["data"] == [[0, "train", 1.0], [999, "train", 2.0]]
+    assert curve["trainer/global_step"] == 20
+
+
+def test_a_failed_run_is_marked_and_a_resumed_one_keeps_its_id(tmp_path):
+    first = WandbLogger(tmp_path, mode="offline")
+    first.log_metrics({"a": 1.0}, 1)
+    first.finalize("failed")
+    run = read_run(tmp_path)
+    assert run["exit_code"] == 1
+    second = WandbLogger(tmp_path, mode="offline")
+    assert second._stable_id() == run["run_id"]
+    assert WandbLogger(tmp_path / "other")._stable_id() != run["run_id"]
+
+
+def test_values_after_the_end_and_other_processes_are_ignored(tmp_path, monkeypatch):
+    from lightning.pytorch.utilities import rank_zero_only
+
+    logger = WandbLogger(tmp_path / "a", mode="offline")
+    logger.finalize("success")
+    logger.log_metrics({"a": 1.0}, 1)
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    other = WandbLogger(tmp_path / "b", mode="offline")
+    other.experiment.log({"a": 1.0})
+    other.log_metrics({"a": 1.0}, 1)
+    other.log_hyperparams({"a": 1.0})
+    other.finalize("success")
+    assert not (tmp_path / "a").exists() and not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("by", ["argument", "variable"])
+def test_disabled_does_nothing(by, tmp_path, monkeypatch):
+    if by == "variable":
+        monkeypatch.setenv("WANDB_MODE", "disabled")
+        logger = WandbLogger(tmp_path / "run")
+    else:
+        monkeypatch.setitem(sys.modules, "wandb", None)  # importing it would fail
+        logger = WandbLogger(tmp_path / "run", mode="disabled")
+    logger.log_metrics({"a": 1.0}, 1)
+    logger.log_hyperparams({"a": 1})
+    logger.finalize("success")
+    assert not (tmp_path / "run").exists()
+
+
+def test_online_without_a_key_is_an_error_before_training(tmp_path):
+    with pytest.raises(ValueError, match="^mode=online must find an API key; run `wandb login`"):
+        _ = WandbLogger(tmp_path, mode="online").experiment
+
+
+@pytest.mark.parametrize("mode", ["auto", "online"])
+def test_with_a_key_but_no_network_the_run_is_offline_after_one_warning(mode, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    logger = WandbLogger(tmp_path, mode=mode)
+    caplog.set_level(logging.INFO, NOTICE)
+    logger.log_metrics({"a": 1.0}, 1)
+    logger.finalize("success")
+    (record,) = notices(caplog)
+    assert record.levelno == logging.WARNING and "no connection (ConnectionRefusedError" in record.message
+    assert "wandb sync" in record.message
+    assert read_run(tmp_path)["history"][0]["a"] == 1.0
+
+
+class Broken:
+    """A run whose `log`, `config.update` and `finish` fail."""
+
+    def __getattr__(self, name):
+        raise ConnectionResetError("the service died\nlong story")
+
+
+@pytest.mark.parametrize(
+    ("doing", "act"),
+    [
+        ("logging", lambda logger: logger.log_metrics({"a": 1.0}, 1)),
+        ("logging", lambda logger: logger.log_picture("samples", "no/such.png", 1)),
+        ("logging", lambda logger: logger.log_curve("c", [0], {"a": [1.0]}, 1)),
+        ("recording the configuration", lambda logger: logger.log_hyperparams({"a": 1})),
+        ("finishing", lambda logger: logger.finalize("success")),
+    ],
+)
+def test_a_failure_later_costs_one_warning(doing, act, tmp_path, caplog):
+    logger = WandbLogger(tmp_path)
+    logger._run = Broken()
+    act(logger)
+    logger.log_metrics({"a": 2.0}, 2)
+    logger.finalize("success")
+    (record,) = notices(caplog)
+    assert f"W&B: off for the rest of this run, after an error while {doing} (" in record.message
+    assert "\n" not in record.message
+
+
+def test_a_failure_at_the_start_costs_one_warning(tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    logger = WandbLogger(tmp_path / "run")
+    logger.log_metrics({"a": 1.0}, 1)
+    logger.log_metrics({"a": 2.0}, 2)
+    (record,) = notices(caplog)
+    assert "after an error while starting (ModuleNotFoundError" in record.message
+
+
+def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path, caplog):
+    (tmp_path / "run").write_text("a file")
+    logger = WandbLogger(tmp_path / "run", mode="offline")
+    logger.log_metrics({"a": 1.0}, 1)
+    (record,) = notices(caplog)
+    assert "while starting (FileExistsError" in record.message
+
+
+def test_it_leaves_the_random_numbers_alone(tmp_path):
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    logger = WandbLogger(tmp_path, mode="offline")
+    logger.log_metrics({"a": 1.0}, 1)
+    logger.finalize("success")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"mode": "on"}, "^mode=on must be one of auto, online, offline, disabled; use auto"),
+        ({"project": ""}, "^project='' must not be empty"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, expected, tmp_path):
+    with pytest.raises(ValueError, match=expected):
+        WandbLogger(tmp_path, **arguments)

@@ -1,0 +1,84 @@
+"""`diffusion-lab report` as a user meets it."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from diffusion_lab.cli.report import main
+from diffusion_lab.reports import group_runs, read_runs
+from diffusion_lab.reports.notes import next_command
+from tests.reports.synthetic import write_run
+
+
+def test_table_missing_runs_page_and_next_command(report):
+    text, out = report
+    lines = text.strip().splitlines()
+    assert lines[0].endswith("8 done, 1 failed, 1 running, 1 lost, 1 pending")
+    assert "fd1k_digits ↓" in text and "difference to uniform" in text
+    assert "failed      digits-uniform-s9-fail" in text and "log: " in text
+    assert lines[-3] == f"page: {out}" and out.is_file()
+    assert lines[-2].startswith("next: diffusion-lab train -m sampler=uniform,")
+
+
+def test_metric_and_key_can_be_chosen(tmp_path, capsys):
+    write_run(tmp_path / "run", "uniform", 0, steps=250)
+    assert main([str(tmp_path), "--metric", "precision", "--by", "sampler", "--out", str(tmp_path / "p.html")]) == 0
+    text = capsys.readouterr().out
+    assert "precision1k_digits ↑" in text and "sampler  " in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["{tmp}/nowhere"], "must be an existing folder"),
+        (["{tmp}"], "must hold runs"),
+        (["{sweep}", "--metric", "fid"], "metric=fid must be one that the runs have; use one of fd1k_digits"),
+        (["{sweep}", "--by", "smapler"], "by=smapler must be a key of the configuration"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_code_2(sweep, tmp_path, capsys, arguments, says):
+    assert main([a.format(tmp=tmp_path, sweep=sweep) for a in arguments]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1 and says in shown.err
+
+
+def test_help_and_unknown_options_return_their_code(capsys):
+    assert main(["--help"]) == 0 and main(["--nonsense"]) == 2
+    assert "--metric" in capsys.readouterr().out
+
+
+def test_no_torch_is_imported(tmp_path):
+    write_run(tmp_path / "run", "uniform", 0, steps=50)
+    code = (
+        "import sys; from diffusion_lab.cli.report import main; light = set(sys.modules); "
+        f"code = main([{str(tmp_path)!r}]); "
+        "assert not {'numpy', 'matplotlib', 'rich', 'jinja2'} & light, light; "
+        "assert not {'torch', 'lightning', 'wandb', 'matplotlib.pyplot'} & set(sys.modules); sys.exit(code)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def next_of(path):
+    folder = read_runs(path)
+    return next_command(folder, group_runs(folder.runs), "fd1k_digits")[0]
+
+
+def test_the_next_command_follows_the_state(tmp_path):
+    write_run(tmp_path / "a", "uniform", 0, steps=250)
+    assert next_of(tmp_path) == "diffusion-lab train -m sampler=uniform seed=1,2"
+    write_run(tmp_path / "b", "uniform", 1, steps=250, result="interrupted")
+    assert next_of(tmp_path) == "diffusion-lab train sampler=uniform seed=1"
+    shutil.rmtree(tmp_path / "b")
+    for seed in (1, 2):
+        write_run(tmp_path / str(seed), "uniform", seed, steps=250)
+    assert next_of(tmp_path) == f"diffusion-lab report {tmp_path} --metric precision1k_digits"
+
+
+def test_of_two_sweep_commands_the_one_that_asks_for_the_run_is_named(tmp_path):
+    write_run(tmp_path / "a", "uniform", 0, steps=250)
+    jobs = '[{"dir": "b", "overrides": ["sampler=uniform", "seed=7"], "config_hash": "x"}]'
+    commands = '["diffusion-lab train -m sampler=uniform seed=6,7", "diffusion-lab train -m sampler=x seed=0"]'
+    (tmp_path / "sweep.json").write_text(f'{{"command": "c", "commands": {commands}, "jobs": {jobs}}}')
+    assert next_of(tmp_path) == "diffusion-lab train -m sampler=uniform seed=6,7"

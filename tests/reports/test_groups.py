@@ -1,0 +1,91 @@
+"""What is averaged, and what it is called."""
+
+import pytest
+
+from diffusion_lab.reports import group_runs, read_runs, summarise
+from diffusion_lab.reports.groups import short
+from tests.reports.synthetic import METHODS, write_run
+
+
+def groups_of(path, by=None):
+    return group_runs(read_runs(path).runs, by)
+
+
+def test_seeds_are_replicates_and_methods_are_groups(sweep):
+    groups = groups_of(sweep)
+    assert [group.label for group in groups] == list(METHODS)
+    assert [sorted(run.seed for run in group.done) for group in groups] == [[0, 1]] * 4
+
+
+def test_different_configurations_are_never_averaged(tmp_path):
+    values = {}
+    for k, rate in enumerate((1e-4, 2e-4)):
+        for seed in range(2):
+            optimizer = {"_target_": "torch.optim.Adam", "lr": rate}
+            last = write_run(tmp_path / f"{k}-{seed}", "uniform", 2 * seed + k, optimizer=optimizer, steps=250)
+            values.setdefault(rate, []).append(last["metrics/fd1k_digits"])
+    groups = groups_of(tmp_path)
+    assert {group.label for group in groups} == {"uniform lr=0.0001", "uniform lr=0.0002"}
+    rows = {row.group.config["optimizer"]["lr"]: row.metric for row in summarise(groups, "fd1k_digits")}
+    assert {rate: row.mean for rate, row in rows.items()} == {k: pytest.approx(sum(v) / 2) for k, v in values.items()}
+
+
+def test_a_part_is_named_and_its_arguments_only_where_the_part_is_the_same(tmp_path):
+    samplers = {
+        "a": METHODS["logit_normal"],
+        "b": METHODS["logit_normal"] | {"std": 0.5},
+        "c": METHODS["uniform"],
+    }
+    for name, sampler in samplers.items():
+        method = "uniform" if name == "c" else "logit_normal"
+        write_run(tmp_path / name, method, 0, steps=100, sampler=sampler)
+    # The copy of the sampler inside the callbacks is not told a second time.
+    assert {group.label: group.differences for group in groups_of(tmp_path)} == {
+        "uniform": {"sampler": "uniform"},
+        "logit_normal std=1.0": {"sampler": "logit_normal", "sampler.std": "1.0"},
+        "logit_normal std=0.5": {"sampler": "logit_normal", "sampler.std": "0.5"},
+    }
+
+
+def test_equal_last_parts_keep_the_whole_key(tmp_path):
+    for k, gamma in enumerate((1.0, 2.0)):
+        weighting = {"_target_": "x.MinSNR", "gamma": gamma}
+        write_run(tmp_path / str(k), "uniform", 0, steps=50, weighting=weighting, optimizer={"gamma": gamma + 5})
+    assert groups_of(tmp_path)[0].label == "uniform weighting.gamma=1.0 optimizer.gamma=6.0"
+
+
+def test_rows_are_named_by_the_chosen_key_and_still_not_merged(tmp_path):
+    for steps in (10, 50):
+        for method in ("uniform", "logit_normal"):
+            solver = {"_target_": "diffusion_lab.solvers.DDIM", "steps": steps}
+            write_run(tmp_path / f"{steps}{method}", method, 0, steps=50, solver=solver)
+    labels = {group.label for group in groups_of(tmp_path, "solver.steps")}
+    assert labels == {f"{steps} sampler={method}" for steps in (10, 50) for method in ("uniform", "logit_normal")}
+    with pytest.raises(ValueError, match="by=solver.stops must be a key of the configuration"):
+        groups_of(tmp_path, "solver.stops")
+
+
+def test_a_seed_counts_once(tmp_path):
+    write_run(tmp_path / "a", "uniform", 0, steps=100, result=None)
+    write_run(tmp_path / "b", "uniform", 0, steps=250)
+    (group,) = groups_of(tmp_path)
+    assert [run.name for run in group.done] == ["b"]
+    assert [run.name for run in group.duplicates] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ({"_target_": "a.b.LogitNormal"}, "logit_normal"),
+        ({"_target_": "a.MinSNR"}, "min_snr"),
+        ({"_target_": "a.UNet"}, "unet"),
+        ({"_target_": "a.EDMLoss"}, "edm_loss"),
+        ({"_target_": "a.linear"}, "linear"),
+        (None, "null"),
+        (True, "true"),
+        ([1, 2], "[1,2]"),
+        ("50", "50"),
+    ],
+)
+def test_short_names(value, name):
+    assert short(value) == name

@@ -1,0 +1,145 @@
+"""The page stands alone, says all it must, and survives folders with little in them."""
+
+import base64
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from diffusion_lab.reports import group_runs, page, read_runs, write_page
+from diffusion_lab.reports.timestep_figures import objective
+from tests.reports.synthetic import METHODS, write_run
+
+
+class Reader(HTMLParser):
+    """Collects attributes and checks that tags are closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.open, self.words = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def read(text):
+    reader = Reader()
+    reader.feed(text)
+    assert not reader.open
+    return reader
+
+
+def page_of(path, metric="fd1k_digits"):
+    folder = read_runs(path)
+    return page(folder, group_runs(folder.runs), metric)
+
+
+def test_nothing_is_fetched_from_anywhere(text):
+    for tag, attributes in read(text).tags:
+        assert tag not in ("script", "link", "iframe", "object")
+        for name in ("src", "href", "srcset", "data"):
+            assert attributes.get(name) is None or attributes[name].startswith("data:image/")
+    assert "@import" not in text and "url(" not in text
+    for image in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", text):
+        drawing = base64.b64decode(image).decode()
+        assert not re.search(r"""(src|href)\s*=\s*["']?https?:""", drawing)
+
+
+def test_every_figure_is_there_and_says_how_many_seeds(text):
+    captions = re.findall(r'<figure class="plot">.*?<figcaption>(.*?)</figcaption>', text, re.DOTALL)
+    assert len(captions) == 6
+    assert all("2 seeds each" in caption for caption in captions)
+
+
+def test_samples_of_all_methods_stand_side_by_side(text):
+    alts = [attributes["alt"] for tag, attributes in read(text).tags if tag == "img"]
+    for method in METHODS:
+        for seed in (0, 1):
+            assert f"samples of {method}, seed {seed}, step 2000" in alts
+        assert f"samples of {method}, seed 0, step 250" in alts
+
+
+def test_what_is_not_done_is_named_with_cause_overrides_and_log(text, sweep):
+    words = " ".join(" ".join(read(text).words).split())
+    assert "8 done , 1 failed , 1 running , 1 lost , 1 pending" in words
+    assert "NonFiniteLoss: loss is nan at step 731, t=999" in words
+    assert "sampler=uniform seed=2" in words and "step 731 of 2000" in words
+    assert str(sweep / "digits-uniform-s9-fail" / "train.log") in words
+    for name in ("digits-logit_normal-s9-lost", "digits-stratified-s9-run", "digits-loss_second_moment-s9-pend"):
+        assert name in words
+
+
+def test_protocol_commands_and_versions_are_stated(text):
+    words = " ".join(" ".join(read(text).words).split())
+    assert "digits 1000 ddim-50-eta0 EMA 0.9999 digits train, 1500 images, 0123456789ab 0" in words
+    assert "diffusion-lab train -m sampler=uniform,logit_normal,loss_second_moment,stratified seed=0,1,2" in words
+    assert "diffusion-lab train sampler=stratified seed=1" in words
+    assert "torch 2.15.0" in words and r"\begin{tabular}" in words and "| method | runs |" in words
+
+
+def test_the_same_runs_give_the_same_page(tmp_path):
+    write_run(tmp_path / "a", "uniform", 0, steps=50)
+    assert page_of(tmp_path) == page_of(tmp_path)
+
+
+def test_text_of_a_run_cannot_break_the_page(tmp_path):
+    error = {
+        "type": "ValueError",
+        "message": "<script>alert(1)</script> & <b>",
+        "traceback": "</pre><img src=http://x>",
+    }
+    write_run(tmp_path / "a", "uniform", 0, steps=100, result="failed", error=error)
+    text = page_of(tmp_path, "val/loss")
+    assert all(tag != "script" for tag, _ in read(text).tags)
+    assert "&lt;script&gt;" in text and "src=http://x" not in re.sub(r"&lt;.*?&gt;", "", text)
+
+
+@pytest.mark.parametrize("steps", [0, 50, 250])
+def test_runs_that_have_hardly_begun_make_a_page(tmp_path, steps):
+    write_run(tmp_path / "a", "uniform", 0, steps=max(steps, 1), result=None)
+    if steps == 0:
+        for path in (tmp_path / "a").glob("*.jsonl"):
+            path.write_text("")
+    text = page_of(tmp_path, "val/loss")
+    read(text)
+    assert "none finished" in text
+    assert text.count('<figure class="plot">') == {0: 0, 50: 3, 250: 5}[steps]
+
+
+def test_a_sweep_that_has_not_begun_makes_a_page(tmp_path):
+    job = '{"dir": "a", "overrides": ["seed=0"], "config_hash": "x"}'
+    (tmp_path / "sweep.json").write_text(
+        f'{{"name": "s", "command": "diffusion-lab train -m seed=0", "jobs": [{job}]}}'
+    )
+    text = page_of(tmp_path, "val/loss")
+    assert "1 <span" in text and "pending" in text and "no run has begun" in text
+
+
+def test_a_group_without_a_figure_leaves_the_others(tmp_path):
+    write_run(tmp_path / "a", "uniform", 0, steps=100)
+    write_run(tmp_path / "b", "logit_normal", 0, steps=100)
+    (tmp_path / "b" / "metrics.jsonl").unlink()
+    groups = group_runs(read_runs(tmp_path).runs)
+    assert objective(groups) is not None
+    (tmp_path / "a" / "metrics.jsonl").unlink()
+    assert objective(group_runs(read_runs(tmp_path).runs)) is None
+
+
+def test_the_page_is_replaced_as_a_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("diffusion_lab.reports.html.page", lambda *_: "<!doctype html>")
+    write_run(tmp_path / "a", "uniform", 0, steps=50)
+    folder = read_runs(tmp_path)
+    groups = group_runs(folder.runs)
+    path = write_page(tmp_path / "new" / "page.html", folder, groups, "val/loss")
+    assert path.read_text().startswith("<!doctype html>") and [p.name for p in path.parent.iterdir()] == ["page.html"]
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="out=.* must be a file that can be written"):
+        write_page(tmp_path / "file" / "page.html", folder, groups, "val/loss")

@@ -1,0 +1,189 @@
+"""Numbers of the table against numpy and scipy, and the rules for what may be said."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from diffusion_lab.reports import choose_metric, group_runs, intervals, read_runs, summarise
+from diffusion_lab.reports.cells import cells, decimals, duration, header, latex, legend, markdown, number
+from tests.reports.synthetic import METHODS, write_run
+
+FD = "fd1k_digits"
+
+
+def rows_of(path, metric=FD):
+    return summarise(group_runs(read_runs(path).runs), metric)
+
+
+def write_seeds(folder, fd, method="uniform", **changed):
+    """Runs whose final metric is given, one per seed."""
+    for seed, value in enumerate(fd):
+        path = folder / f"{method}-{seed}"
+        write_run(path, method, seed, steps=250, **changed)
+        for name in ("metrics.jsonl", "evaluations.jsonl"):
+            lines = [json.loads(line) for line in (path / name).read_text().splitlines()]
+            for line in lines:
+                line |= {f"metrics/{FD}": value} if f"metrics/{FD}" in line else {}
+                line |= {"value": value} if line.get("name") == FD else {}
+            (path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_means_and_intervals_are_those_of_scipy(sweep):
+    finals = {m: [] for m in METHODS}
+    for run in read_runs(sweep).runs:
+        if run.status == "done":
+            finals[run.info["method"]].append(json.loads((run.folder / "result.json").read_text())["metrics"])
+    base = np.array([final[f"metrics/{FD}"] for final in finals["uniform"]])
+    for row in rows_of(sweep):
+        own = np.array([final[f"metrics/{FD}"] for final in finals[row.group.label]])
+        _check(row.metric, own)
+        assert row.val_loss.mean == pytest.approx(np.mean([f["val/loss"] for f in finals[row.group.label]]))
+        if row.group.label == "uniform":
+            assert row.difference is None and row.unpaired == "baseline"
+        else:
+            _check(row.difference, own - base)
+
+
+def _check(interval, values):
+    low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values))
+    assert (interval.mean, interval.low, interval.high) == pytest.approx((values.mean(), low, high), rel=1e-9)
+
+
+def test_cost_is_that_of_the_timing_file(sweep):
+    row = rows_of(sweep)[0]
+    assert row.images_per_second.mean == pytest.approx(2340, rel=1e-4)
+    assert row.seconds.mean == pytest.approx(2000 * 64 / 2340, rel=1e-4)
+
+
+def test_one_seed_is_called_n_1_and_is_never_bold(tmp_path):
+    write_seeds(tmp_path, [3.0], "uniform")
+    write_seeds(tmp_path, [1.0], "logit_normal")
+    rows = rows_of(tmp_path)
+    assert [row.metric.low for row in rows] == [None, None] and not any(row.bold for row in rows)
+    line = [cell.text for cell in cells(rows)[1]]
+    assert line[1:4] == ["n=1", "1.000 (n=1, no interval)", "−2.000 (n=1, no interval)"]
+    assert "no claim" in legend(rows)
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "bold"),
+    [
+        ([3.0, 4.0, 5.0], [2.0, 3.1, 3.9], True),  # intervals overlap, the paired one excludes 0
+        ([3.0, 4.0, 5.0], [2.0, 4.1, 4.9], False),
+        ([3.0, 4.0], [2.0, 3.0], False),  # excludes 0, but two seeds are too few
+    ],
+)
+def test_bold_needs_three_seeds_and_a_paired_interval_without_zero(tmp_path, base, other, bold):
+    write_seeds(tmp_path, other, "logit_normal")
+    write_seeds(tmp_path, base, "uniform")
+    row = rows_of(tmp_path)[1]
+    assert row.bold is bold
+    assert [cell.bold for cell in cells([row])[0]] == [False, False, False, bold, False, False, False]
+
+
+def test_only_common_seeds_are_paired(tmp_path):
+    write_seeds(tmp_path, [1.0, 2.0, 3.0], "logit_normal")
+    write_seeds(tmp_path, [2.0, 2.5], "uniform")
+    base, row = rows_of(tmp_path)
+    assert base.metric.n == 2 and row.metric.n == 3 and row.difference.n == 2
+    assert row.difference.mean == pytest.approx(((1.0 - 2.0) + (2.0 - 2.5)) / 2)
+    assert cells([row])[0][3].text.endswith("(2 common seeds)")
+
+
+def test_protocols_are_not_mixed(tmp_path):
+    write_seeds(tmp_path, [1.0, 2.0], "uniform")
+    _edit_protocol(tmp_path / "uniform-1", solver="ddpm-1000")
+    (row,) = rows_of(tmp_path)
+    assert row.metric is None and row.note == "n/a (mixed protocols)"
+
+
+def test_groups_measured_with_another_ruler_are_not_compared(tmp_path):
+    write_seeds(tmp_path, [1.0, 2.0], "logit_normal")
+    write_seeds(tmp_path, [1.5, 2.5], "uniform")
+    for seed in range(2):
+        _edit_protocol(tmp_path / f"uniform-{seed}", reference={"dataset": "other"})
+    row = rows_of(tmp_path)[1]
+    assert row.metric.mean == 1.5 and row.difference is None and row.unpaired == "n/a (measured differently)"
+
+
+def test_losses_of_different_predictions_are_not_compared(tmp_path):
+    write_seeds(tmp_path, [1.0, 2.0], "logit_normal")
+    write_seeds(tmp_path, [1.5, 2.5], "uniform", prediction={"_target_": "diffusion_lab.diffusion.V"})
+    assert rows_of(tmp_path, "val/loss")[1].unpaired == "n/a (measured differently)"
+    assert rows_of(tmp_path)[1].difference is not None  # distances of samples can be
+
+
+def _edit_protocol(run, **changed):
+    path = run / "evaluations.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line["protocol"] |= changed
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_unfinished_groups_have_no_number(tmp_path):
+    write_run(tmp_path / "a", "uniform", 0, steps=300, result=None)
+    write_seeds(tmp_path, [1.0, 2.0], "logit_normal")
+    rows = {row.group.label: row for row in rows_of(tmp_path)}
+    assert rows["uniform"].metric is None and rows["uniform"].note == "n/a (none finished)"
+    assert rows["logit_normal"].unpaired == "baseline"  # the first group that has the metric
+
+
+def test_the_metric_is_chosen_or_checked(sweep):
+    groups = group_runs(read_runs(sweep).runs)
+    assert choose_metric(groups) == FD
+    assert choose_metric(groups, "metrics/precision1k_digits") == "precision1k_digits"
+    assert choose_metric(groups, "prec") == "precision1k_digits"
+    assert choose_metric(groups, "val/loss") == "val/loss"
+    with pytest.raises(ValueError, match="metric=fid50k must be one that the runs have; use one of fd1k_digits, prec"):
+        choose_metric(groups, "fid50k")
+
+
+def test_the_distance_on_more_samples_is_preferred(tmp_path):
+    write_seeds(tmp_path, [1.0])
+    with open(tmp_path / "uniform-0" / "evaluations.jsonl", "a") as file:
+        for name in ("fd500_digits", "fd10k_digits", "kd50k_digits"):
+            file.write(json.dumps({"step": 250, "name": name, "value": 2.0, "protocol": {}}) + "\n")
+    assert choose_metric(group_runs(read_runs(tmp_path).runs)) == "fd10k_digits"
+
+
+def test_markdown_and_latex_say_what_the_table_says(sweep):
+    rows = rows_of(sweep)
+    titles, lines = header(FD, "uniform"), cells(rows)
+    text = markdown(titles, lines).splitlines()
+    assert len(text) == 2 + len(rows) and all(line.count("|") == len(titles) + 1 for line in text)
+    table = latex(titles, lines)
+    assert r"fd1k\_digits $\downarrow$" in table and "loss\\_second\\_moment & n=2 &" in table
+    assert re.search(r"\$-\$0\.5\d+ \[\$-\$1", table)
+    assert table.count(r"\\") == 1 + len(rows)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.23456, "1.235"), (0.5, "0.5000"), (1234.5, "1234"), (-0.01234, "−0.01234"), (3e-7, "3.000e-07"), (0, "0.000")],
+)
+def test_numbers_read_well(value, text):
+    assert number(value) == text
+
+
+def test_decimals_follow_the_smallest_mean():
+    assert decimals([2.1, 0.95]) == 4
+    assert decimals([2.1, 120.0]) == 3
+    assert decimals([1e-6, 1.0]) == -1
+    assert decimals([]) == decimals([0.0]) == 3
+
+
+def test_durations():
+    assert [duration(s) for s in (2.34, 41.2, 725, 12000)] == ["2.3 s", "41 s", "12 min 05 s", "3 h 20 min"]
+
+
+def test_intervals_are_those_of_the_metrics_package():
+    assert Path(intervals.mean_interval.__code__.co_filename).parts[-3:] == (
+        "diffusion_lab",
+        "metrics",
+        "uncertainty.py",
+    )
