@@ -9,11 +9,12 @@ import torch
 from hydra.utils import instantiate
 from lightning.pytorch import Trainer
 from omegaconf import DictConfig
+from torch import nn
 
 from diffusion_lab.callbacks import RunRecord
 from diffusion_lab.cli.errors import config_errors
 from diffusion_lab.data import ImageDataModule
-from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.diffusion import Denoiser, Prediction, Variance
 from diffusion_lab.streams import Streams
 from diffusion_lab.training import DiffusionModule, VerifiedCheckpointIO
 
@@ -33,22 +34,26 @@ def part(cfg: DictConfig, name: str) -> Any:
         return instantiate(cfg[name], _convert_="all")
 
 
-def build_denoiser(cfg: DictConfig, data: ImageDataModule) -> Denoiser:
-    """Network, noise schedule, prediction and variance, with the initial weights of the run's seed.
-
-    The network emits C (heads + variance channels) channels for images of C channels.
-    """
-    schedule, prediction, variance = (part(cfg, name) for name in ("schedule", "prediction", "variance"))
-    torch.manual_seed(Streams(cfg.seed).key("init"))
-    make = part(cfg, "network")
+def build_network(cfg: DictConfig, data: ImageDataModule, prediction: Prediction, variance: Variance) -> nn.Module:
+    """The network for images of C channels: it emits C (heads + variance channels) channels, and is told the number
+    of classes when the batches carry labels."""
     channels, image_size, _ = data.shape
+    told = {"num_classes": data.num_classes} if data.num_classes is not None else {}
+    make = part(cfg, "network")
     with config_errors("network"):
-        network = make(
+        return make(
             in_channels=channels,
             out_channels=channels * (prediction.heads + variance.channels),
             image_size=image_size,
+            **told,
         )
-    return Denoiser(network, schedule, prediction, variance)
+
+
+def build_denoiser(cfg: DictConfig, data: ImageDataModule) -> Denoiser:
+    """Network, noise schedule, prediction and variance, with the initial weights of the run's seed."""
+    schedule, prediction, variance = (part(cfg, name) for name in ("schedule", "prediction", "variance"))
+    torch.manual_seed(Streams(cfg.seed).key("init"))
+    return Denoiser(build_network(cfg, data, prediction, variance), schedule, prediction, variance)
 
 
 def build_module(cfg: DictConfig, data: ImageDataModule) -> DiffusionModule:

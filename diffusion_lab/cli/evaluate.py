@@ -24,7 +24,7 @@ def run(cfg: DictConfig) -> float | None:
     from diffusion_lab.cli.load import load_run
 
     if cfg.run is None:
-        raise ConfigError("run=null must be a run folder; e.g. diffusion-lab evaluate run=runs/digits-uniform-s0-1a2b3c4d")
+        raise ConfigError("run=null must be a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/")
     trained = load_run(cfg.run, cfg.checkpoint, str(cfg.weights))
     evaluation = part(cfg, "metrics")
     solver = part(cfg if cfg.get("solver") else trained.cfg, "solver")

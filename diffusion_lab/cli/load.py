@@ -9,7 +9,9 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.build import build_denoiser, part
-from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.checks.signatures import check_nodes
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig
+from diffusion_lab.cli.targets import own_folders
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.training.checkpoint_io import load, newest_good
@@ -36,6 +38,7 @@ def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema")
 
     Raises:
         ConfigError: no run there, no such checkpoint or average; names what there is.
+        InvalidConfig: the run's configuration names a class that is not allowed.
     """
     folder = Path(folder)
     if not (folder / "run.json").is_file():
@@ -43,6 +46,9 @@ def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema")
     facts = json.loads((folder / "run.json").read_text())
     cfg = OmegaConf.create(facts["config"])
     assert isinstance(cfg, DictConfig)
+    errors = check_nodes(cfg, own_folders([]))  # a run folder may come from anybody
+    if errors:
+        raise InvalidConfig(errors)
     content = _content(folder / "checkpoints", checkpoint)
     data = part(cfg, "dataset")
     denoiser = build_denoiser(cfg, data)

@@ -15,10 +15,10 @@ from diffusion_lab.cli.evaluate import pick_device
 def run(cfg: DictConfig) -> None:
     """Write one PNG per sample, `000000.png` for id 0, and `grid.png`; sample i depends on (seed, i) alone."""
     from diffusion_lab.cli.load import load_run
-    from diffusion_lab.metrics import generate, save_grid
+    from diffusion_lab.metrics import class_labels, generate, save_grid
 
     if cfg.run is None:
-        raise ConfigError("run=null must be a run folder; e.g. diffusion-lab sample run=runs/digits-uniform-s0-1a2b3c4d")
+        raise ConfigError("run=null must be a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/")
     ids = parse_ids(str(cfg.seeds))
     trained = load_run(cfg.run, cfg.checkpoint, str(cfg.weights))
     solver = part(cfg if cfg.get("solver") else trained.cfg, "solver")
@@ -32,6 +32,7 @@ def run(cfg: DictConfig) -> None:
         cfg.batch_size,
         device,
         progress=True,
+        cond=class_labels(trained.data.num_classes, ids),
     )
     folder = Path(cfg.outdir or Path(cfg.run) / "generated" / f"step-{trained.step:08d}")
     for number, image in zip(ids, images, strict=True):

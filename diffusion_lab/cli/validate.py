@@ -6,6 +6,8 @@ computes nothing that starts a thread pool or touches a GPU, because a launcher 
 
 from __future__ import annotations
 
+import copy
+
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.checks.settings import check_settings
@@ -25,6 +27,7 @@ def check(cfg: DictConfig, config_dirs: list[str] | None = None) -> list[ConfigE
     from diffusion_lab.cli.checks.signatures import check_nodes
     from diffusion_lab.cli.targets import own_folders
 
+    cfg = copy.deepcopy(cfg)  # Hydra's `instantiate` writes resolved values into nodes that are referred to
     errors = [*check_settings(cfg), *check_nodes(cfg, own_folders(config_dirs or []))]
     if errors:
         return _once(errors)

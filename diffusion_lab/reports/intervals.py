@@ -5,8 +5,8 @@ A report takes a few seconds; importing torch would double that. The module need
 
 from __future__ import annotations
 
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +14,7 @@ from types import ModuleType
 def _load() -> ModuleType:
     name = "diffusion_lab.metrics.uncertainty"
     loader = SourceFileLoader(name, str(Path(__file__).resolve().parents[1] / "metrics" / "uncertainty.py"))
-    module = module_from_spec(spec_from_loader(name, loader))
+    module = module_from_spec(ModuleSpec(name, loader, origin=loader.path))
     loader.exec_module(module)
     return module
 

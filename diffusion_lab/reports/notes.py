@@ -71,11 +71,17 @@ def _protocol(metric: str, groups: str, protocol: dict[str, Any]) -> Protocol:
         known += f", {reference['n']} images"
     if reference.get("fingerprint"):
         known += f", {reference['fingerprint']}"
-    if not protocol:
-        return Protocol(metric, groups, *["not recorded"] * 6)
     weights = "raw weights" if decay is None else f"EMA {decay}"
-    said = (name, protocol.get("samples"), protocol.get("solver"))
-    return Protocol(metric, groups, *map(_said, said), weights, _said(known), _said(protocol.get("seed")))
+    return Protocol(
+        metric=metric,
+        groups=groups,
+        extractor=_said(name),
+        samples=_said(protocol.get("samples")),
+        solver=_said(protocol.get("solver")),
+        weights=weights if "ema_decay" in protocol else _said(None),
+        reference=_said(known),
+        latents=_said(protocol.get("seed")),
+    )
 
 
 def _said(value: Any) -> str:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from textwrap import wrap
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4
 DASHES = ("-", "--", ":", "-.")
 WIDTH = 10.5  # inches, shown at the page's width
 SHORT_NAME = 24  # characters of a name that fits beside a line
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9.5,
     "font.family": "DejaVu Sans",  # comes with matplotlib, so a page looks the same everywhere
     "axes.titlesize": 9.5,
@@ -66,12 +66,14 @@ def style() -> Iterator[None]:
         yield
 
 
-def panels(columns: int, rows: int = 1, height: float = 3.2, **shared: object) -> tuple[Figure, list[Axes]]:
+def panels(
+    columns: int, rows: int = 1, height: float = 3.2, sharex: bool = False, sharey: bool = False
+) -> tuple[Figure, list[Axes]]:
     """A figure with rows x columns axes, row by row; `height` in inches per row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, **shared)
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
     return figure, list(axes.flat)
 
 
@@ -158,8 +160,7 @@ def label_ends(axis: Axes, ends: Sequence[tuple[float, str, str]], size: float =
     ends = [end for end in ends if math.isfinite(end[0])]
     to_axes = axis.transData + axis.transAxes.inverted()
     wanted = np.array([to_axes.transform((axis.get_xlim()[1], y))[1] for y, _, _ in ends])
-    rows = axis.get_subplotspec().get_gridspec().nrows
-    inches = 0.78 * axis.figure.get_figheight() / rows  # about what titles and tick labels leave
+    inches = 0.95 * axis.bbox.height / axis.figure.dpi  # about what the layout will leave
     places = spread(wanted, size * 1.35 / 72 / inches)
     places = places + max(0.0, 0.05 - places.min(initial=1.0))  # not among the tick labels below
     for (_, text, color), y, place in zip(ends, wanted, places, strict=True):

@@ -212,13 +212,14 @@ def _over_t(axis, group: Group, values: np.ndarray, index: int) -> None:
 
 
 def _draw_loss_course(axis, mean: Mean, at: np.ndarray) -> list[tuple[float, str, str]]:
-    import matplotlib
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
 
     bins = mean.mean.shape[1]
     chosen = np.unique(np.linspace(0, bins - 1, min(bins, SHOWN_BINS)).round().astype(int))
     ends = []
     for k, b in enumerate(chosen):
-        color = matplotlib.colors.to_hex(matplotlib.colormaps["viridis"](0.85 * k / max(1, len(chosen) - 1)))
+        color = to_hex(colormaps["viridis"](0.85 * k / max(1, len(chosen) - 1)))
         axis.plot(mean.images, mean.mean[:, b], color=color, linewidth=1.4)
         middle = (at[b] + at[b + 1]) / 2
         ends.append((float(mean.mean[-1, b]), f"t≈{middle:.3g}", color))

@@ -207,12 +207,12 @@ def test_a_sampler_whose_probabilities_are_wrong(composed, tmp_path: Path, monke
         "        self.what = what\n"
         "    def probabilities(self, step):\n"
         "        p = torch.full((self.num_timesteps,), 1 / self.num_timesteps, dtype=torch.float64)\n"
-        "        if self.what == 'nan': p[3] = float('nan')\n"
+        "        if self.what == 'bad': p[3] = float('nan')\n"
         "        if self.what == 'sum': p[3] = 0.5\n"
-        "        if self.what == 'raise': return p['x']\n"
+        "        if self.what == 'raise': return p.nothing\n"
         "        return p\n"
     )
-    for what, words in {"nan": "at timestep 3", "sum": "of sum 1", "raise": "cannot be built"}.items():
+    for what, words in {"bad": "at timestep 3", "sum": "of sum 1", "raise": "cannot be used"}.items():
         cfg = composed("sampler._target_=wrong_sampler.Wrong", f"+sampler.what={what}")
         errors = [str(error) for error in check(cfg)]
         assert len(errors) == 1 and errors[0].startswith("sampler") and words in errors[0], errors

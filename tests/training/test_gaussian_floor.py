@@ -13,8 +13,8 @@ from tests.training.trained import averaged_denoiser
 VARIANCE, MEAN, STEPS, BUCKETS = 0.25, 0.5, 1500, 10
 OVERRIDES = [
     "dataset=gaussian",
-    f"dataset.source.mean={MEAN}",
-    f"dataset.source.variance={VARIANCE}",
+    f"dataset.source.means=[{MEAN}]",
+    f"dataset.source.variances=[{VARIANCE}]",
     "schedule.num_timesteps=1000",
     "network.base_channels=16",
     "batch_size=64",

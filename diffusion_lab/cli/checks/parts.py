@@ -11,7 +11,7 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.build import part
+from diffusion_lab.cli.build import build_network, part
 from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.errors import ConfigError, config_errors
 
@@ -41,7 +41,8 @@ class Parts:
         self._check_data()
         self._check_network()
         self._check_timesteps()
-        self._check_annealing()
+        with self._collect("annealing"):
+            self._check_annealing()
         self._check_metrics()
 
     @contextmanager
@@ -54,9 +55,7 @@ class Parts:
             text = by_origin(self.cfg, str(error))
         except Exception as error:  # noqa: BLE001  a constructor of anybody's may stumble over anything
             cause = error.__cause__ or error
-            text = (
-                f"{path} cannot be built: {type(cause).__name__}: {' '.join(str(cause).split())}; check its arguments"
-            )
+            text = f"{path} cannot be used: {type(cause).__name__}: {' '.join(str(cause).split())}; check its arguments"
         else:
             return
         if text not in map(str, self.errors):
@@ -120,7 +119,8 @@ class Parts:
                     f"sampler.num_timesteps={given} must be {total}, as schedule.num_timesteps; "
                     "use ${schedule.num_timesteps}"
                 )
-            self._check_probabilities()
+            with self._collect("sampler"):
+                self._check_probabilities()
         if self._have("solver", "schedule"):
             with self._collect("solver"):
                 self.objects["solver"].check(self.objects["schedule"])
@@ -169,10 +169,5 @@ class Parts:
 
 def meta_network(cfg: DictConfig, data: Any, prediction: Any, variance: Any) -> torch.nn.Module:
     """The network that the run would build, without memory for its weights."""
-    source = data.source
     with torch.device("meta"):
-        return part(cfg, "network")(
-            in_channels=source.channels,
-            out_channels=source.channels * (prediction.heads + variance.channels),
-            image_size=source.image_size,
-        )
+        return build_network(cfg, data, prediction, variance)
