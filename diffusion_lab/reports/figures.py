@@ -156,5 +156,5 @@ def _bars(axis, groups, measured, value, text) -> None:
     axis.grid(axis="y", visible=False)
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
-    axis.margins(x=0.2)
+    axis.margins(x=0.28)
     axis.set_xlim(left=0)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from diffusion_lab.reports import figures, notes, samples, timestep_figures
-from diffusion_lab.reports.cells import Cell, cells, header, latex, legend, markdown, with_interval
+from diffusion_lab.reports.cells import cells, decimals, header, latex, legend, markdown, with_interval
 from diffusion_lab.reports.groups import Group, short
 from diffusion_lab.reports.plotting import look
 from diffusion_lab.reports.runs import RunFolder
@@ -124,20 +124,19 @@ def _measured(groups: Sequence[Group], metric: str) -> list[str]:
     return sorted(names, key=lambda name: name != metric)
 
 
-def _all_metrics(groups: Sequence[Group]) -> tuple[list[str], list[list[Cell]]]:
-    """Every metric of every group, mean and interval."""
+def _all_metrics(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
+    """One line per metric, one column per group: mean and interval."""
     names = [name for name in notes.metric_names(groups) if any(values(group, name) for group in groups)]
-    lines = []
-    for group in groups:
-        line = [Cell(group.label)]
-        for name in names:
-            line.append(Cell("n/a (mixed protocols)" if len(protocols(group, name)) > 1 else _mean(group, name)))
-        lines.append(line)
-    return ["method", *(f"{name} {'↑' if rising(name) else '↓'}" for name in names)], lines
+    titles = ["metric", *(group.label for group in groups)]
+    return titles, [_metric_line(groups, name) for name in names]
 
 
-def _mean(group: Group, name: str) -> str:
-    return with_interval(interval(list(values(group, name).values())))
+def _metric_line(groups: Sequence[Group], name: str) -> list[str]:
+    means = [interval(list(values(group, name).values())) for group in groups]
+    places = decimals([mean.mean for mean in means if mean])
+    said = [with_interval(mean, places).replace(", no interval", "") for mean in means]
+    mixed = ["n/a (mixed protocols)" if len(protocols(group, name)) > 1 else "" for group in groups]
+    return [f"{name} {'↑' if rising(name) else '↓'}", *(a or b for a, b in zip(mixed, said, strict=True))]
 
 
 def _differences(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:

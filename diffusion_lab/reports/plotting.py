@@ -126,6 +126,7 @@ def images_axis(axis: Axes) -> None:
 
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.xaxis.set_major_locator(MaxNLocator(4))
+    axis.set_xlim(left=0)
     axis.set_xlabel("images seen")
 
 
@@ -161,8 +162,7 @@ def label_ends(axis: Axes, ends: Sequence[tuple[float, str, str]], size: float =
     to_axes = axis.transData + axis.transAxes.inverted()
     wanted = np.array([to_axes.transform((axis.get_xlim()[1], y))[1] for y, _, _ in ends])
     inches = 0.95 * axis.bbox.height / axis.figure.dpi  # about what the layout will leave
-    places = spread(wanted, size * 1.35 / 72 / inches)
-    places = places + max(0.0, 0.05 - places.min(initial=1.0))  # not among the tick labels below
+    places = spread(wanted, size * 1.35 / 72 / inches, lowest=0.05)  # not among the tick labels below
     for (_, text, color), y, place in zip(ends, wanted, places, strict=True):
         arrow = {"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 0, "relpos": (0, 0.5)}
         axis.annotate(
@@ -178,10 +178,11 @@ def label_ends(axis: Axes, ends: Sequence[tuple[float, str, str]], size: float =
         )
 
 
-def spread(wanted: np.ndarray, gap: float) -> np.ndarray:
-    """The nearest places (least squares) to the wanted ones that are at least `gap` apart, in the same order.
+def spread(wanted: np.ndarray, gap: float, lowest: float = -math.inf) -> np.ndarray:
+    """The places >= `lowest` nearest to the wanted ones (least squares) that are `gap` or more apart, in their order.
 
-    With y_i = place_i - i gap, in order of height, it is isotonic regression, solved by pooling adjacent violators.
+    With y_i = place_i - i gap, in order of height, it is isotonic regression, solved by pooling adjacent violators;
+    a lower bound cuts its solution off.
     """
     order = np.argsort(wanted, kind="stable")
     blocks: list[list[float]] = []  # [mean, count]
@@ -192,5 +193,5 @@ def spread(wanted: np.ndarray, gap: float) -> np.ndarray:
             blocks.append([(below * more + mean * count) / (more + count), more + count])
     pooled = [mean for mean, count in blocks for _ in range(int(count))]
     places = np.empty(len(wanted))
-    places[order] = np.array(pooled) + gap * np.arange(len(wanted))
+    places[order] = np.maximum(pooled, lowest) + gap * np.arange(len(wanted))
     return places

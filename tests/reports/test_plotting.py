@@ -12,12 +12,12 @@ from diffusion_lab.reports.timestep_figures import edges, relative
 
 @pytest.mark.parametrize("seed", range(5))
 def test_labels_are_spread_as_little_as_possible(seed):
-    wanted, gap = np.random.default_rng(seed).uniform(0, 1, 6), 0.15
-    places = spread(wanted, gap)
+    wanted, gap, lowest = np.random.default_rng(seed).uniform(0, 1, 6), 0.15, 0.1
+    places = spread(wanted, gap, lowest)
     order = np.argsort(wanted)
-    assert np.diff(places[order]).min() >= gap - 1e-12
+    assert np.diff(places[order]).min() >= gap - 1e-12 and places.min() >= lowest
 
-    apart = {"type": "ineq", "fun": lambda y: np.diff(y[order]) - gap}
+    apart = {"type": "ineq", "fun": lambda y: np.append(np.diff(y[order]) - gap, y.min() - lowest)}
     best = minimize(lambda y: ((y - wanted) ** 2).sum(), places + 0.01, constraints=[apart], tol=1e-12)
     assert ((places - wanted) ** 2).sum() <= best.fun + 1e-6
 

@@ -1,0 +1,59 @@
+"""What the README shows works as it stands there."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from diffusion_lab.testing import check_sampler
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+EXAMPLES = dict(re.findall(r"<!-- example: (\S+) -->\n```\w+\n(.*?)```", README, re.S))
+SMALL = [
+    "network.base_channels=8",
+    "network.channel_multipliers=[1,2]",
+    "max_steps=6",
+    "snapshot_every=0",
+    "checkpoint_every=3",
+    "log_every=2",
+    "metrics=none",
+    "batch_size=16",
+    "threads=1",
+]
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    for name, text in EXAMPLES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_the_sampler_of_the_readme_is_20_lines_and_keeps_the_contract(workplace):
+    import importlib
+
+    assert set(EXAMPLES) == {"late.py", "my_conf/sampler/late.yaml"}
+    assert sum(len(text.splitlines()) for text in EXAMPLES.values()) <= 20
+    late = importlib.import_module("late")
+    check_sampler(lambda: late.Late(num_timesteps=30, power=0.5))
+
+
+@pytest.mark.slow
+def test_the_sampler_of_the_readme_trains_from_the_command_line(workplace):
+    command = [sys.executable, "-m", "diffusion_lab.cli.main", "train", "--config-dir", "./my_conf", "sampler=late"]
+    done = subprocess.run(
+        [*command, *SMALL], capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": ""}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (workplace / "runs").glob("digits-late-s0-*")
+    assert json.loads((folder / "result.json").read_text())["status"] == "done"
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    p = next(line["sampler/p"] for line in lines if "sampler/p" in line)
+    assert p == sorted(p) and p[-1] > 3 * p[0]
