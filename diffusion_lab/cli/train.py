@@ -6,6 +6,7 @@ import fcntl
 import json
 import logging
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator
@@ -96,11 +97,16 @@ def facts(cfg: DictConfig) -> dict[str, Any]:
 
 
 def command_line() -> tuple[list[str], str]:
-    """The overrides of this job and the command that repeats it alone."""
+    """The overrides of this job, and the command that repeats it alone, quoted for a shell."""
     from hydra.core.hydra_config import HydraConfig
 
-    overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
-    return overrides, " ".join(["diffusion-lab train", *overrides])
+    if not HydraConfig.initialized():
+        return [], "diffusion-lab train"
+    hydra = HydraConfig.get()
+    overrides = list(hydra.overrides.task)
+    folders = [source.path for source in hydra.runtime.config_sources if source.provider == "command-line"]
+    own = [word for folder in folders for word in ("--config-dir", folder)]
+    return overrides, shlex.join(["diffusion-lab", "train", *own, *overrides])
 
 
 def git_revision() -> str | None:

@@ -1,10 +1,8 @@
-"""A Hydra application whose jobs behave as the tests ask: done, raising, killed, hanging, interrupted.
-
-usage: python sweep_app.py FOLDER_WITH_train.yaml [hydra arguments]
-"""
+"""A stand-in for the training command, whose jobs behave as the tests ask: done, failing, killed, sleeping, locked."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -14,66 +12,104 @@ from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
 
-from diffusion_lab.cli.config import register_resolvers
+from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, JobsFailed, RunLocked
+
+CONF = """
+defaults:
+  - _self_
+  - override hydra/launcher: diffusion_lab
+seed: 0
+how: done
+max_steps: 1
+name: sweep
+objective: metrics/fd
+hydra:
+  searchpath: ["file://{conf}"]
+  output_subdir: null
+  job: {{name: train}}
+  sweep:
+    dir: runs/${{sweep_name:}}
+    subdir: ${{how}}-s${{seed}}-${{run_hash:}}
+"""
 
 
 class App:
-    """Stands in for diffusion_lab.cli.app.App: same attributes, a task without training."""
+    """The attributes that the launcher knows of the real command, and a task without training."""
 
-    command, arguments, typed, checked, error = "train", [], ["train", *sys.argv[2:]], False, None
+    def __init__(self, arguments: list[str]) -> None:
+        self.command, self.arguments, self.typed = "train", arguments, ["train", *arguments]
+        self.checked, self.error, self.sweep_folder = False, None, None
 
-    def check(self, cfg):
-        """Rejects `bad: -1`."""
-        return [ConfigError(f"bad={cfg.bad} must be >= 0; use 0")] if cfg.bad == -1 else []
+    def check(self, cfg: DictConfig) -> list[ConfigError]:
+        return [ConfigError(f"seed={cfg.seed} must be >= 0; use 0")] if cfg.seed < 0 else []
 
-    def __call__(self, cfg):
+    def __call__(self, cfg: DictConfig) -> float:
         folder = Path(HydraConfig.get().runtime.output_dir)
-        with (folder / "calls.txt").open("a") as file:
-            file.write(
-                f"{os.getpid()} {HydraConfig.get().mode.name} {os.environ.get('OMP_NUM_THREADS')} "
-                f"{os.environ.get('CUDA_VISIBLE_DEVICES')} {os.environ.get('LOCAL_RANK')}\n"
-            )
-        if cfg.how == "raise" and not (folder / "repaired").exists():
-            raise RuntimeError("the loss is not finite")
-        if cfg.how == "kill" and not (folder / "repaired").exists():
-            os.kill(os.getpid(), signal.SIGKILL)
-        if cfg.how == "exit":
-            sys.exit(7)
-        if cfg.how == "locked":
-            raise RunLocked("in use")
-        if cfg.how == "sleep":
-            self._sleep(folder)
-        (folder / "result.json").write_text(
-            json.dumps({"status": "done", "step": 1, "metrics": {"metrics/fd": float(cfg.seed)}})
-        )
+        facts = {
+            "mode": HydraConfig.get().mode.name,
+            "dir": HydraConfig.get().run.dir,
+            "typed": self.typed,
+            "checked": self.checked,
+            "env": {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK")},
+            "leader": os.getpgid(0) == os.getsid(0) == os.getpid(),
+        }
+        with (folder / "calls.jsonl").open("a") as file:
+            file.write(json.dumps(facts) + "\n")
+        with (folder / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunLocked("in use") from None
+            self._behave(cfg.how, folder)
+            text = json.dumps({"status": "done", "step": 1, "metrics": {"metrics/fd": float(cfg.seed)}})
+            (folder / "result.json").write_text(text)
         return float(cfg.seed)
 
+    def _behave(self, how: str, folder: Path) -> None:
+        repaired = (folder.parent / "repaired").exists()
+        if how == "raise" and not repaired:
+            raise RuntimeError("the loss is not finite")
+        if how == "kill" and not repaired:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "exit":
+            sys.exit(7)
+        if how == "short":
+            time.sleep(0.3)
+        if how == "sleep" and not repaired:
+            self._sleep(folder)
+
     def _sleep(self, folder: Path) -> None:
-        """Sleeps until a signal, then stops as a training run does."""
-        got = []
-        signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
-        signal.signal(signal.SIGINT, lambda number, frame: got.append(number))
+        """Sleep until a signal comes, then leave a checkpoint as a training run does."""
+        got: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: got.append(number))
         (folder / "sleeping").touch()
-        for _ in range(1000):
-            time.sleep(0.02)
+        for _ in range(3000):
+            time.sleep(0.01)
             if got:
                 (folder / "checkpoint").touch()
                 raise Interrupted(got[0])
 
 
-if __name__ == "__main__":
-    folder = sys.argv.pop(1)
+def run(*arguments: str) -> int:
+    """`diffusion-lab train ARGUMENTS` of the stand-in, in the working folder; returns the exit code."""
     register_resolvers()
+    folder = Path("conf")
+    folder.mkdir(exist_ok=True)
+    (folder / "train.yaml").write_text(CONF.format(conf=conf_dir()))
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    app = App()
+    sys.argv = ["train", *arguments]
     try:
-        hydra.main(version_base="1.3", config_path=folder, config_name="train")(app)()
+        app = App(list(arguments))
+        hydra.main(version_base="1.3", config_path=str(folder.absolute()), config_name="train")(app)()
     except InvalidConfig as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+        print(error)
+        return 2
     except JobsFailed:
-        sys.exit(1)
+        return 1
     except Interrupted as error:
-        sys.exit(128 + error.signal_number)
+        return 128 + error.signal_number
+    return 0

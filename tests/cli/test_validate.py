@@ -34,7 +34,7 @@ CASES = {
         ["must have labels", "conditional=false"],
     ),
     "14 image size against the levels": (
-        ["dataset=gaussian", "dataset.source.image_size=7"],
+        ["dataset=gaussian", "dataset.source.image_size=7", "network.channel_multipliers=[1,2]"],
         "dataset.source.image_size=7",
         ["multiple of 2", "6 or 8"],
     ),

@@ -1,0 +1,231 @@
+"""The launcher, with jobs that fail in every way, in forked processes that the tests may kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf, open_dict
+
+from diffusion_lab.cli.config import conf_dir, register_resolvers
+from hydra_plugins.diffusion_lab_launcher._child import command, starts_processes
+from hydra_plugins.diffusion_lab_launcher._jobs import Job
+from tests.cli import sweep_app
+from tests.harness import Child
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Callable[..., Child]:
+    """sweep(*arguments): the stand-in command in a child process, in tmp_path; its output is in tmp_path/log."""
+
+    def start(*arguments: str) -> Child:
+        def work() -> None:
+            os.chdir(tmp_path)
+            sys.exit(sweep_app.run("-m", *arguments))
+
+        return Child(work, tmp_path / "log")
+
+    return start
+
+
+def jobs(folder: Path) -> dict[str, Path]:
+    """Run folders by their names without the hash."""
+    return {path.name.rpartition("-")[0]: path for path in sorted((folder / "runs" / "sweep").glob("*-*"))}
+
+
+def result(folder: Path) -> dict:
+    return json.loads((folder / "result.json").read_text())
+
+
+def calls(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "calls.jsonl").read_text().splitlines()]
+
+
+def wait_for(path: Path, limit: float = 60.0) -> None:
+    end = time.monotonic() + limit
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} did not appear"
+        time.sleep(0.01)
+
+
+def test_goes_on_after_failures_names_them_and_runs_only_what_is_missing(sweep, tmp_path: Path) -> None:
+    arguments = ("seed=0,1", "how=done,raise,kill")
+    assert sweep(*arguments).wait() == 1
+    found = jobs(tmp_path)
+    assert {name: result(path)["status"] for name, path in found.items()} == {
+        "done-s0": "done",
+        "done-s1": "done",
+        "raise-s0": "failed",
+        "raise-s1": "failed",
+        "kill-s0": "failed",
+        "kill-s1": "failed",
+    }
+    assert result(found["raise-s0"])["error"]["type"] == "RuntimeError"
+    assert "the loss is not finite" in result(found["raise-s0"])["error"]["traceback"]
+    assert result(found["kill-s1"])["error"]["type"] == "killed"
+    assert "SIGKILL" in result(found["kill-s1"])["error"]["message"]
+    assert "Traceback" in (found["raise-s0"] / "train.log").read_text()
+    log = (tmp_path / "log").read_text()
+    assert "4 of 6 jobs are not done" in log and "next: diffusion-lab report runs/sweep" in log
+    for name, cause in {"raise-s1": "RuntimeError: the loss is not finite", "kill-s0": "killed by signal 9"}.items():
+        named = log[log.index(f"\n  {name}") :]
+        assert f"how={name.split('-')[0]}" in named and cause in named and str(found[name].name) in named
+    assert "Traceback" not in log
+
+    (tmp_path / "runs" / "sweep" / "repaired").touch()
+    assert sweep(*arguments).wait() == 0
+    assert {name: len(calls(path)) for name, path in found.items()} == {
+        "done-s0": 1,
+        "done-s1": 1,
+        "raise-s0": 2,
+        "raise-s1": 2,
+        "kill-s0": 2,
+        "kill-s1": 2,
+    }
+    assert {result(path)["status"] for path in found.values()} == {"done"}
+
+
+def test_a_job_is_a_run_of_its_own(sweep, tmp_path: Path) -> None:
+    os.environ["LOCAL_RANK"] = "0"
+    try:
+        child = sweep("seed=0,1", "hydra.launcher.n_jobs=2", "hydra.launcher.gpus=[3,5,7]")
+    finally:
+        del os.environ["LOCAL_RANK"]
+    assert child.wait() == 0
+    seen = [calls(path)[0] for path in jobs(tmp_path).values()]
+    assert [call["mode"] for call in seen] == ["RUN", "RUN"]
+    assert all(call["checked"] and call["leader"] for call in seen)
+    assert {call["env"]["LOCAL_RANK"] for call in seen} == {None}
+    assert {call["env"]["CUDA_VISIBLE_DEVICES"] for call in seen} == {"3,7", "5"}
+    assert {call["env"]["OMP_NUM_THREADS"] for call in seen} == {"1"}
+    for path, call in zip(jobs(tmp_path).values(), seen, strict=True):
+        assert call["dir"] == str(path.relative_to(tmp_path))  # what Lightning hands to processes of its own
+        assert call["typed"][0] == "train" and f"hydra.run.dir='{call['dir']}'" in call["typed"]
+        assert "-m" not in call["typed"]
+
+
+@pytest.mark.slow
+def test_sweep_json_names_all_jobs_that_were_ever_asked_for(sweep, tmp_path: Path) -> None:
+    assert sweep("seed=0,1").wait() == 0
+    assert sweep("seed=1,2").wait() == 0
+    content = json.loads((tmp_path / "runs" / "sweep" / "sweep.json").read_text())
+    assert content["command"] == "diffusion-lab train -m seed=1,2"
+    assert content["commands"] == ["diffusion-lab train -m seed=0,1", "diffusion-lab train -m seed=1,2"]
+    assert sorted(job["overrides"][0] for job in content["jobs"]) == ["seed=0", "seed=1", "seed=2"]
+    for job in content["jobs"]:
+        assert (tmp_path / "runs" / "sweep" / job["dir"]).is_dir()
+        assert job["dir"].endswith(job["config_hash"][:8])
+
+
+def test_one_bad_configuration_starts_nothing(sweep, tmp_path: Path) -> None:
+    assert sweep("seed=0,-1,-2,1").wait() == 2
+    log = (tmp_path / "log").read_text().strip().splitlines()
+    assert log[-2:] == [
+        "job 1 (seed=-1): seed=-1 must be >= 0; use 0",
+        "job 2 (seed=-2): seed=-2 must be >= 0; use 0",
+    ]
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_signal_is_handed_on_and_the_sweep_ends_with_its_code(sweep, tmp_path: Path, number: int) -> None:
+    child = sweep("how=sleep", "seed=0,1,2", "hydra.launcher.n_jobs=2")
+    folder = tmp_path / "runs" / "sweep"
+    for seed in (0, 1):
+        while not list(folder.glob(f"sleep-s{seed}-*/sleeping")):
+            assert child.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.01)
+    os.kill(child.pid, number)
+    assert child.wait() == 128 + number
+    found = jobs(tmp_path)
+    assert [(path / "checkpoint").exists() for path in found.values()] == [True, True]
+    assert "sleep-s2" not in found
+    log = (tmp_path / "log").read_text()
+    assert log.count("interrupted: stopped by signal") == 2 and "not started" in log
+
+
+@pytest.mark.slow
+def test_jobs_end_when_the_launcher_is_killed(sweep, tmp_path: Path) -> None:
+    child = sweep("how=sleep", "seed=0")
+    folder = tmp_path / "runs" / "sweep"
+    while not list(folder.glob("sleep-s0-*/sleeping")):
+        assert child.poll() is None, (tmp_path / "log").read_text()
+        time.sleep(0.01)
+    child.kill()
+    wait_for(jobs(tmp_path)["sleep-s0"] / "checkpoint")
+
+
+@pytest.mark.slow
+def test_a_late_job_is_stopped_and_the_next_one_runs(sweep, tmp_path: Path) -> None:
+    assert sweep("how=sleep,done", "hydra.launcher.timeout_s=1").wait() == 1
+    found = jobs(tmp_path)
+    assert (found["sleep-s0"] / "checkpoint").exists()
+    assert result(found["sleep-s0"])["error"]["type"] == "Timeout"
+    assert "timeout_s=1 s" in result(found["sleep-s0"])["error"]["message"]
+    assert result(found["done-s0"])["status"] == "done"
+
+
+@pytest.mark.slow
+def test_exit_codes_count_and_fail_fast_starts_no_more(sweep, tmp_path: Path) -> None:
+    assert sweep("how=exit,done", "hydra.launcher.fail_fast=true").wait() == 1
+    assert set(jobs(tmp_path)) == {"exit-s0"}
+    assert "not started" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.slow
+def test_two_sweeps_in_one_folder_share_the_jobs(sweep, tmp_path: Path) -> None:
+    both = [sweep("how=short", "seed=0,1,2,3") for _ in range(2)]
+    assert [child.wait() for child in both] == [0, 0]
+    found = jobs(tmp_path)
+    assert len(found) == 4 and {result(path)["status"] for path in found.values()} == {"done"}
+    assert "in another process: short-s" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.slow
+def test_the_same_job_twice_runs_once(sweep, tmp_path: Path) -> None:
+    assert sweep("seed=0,0", "hydra.launcher.n_jobs=2").wait() == 0
+    assert len(calls(jobs(tmp_path)["done-s0"])) == 1
+
+
+def _job(tmp_path: Path, *overrides: str) -> Job:
+    register_resolvers()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        cfg = compose("train", overrides=list(overrides), return_hydra_config=True)
+    with open_dict(cfg):
+        cfg.hydra.overrides.hydra = ["hydra.mode=MULTIRUN", "hydra.launcher.n_jobs=2", "hydra.verbose=true"]
+    return Job(0, list(overrides), cfg, tmp_path / "it's a run")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "starts"),
+    [
+        ([], False),
+        (["trainer=ddp_cpu"], True),
+        (["trainer=ddp_cpu", "trainer.devices=1"], False),
+        (["trainer=ddp_cpu", "trainer.strategy=ddp_fork"], False),
+        (["trainer.accelerator=gpu", "trainer.devices=[0,1]"], True),
+        (["trainer.accelerator=gpu", "trainer.devices='0,1'"], True),
+        (["trainer.accelerator=cpu", "trainer.devices=auto"], False),
+    ],
+)
+def test_jobs_that_start_processes_get_a_command(tmp_path: Path, overrides: list[str], starts: bool) -> None:
+    assert starts_processes(_job(tmp_path, *overrides)) is starts
+
+
+def test_the_command_of_one_job(tmp_path: Path) -> None:
+    words = command(_job(tmp_path, "seed=3"), ["-m", "--config-dir", "my_conf", "seed=3,4"])
+    assert words[:4] == [sys.executable, "-m", "diffusion_lab.cli.main", "train"]
+    assert words[4:8] == ["--config-dir", "my_conf", "seed=3", "hydra.verbose=true"]
+    assert "hydra.mode=RUN" in words and "hydra.launcher.n_jobs=2" not in words
+    register_resolvers()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):  # quotes in a folder's name survive
+        cfg = compose("train", overrides=words[6:], return_hydra_config=True)
+    assert cfg.hydra.run.dir == str(tmp_path / "it's a run")
+    assert OmegaConf.to_container(cfg.hydra.job_logging.root.handlers) == ["console"]
