@@ -100,12 +100,14 @@ class App:
 
         return check(cfg, config_dirs(self.arguments))
 
-    def _task(self, cfg: DictConfig, hydra_cfg: DictConfig) -> Any:
+    def _task(self, cfg: DictConfig, hydra_cfg: Any) -> Any:
         first = int(os.environ.get("LOCAL_RANK", 0)) == 0  # Lightning's other processes were checked by the first
         if first and not self.checked:
             errors = self.check(cfg)
             if errors:
                 raise InvalidConfig(errors)
+            if hydra_cfg.mode == RunMode.MULTIRUN:
+                _refuse_processes(cfg)
         if self._output is not None and cfg.dry_run:
             from diffusion_lab.cli.dry_run import dry_run
 
@@ -150,6 +152,16 @@ class App:
             _say("".join(lines[-4:]).rstrip())
         _say(f"failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}; {where}")
         return EXIT_FAILED
+
+
+def _refuse_processes(cfg: DictConfig) -> None:
+    """Under a launcher that runs jobs in its own process, a job's other processes would run the whole sweep again."""
+    from diffusion_lab.cli.checks.machine import world_size
+
+    if "trainer" in cfg and world_size(cfg) > 1:
+        raise ConfigError(
+            f"trainer.devices={cfg.trainer.devices} must be 1 under this launcher; use hydra/launcher=diffusion_lab"
+        )
 
 
 def _config_errors(error: BaseException, app: App) -> list[str]:

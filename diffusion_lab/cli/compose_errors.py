@@ -61,7 +61,7 @@ def _dotted(cfg: DictConfig, prefix: str = "") -> list[str]:
     keys = []
     for key in cfg:
         keys.append(f"{prefix}{key}")
-        node = None if OmegaConf.is_interpolation(cfg, key) else OmegaConf.select(cfg, str(key))
+        node = None if OmegaConf.is_interpolation(cfg, str(key)) else OmegaConf.select(cfg, str(key))
         if isinstance(node, DictConfig):
             keys += _dotted(node, f"{prefix}{key}.")
     return keys

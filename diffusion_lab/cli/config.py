@@ -63,7 +63,8 @@ def without(cfg: DictConfig, keys: tuple[str, ...] = NOT_IN_HASH) -> DictConfig:
     back from a run, in which the folder is written out.
     """
     trimmed = copy.deepcopy(cfg)
-    written = OmegaConf.to_container(trimmed.paths).get("run_dir") if trimmed.get("paths") is not None else None
+    folders = OmegaConf.to_container(trimmed.get("paths") or OmegaConf.create())
+    written = folders.get("run_dir") if isinstance(folders, dict) else None
     OmegaConf.set_readonly(trimmed, False)
     with open_dict(trimmed):
         if "hydra" in trimmed:
@@ -80,7 +81,7 @@ def without(cfg: DictConfig, keys: tuple[str, ...] = NOT_IN_HASH) -> DictConfig:
             node = node.get(parent) if isinstance(node, dict) else None
         if isinstance(node, dict):
             node.pop(last, None)
-    return OmegaConf.create(resolved)
+    return OmegaConf.create(resolved)  # type: ignore[return-value]
 
 
 def _replace_folder(node: Any, folder: str) -> Any:

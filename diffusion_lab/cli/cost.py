@@ -129,7 +129,7 @@ def _take_steps(cfg: DictConfig, budget_s: float) -> tuple[int, float, float, fl
         small.logger = {}
         run = build_run(small, facts(small))
         clock = _Clock(budget_s)
-        run.trainer.callbacks.append(clock)
+        run.trainer.callbacks.append(clock)  # type: ignore[attr-defined]  Lightning sets it
         run.trainer.fit(run.module, datamodule=run.data)
         call = _seconds_per_call(run.module, run.data.shape, run.data.num_classes)
     rate = clock.steps * cfg.batch_size / clock.seconds if clock.seconds else float("nan")
@@ -155,12 +155,11 @@ def _seconds_per_call(module: Any, shape: tuple[int, int, int], num_classes: int
 def evaluation_calls(cfg: DictConfig, data: Any) -> tuple[int, int]:
     """How often samples are made during the run, and network calls per time: samples times the solver's calls."""
     generation = cfg.callbacks.get("generation")
-    every = generation.get("every", 0) if generation is not None else 0
-    if not every:
+    if generation is None or not generation.get("every", 0):
         return 0, 0
     metrics = part(cfg, "metrics")
     samples = metrics.num_samples if metrics.names and data.features is not None else generation.get("grid", 64)
-    return -(-cfg.max_steps // every), samples * solver_calls(cfg)
+    return -(-cfg.max_steps // generation.every), samples * solver_calls(cfg)
 
 
 class _Counter(nn.Module):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.checks.settings import check_settings
 from diffusion_lab.cli.errors import ConfigError
@@ -41,6 +41,20 @@ def check(cfg: DictConfig, config_dirs: list[str] | None = None) -> list[ConfigE
     if network is not None:
         errors += check_disk(cfg, sum(parameter.numel() for parameter in network.parameters()))
     return _once(errors + check_folder(cfg))
+
+
+def check_read_back(cfg: DictConfig, parts: tuple[str, ...]) -> list[ConfigError]:
+    """Faults of parts of a configuration that was read from a run folder or a checkpoint, before they are built.
+
+    Such a file may come from somebody else, so only classes of this package and its libraries are allowed in it.
+
+    Args:
+        cfg: the configuration, with references resolved.
+        parts: the top-level nodes that will be built.
+    """
+    from diffusion_lab.cli.checks.signatures import check_nodes
+
+    return check_nodes(OmegaConf.masked_copy(cfg, [name for name in parts if name in cfg]), own=())
 
 
 def _once(errors: list[ConfigError]) -> list[ConfigError]:

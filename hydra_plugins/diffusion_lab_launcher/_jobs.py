@@ -38,7 +38,7 @@ class Job:
     @property
     def task_cfg(self) -> DictConfig:
         """The configuration as the task gets it."""
-        cfg = OmegaConf.masked_copy(self.config, [key for key in self.config if key != "hydra"])
+        cfg = OmegaConf.masked_copy(self.config, [str(key) for key in self.config if key != "hydra"])
         OmegaConf.set_struct(cfg, True)
         return cfg
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from hydra_plugins.diffusion_lab_launcher._pool import Outcome
 
 BAD = ("failed", "killed", "timeout", "interrupted", "not started")
+REDRAW_S = 0.2
 
 
 class Screen:
@@ -24,6 +26,7 @@ class Screen:
     def __init__(self, total: int, folder: Path) -> None:
         self.total, self.folder, self._count = total, folder, 0
         self._bar: Any = None
+        self._drawn = 0.0
 
     def __enter__(self) -> Screen:
         print(f"{self.total} jobs in {self.folder}", flush=True)
@@ -39,12 +42,14 @@ class Screen:
 
     def __exit__(self, *exception: object) -> None:
         if self._bar is not None:
+            self._bar.update(self._task, completed=self._count, description="", refresh=True)
             self._bar.stop()
             self._bar = None
 
     def show(self, running: list[Job]) -> None:
-        """Name the running jobs beside the bar."""
-        if self._bar is not None:
+        """Name the running jobs beside the bar, a few times a second."""
+        if self._bar is not None and time.monotonic() - self._drawn > REDRAW_S:
+            self._drawn = time.monotonic()
             names = ", ".join(job.name for job in running[:3]) + (" ..." if len(running) > 3 else "")
             self._bar.update(self._task, completed=self._count, description=names, refresh=True)
 

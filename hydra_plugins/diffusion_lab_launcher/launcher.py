@@ -157,7 +157,7 @@ class _Return(JobReturn):
 
     @property
     def return_value(self) -> object:
-        if self.status == JobStatus.FAILED:
+        if isinstance(self._return_value, JobsFailed):
             raise self._return_value
         return self._return_value
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, open_dict
 
 from diffusion_lab.cli.config import conf_dir, register_resolvers
@@ -17,14 +21,26 @@ from diffusion_lab.cli.config import conf_dir, register_resolvers
 Compose = Callable[..., DictConfig]
 
 
+@functools.cache
+def _with_groups(*overrides: str) -> DictConfig:
+    """Composed from groups alone; composing takes most of the time of these tests, so it is done once each."""
+    register_resolvers()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        return compose("train", overrides=list(overrides), return_hydra_config=True)
+
+
+def _chooses_a_group(override: str) -> bool:
+    return (conf_dir() / override.lstrip("+~").split("=")[0]).is_dir() and "=" in override
+
+
 @pytest.fixture
 def composed(tmp_path: Path) -> Iterator[Compose]:
     """composed(*overrides): the task's configuration, with run folders below tmp_path."""
 
     def make(*overrides: str) -> DictConfig:
-        register_resolvers()
-        with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            cfg = compose("train", overrides=[f"paths.root={tmp_path}/runs", *overrides], return_hydra_config=True)
+        cfg = copy.deepcopy(_with_groups(*filter(_chooses_a_group, overrides)))
+        values = [f"paths.root={tmp_path}/runs", *(o for o in overrides if not _chooses_a_group(o))]
+        ConfigLoaderImpl._apply_overrides_to_config(OverridesParser.create().parse_overrides(values), cfg)
         HydraConfig.instance().set_config(cfg)
         with open_dict(cfg):
             cfg.paths.run_dir = f"{tmp_path}/runs/run"

@@ -46,26 +46,31 @@ def test_train_help_lists_groups_options_and_settings(capsys: pytest.CaptureFixt
     assert "max_steps=2000" in text and "optimizer steps" in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["trian"], "command=trian must be one of train, evaluate, sample, report (did you mean 'train'?)"),
-        (["train", "sampler=unifrom"], "sampler=unifrom must be one of .*stratified.*did you mean 'uniform'"),
-        (["train", "samplr=uniform"], "samplr=uniform: there is no setting samplr .did you mean 'sampler'"),
-        (["train", "optimizer.lrr=3"], "optimizer.lrr=3: .*did you mean 'optimizer.lr'"),
-        (["train", "sampler=stratified", "sampler.bse=3"], "sampler.bse=3: .*did you mean 'sampler.base'"),
-        (["train", "seed=1,2"], "seed=1,2 must be one value; for a sweep add -m"),
-        (["train", "optimizer=[1"], r"optimizer=\[1: .*key=value"),
-        (["train", "+seed=1"], "seed: there is such a setting already"),
-        (["train", "~smapler"], "smapler: there is no setting smapler .did you mean 'sampler'"),
-        (["train", "--config-dir", "nowhere"], "--config-dir=.*nowhere must be a folder"),
-        (["train", "resume=nowhere"], "resume=nowhere must be the folder of a run"),
-        (["train", "-m", "seed=0,1", "hydra.launcher.n_jobs=0"], "hydra.launcher.n_jobs=0 must be an integer >= 1"),
-        (["train", "-m", "seed=0,1", "sampler=uniform,stratifed"], "sampler=stratifed must be .*'stratified'"),
-        (["train", "max_steps=0"], "max_steps=0 must be an integer >= 1; use 2000"),
-        (["train", "-m", "seed=0,1", "batch_size=64,63", "accumulate=2"], r"jobs 1, 3 \(.*\): batch_size=63 must"),
-    ],
-)
+SLOW = pytest.mark.slow
+
+
+FAULTS = [
+    (["trian"], "command=trian must be one of train, evaluate, sample, report (did you mean 'train'?)"),
+    (["train", "sampler=unifrom"], "sampler=unifrom must be one of .*stratified.*did you mean 'uniform'"),
+    (["train", "optimizer.lrr=3"], "optimizer.lrr=3: .*did you mean 'optimizer.lr'"),
+    (["train", "seed=1,2"], "seed=1,2 must be one value; for a sweep add -m"),
+    (["train", "optimizer=[1"], r"optimizer=\[1: .*key=value"),
+    (["train", "--config-dir", "nowhere"], "--config-dir=.*nowhere must be a folder"),
+    (["train", "resume=nowhere"], "resume=nowhere must be the folder of a run"),
+    (["train", "max_steps=0"], "max_steps=0 must be an integer >= 1; use 2000"),
+]
+MORE_FAULTS = [  # found in the same way as one above, or slow
+    (["train", "samplr=uniform"], "samplr=uniform: there is no setting samplr (did you mean 'sampler'?)"),
+    (["train", "sampler=stratified", "sampler.bse=3"], "sampler.bse=3: .*did you mean 'sampler.base'"),
+    (["train", "+seed=1"], "seed: there is such a setting already"),
+    (["train", "~smapler"], "smapler: there is no setting smapler (did you mean 'sampler'?)"),
+    (["train", "-m", "seed=0,1", "hydra.launcher.n_jobs=0"], "hydra.launcher.n_jobs=0 must be an integer >= 1"),
+    (["train", "-m", "seed=0,1", "sampler=uniform,stratifed"], "sampler=stratifed must be .*'stratified'"),
+    (["train", "-m", "seed=0,1", "batch_size=64,63", "accumulate=2"], r"jobs 1, 3 \(.*\): batch_size=63 must"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "line"), [*FAULTS, *(pytest.param(*fault, marks=SLOW) for fault in MORE_FAULTS)])
 def test_a_fault_is_one_line_and_exit_code_2(
     arguments: list[str], line: str, in_folder: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -91,10 +96,10 @@ def test_composed_configuration_is_shown(in_folder: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("raised", "code", "said"),
     [
-        (RunLocked("another process"), 3, "in use"),
+        pytest.param(RunLocked("another process"), 3, "in use", marks=SLOW),
         (Interrupted(15), 143, "goes on from the last checkpoint"),
-        (KeyboardInterrupt(), 130, "stopped by signal 2"),
-        (JobsFailed("x"), 1, ""),
+        pytest.param(KeyboardInterrupt(), 130, "stopped by signal 2", marks=SLOW),
+        pytest.param(JobsFailed("x"), 1, "", marks=SLOW),
         (RuntimeError("no luck"), 1, "failed: RuntimeError: no luck"),
     ],
 )

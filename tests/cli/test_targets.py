@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
+from diffusion_lab.cli.config import plain
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.targets import own_folders, resolve
-from diffusion_lab.cli.validate import check
+from diffusion_lab.cli.validate import check, check_read_back
 from diffusion_lab.timesteps import Uniform
 
 PAYLOADS = [
@@ -92,3 +94,12 @@ def test_a_configuration_that_was_read_back_does_not_widen_the_list(own_module: 
     with pytest.raises(ConfigError, match="must be a class of diffusion_lab"):
         resolve("sampler", "mine_xyz.Mine")
     assert "mine_xyz" not in sys.modules  # it was not even imported
+
+
+def test_parts_of_a_run_that_was_read_back(composed) -> None:
+    saved = OmegaConf.create(plain(composed()))
+    assert check_read_back(saved, ("dataset", "network", "schedule", "solver")) == []
+    saved.solver["_target_"] = "os.system"
+    saved.sampler["_target_"] = "mine.Mine"  # a sampler of the user's own is not built to evaluate its run
+    errors = check_read_back(saved, ("dataset", "network", "schedule", "solver"))
+    assert len(errors) == 1 and str(errors[0]).startswith("solver._target_=os.system")

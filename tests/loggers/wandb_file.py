@@ -36,6 +36,9 @@ def records(path):
 def read_run(folder):
     """What the only offline run below a run folder has recorded."""
     proto = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+    import wandb
+
+    wandb.teardown()  # offline, `finish` returns before its service has written the last records; this waits for it
     (path,) = folder.glob("wandb/offline-run-*/*.wandb")
     run = {"config": {}, "history": [], "axes": {}, "exit_code": None}
     for payload in records(path):

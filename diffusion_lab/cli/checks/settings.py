@@ -81,7 +81,7 @@ def _shipped() -> tuple[dict[str, Any], dict[str, str | None]]:
     assert isinstance(cfg, dict)
     entries = [entry for entry in cfg.pop("defaults") if isinstance(entry, dict)]
     groups = {key: value for entry in entries for key, value in entry.items() if " " not in key}
-    return cfg, groups
+    return {str(key): value for key, value in cfg.items()}, groups
 
 
 def required_groups() -> dict[str, str | None]:

@@ -77,7 +77,7 @@ def _check_part(cfg: DictConfig, key: str) -> list[str]:
     parts = [child for child in node if node[child] is not None]
     lone = [child for child in parts if not isinstance(node[child], DictConfig) or "_target_" not in node[child]]
     return [
-        f"{key}.{child} has no _target_, so nothing takes it{nearest(str(child), set(parts) - set(lone))}"
+        f"{key}.{child} has no _target_, so nothing takes it{nearest(str(child), map(str, set(parts) - set(lone)))}"
         for child in lone
     ]
 
