@@ -15,6 +15,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from diffusion_lab.callbacks.base import find
 from diffusion_lab.callbacks.checkpoint import Interrupted
 from diffusion_lab.callbacks.progress import Progress
+from diffusion_lab.loggers import RunLogger, cut_lines, log_config
 
 
 class RunRecord(Callback):
@@ -38,8 +39,12 @@ class RunRecord(Callback):
         if not trainer.is_global_zero:
             return
         (self.directory / "result.json").unlink(missing_ok=True)
-        for name in ("metrics.jsonl", "evaluations.jsonl", "timing.jsonl"):
+        for logger in trainer.loggers:
+            if isinstance(logger, RunLogger):
+                logger.cut(trainer.global_step)
+        for name in ("evaluations.jsonl", "timing.jsonl"):
             cut_lines(self.directory / name, trainer.global_step)
+        log_config(trainer, self.facts["config"])
         network = pl_module.denoiser.network
         facts = self.facts | {
             "parameters": sum(p.numel() for p in network.parameters()),
@@ -103,13 +108,6 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
             except json.JSONDecodeError:
                 continue
-
-
-def cut_lines(path: Path, step: int) -> None:
-    """Drop the lines of later steps, and a half-written one, in one atomic replacement."""
-    if path.exists():
-        kept = [json.dumps(line) + "\n" for line in read_lines(path) if line["step"] <= step]
-        _replace(path, "".join(kept))
 
 
 def write_json(path: Path, content: Any) -> None:

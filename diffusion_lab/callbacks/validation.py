@@ -8,7 +8,8 @@ from lightning.pytorch import LightningModule, Trainer
 from diffusion_lab.callbacks.base import StepCallback, check_interval, due
 from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.distributed import sum_
-from diffusion_lab.loggers import log_values
+from diffusion_lab.loggers import log_curve, log_values
+from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training.validation import validation_losses
 
@@ -41,12 +42,14 @@ class Validation(StepCallback):
         if not due(step, self.every, trainer.max_steps):
             return
         with averaged_weights(trainer, module), trainer.strategy.precision_plugin.forward_context():
-            log_values(trainer, self.measure(trainer, module))
+            values = self.measure(trainer, module)
+        log_values(trainer, values)
+        by_bin = values["val/loss_t"]
+        width = module.denoiser.num_timesteps / len(by_bin)
+        log_curve(trainer, "val/loss_t", [(i + 0.5) * width for i in range(len(by_bin))], {"loss": by_bin})
 
     def measure(self, trainer: Trainer, module: LightningModule) -> dict[str, float | list[float]]:
         """The values for the weights that the module has now."""
-        from diffusion_lab.streams import Streams
-
         steps, streams = module.denoiser.num_timesteps, Streams(self.seed)
         bins = min(self.bins, steps)
         table = torch.zeros(2, bins, dtype=torch.float64, device=module.device)

@@ -9,12 +9,13 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.build import build_denoiser, part
-from diffusion_lab.cli.checks.signatures import check_nodes
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
-from diffusion_lab.cli.targets import own_folders
+from diffusion_lab.cli.validate import check_read_back
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.training.checkpoint_io import load, newest_good
+
+PARTS = ("dataset", "network", "schedule", "prediction", "variance", "solver")
 
 
 @dataclass
@@ -46,7 +47,7 @@ def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema")
     facts = json.loads((folder / "run.json").read_text())
     cfg = OmegaConf.create(facts["config"])
     assert isinstance(cfg, DictConfig)
-    errors = check_nodes(cfg, own_folders([]))  # a run folder may come from anybody
+    errors = check_read_back(cfg, PARTS)  # a run folder may come from anybody
     if errors:
         raise InvalidConfig(errors)
     content = _content(folder / "checkpoints", checkpoint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_only
@@ -38,21 +39,29 @@ class JsonlLogger(RunLogger):
 
     @rank_zero_only
     def cut(self, step: int) -> None:
-        """Drop the lines of later steps, and a half line that a kill left at the end, in one atomic replacement.
+        cut_lines(self.directory / self.filename, step)
 
-        Raises:
-            ValueError: a line other than the last is no JSON object with a step.
-        """
-        path = self.directory / self.filename
-        if not path.exists():
-            return
-        kept = [line for number, line in enumerate(_whole_lines(path.read_bytes()), 1) if _step(line, number) <= step]
-        beside = path.with_name(path.name + ".partial")
-        with open(beside, "wb") as file:
-            file.write(b"".join(kept))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+
+def cut_lines(path: Path, step: int) -> None:
+    """Drop the lines of later steps, and a half line that a kill left at the end, in one atomic replacement.
+
+    Args:
+        path: a file of JSON objects with a "step", one a line; nothing happens when it does not exist.
+        step: the last step that stays.
+
+    Raises:
+        ValueError: a line other than the last is no JSON object with a step.
+    """
+    if not path.exists():
+        return
+    lines = enumerate(_whole_lines(path.read_bytes()), 1)
+    kept = [line for number, line in lines if _step(line, f"line {number} of {path.name}") <= step]
+    beside = path.with_name(path.name + ".partial")
+    with open(beside, "wb") as file:
+        file.write(b"".join(kept))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
 
 
 def _plain(value: Any) -> Any:
@@ -64,10 +73,8 @@ def _whole_lines(content: bytes) -> list[bytes]:
     return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
-def _step(line: bytes, number: int) -> int:
+def _step(line: bytes, place: str) -> int:
     try:
         return json.loads(line)["step"]
     except (ValueError, KeyError, TypeError):
-        raise ValueError(
-            f"line {number} of {JsonlLogger.filename} must be a JSON object with a step; restore or remove the line"
-        ) from None
+        raise ValueError(f"{place} must be a JSON object with a step; restore or remove the line") from None
