@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from diffusion_lab.data import ImageDataModule
 from diffusion_lab.timesteps import StepRecord
+from diffusion_lab.training import DiffusionModule
 
 C = TypeVar("C", bound=Callback)
 
@@ -36,9 +38,9 @@ class StepCallback(Callback):
             return
         self._seen = trainer.global_step
         records, self._records = self._records, []
-        self.on_step_end(trainer, pl_module, self._seen, records)
+        self.on_step_end(trainer, diffusion(pl_module), self._seen, records)
 
-    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
+    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         """After the update that made the number of finished steps `step`; `records` are its microbatches'."""
         raise TypeError(f"{type(self).__name__} must define on_step_end")
 
@@ -50,7 +52,18 @@ def due(step: int, every: int, last: int) -> bool:
 
 def find(trainer: Trainer, kind: type[C]) -> C | None:
     """The trainer's callback of this class, or None."""
-    return next((callback for callback in trainer.callbacks if isinstance(callback, kind)), None)
+    callbacks: list[Callback] = getattr(trainer, "callbacks")  # noqa: B009 - Lightning sets it without declaring it
+    return next((callback for callback in callbacks if isinstance(callback, kind)), None)
+
+
+def diffusion(module: LightningModule) -> DiffusionModule:
+    """The module, as what these callbacks are made for."""
+    return cast(DiffusionModule, module)
+
+
+def data_of(trainer: Trainer) -> ImageDataModule:
+    """The trainer's data module."""
+    return getattr(trainer, "datamodule")  # noqa: B009 - Lightning sets it without declaring it
 
 
 def check_interval(name: str, value: int) -> int:

@@ -8,6 +8,7 @@ import signal
 import threading
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -16,6 +17,7 @@ from diffusion_lab.callbacks.base import StepCallback, check_interval, due, find
 from diffusion_lab.callbacks.guard import Guard
 from diffusion_lab.distributed import is_distributed, sum_
 from diffusion_lab.timesteps import StepRecord
+from diffusion_lab.training import DiffusionModule
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _AGREE_EVERY = 20  # steps between two exchanges of the interruption flag among processes
@@ -56,7 +58,7 @@ class Checkpoint(StepCallback):
         if keep_every and (not every or keep_every % every):
             raise ValueError(f"keep_every={keep_every} must be a multiple of every={every}; a snapshot is a kept one")
         self._signal = 0
-        self._handlers: dict[int, object] = {}
+        self._handlers: dict[int, Any] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
@@ -72,7 +74,7 @@ class Checkpoint(StepCallback):
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
 
-    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
+    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         stop = self._agreed_signal(trainer, module, step)
         end = step >= trainer.max_steps
         if stop or end or due(step, self.every, trainer.max_steps):
@@ -80,7 +82,7 @@ class Checkpoint(StepCallback):
         if stop and not end:
             raise Interrupted(stop, step)
 
-    def _agreed_signal(self, trainer: Trainer, module: LightningModule, step: int) -> int:
+    def _agreed_signal(self, trainer: Trainer, module: DiffusionModule, step: int) -> int:
         """The signal, if all processes shall stop after this very step."""
         if not is_distributed():
             return self._signal

@@ -10,8 +10,9 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
-from diffusion_lab.callbacks.base import StepCallback, find
+from diffusion_lab.callbacks.base import StepCallback, diffusion, find
 from diffusion_lab.timesteps import StepRecord
+from diffusion_lab.training import DiffusionModule
 
 
 class EMA(StepCallback):
@@ -44,7 +45,7 @@ class EMA(StepCallback):
         self._averages: dict[float, dict[str, Tensor]] = {}
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        parameters = dict(pl_module.denoiser.named_parameters())
+        parameters = dict(diffusion(pl_module).denoiser.named_parameters())
         for decay in self.decays:
             kept = self._averages.get(decay, {})
             self._averages[decay] = {
@@ -54,13 +55,13 @@ class EMA(StepCallback):
         self._parameters = [p.detach() for p in parameters.values()]
 
     @torch.no_grad()
-    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
+    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         for decay, average in self._averages.items():
             d = min(decay, (1 + step) / (10 + step)) if self.warmup else decay
             torch._foreach_lerp_(list(average.values()), self._parameters, 1.0 - d)
 
     @contextmanager
-    def use(self, module: LightningModule, decay: float | None = None) -> Iterator[float]:
+    def use(self, module: DiffusionModule, decay: float | None = None) -> Iterator[float]:
         """The module's weights are the average of this decay (the first by default) inside the block."""
         decay = self.decays[0] if decay is None else decay
         parameters = dict(module.denoiser.named_parameters())
@@ -85,7 +86,7 @@ class EMA(StepCallback):
 
 
 @contextmanager
-def averaged_weights(trainer: Trainer, module: LightningModule) -> Iterator[float | None]:
+def averaged_weights(trainer: Trainer, module: DiffusionModule) -> Iterator[float | None]:
     """Eval mode with the first average's weights if the trainer keeps one; gives its decay, or None for raw weights."""
     ema, training = find(trainer, EMA), module.training
     module.eval()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Trainer
 
-from diffusion_lab.callbacks.base import StepCallback, check_interval, due
+from diffusion_lab.callbacks.base import StepCallback, check_interval, data_of, due
 from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.loggers import log_image, log_values
 from diffusion_lab.metrics import Evaluation, save_grid
 from diffusion_lab.solvers import Solver
 from diffusion_lab.timesteps import StepRecord
+from diffusion_lab.training import DiffusionModule
 
 
 class Generation(StepCallback):
@@ -37,12 +38,12 @@ class Generation(StepCallback):
         self.directory, self.solver, self.evaluation = Path(directory), solver, evaluation
         self.every, self.grid = check_interval("every", every), grid
 
-    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
+    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         if not due(step, self.every, trainer.max_steps):
             return
         with averaged_weights(trainer, module) as decay, trainer.strategy.precision_plugin.forward_context():
             images, results = self.evaluation(
-                module.denoiser, self.solver, trainer.datamodule, module.device, ema_decay=decay, keep=self.grid
+                module.denoiser, self.solver, data_of(trainer), module.device, ema_decay=decay, keep=self.grid
             )
         if not trainer.is_global_zero:
             return

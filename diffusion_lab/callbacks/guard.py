@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from diffusion_lab.callbacks.base import StepCallback
+from diffusion_lab.callbacks.base import StepCallback, data_of
 from diffusion_lab.timesteps import StepRecord
+from diffusion_lab.training import DiffusionModule
 
 
 class NotFinite(RuntimeError):
@@ -37,7 +38,7 @@ class Guard(StepCallback):
         self._bad_rows: list[torch.Tensor] | None = None
         self._on_cpu = pl_module.device.type == "cpu"
 
-    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
+    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         first = self._bad_step < 0
         rows = [torch.cat([r.t for r in records]), torch.cat([r.objective for r in records])]
         bad = first & ~torch.isfinite(rows[1].sum())
@@ -55,7 +56,7 @@ class Guard(StepCallback):
         assert self._bad_rows is not None
         t, objective = self._bad_rows
         wrong = (~torch.isfinite(objective)).cpu()
-        order = getattr(trainer.datamodule, "order", None)
+        order = getattr(data_of(trainer), "order", None)
         images = ""
         if order is not None:
             ids = order.local_indices(step - 1)

@@ -11,9 +11,10 @@ from pathlib import Path
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from diffusion_lab.callbacks.base import StepCallback, find
+from diffusion_lab.callbacks.base import StepCallback, data_of, find
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
 from diffusion_lab.timesteps import StepRecord
+from diffusion_lab.training import DiffusionModule
 
 
 class Progress(StepCallback):
@@ -55,10 +56,10 @@ class Progress(StepCallback):
         super().on_train_start(trainer, pl_module)
         self._start = self._looked = self._lined = time.perf_counter()
         self._first = self._step = self._lined_step = trainer.global_step
-        self._batch = trainer.datamodule.batch_size
+        self._batch = data_of(trainer).batch_size
         self._bar = _bar(trainer) if trainer.is_global_zero and sys.stderr.isatty() else None
 
-    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
+    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         self._step = step
         now = time.perf_counter()
         if not trainer.is_global_zero or (now - self._looked < self.every and step < trainer.max_steps):
@@ -96,9 +97,9 @@ class Progress(StepCallback):
             )
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        if getattr(self, "_bar", None) is not None:
-            self._bar.close()
-            self._bar = None
+        bar, self._bar = getattr(self, "_bar", None), None
+        if bar is not None:
+            bar.close()
 
 
 def _bar(trainer: Trainer):

@@ -12,7 +12,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from diffusion_lab.callbacks.base import find
+from diffusion_lab.callbacks.base import data_of, diffusion, find
 from diffusion_lab.callbacks.checkpoint import Interrupted
 from diffusion_lab.callbacks.progress import Progress
 from diffusion_lab.loggers import RunLogger, cut_lines, log_config
@@ -45,11 +45,11 @@ class RunRecord(Callback):
         for name in ("evaluations.jsonl", "timing.jsonl"):
             cut_lines(self.directory / name, trainer.global_step)
         log_config(trainer, self.facts["config"])
-        network = pl_module.denoiser.network
+        network = diffusion(pl_module).denoiser.network
         facts = self.facts | {
             "parameters": sum(p.numel() for p in network.parameters()),
             "world_size": trainer.world_size,
-            "global_batch": trainer.datamodule.batch_size,
+            "global_batch": data_of(trainer).batch_size,
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         }
         write_json(self.directory / "run.json", facts)

@@ -8,12 +8,13 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
-from diffusion_lab.callbacks.base import StepCallback, check_interval, due, find
+from diffusion_lab.callbacks.base import StepCallback, check_interval, diffusion, due, find
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
 from diffusion_lab.distributed import gather_rows, sum_
 from diffusion_lab.loggers import log_values
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
 from diffusion_lab.timesteps import StepRecord, Uniform
+from diffusion_lab.training import DiffusionModule
 
 
 class TimestepLog(StepCallback):
@@ -43,7 +44,7 @@ class TimestepLog(StepCallback):
         self._saved: dict[str, Tensor] | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        steps = pl_module.denoiser.num_timesteps
+        steps = diffusion(pl_module).denoiser.num_timesteps
         device = pl_module.device
         self._recent = TimestepMean(steps).to(device)  # since the last log
         self._drawn = torch.zeros(steps, dtype=torch.float64, device=device)  # rows from the start to the last log
@@ -56,13 +57,13 @@ class TimestepLog(StepCallback):
             self._drawn.copy_(drawn)
             self._saved = None
 
-    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
+    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         for record in records:
             self._recent.update(record.t, record.loss)
         if due(step, self.every, trainer.max_steps):
             self._log(trainer, module, step)
 
-    def _log(self, trainer: Trainer, module: LightningModule, step: int) -> None:
+    def _log(self, trainer: Trainer, module: DiffusionModule, step: int) -> None:
         rows, loss, _, drawn = sum_(self._tables())
         drawn = drawn + rows
         values: dict[str, float | list[float]] = {"train/loss": float(loss.sum() / rows.sum())}
@@ -104,7 +105,7 @@ class TimestepLog(StepCallback):
 
 
 @torch.no_grad()
-def effective_objective(trainer: Trainer, module: LightningModule, step: int) -> tuple[Tensor, Tensor]:
+def effective_objective(trainer: Trainer, module: DiffusionModule, step: int) -> tuple[Tensor, Tensor]:
     """p (T,) and the normalised product (T,) of p_t, the draw's weight and the weight on the eps-loss, float64."""
     sampling = find(trainer, TimestepSampling)
     snr = module.denoiser.schedule.snr

@@ -7,7 +7,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
-from diffusion_lab.callbacks.base import StepCallback
+from diffusion_lab.callbacks.base import StepCallback, diffusion
 from diffusion_lab.distributed import broadcast_
 from diffusion_lab.timesteps import Context, Draw, StepRecord, TimestepSampler
 from diffusion_lab.training import DenoiserProbe, DiffusionModule
@@ -51,12 +51,12 @@ class TimestepSampling(StepCallback):
         pl_module.draw_timesteps = self._draw
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        pl_module.use_uniform_timesteps()
+        diffusion(pl_module).use_uniform_timesteps()
 
     def _draw(self, x0: Tensor, cond: dict[str, Tensor]) -> Draw:
         return self.sampler.draw(x0, self._module.context(x0, cond, self._probe))
 
-    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
+    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         record = StepRecord.join(records)
         position = self._module.position._replace(step=step - 1, micro=0)
         context = Context(position, self._module.streams, record.x0.device, self._probe, record.cond)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Trainer
+from torch import Tensor
 
-from diffusion_lab.callbacks.base import StepCallback, check_interval, due
+from diffusion_lab.callbacks.base import StepCallback, check_interval, data_of, due
 from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.distributed import sum_
 from diffusion_lab.loggers import log_curve, log_values
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import StepRecord
+from diffusion_lab.training import DiffusionModule
 from diffusion_lab.training.validation import validation_losses
 
 
@@ -38,22 +40,21 @@ class Validation(StepCallback):
         self.every = check_interval("every", every)
         self.bins, self.repeats, self.batch_size, self.seed = bins, repeats, batch_size, seed
 
-    def on_step_end(self, trainer: Trainer, module: LightningModule, step: int, records: list[StepRecord]) -> None:
+    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         if not due(step, self.every, trainer.max_steps):
             return
         with averaged_weights(trainer, module), trainer.strategy.precision_plugin.forward_context():
-            values = self.measure(trainer, module)
-        log_values(trainer, values)
-        by_bin = values["val/loss_t"]
-        width = module.denoiser.num_timesteps / len(by_bin)
-        log_curve(trainer, "val/loss_t", [(i + 0.5) * width for i in range(len(by_bin))], {"loss": by_bin})
+            loss = self.measure(trainer, module)
+        log_values(trainer, {"val/loss": float(torch.nanmean(loss)), "val/loss_t": loss.tolist()})
+        middles = (torch.arange(len(loss)) + 0.5) * module.denoiser.num_timesteps / len(loss)
+        log_curve(trainer, "val/loss_t", middles.tolist(), {"loss": loss.tolist()})
 
-    def measure(self, trainer: Trainer, module: LightningModule) -> dict[str, float | list[float]]:
-        """The values for the weights that the module has now."""
+    def measure(self, trainer: Trainer, module: DiffusionModule) -> Tensor:
+        """(bins,) float64: the mean loss of each range of timesteps, with the weights that the module has now."""
         steps, streams = module.denoiser.num_timesteps, Streams(self.seed)
         bins = min(self.bins, steps)
         table = torch.zeros(2, bins, dtype=torch.float64, device=module.device)
-        data = trainer.datamodule
+        data = data_of(trainer)
         for batch in data.val_batches(self.batch_size, trainer.global_rank, trainer.world_size):
             image = batch.image.to(module.device)
             cond = {key: value.to(module.device) for key, value in batch.cond.items()}
@@ -62,5 +63,4 @@ class Validation(StepCallback):
                 values = torch.stack([loss.double(), torch.ones_like(loss, dtype=torch.float64)])
                 table.index_add_(1, t * bins // steps, values)
         total, count = sum_(table)
-        by_bin = total / count
-        return {"val/loss": float(torch.nanmean(by_bin)), "val/loss_t": by_bin.tolist()}
+        return total / count

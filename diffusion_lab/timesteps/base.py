@@ -151,9 +151,11 @@ class StepRecord:
         """The record of an update from those of its microbatches."""
         if len(records) == 1:
             return records[0]
-        parts = {name: torch.cat([getattr(r, name) for r in records]) for name in ("x0", "t", "loss", "objective")}
+        x0, t, loss, objective = (
+            torch.cat([getattr(r, name) for r in records]) for name in ("x0", "t", "loss", "objective")
+        )
         cond = {key: torch.cat([r.cond[key] for r in records]) for key in records[0].cond}
-        return StepRecord(cond=cond, accumulate=len(records), **parts)
+        return StepRecord(x0, cond, t, loss, objective, accumulate=len(records))
 
     def gathered(self, objective: bool = False) -> tuple[Tensor, Tensor]:
         """t (G,) and loss (G,) float64 of all processes in the order of the global batch, equal on all of them.

@@ -32,6 +32,9 @@ class LossSecondMoment(TimestepSampler):
         ValueError: n < 1, u outside [0, 1], or u = 0 with `reweight` (a loss of zero would divide by zero).
     """
 
+    history: Tensor
+    count: Tensor
+
     def __init__(
         self,
         num_timesteps: int,

@@ -15,6 +15,8 @@ class Uniform(TimestepSampler):
         num_timesteps: T.
     """
 
+    _p: Tensor
+
     def __init__(self, num_timesteps: int) -> None:
         super().__init__(num_timesteps)
         self.register_buffer(

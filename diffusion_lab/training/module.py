@@ -32,6 +32,8 @@ class DiffusionModule(LightningModule):
         streams: the run's random numbers.
     """
 
+    denoiser: Denoiser
+    weighting: Weighting
     draw_timesteps: DrawTimesteps
 
     def __init__(
