@@ -5,6 +5,7 @@ A fork costs no import of torch; `OMP_NUM_THREADS=1` keeps the parent free of th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -67,6 +68,8 @@ class Child:
             code = 1
             try:
                 torch.set_num_threads(1)
+                # Lightning refuses to fork ranks from a fork of a process that has asked for GPUs. None is used here.
+                torch.cuda._is_in_bad_fork = lambda: False
                 work()
                 code = 0
             except SystemExit as stop:
@@ -82,6 +85,11 @@ class Child:
         """SIGKILL to the whole group, ranks and data workers included."""
         os.killpg(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
+        # Ranks are nobody's children now and hold the run folder's lock until the last of them is gone.
+        with contextlib.suppress(ProcessLookupError):
+            while True:
+                os.killpg(self.pid, 0)
+                time.sleep(0.01)
 
     def poll(self) -> int | None:
         """Exit code, or None while it runs; negative for a signal."""

@@ -36,6 +36,7 @@ class Progress(StepCallback):
             raise ValueError(f"every={every} and line_every={line_every} must be > 0 seconds; use 0.5 and 15")
         self.directory, self.every, self.line_every = Path(directory), every, line_every
         self.seconds = 0.0  # training time before this start
+        self._start: float | None = None  # None until training starts
 
     def state_dict(self) -> dict[str, float]:
         return {"seconds": self.elapsed()}
@@ -45,12 +46,13 @@ class Progress(StepCallback):
 
     def elapsed(self) -> float:
         """Training time in seconds, summed over resumes."""
-        return self.seconds + (time.perf_counter() - self._start if hasattr(self, "_start") else 0.0)
+        return self.seconds + (0.0 if self._start is None else time.perf_counter() - self._start)
 
     def images_per_second(self) -> float:
-        """Mean since this start."""
-        spent = time.perf_counter() - self._start
-        return (self._step - self._first) * self._batch / spent if spent > 0 else 0.0
+        """Mean since this start; 0 before training."""
+        if self._start is None:
+            return 0.0
+        return (self._step - self._first) * self._batch / max(time.perf_counter() - self._start, 1e-9)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)

@@ -98,4 +98,4 @@ def test_checkpoint_size_is_that_of_a_real_one(tmp_path: Path, composed, monkeyp
     Child(lambda: exit_with(main(["train", *arguments])), tmp_path / "log").succeed()
     parameters = json.loads((tmp_path / "run" / "run.json").read_text())["parameters"]
     real = (tmp_path / "run" / "checkpoints" / "last.ckpt").stat().st_size
-    assert checkpoint_bytes(composed("scale=smoke"), parameters) == pytest.approx(real, rel=0.05)
+    assert checkpoint_bytes(composed("scale=smoke"), parameters) == pytest.approx(real, rel=0.1)
