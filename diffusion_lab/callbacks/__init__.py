@@ -5,11 +5,13 @@ from diffusion_lab.callbacks.checkpoint import Checkpoint, Interrupted
 from diffusion_lab.callbacks.ema import EMA
 from diffusion_lab.callbacks.generation import Generation
 from diffusion_lab.callbacks.guard import Guard, NotFinite
+from diffusion_lab.callbacks.head_tracking import HeadTracking
 from diffusion_lab.callbacks.progress import Progress
 from diffusion_lab.callbacks.run_record import RunRecord
 from diffusion_lab.callbacks.timestep_log import TimestepLog
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
 from diffusion_lab.callbacks.validation import Validation
+from diffusion_lab.callbacks.weight_normalization import WeightNormalization
 
 __all__ = [
     "EMA",
@@ -17,6 +19,7 @@ __all__ = [
     "Checkpoint",
     "Generation",
     "Guard",
+    "HeadTracking",
     "Interrupted",
     "NotFinite",
     "Progress",
@@ -24,4 +27,5 @@ __all__ = [
     "TimestepLog",
     "TimestepSampling",
     "Validation",
+    "WeightNormalization",
 ]

@@ -8,12 +8,12 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
-from diffusion_lab.callbacks.base import StepCallback, check_interval, diffusion, due, find
-from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
+from diffusion_lab.callbacks.base import StepCallback, check_interval, diffusion, due
+from diffusion_lab.callbacks.timestep_sampling import sampler_of
 from diffusion_lab.distributed import gather_rows, sum_
 from diffusion_lab.loggers import log_values
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
-from diffusion_lab.timesteps import StepRecord, Uniform
+from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
 
 
@@ -107,9 +107,8 @@ class TimestepLog(StepCallback):
 @torch.no_grad()
 def effective_objective(trainer: Trainer, module: DiffusionModule, step: int) -> tuple[Tensor, Tensor]:
     """p (T,) and the normalised product (T,) of p_t, the draw's weight and the weight on the eps-loss, float64."""
-    sampling = find(trainer, TimestepSampling)
     snr = module.denoiser.schedule.snr
-    sampler = Uniform(len(snr)).to(snr.device) if sampling is None else sampling.sampler
+    sampler = sampler_of(trainer, snr)
     t = torch.arange(len(snr), device=snr.device)
     p = sampler.probabilities(step)
     scale = module.denoiser.prediction.native_scale(snr)

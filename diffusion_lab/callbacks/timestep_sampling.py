@@ -7,9 +7,9 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
-from diffusion_lab.callbacks.base import StepCallback, diffusion
+from diffusion_lab.callbacks.base import StepCallback, diffusion, find
 from diffusion_lab.distributed import broadcast_
-from diffusion_lab.timesteps import Context, Draw, StepRecord, TimestepSampler
+from diffusion_lab.timesteps import Context, Draw, StepRecord, TimestepSampler, Uniform
 from diffusion_lab.training import DenoiserProbe, DiffusionModule
 
 
@@ -61,3 +61,9 @@ class TimestepSampling(StepCallback):
         position = self._module.position._replace(step=step - 1, micro=0)
         context = Context(position, self._module.streams, record.x0.device, self._probe, record.cond)
         self.sampler.observe(record, context)
+
+
+def sampler_of(trainer: Trainer, snr: Tensor) -> TimestepSampler:
+    """The sampler that the trainer's timesteps come from; without one they are uniform. snr (T,) is the schedule's."""
+    sampling = find(trainer, TimestepSampling)
+    return Uniform(len(snr)).to(snr.device) if sampling is None else sampling.sampler

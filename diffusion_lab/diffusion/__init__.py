@@ -2,7 +2,7 @@
 
 from diffusion_lab.diffusion.denoiser import Denoiser, Loss, Reverse
 from diffusion_lab.diffusion.likelihood import Bound, bits_per_dim, prior_term, vlb_terms
-from diffusion_lab.diffusion.prediction import X0, Epsilon, Estimate, Prediction, V
+from diffusion_lab.diffusion.prediction import X0, Epsilon, Estimate, Parts, Prediction, V
 from diffusion_lab.diffusion.schedule import NoiseSchedule, extract
 from diffusion_lab.diffusion.schedules import cosine, laplace, linear, quadratic, sigmoid, sqrt_linear
 from diffusion_lab.diffusion.variance import FixedLarge, FixedSmall, LearnedRange, Variance
@@ -20,6 +20,7 @@ __all__ = [
     "Loss",
     "MinSNR",
     "NoiseSchedule",
+    "Parts",
     "Prediction",
     "Reverse",
     "Unit",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.diffusion.gaussian import bound_term
-from diffusion_lab.diffusion.prediction import Estimate, Prediction
+from diffusion_lab.diffusion.prediction import Estimate, Parts, Prediction
 from diffusion_lab.diffusion.schedule import NoiseSchedule
 from diffusion_lab.diffusion.variance import Variance
 
@@ -26,6 +26,8 @@ class Loss(NamedTuple):
 
     native: Tensor  # (B,) mean square error in the space of the prediction
     vlb: Tensor  # (B,) w L_t of the hybrid loss; 0 unless the variance is learned
+    parts: Parts  # (B,K) the native loss as a weighting takes it
+    errors: Tensor  # (B,E) what the prediction tracks of its heads, detached; E = 0 with one head
 
 
 class Denoiser(nn.Module):
@@ -102,13 +104,15 @@ class Denoiser(nn.Module):
         x_t = self.schedule.perturb(x0, eps, t)
         out, extra = self._answer(x_t, t, cond)
         alpha, sigma = self._scales(x_t, t)
-        native = self.prediction.loss(out, x0, eps, alpha, sigma)
+        parts = self.prediction.parts(out, x0, eps, alpha, sigma, self.schedule.snr[t].float())
+        native = parts.loss.sum(1)
+        errors = self.prediction.errors(out.detach(), x0, x_t, alpha, sigma)
         if not self.variance.channels:
-            return Loss(native, torch.zeros_like(native))
+            return Loss(native, torch.zeros_like(native), parts, errors)
         x0_hat = self.prediction.estimate(out.detach(), x_t, alpha, sigma).x0
         log_variance = self.variance.log_variance(extra, t, self.schedule)
         term = bound_term(x0, x0_hat, log_variance, t, self.schedule)
-        return Loss(native, self.variance.loss_weight(self.schedule) * term)
+        return Loss(native, self.variance.loss_weight(self.schedule) * term, parts, errors)
 
     def _scales(self, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         return self.schedule.alpha(t, x_t.ndim), self.schedule.sigma(t, x_t.ndim)

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Estimate(NamedTuple):
@@ -29,8 +29,20 @@ class Estimate(NamedTuple):
     eps: Tensor  # (B,C,H,W)
 
 
-class Prediction(ABC):
-    """A space of predictions; stateless. The network emits heads*C channels for images of C channels."""
+class Parts(NamedTuple):
+    """A row's native loss as a sum of K parts, and what divides each part to give its x0-loss; K = 1 with one head."""
+
+    loss: Tensor  # (B,K)
+    scale: Tensor  # (B,K) float32
+
+
+class Prediction(nn.Module, ABC):
+    """A space of predictions. The network emits heads*C channels for images of C channels.
+
+    Those with one head are stateless. One with several may keep, in buffers, what it has seen of its heads' errors:
+    `errors` measures them in the training step, `observe` is called once per optimizer step with those of all
+    processes, and is the only place where the buffers change.
+    """
 
     heads: int = 1
 
@@ -49,6 +61,17 @@ class Prediction(ABC):
     def loss(self, out: Tensor, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
         """Mean square error to the target over C, H, W: -> (B,)."""
         return (out - self.target(x0, eps, alpha, sigma)).square().flatten(1).mean(1)
+
+    def parts(self, out: Tensor, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor, snr: Tensor) -> Parts:
+        """The loss, ready to be weighted; snr (B,) is that of each row."""
+        return Parts(self.loss(out, x0, eps, alpha, sigma)[:, None], self.native_scale(snr)[:, None])
+
+    def errors(self, out: Tensor, x0: Tensor, x_t: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
+        """What `observe` wants to know of each row, detached: -> (B,E); E = 0 where nothing is tracked."""
+        return x0.new_zeros(len(x0), 0)
+
+    def observe(self, log_snr: Tensor, errors: Tensor) -> None:
+        """The errors of one update, of all processes in the order of the global batch: (G,), (G,E)."""
 
 
 class Epsilon(Prediction):

@@ -3,6 +3,7 @@
     w = w_x / scale,     scale = SNR (eps), 1 (x0), 1 + SNR (v)
 
 (`Prediction.native_scale`), so one and the same answer has one and the same weighted loss in every prediction.
+A prediction with several heads hands over its loss in parts, each with the scale of its own space.
 """
 
 from __future__ import annotations
@@ -14,28 +15,76 @@ from torch import Tensor, nn
 
 from diffusion_lab.diffusion.arguments import check_number
 
+NORMALIZATIONS = ("none", "mean1_uniform", "mean1_sampler")
+
 
 class Weighting(nn.Module):
-    """Weight of each row's loss. A subclass gives `x0_weight`; a module, because a weighting may learn."""
+    """Weight of each row's loss. A subclass gives `x0_weight`; a module, because a weighting may learn.
+
+    With `normalize` the weights are multiplied by one number, so that their mean is 1 and the size of the loss, to
+    which gradient clipping reacts, does not depend on the weighting:
+
+        none             1
+        mean1_uniform    1 / ((1/T) sum_t w_t)
+        mean1_sampler    1 / (sum_t p_t w_t),  p the sampler's probabilities
+
+    `refresh` computes it, at the first step and every 100 steps; the number is in the checkpoint.
+
+    Args:
+        normalize: one of the three.
+
+    Raises:
+        ValueError: another word.
+    """
+
+    factor: Tensor
+
+    def __init__(self, normalize: str = "none") -> None:
+        super().__init__()
+        if normalize not in NORMALIZATIONS:
+            raise ValueError(f"normalize={normalize} must be one of {', '.join(NORMALIZATIONS)}; use none as published")
+        self.normalize = normalize
+        self.register_buffer("factor", torch.ones(()))
+
+    @torch.no_grad()
+    def refresh(self, snr: Tensor, scale: Tensor, p: Tensor, step: int) -> None:
+        """Recompute the normalising number from all T timesteps; does nothing with `normalize` none.
+
+        Args:
+            snr: (T,) of the schedule.
+            scale: (T,) `Prediction.native_scale(snr)`.
+            p: (T,) the sampler's probabilities at this step.
+            step: optimizer step.
+        """
+        if self.normalize == "none":
+            return
+        weights = self.native_weight(snr, scale, step).double()
+        law = p if self.normalize == "mean1_sampler" else torch.full_like(weights, 1.0 / len(weights))
+        self.factor.copy_(1.0 / (law * weights).sum())
 
     def x0_weight(self, snr: Tensor, step: int) -> Tensor:
         """w_x at this optimizer step: (B,) -> (B,)."""
         raise NotImplementedError(f"{type(self).__name__} is not defined on the x0-loss; call native_weight")
 
     def native_weight(self, snr: Tensor, scale: Tensor, step: int) -> Tensor:
-        """Weight on the native loss, w_x / scale: (B,), (B,) -> (B,)."""
+        """Weight on the native loss, w_x / scale, before normalisation; both arguments of one shape, the result's."""
         return self.x0_weight(snr, step) / scale
 
     def forward(self, native_loss: Tensor, snr: Tensor, scale: Tensor, step: int) -> Tensor:
         """Weighted loss per row.
 
         Args:
-            native_loss: (B,) mean square error in the space of the prediction.
+            native_loss: (B,K) mean square error in the space of the prediction, in K parts.
             snr: (B,) signal-to-noise ratio A_t/(1-A_t) of each row.
-            scale: (B,) `Prediction.native_scale(snr)`.
+            scale: (B,K) the native scale of each part.
             step: optimizer step.
+
+        Returns:
+            (B,), the parts summed.
         """
-        return native_loss * self.native_weight(snr, scale, step)
+        weight = self.native_weight(snr[:, None].expand_as(scale), scale, step)
+        loss = (native_loss * weight).sum(1)
+        return loss if self.normalize == "none" else loss * self.factor
 
 
 class Unit(Weighting):
@@ -56,10 +105,11 @@ class MinSNR(Weighting):
 
     Args:
         gamma: SNR above which the weight stops growing, > 0.
+        normalize: as in `Weighting`.
     """
 
-    def __init__(self, gamma: float = 5.0) -> None:
-        super().__init__()
+    def __init__(self, gamma: float = 5.0, normalize: str = "none") -> None:
+        super().__init__(normalize)
         self.gamma = check_number("gamma", gamma, "()", 0, math.inf, "use 5.0 for the published setting")
 
     def x0_weight(self, snr: Tensor, step: int) -> Tensor:

@@ -135,6 +135,7 @@ class StepRecord:
         t: (A*b,) int64 timesteps.
         loss: (A*b,) native loss of each row: the mean over C, H, W of the squared error to the prediction's target.
         objective: (A*b,) the same after weighting and with the bound's variance term, before the draw's weight.
+        errors: (A*b, E) what a prediction of several heads tracks; None or E = 0 otherwise.
         accumulate: A.
     """
 
@@ -143,6 +144,7 @@ class StepRecord:
     t: Tensor
     loss: Tensor
     objective: Tensor
+    errors: Tensor | None = None
     accumulate: int = 1
     _all: tuple[Tensor, Tensor, Tensor] | None = field(default=None, repr=False)
 
@@ -155,19 +157,27 @@ class StepRecord:
             torch.cat([getattr(r, name) for r in records]) for name in ("x0", "t", "loss", "objective")
         )
         cond = {key: torch.cat([r.cond[key] for r in records]) for key in records[0].cond}
-        return StepRecord(x0, cond, t, loss, objective, accumulate=len(records))
+        tracked = [r.errors for r in records if r.errors is not None]
+        errors = torch.cat(tracked) if tracked else None
+        return StepRecord(x0, cond, t, loss, objective, errors, accumulate=len(records))
+
+    def gather(self, local: Tensor) -> Tensor:
+        """Rows of all processes in the order of the global batch: (A*b, ...) -> (G, ...), equal on all of them.
+
+        The order does not depend on how the global batch is split. Every process must call it, or none.
+        """
+        rows = gather_rows(local)  # process by process
+        rows = rows.unflatten(0, (-1, self.accumulate, len(local) // self.accumulate))
+        return rows.transpose(0, 1).flatten(0, 2)  # the global batch is cut into microbatches first
 
     def gathered(self, objective: bool = False) -> tuple[Tensor, Tensor]:
-        """t (G,) and loss (G,) float64 of all processes in the order of the global batch, equal on all of them.
+        """t (G,) and loss (G,) float64 as `gather` gives them, asked for once however often it is called.
 
-        The order does not depend on how the global batch is split. The one communication of a step: every process
-        must call it, or none. `objective` asks for the weighted loss instead of the native one.
+        `objective` asks for the weighted loss instead of the native one.
         """
         if self._all is None:
             local = torch.stack([self.t.double(), self.loss.double(), self.objective.double()], dim=1)
-            rows = gather_rows(local)  # (W*A*b, 3), process by process
-            rows = rows.unflatten(0, (-1, self.accumulate, len(local) // self.accumulate))
-            rows = rows.transpose(0, 1).flatten(0, 2)  # the global batch is cut into microbatches first
+            rows = self.gather(local)
             self._all = rows[:, 0].long(), rows[:, 1], rows[:, 2]
         t, loss, weighted = self._all
         return t, weighted if objective else loss

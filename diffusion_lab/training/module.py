@@ -90,11 +90,10 @@ class DiffusionModule(LightningModule):
         x0 = cond.pop("image")
         seed_dropout(self.streams, self.position, x0.device)
         t, weight = self.draw_timesteps(x0, cond)
-        native, vlb = self.denoiser.loss(x0, self.noise(x0), t, **cond)
+        loss = self.denoiser.loss(x0, self.noise(x0), t, **cond)
         snr = self.denoiser.schedule.snr[t].float()
-        scale = self.denoiser.prediction.native_scale(snr)
-        objective = self.weighting(native, snr, scale, self._step) + vlb
-        record = StepRecord(x0, cond, t, native.detach(), objective.detach())
+        objective = self.weighting(loss.parts.loss, snr, loss.parts.scale, self._step) + loss.vlb
+        record = StepRecord(x0, cond, t, loss.native.detach(), objective.detach(), loss.errors)
         return {"loss": (weight * objective).mean(), "record": record}
 
     def noise(self, x0: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ def test_training_and_sampling_never_wait_for_the_device(prediction, variance, b
     def work():
         loss = denoiser.loss(x0, eps, t)
         snr = extract(denoiser.schedule.snr, t)
-        (MinSNR()(loss.native, snr, prediction.native_scale(snr), 0) + loss.vlb).sum().backward()
+        (MinSNR()(loss.parts.loss, snr, loss.parts.scale, 0) + loss.vlb).sum().backward()
         denoiser.estimate(x0, t)
         denoiser.reverse(x0, t, clip=True)
         vlb_terms(denoiser, x0, eps, t)

@@ -32,7 +32,7 @@ def test_min_snr_with_a_large_gamma_is_the_eps_loss():
 def test_unit_leaves_every_native_loss_alone():
     loss = torch.rand(1000)
     for p in PREDICTIONS:
-        assert torch.equal(Unit()(loss, SNR.float(), p.native_scale(SNR.float()), 0), loss)
+        assert torch.equal(Unit()(loss[:, None], SNR.float(), p.native_scale(SNR.float())[:, None], 0), loss)
 
 
 def test_min_snr_gives_equal_gradients_for_converted_predictions():
@@ -47,7 +47,7 @@ def test_min_snr_gives_equal_gradients_for_converted_predictions():
     for p in PREDICTIONS:
         answer = guess.clone().requires_grad_()  # one x0 estimate, said in three ways
         out = p.target(answer, (x_t - alpha * answer) / sigma, alpha, sigma)
-        loss = MinSNR()(p.loss(out, x0, eps, alpha, sigma), snr, p.native_scale(snr), 0)
+        loss = MinSNR()(*p.parts(out, x0, eps, alpha, sigma, snr)[:1], snr, p.native_scale(snr)[:, None], 0)
         gradients.append(torch.autograd.grad(loss.sum(), answer)[0])
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(gradients[2], gradients[1], rtol=1e-9, atol=1e-12)
@@ -58,7 +58,7 @@ def test_a_weighting_of_ones_own_needs_one_method():
         def x0_weight(self, snr, step):
             return snr.clamp(min=1)
 
-    got = TruncSNR()(torch.ones(2), torch.tensor([4.0, 0.5]), torch.tensor([4.0, 0.5]), 0)
+    got = TruncSNR()(torch.ones(2, 1), torch.tensor([4.0, 0.5]), torch.tensor([[4.0], [0.5]]), 0)
     assert got.tolist() == [1.0, 2.0]
 
 

@@ -1,0 +1,44 @@
+"""Keeps the mean weight of a normalised weighting at 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from diffusion_lab.callbacks.base import diffusion
+from diffusion_lab.callbacks.timestep_sampling import sampler_of
+
+
+class WeightNormalization(Callback):
+    """Calls `Weighting.refresh` before updates 0, every, 2 every, ...; a no-op for a weighting with normalize=none.
+
+    The number is computed from all T timesteps, hence not in every step; between two refreshes it is a buffer of the
+    checkpoint, so a resumed run has the one that it would have had.
+
+    Args:
+        every: optimizer steps between two refreshes, >= 1.
+    """
+
+    def __init__(self, every: int = 100) -> None:
+        if every < 1:
+            raise ValueError(f"every={every} must be at least 1 optimizer step; use 100")
+        self.every = every
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._refreshed = -1
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: dict[str, Tensor], batch_idx: Any
+    ) -> None:
+        step = trainer.global_step
+        if step % self.every or step == self._refreshed:
+            return
+        self._refreshed = step
+        module = diffusion(pl_module)
+        if module.weighting.normalize == "none":
+            return
+        snr = module.denoiser.schedule.snr
+        p = sampler_of(trainer, snr).probabilities(step)
+        module.weighting.refresh(snr, module.denoiser.prediction.native_scale(snr), p, step)
