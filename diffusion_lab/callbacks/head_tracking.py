@@ -1,20 +1,35 @@
-"""Lets a prediction of several heads see the errors of its heads."""
+"""Lets a prediction of several heads see the errors of its heads, and logs what it makes of them."""
 
 from __future__ import annotations
 
 from lightning.pytorch import Trainer
 
-from diffusion_lab.callbacks.base import StepCallback
+from diffusion_lab.callbacks.base import StepCallback, check_interval, due
+from diffusion_lab.loggers import log_values
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
 
 
 class HeadTracking(StepCallback):
-    """After each update: `Prediction.observe` with the rows of all processes; nothing for a prediction of one head."""
+    """After each update: `Prediction.observe` with the rows of all processes; nothing for a prediction of one head.
+
+    Logs `Prediction.log_values` as lists every `every` steps: for three heads `prediction/head_x0|v|eps`, the share of
+    each in the recent selections, and `prediction/weight_x0|v|eps`, its weight in generation, by bin of noise. Nothing
+    waits for the device between two logs.
+
+    Args:
+        every: optimizer steps between two logs; 0 turns them off, not the tracking.
+    """
+
+    def __init__(self, every: int = 100) -> None:
+        self.every = check_interval("every", every)
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         record = StepRecord.join(records)
         if record.errors is None or record.errors.shape[1] == 0:
             return
+        prediction = module.denoiser.prediction
         log_snr = module.denoiser.schedule.log_snr[record.gather(record.t)]
-        module.denoiser.prediction.observe(log_snr, record.gather(record.errors))
+        prediction.observe(log_snr, record.gather(record.errors))
+        if due(step, self.every, trainer.max_steps):
+            log_values(trainer, {name: values.tolist() for name, values in prediction.log_values().items()})

@@ -7,7 +7,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
-from diffusion_lab.callbacks.base import StepCallback, diffusion, find
+from diffusion_lab.callbacks.base import StepCallback, data_of, diffusion, find
 from diffusion_lab.distributed import broadcast_
 from diffusion_lab.timesteps import Context, Draw, StepRecord, TimestepSampler, Uniform
 from diffusion_lab.training import DenoiserProbe, DiffusionModule
@@ -32,6 +32,10 @@ class TimestepSampling(StepCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.sampler.load_state_dict(state_dict)
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        # Before Lightning restores the state, which may be that of a network that only exists from here on.
+        self.sampler.setup(data_of(trainer).shape)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, DiffusionModule), "TimestepSampling drives a DiffusionModule"

@@ -50,10 +50,12 @@ def build_network(cfg: DictConfig, data: ImageDataModule, prediction: Prediction
 
 
 def build_denoiser(cfg: DictConfig, data: ImageDataModule) -> Denoiser:
-    """Network, noise schedule, prediction and variance, with the initial weights of the run's seed."""
-    schedule, prediction, variance = (part(cfg, name) for name in ("schedule", "prediction", "variance"))
+    """Network, noise schedule, prediction, variance and preconditioning, with the initial weights of the run's seed."""
+    names = ("schedule", "prediction", "variance", "preconditioning")
+    schedule, prediction, variance, preconditioning = (part(cfg, name) for name in names)
     torch.manual_seed(Streams(cfg.seed).key("init"))
-    return Denoiser(build_network(cfg, data, prediction, variance), schedule, prediction, variance)
+    network = build_network(cfg, data, prediction, variance)
+    return Denoiser(network, schedule, prediction, variance, preconditioning=preconditioning)
 
 
 def build_module(cfg: DictConfig, data: ImageDataModule) -> DiffusionModule:

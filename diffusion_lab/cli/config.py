@@ -40,7 +40,8 @@ NOT_IN_HASH = (
     "trainer.num_sanity_val_steps",
     "trainer.default_root_dir",
 )
-DEFAULT_CHOICES = {"prediction": "eps", "weighting": "unit"}  # named in the slug only when they differ
+# Named in the slug only when they differ.
+DEFAULT_CHOICES = {"prediction": "eps", "preconditioning": "none", "weighting": "unit"}
 
 
 def conf_dir() -> Path:
@@ -156,10 +157,19 @@ def sweep_name(cfg: DictConfig) -> str:
 
 
 def register_resolvers() -> None:
-    """Give yaml files `${run_name:}`, `${run_hash:}` (8 hex digits) and `${sweep_name:}`; may be called twice."""
+    """Give yaml files `${run_name:}`, `${run_hash:}` (8 hex digits) and `${sweep_name:}` and `${share:x,n}`.
+
+    May be called twice.
+    """
     for name, function in {
         "run_name": run_name,
         "run_hash": lambda cfg: config_hash(cfg)[:8],
         "sweep_name": sweep_name,
     }.items():
         OmegaConf.register_new_resolver(name, lambda *, _root_, f=function: f(_root_), replace=True)
+    OmegaConf.register_new_resolver("share", share, replace=True)
+
+
+def share(fraction: float, steps: int) -> int:
+    """A fraction of a number of steps, at least 1: `${share:0.1,${max_steps}}`."""
+    return max(1, round(fraction * steps))

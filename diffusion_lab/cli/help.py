@@ -68,11 +68,16 @@ def command(name: str, folders: list[Path]) -> str:
 
 
 def _groups(folders: list[Path]) -> str:
-    """One line per group with its options, the default in brackets."""
+    """One line per group with its options, the default in brackets.
+
+    A preset may lie in a folder of its group, `experiment=paper/table`; a folder in another group is a group itself,
+    `prediction/space=x0`, and is told of in the yaml files that use it.
+    """
     text = (folders[0] / "train.yaml").read_text()
     lines = []
     for group, default in re.findall(r"^  - (\w+): (\w+)", text, re.MULTILINE):
-        found = (path for folder in folders for path in (folder / group).rglob("*.yaml"))
+        pattern = "**/*.yaml" if default == "null" else "*.yaml"
+        found = (path for folder in folders for path in (folder / group).glob(pattern))
         options = sorted({_option(path, group) for path in found})
         names = " ".join(f"[{name}]" if name == default else name for name in options)
         lines.append(f"  {group:<12}{names or '-'}")

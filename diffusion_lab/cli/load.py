@@ -15,7 +15,7 @@ from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.training.checkpoint_io import load, newest_good
 
-PARTS = ("dataset", "network", "schedule", "prediction", "variance", "solver")
+PARTS = ("dataset", "network", "schedule", "prediction", "variance", "preconditioning", "solver")
 
 
 @dataclass
@@ -47,6 +47,7 @@ def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema")
     facts = json.loads((folder / "run.json").read_text())
     cfg = OmegaConf.create(facts["config"])
     assert isinstance(cfg, DictConfig)
+    cfg.setdefault("preconditioning", {"_target_": "diffusion_lab.diffusion.Plain"})  # older runs have no such part
     errors = check_read_back(cfg, PARTS)  # a run folder may come from anybody
     if errors:
         raise InvalidConfig(errors)

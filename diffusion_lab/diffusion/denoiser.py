@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from diffusion_lab.diffusion.gaussian import bound_term
+from diffusion_lab.diffusion.preconditioning import Plain, Preconditioning
 from diffusion_lab.diffusion.prediction import Estimate, Parts, Prediction
-from diffusion_lab.diffusion.schedule import NoiseSchedule
+from diffusion_lab.diffusion.schedule import NoiseSchedule, extract
 from diffusion_lab.diffusion.variance import Variance
 
 
@@ -33,7 +35,7 @@ class Loss(NamedTuple):
 class Denoiser(nn.Module):
     """Turns a network's answer into estimates, reverse steps and losses. Each method calls the network once.
 
-        network(x_t (B,C,H,W), t (B,) int64, **cond) -> (B, C (prediction.heads + variance.channels), H, W)
+        network(scale_t x_t (B,C,H,W), t (B,) int64, **cond) -> (B, C (prediction.heads + variance.channels), H, W)
 
     The network always receives original timesteps, also when the schedule is a respaced one. Its answer is taken to
     float32 whatever precision it computed in, because the conversions divide by alpha or sigma. Keyword conditions
@@ -45,6 +47,7 @@ class Denoiser(nn.Module):
         prediction: what the network predicts.
         variance: of the reverse step.
         timesteps: (T,) int64 the network's timestep for each index of the schedule; None for 0..T-1.
+        preconditioning: scale of the network's input; None is `Plain`, x_t as it is.
     """
 
     timesteps: Tensor
@@ -56,6 +59,7 @@ class Denoiser(nn.Module):
         prediction: Prediction,
         variance: Variance,
         timesteps: Tensor | None = None,
+        preconditioning: Preconditioning | None = None,
     ) -> None:
         super().__init__()
         self.network = network
@@ -65,6 +69,9 @@ class Denoiser(nn.Module):
         if timesteps is None:
             timesteps = torch.arange(schedule.num_timesteps, device=schedule.betas.device)
         self.register_buffer("timesteps", timesteps, persistent=False)
+        self.preconditioning = preconditioning or Plain()
+        # Not a buffer: a cast of the module must not reach it. It follows `timesteps` to another device.
+        self._input_scale = self.preconditioning.input_scale(schedule)
 
     @property
     def num_timesteps(self) -> int:
@@ -75,7 +82,8 @@ class Denoiser(nn.Module):
         """The same network on a schedule that visits only `timesteps` (S,), increasing; indices then run to S-1."""
         timesteps = timesteps.to(self.timesteps.device)
         schedule = self.schedule.respace(timesteps)
-        return Denoiser(self.network, schedule, self.prediction, self.variance, self.timesteps[timesteps])
+        kept = self.timesteps[timesteps]
+        return Denoiser(self.network, schedule, self.prediction, self.variance, kept, self.preconditioning)
 
     def estimate(self, x_t: Tensor, t: Tensor, **cond: Tensor) -> Estimate:
         """x0 and eps, neither clipped: (B,C,H,W), (B,) -> Estimate."""
@@ -119,7 +127,8 @@ class Denoiser(nn.Module):
 
     def _answer(self, x_t: Tensor, t: Tensor, cond: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """The network's channels in float32: those of the prediction and those of the variance."""
-        out = self.network(x_t, self.timesteps[t], **cond)
+        shown = x_t if self._input_scale is None else extract(self._input_scale, t, x_t.ndim) * x_t
+        out = self.network(shown, self.timesteps[t], **cond)
         channels = x_t.shape[1]
         heads, extra = channels * self.prediction.heads, channels * self.variance.channels
         if out.shape[1] != heads + extra:
@@ -129,3 +138,9 @@ class Denoiser(nn.Module):
             )
         prediction, variance = out.float().split([heads, extra], dim=1)
         return prediction, variance
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Denoiser:
+        super()._apply(fn, recurse)
+        if self._input_scale is not None:
+            self._input_scale = self._input_scale.to(self.timesteps.device)
+        return self

@@ -19,7 +19,9 @@ from torch import Tensor
 
 from diffusion_lab.diffusion.denoiser import Denoiser
 from diffusion_lab.diffusion.gaussian import bound_term
+from diffusion_lab.diffusion.prediction import Prediction
 from diffusion_lab.diffusion.schedule import NoiseSchedule
+from diffusion_lab.diffusion.variance import FixedLarge, Variance
 
 
 class Bound(NamedTuple):
@@ -43,6 +45,35 @@ def vlb_terms(denoiser: Denoiser, x0: Tensor, eps: Tensor, t: Tensor, clip: bool
     """
     reverse = denoiser.reverse(denoiser.schedule.perturb(x0, eps, t), t, clip, **cond)
     return bound_term(x0, reverse.x0, reverse.log_variance, t, denoiser.schedule)
+
+
+def bound_weights(schedule: NoiseSchedule, prediction: Prediction, variance: Variance) -> Tensor:
+    """c_t such that L_t = c_t E_t + constant, E_t the native loss: -> (T,) float64, bits/dim.
+
+        c_t = b_t^2 / (2 V_t (1-b_t) (1-A_t) ln 2) on the eps-loss, times native -> eps: SNR_t / native_scale(SNR_t)
+
+    (Kim et al. 2025, eq. 4; Ho et al. 2020, eq. 12.) At t = 0 it is the same formula with V_0 = Vp_1, not the decoder's
+    likelihood. A learned variance has no fixed V_t: b_t stands for it.
+
+    Args:
+        schedule: noise schedule.
+        prediction: of one head.
+        variance: of the reverse step.
+
+    Raises:
+        ValueError: a prediction of several heads, whose loss is not in one space.
+    """
+    if prediction.heads != 1:
+        raise ValueError(
+            f"prediction={type(prediction).__name__} must have one head, because the bound is one number times one "
+            "loss; use prediction=eps, x0 or v"
+        )
+    t = torch.arange(schedule.num_timesteps, device=schedule.betas.device)
+    fixed = FixedLarge() if variance.channels else variance
+    v = fixed.log_variance(torch.empty(len(t), 0, device=t.device), t, schedule).double().exp().flatten()
+    b, a = schedule.betas, schedule.alphas_cumprod
+    on_eps = b.square() / (2 * v * (1 - b) * (1 - a) * math.log(2))
+    return on_eps * schedule.snr / prediction.native_scale(schedule.snr)
 
 
 def prior_term(x0: Tensor, schedule: NoiseSchedule) -> Tensor:

@@ -73,6 +73,10 @@ class Prediction(nn.Module, ABC):
     def observe(self, log_snr: Tensor, errors: Tensor) -> None:
         """The errors of one update, of all processes in the order of the global batch: (G,), (G,E)."""
 
+    def log_values(self) -> dict[str, Tensor]:
+        """What a run's log shows of the heads now, by name, each (bins,); nothing with one head."""
+        return {}
+
 
 class Epsilon(Prediction):
     """The noise (Ho et al. 2020). x0 = (x - sigma eps)/alpha loses precision as SNR -> 0."""

@@ -2,6 +2,7 @@
 
 `linear`, `quadratic`, `sqrt_linear` give the betas; `cosine`, `sigmoid`, `laplace` give a continuous A(u), from which
 b_i = min(1 - A((i+1)/T) / A(i/T), max_beta). The table is then the running product of 1 - b_i, not A(u) itself.
+`fdm` and `damped` transform another schedule.
 """
 
 from __future__ import annotations
@@ -124,6 +125,44 @@ def laplace(num_timesteps: int = 1000, mean: float = 0.0, scale: float = 0.5, ma
     u = _grid(num_timesteps)
     log_snr = mean - scale * torch.sign(0.5 - u) * torch.log(1 - 2 * (u - 0.5).abs())
     return _from_curve(torch.sigmoid(log_snr), max_beta)
+
+
+def fdm(
+    num_timesteps: int = 1000, multiplier: float = 1.0, offset: float = 0.008, max_beta: float = 0.999
+) -> NoiseSchedule:
+    """`damped` of the cosine schedule: the true-schedule variant of Fast Diffusion Model (Wu et al. 2023), our port.
+
+    Args:
+        num_timesteps: T.
+        multiplier: m of `damped`, > 0.
+        offset: of the cosine, as in `cosine`.
+        max_beta: clip of the betas, in (0, 1), of the cosine and of the result. It acts on the last step only.
+    """
+    return damped(cosine(num_timesteps, offset, max_beta), multiplier, max_beta)
+
+
+def damped(host: NoiseSchedule, multiplier: float = 1.0, max_beta: float = 0.999) -> NoiseSchedule:
+    """The schedule whose signal falls as the mean of a critically damped oscillator driven by the host's A:
+
+        A'_t / A'_{t-1} = S_t^2 / S_{t-1}^2,   S_t = A_t^m (1 - m ln A_t),   A'_0 = A_0
+
+    Unlike `FDMScale` this changes the SNR. S_0^2 itself is within 1e-10 of 1 on a cosine schedule, an SNR of 1e10 that
+    float32 cannot hold; so the noise of the first step, and with it the least noise of all, is the host's.
+
+    Differs from Fast Diffusion Model (Wu et al. 2023): it keeps the host's noise-to-signal ratio and changes the mean's
+    scale alone, which is `FDMScale`; this one is the process that its equation would give at constant variance.
+
+    Args:
+        host: gives A.
+        multiplier: m > 0. The SNR is 1 later than the host's for m = 0.5 and 1, earlier for m = 2.
+        max_beta: clip of the betas, in (0, 1).
+    """
+    check_number("multiplier", multiplier, "()", 0, math.inf, "use 1.0")
+    check_number("max_beta", max_beta, "()", 0, 1, "use 0.999 for the published setting")
+    # ln S = ln(1 + z) - z with z = -m ln A; near A = 1 this keeps the digits that S itself has lost.
+    z = -multiplier * torch.log1p(-host.betas).cumsum(0)
+    betas = -torch.expm1(2 * (torch.log1p(z) - z).diff())
+    return NoiseSchedule(torch.cat([host.betas[:1], betas.clamp(max=max_beta)]))
 
 
 def _grid(num_timesteps: int) -> Tensor:

@@ -4,16 +4,14 @@
 
 (`Prediction.native_scale`), so one and the same answer has one and the same weighted loss in every prediction.
 A prediction with several heads hands over its loss in parts, each with the scale of its own space.
+
+The published weightings are in `weightings.py`, the learned one in `uncertainty.py`.
 """
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
-
-from diffusion_lab.diffusion.arguments import check_number
 
 NORMALIZATIONS = ("none", "mean1_uniform", "mean1_sampler")
 
@@ -58,7 +56,7 @@ class Weighting(nn.Module):
         """
         if self.normalize == "none":
             return
-        weights = self.native_weight(snr, scale, step).double()
+        weights = self.weight_to_normalize(snr, scale, step).double()
         law = p if self.normalize == "mean1_sampler" else torch.full_like(weights, 1.0 / len(weights))
         self.factor.copy_(1.0 / (law * weights).sum())
 
@@ -69,6 +67,10 @@ class Weighting(nn.Module):
     def native_weight(self, snr: Tensor, scale: Tensor, step: int) -> Tensor:
         """Weight on the native loss, w_x / scale, before normalisation; both arguments of one shape, the result's."""
         return self.x0_weight(snr, step) / scale
+
+    def weight_to_normalize(self, snr: Tensor, scale: Tensor, step: int) -> Tensor:
+        """What `refresh` brings to mean 1: the native weight, and for a weighting that learns only its fixed part."""
+        return self.native_weight(snr, scale, step)
 
     def forward(self, native_loss: Tensor, snr: Tensor, scale: Tensor, step: int) -> Tensor:
         """Weighted loss per row.
@@ -95,22 +97,3 @@ class Unit(Weighting):
 
     def native_weight(self, snr: Tensor, scale: Tensor, step: int) -> Tensor:
         return torch.ones_like(snr)
-
-
-class MinSNR(Weighting):
-    """w_x = min(SNR, gamma) (Hang et al. 2023): min(SNR, gamma)/SNR for eps, min(SNR, gamma)/(SNR + 1) for v.
-
-    Differs from the released code: there `min_snr_k` on a v-model applies the formula of eps and `vmin_snr_k` must be
-    asked for; here the prediction decides.
-
-    Args:
-        gamma: SNR above which the weight stops growing, > 0.
-        normalize: as in `Weighting`.
-    """
-
-    def __init__(self, gamma: float = 5.0, normalize: str = "none") -> None:
-        super().__init__(normalize)
-        self.gamma = check_number("gamma", gamma, "()", 0, math.inf, "use 5.0 for the published setting")
-
-    def x0_weight(self, snr: Tensor, step: int) -> Tensor:
-        return snr.clamp(max=self.gamma)

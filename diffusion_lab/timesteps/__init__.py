@@ -9,20 +9,39 @@ from diffusion_lab.timesteps.base import (
     StepRecord,
     TimestepSampler,
 )
+from diffusion_lab.timesteps.curriculum import CLTS
+from diffusion_lab.timesteps.gradient_variance import GradientVariance
+from diffusion_lab.timesteps.learned_beta import LearnedBeta, f_statistic
 from diffusion_lab.timesteps.loss_aware import LossSecondMoment
-from diffusion_lab.timesteps.static import LogitNormal, Uniform
-from diffusion_lab.timesteps.stratified import Stratified
+from diffusion_lab.timesteps.mixture import Mixture
+from diffusion_lab.timesteps.slots import EqualLossSlots, SlotRestricted, equal_sum_slots
+from diffusion_lab.timesteps.speed import SpeeD
+from diffusion_lab.timesteps.static import LogitNormal, LogNormal, Power, Uniform
+from diffusion_lab.timesteps.stratified import Antithetic, LowDiscrepancy, Stratified
 
 __all__ = [
+    "CLTS",
+    "Antithetic",
     "Context",
     "Draw",
+    "EqualLossSlots",
     "FixedSampler",
+    "GradientVariance",
+    "LearnedBeta",
+    "LogNormal",
     "LogitNormal",
     "LossSecondMoment",
+    "LowDiscrepancy",
+    "Mixture",
     "Position",
+    "Power",
     "Probe",
+    "SlotRestricted",
+    "SpeeD",
     "StepRecord",
     "Stratified",
     "TimestepSampler",
     "Uniform",
+    "equal_sum_slots",
+    "f_statistic",
 ]

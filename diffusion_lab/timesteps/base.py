@@ -65,8 +65,25 @@ class Probe(Protocol):
         """Native loss of each image at each timestep: (B,C,H,W), (K,) -> (B,K). One seed is one noise."""
         ...
 
+    def pairs(
+        self, x0: Tensor, t: Tensor, index: Tensor, total: int, seed: int, keep_mode: bool = False, **cond: Tensor
+    ) -> Tensor:
+        """Native loss of each image at its own timestep: (N,C,H,W), (N,) -> (N,).
+
+        The noise of a pair is a function of `seed` and of its number `index` (N,) in [0, total). `keep_mode` leaves
+        dropout as training has it.
+        """
+        ...
+
     def grad_sq_norm(self, x0: Tensor, t: Tensor, seed: int, **cond: Tensor) -> Tensor:
         """Squared norm of each image's own gradient at its own timestep: (B,C,H,W), (B,) -> (B,)."""
+        ...
+
+    def grad_moments(self, x0: Tensor, t: Tensor, seed: int, **cond: Tensor) -> tuple[Tensor, Tensor]:
+        """At each timestep, over single images' gradients g: |g - mean g|^2 summed / (B-1), and the mean of |g|^2.
+
+        (B,C,H,W), (K,) -> (K,), (K,), equal on all processes, which must all call it with the same arguments.
+        """
         ...
 
 
@@ -97,18 +114,19 @@ class Context:
         self._streams = streams
         self._calls = 0
 
-    def global_uniform(self, n: int) -> Tensor:
+    def global_uniform(self, n: int, columns: int | None = None) -> Tensor:
         """(G,) float64 in [0, 1): the numbers of the whole global batch, equal on every process and microbatch.
 
-        Each call within one draw gives new numbers.
+        With `columns` there are that many for each row, (G, columns). Each call within one draw gives new numbers.
         """
         self._calls += 1
         size = self._position.global_rows(n)
-        return self._streams.uniform(size, "timesteps", self.step, self._calls, device=self.device)
+        u = self._streams.uniform(size * (columns or 1), "timesteps", self.step, self._calls, device=self.device)
+        return u if columns is None else u.view(size, columns)
 
-    def uniform(self, n: int) -> Tensor:
-        """(n,) float64 in [0, 1): this process's and microbatch's rows of `global_uniform`."""
-        return self.global_uniform(n)[self.rows(n)]
+    def uniform(self, n: int, columns: int | None = None) -> Tensor:
+        """(n,) or (n, columns) float64 in [0, 1): this process's and microbatch's rows of `global_uniform`."""
+        return self.global_uniform(n, columns)[self.rows(n)]
 
     def rows(self, n: int) -> slice:
         """Which rows of the global batch the n local ones are."""
@@ -211,6 +229,9 @@ class TimestepSampler(nn.Module, ABC):
             raise ValueError(f"num_timesteps={num_timesteps} must be at least 1; use 1000 as most papers do")
         self.num_timesteps = num_timesteps
         self.reweight = reweight
+
+    def setup(self, image_shape: tuple[int, ...]) -> None:
+        """Called once with (C,H,W), before state is loaded and before the first draw: the place to make networks."""
 
     @abstractmethod
     def probabilities(self, step: int) -> Tensor:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
+from diffusion_lab.diffusion import NoiseSchedule
 from diffusion_lab.timesteps.base import FixedSampler, TimestepSampler
 
 
@@ -59,10 +62,67 @@ class LogitNormal(FixedSampler):
         if not std > 0:
             raise ValueError(f"std={std} must be > 0; use 1.0 for the published setting")
         inner = (torch.arange(1, num_timesteps, dtype=torch.float64) - 0.5) / (num_timesteps - 1)
-        z = (torch.logit(inner) - mean) / std
-        # Upper tails as 1 - Phi lose all digits; Phi(-z) keeps them, so each bin uses the smaller tail.
-        lower = torch.cat([torch.zeros(1), torch.special.ndtr(z), torch.ones(1)]).double()
-        upper = torch.cat([torch.ones(1), torch.special.ndtr(-z), torch.zeros(1)]).double()
-        masses = torch.where(lower[1:] < 0.5, lower.diff(), -upper.diff())
-        super().__init__(masses, reweight)
+        super().__init__(normal_bins((torch.logit(inner) - mean) / std), reweight)
         self.mean, self.std = mean, std
+
+
+class Power(FixedSampler):
+    """p_t proportional to ((t + 1)/T)^power: towards t = T for power > 0, towards t = 0 for power < 0.
+
+    Xie & Agam, sections 2.1 and 3.1, train with more weight near T and with more weight near 0; the shape is not
+    stated there. This family has both and uniform (power 0) between them.
+
+    Args:
+        num_timesteps: T.
+        power: finite; -1, -0.5, 0.5, 1 and 2 are the usual ones.
+        reweight: whether the loss carries 1/(T p_t).
+
+    Raises:
+        ValueError: power is not finite, or so large that a probability underflows to zero with `reweight`.
+    """
+
+    def __init__(self, num_timesteps: int, power: float = 1.0, reweight: bool = False) -> None:
+        if not math.isfinite(power):
+            raise ValueError(f"power={power} must be a finite number; use 1.0 for p_t proportional to t + 1")
+        if num_timesteps < 1:
+            raise ValueError(f"num_timesteps={num_timesteps} must be at least 1; use 1000 as most papers do")
+        u = torch.arange(1, num_timesteps + 1, dtype=torch.float64) / num_timesteps
+        log_p = power * u.log()
+        super().__init__((log_p - log_p.max()).exp(), reweight)
+        self.power = power
+
+
+class LogNormal(FixedSampler):
+    """ln s ~ N(mean, std^2), then the timestep whose noise level s_t = sqrt((1-A_t)/A_t) is nearest.
+
+        p_t = Phi((ln e_{t+1} - mean)/std) - Phi((ln e_t - mean)/std),   e_t = (s_{t-1} + s_t)/2,  e_0 = 0, e_T = inf
+
+    The law of Karras et al. (2022, EDM, Table 1: mean -1.2, std 1.2), which Kim et al. (2025) name but do not use:
+    see `LogitNormal`. Nearest in s, as EDM's wrapper of discrete models rounds (edm `iDDPMPrecond.round_sigma`).
+
+    Args:
+        schedule: noise schedule with T timesteps.
+        mean: of ln s; -0.4 in EDM2.
+        std: of ln s, > 0; 1.0 in EDM2.
+        reweight: whether the loss carries 1/(T p_t).
+
+    Raises:
+        ValueError: std <= 0, no timestep has mass, or `reweight` with a timestep that has none.
+    """
+
+    def __init__(self, schedule: NoiseSchedule, mean: float = -1.2, std: float = 1.2, reweight: bool = False) -> None:
+        if not std > 0:
+            raise ValueError(f"std={std} must be > 0; use 1.2 as EDM does")
+        level = schedule.noise_level
+        inner = (0.5 * (level[1:] + level[:-1])).log()
+        super().__init__(normal_bins((inner - mean) / std), reweight)
+        self.mean, self.std = mean, std
+
+
+def normal_bins(z: Tensor) -> Tensor:
+    """Masses of N(0, 1) between increasing edges, the outer bins open: (T-1,) -> (T,) float64."""
+    # Upper tails as 1 - Phi lose all digits; Phi(-z) keeps them, so each bin uses the smaller tail.
+    zero, one = z.new_zeros(1), z.new_ones(1)
+    lower = torch.cat([zero, torch.special.ndtr(z), one])
+    upper = torch.cat([one, torch.special.ndtr(-z), zero])
+    return torch.where(lower[1:] < 0.5, lower.diff(), -upper.diff())

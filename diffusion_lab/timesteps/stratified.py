@@ -1,6 +1,8 @@
-"""Wrappers that spread the draws of one batch evenly and leave the law of each as it is."""
+"""Wrappers that spread the draws of one batch evenly and leave the law of each as it is (variance reduction)."""
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
@@ -8,7 +10,49 @@ from torch import Tensor
 from diffusion_lab.timesteps.base import Context, Draw, StepRecord, TimestepSampler
 
 
-class Stratified(TimestepSampler):
+class Spread(TimestepSampler, ABC):
+    """A sampler whose numbers in [0, 1) are chosen together for the whole batch; a subclass gives `numbers`.
+
+    Args:
+        base: a sampler that draws by its inverse CDF; its law, its weights and its state stay as they are.
+
+    Raises:
+        ValueError: the base has a `draw` of its own.
+    """
+
+    def __init__(self, base: TimestepSampler) -> None:
+        if type(base).draw is not TimestepSampler.draw:
+            raise ValueError(
+                f"base={type(base).__name__} must draw by its inverse CDF; choose a sampler without a draw of its own"
+            )
+        super().__init__(base.num_timesteps, base.reweight)
+        self.base = base
+
+    @abstractmethod
+    def numbers(self, n: int, context: Context) -> Tensor:
+        """(n,) float64 in [0, 1), each uniform by itself: this process's and microbatch's rows."""
+
+    def setup(self, image_shape: tuple[int, ...]) -> None:
+        self.base.setup(image_shape)
+
+    def probabilities(self, step: int) -> Tensor:
+        return self.base.probabilities(step)
+
+    def quantile(self, u: Tensor, step: int) -> Tensor:
+        return self.base.quantile(u, step)
+
+    def weight(self, t: Tensor, step: int) -> Tensor:
+        return self.base.weight(t, step)
+
+    def draw(self, x0: Tensor, context: Context) -> Draw:
+        t = self.base.quantile(self.numbers(len(x0), context), context.step)
+        return Draw(t, self.base.weight(t, context.step))
+
+    def observe(self, record: StepRecord, context: Context) -> None:
+        self.base.observe(record, context)
+
+
+class Stratified(Spread):
     """One draw from each of G equal slices of the base's probability mass, G the rows of the global batch.
 
         u_i = (pi(i) + r_i) / G,   r_i uniform in [0, 1),   t_i = base's inverse CDF at u_i
@@ -27,23 +71,55 @@ class Stratified(TimestepSampler):
         ValueError: the base has a `draw` of its own, which slices cannot be taken of.
     """
 
-    def __init__(self, base: TimestepSampler) -> None:
-        if type(base).draw is not TimestepSampler.draw:
-            raise ValueError(
-                f"base={type(base).__name__} must draw by its inverse CDF; choose a sampler without a draw of its own"
-            )
-        super().__init__(base.num_timesteps, base.reweight)
-        self.base = base
+    def numbers(self, n: int, context: Context) -> Tensor:
+        return stratified_uniform(n, context)
 
-    def probabilities(self, step: int) -> Tensor:
-        return self.base.probabilities(step)
 
-    def draw(self, x0: Tensor, context: Context) -> Draw:
-        n = len(x0)
+class LowDiscrepancy(Spread):
+    """One random number for the whole batch and equal distances from there on (Kingma et al. 2021, VDM, `model_vdm`).
+
+        u_i = (u_0 + pi(i)/G) mod 1,   t_i = base's inverse CDF at u_i
+
+    with one u_0 and one random permutation pi for each update, equal on all processes. Every t_i has the base's law;
+    the batch together covers it as evenly as G points can.
+
+    Differs from VDM, where u_i belongs to row i: with images in a random order that is the same, but a permutation
+    keeps row i independent of its place in the batch.
+
+    Args:
+        base: a sampler that draws by its inverse CDF.
+    """
+
+    def numbers(self, n: int, context: Context) -> Tensor:
         size, mine = context.global_rows(n), context.rows(n)
-        slices = torch.randperm(size, generator=context.generator, device=context.device)[mine]
-        t = self.base.quantile((slices + context.uniform(n)) / size, context.step)
-        return Draw(t, self.base.weight(t, context.step))
+        place = torch.randperm(size, generator=context.generator, device=context.device)[mine]
+        return (context.global_uniform(n)[0] + place / size) % 1.0
 
-    def observe(self, record: StepRecord, context: Context) -> None:
-        self.base.observe(record, context)
+
+class Antithetic(Spread):
+    """Pairs of opposite draws: row i < G/2 takes u_i, row i + G/2 takes 1 - u_i.
+
+        t_i = F^-1(u_i),   t_{i+G/2} = F^-1(1 - u_i),   F the base's cumulative law
+
+    For the uniform base these are the pairs t, T-1-t of DDIM's code (`runners/diffusion.py`). Every single draw has
+    the base's law. Differs from DDIM's code: 1 - u in place of T-1-t, because that keeps the law of a base that is not
+    symmetric; and exactly half of the rows where it has n//2 + 1 draws of n.
+
+    Args:
+        base: a sampler that draws by its inverse CDF.
+    """
+
+    def numbers(self, n: int, context: Context) -> Tensor:
+        size, mine = context.global_rows(n), context.rows(n)
+        half = (size + 1) // 2
+        row = torch.arange(size, device=context.device)[mine]
+        u = context.global_uniform(n)[row % half]
+        # 1 - u lies in (0, 1]; the largest double below 1 keeps it inside [0, 1).
+        return torch.where(row < half, u, (1 - u).clamp(max=1 - 2**-53))
+
+
+def stratified_uniform(n: int, context: Context) -> Tensor:
+    """This process's n rows of (pi(i) + r_i)/G: one number in each of G equal slices of [0, 1), in random order."""
+    size, mine = context.global_rows(n), context.rows(n)
+    slices = torch.randperm(size, generator=context.generator, device=context.device)[mine]
+    return (slices + context.uniform(n)) / size

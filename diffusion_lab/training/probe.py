@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.distributed import rank, sum_, world_size
 from diffusion_lab.streams import Streams
 
 
@@ -30,7 +31,7 @@ class DenoiserProbe:
         denoiser: Denoiser,
         streams: Streams,
         precision: Callable[[], AbstractContextManager] = nullcontext,
-        max_rows: int = 128,
+        max_rows: int = 256,
     ) -> None:
         self.denoiser, self.streams, self.precision, self.max_rows = denoiser, streams, precision, max_rows
 
@@ -47,6 +48,29 @@ class DenoiserProbe:
                 here = {key: value[row[some]] for key, value in cond.items()}
                 parts.append(self.denoiser.loss(x0[row[some]], eps[some], steps[some], **here).native)
         return torch.cat(parts).view(images, times)
+
+    @torch.no_grad()
+    def pairs(
+        self, x0: Tensor, t: Tensor, index: Tensor, total: int, seed: int, keep_mode: bool = False, **cond: Tensor
+    ) -> Tensor:
+        """Native loss of each image at its own timestep: (N,C,H,W), (N,), (N,) -> (N,) float32.
+
+        Args:
+            x0: images.
+            t: timesteps.
+            index: number of each pair among `total`; its noise.
+            total: how many pairs have noise of their own.
+            seed: one seed is one noise.
+            keep_mode: leave dropout as training has it.
+            **cond: conditions, a row per pair.
+        """
+        eps = self._noise((total, *x0.shape[1:]), x0.device, seed)[index]
+        parts = []
+        with nullcontext() if keep_mode else self._evaluating(), self.precision():
+            for some in torch.arange(len(x0), device=x0.device).split(self.max_rows):
+                here = {key: value[some] for key, value in cond.items()}
+                parts.append(self.denoiser.loss(x0[some], eps[some], t[some], **here).native)
+        return torch.cat(parts)
 
     def grad_sq_norm(self, x0: Tensor, t: Tensor, seed: int, **cond: Tensor) -> Tensor:
         """Squared norm of each image's gradient at its own timestep: (B,C,H,W), (B,) -> (B,) float64.
@@ -65,15 +89,49 @@ class DenoiserProbe:
                 norms.append(sum(g.double().square().sum() for g in gradients if g is not None))
         return torch.stack(norms)
 
+    def grad_moments(self, x0: Tensor, t: Tensor, seed: int, **cond: Tensor) -> tuple[Tensor, Tensor]:
+        """Over single images' gradients at each timestep: their variance (trace), and the mean squared norm.
+
+            (1/(B-1)) (sum_i |g_i|^2 - B |mean g|^2),   (1/B) sum_i |g_i|^2
+
+        (B,C,H,W), (K,) -> (K,), (K,) float64. Each timestep is one process's work, so the numbers do not depend on
+        how many there are.
+        """
+        images, times = len(x0), len(t)
+        parameters = [p for p in self.denoiser.parameters() if p.requires_grad]
+        eps = self._noise((times, *x0.shape), x0.device, seed)
+        moments = torch.zeros(2, times, dtype=torch.float64, device=x0.device)
+        with self._looking(), torch.enable_grad():
+            for k in range(rank(), times, world_size()):
+                total, squares = [torch.zeros_like(p) for p in parameters], moments.new_zeros(())
+                for i in range(images):
+                    one = slice(i, i + 1)
+                    here = {key: value[one] for key, value in cond.items()}
+                    native = self.denoiser.loss(x0[one], eps[k, one], t[k : k + 1], **here).native.sum()
+                    gradients = torch.autograd.grad(native, parameters, allow_unused=True)
+                    for place, g in zip(total, gradients, strict=True):
+                        if g is not None:
+                            place += g
+                            squares = squares + g.double().square().sum()
+                mean_sq = sum(g.double().square().sum() for g in total) / images**2
+                moments[0, k] = (squares - images * mean_sq) / (images - 1)
+                moments[1, k] = squares / images
+        variance, second = sum_(moments)
+        return variance.clamp(min=0), second
+
     def _noise(self, shape: tuple[int, ...], device: torch.device, seed: int) -> Tensor:
         return self.streams.normal(shape, "timesteps", -1, seed, device=device)
 
     @contextmanager
-    def _looking(self) -> Iterator[None]:
+    def _evaluating(self) -> Iterator[None]:
         training = self.denoiser.training
         self.denoiser.eval()
         try:
-            with self.precision():
-                yield
+            yield
         finally:
             self.denoiser.train(training)
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        with self._evaluating(), self.precision():
+            yield

@@ -20,7 +20,8 @@ PRESETS = ("method", "experiment", "scale", "debug")
 
 
 def options(group: str) -> list[str]:
-    return sorted(str(path.relative_to(CONF / group).with_suffix("")) for path in (CONF / group).rglob("*.yaml"))
+    pattern = "**/*.yaml" if group in PRESETS else "*.yaml"  # a folder in another group is a group: prediction/space
+    return sorted(str(path.relative_to(CONF / group).with_suffix("")) for path in (CONF / group).glob(pattern))
 
 
 OPTIONS = {group: options(group) for group in required_groups()}

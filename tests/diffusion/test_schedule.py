@@ -12,6 +12,7 @@ from diffusion_lab.diffusion import (
     NoiseSchedule,
     cosine,
     extract,
+    fdm,
     laplace,
     linear,
     quadratic,
@@ -19,7 +20,7 @@ from diffusion_lab.diffusion import (
     sqrt_linear,
 )
 
-ALL = [linear, quadratic, cosine, sqrt_linear, sigmoid, laplace]
+ALL = [linear, quadratic, cosine, sqrt_linear, sigmoid, laplace, fdm]
 
 
 def stable_diffusion(num_timesteps: int = 1000) -> NoiseSchedule:

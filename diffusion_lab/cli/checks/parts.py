@@ -15,7 +15,18 @@ from diffusion_lab.cli.build import build_network, part
 from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.errors import ConfigError, config_errors
 
-PARTS = ("schedule", "prediction", "variance", "weighting", "sampler", "annealing", "solver", "metrics", "dataset")
+PARTS = (
+    "schedule",
+    "prediction",
+    "variance",
+    "preconditioning",
+    "weighting",
+    "sampler",
+    "annealing",
+    "solver",
+    "metrics",
+    "dataset",
+)
 
 
 class Parts:

@@ -1,31 +1,10 @@
-"""Annealing: the learning rate and Adam's first momentum as pure functions of the optimizer step.
-
-    Hyper(lr_factor, beta1) = annealing(step),   lr = base lr * lr_factor,   beta1 = None leaves the optimizer's own.
-
-`step` counts finished optimizer steps: 0 for the first update. A pure function needs no state, so a resumed run
-continues exactly and a schedule can be drawn and checked before training.
-"""
+"""Annealings of the learning rate alone; beta1 stays the optimizer's, or what a wrapped annealing says."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from typing import NamedTuple
 
-
-class Hyper(NamedTuple):
-    """Factor on the base learning rate, >= 0, and Adam's beta1 in [0, 1) or None for the optimizer's own."""
-
-    lr_factor: float
-    beta1: float | None = None
-
-
-class Annealing(ABC):
-    """step -> Hyper."""
-
-    @abstractmethod
-    def __call__(self, step: int) -> Hyper:
-        """The learning-rate factor and beta1 of update number `step` (0 is the first)."""
+from diffusion_lab.annealing.base import Annealing, Hyper, at_least_one
 
 
 class Constant(Annealing):
@@ -44,7 +23,7 @@ class Warmup(Annealing):
     """
 
     def __init__(self, warmup_steps: int, then: Annealing | None = None) -> None:
-        self.warmup_steps = _at_least_one("warmup_steps", warmup_steps)
+        self.warmup_steps = at_least_one("warmup_steps", warmup_steps)
         self.then = then or Constant()
 
     def __call__(self, step: int) -> Hyper:
@@ -61,7 +40,7 @@ class Cosine(Annealing):
     """
 
     def __init__(self, total_steps: int, final: float = 0.0) -> None:
-        self.total_steps = _at_least_one("total_steps", total_steps)
+        self.total_steps = at_least_one("total_steps", total_steps)
         self.final = _fraction("final", final)
 
     def __call__(self, step: int) -> Hyper:
@@ -78,17 +57,11 @@ class Linear(Annealing):
     """
 
     def __init__(self, total_steps: int, final: float = 0.0) -> None:
-        self.total_steps = _at_least_one("total_steps", total_steps)
+        self.total_steps = at_least_one("total_steps", total_steps)
         self.final = _fraction("final", final)
 
     def __call__(self, step: int) -> Hyper:
         return Hyper(1.0 - (1.0 - self.final) * min(1.0, step / self.total_steps))
-
-
-def _at_least_one(name: str, value: int) -> int:
-    if value < 1:
-        raise ValueError(f"{name}={value} must be at least 1; give a number of optimizer steps")
-    return value
 
 
 def _fraction(name: str, value: float) -> float:

@@ -1,0 +1,34 @@
+"""Annealing: the learning rate and Adam's first momentum as pure functions of the optimizer step.
+
+    Hyper(lr_factor, beta1) = annealing(step),   lr = base lr * lr_factor,   beta1 = None leaves the optimizer's own.
+
+`step` counts finished optimizer steps: 0 for the first update. A pure function needs no state, so a resumed run
+continues exactly and a schedule can be drawn and checked before training.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+
+class Hyper(NamedTuple):
+    """Factor on the base learning rate, >= 0, and Adam's beta1 in [0, 1) or None for the optimizer's own."""
+
+    lr_factor: float
+    beta1: float | None = None
+
+
+class Annealing(ABC):
+    """step -> Hyper."""
+
+    @abstractmethod
+    def __call__(self, step: int) -> Hyper:
+        """The learning-rate factor and beta1 of update number `step` (0 is the first)."""
+
+
+def at_least_one(name: str, value: int) -> int:
+    """`value` if it is a number of optimizer steps >= 1, else ValueError."""
+    if value < 1:
+        raise ValueError(f"{name}={value} must be at least 1; give a number of optimizer steps")
+    return value

@@ -1,0 +1,109 @@
+"""Curriculum of timesteps (CLTS): from uniform to a Gaussian law while training goes on."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from diffusion_lab.timesteps.base import TimestepSampler, invert
+
+OUTSIDE = ("renormalize", "renormalize_after", "clamp")
+
+
+class CLTS(TimestepSampler):
+    """p_t = (1 - g)/T + g N_t,  g = min(1, step/target_steps)  ("Why diffusion models are stable", eq. 7 and 8).
+
+    N is a Gaussian on the timesteps with mean round(mean T) and standard deviation std T. How it is brought to
+    {0..T-1}, where for std = 1 only about 38 % of its mass lies:
+
+        renormalize         N_t ~ exp(-(t - mu)^2 / 2 s^2), divided by its sum, then mixed
+        renormalize_after   the density itself is mixed and p divided by its sum: a slower ramp,
+                            g_eff = m g/(1 - (1 - m) g) with m the density's sum
+        clamp               a Gaussian draw beyond an end counts as that end
+
+    A draw takes one uniform number: below g it is stretched over N, above over the uniform law; no table changes
+    with the step. With std = 1, the literal reading, even g = 1 changes p_t by -17 % to +6 % only.
+
+    Differs from the paper: its appendix says "variance sigma = T"; taken as the standard deviation, because a
+    variance of T (std = 1/sqrt(T) here) would starve almost all timesteps. Its target for CIFAR-10 is 5e4 in
+    appendix B and 1e5 in section 5.1.
+
+    Args:
+        num_timesteps: T.
+        target_steps: optimizer steps until g = 1, >= 1.
+        mean: mu/T in [0, 1].
+        std: standard deviation / T, > 0.
+        outside: one of the three above.
+        mean_end: mu/T at the target; null keeps `mean`. The paper's abandoned idea moves it from 1 to 0. The table of
+            N is then computed at each draw, T numbers.
+        reweight: whether the loss carries 1/(T p_t).
+
+    Raises:
+        ValueError: an argument outside its range; mu outside {0..T-1}.
+    """
+
+    _normal: Tensor
+    _cdf: Tensor
+
+    def __init__(
+        self,
+        num_timesteps: int,
+        target_steps: int,
+        mean: float = 0.3,
+        std: float = 1.0,
+        outside: str = "renormalize",
+        mean_end: float | None = None,
+        reweight: bool = False,
+    ) -> None:
+        super().__init__(num_timesteps, reweight)
+        if target_steps < 1:
+            raise ValueError(f"target_steps={target_steps} must be at least 1 optimizer step; use 50000 for CIFAR-10")
+        for name, value in (("mean", mean), ("mean_end", mean if mean_end is None else mean_end)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name}={value} must lie in [0, 1], a fraction of T; use 0.3 as published")
+        if not std > 0:
+            raise ValueError(f"std={std} must be > 0, a fraction of T; use 1.0 for the published setting")
+        if outside not in OUTSIDE:
+            raise ValueError(f"outside={outside} must be one of {', '.join(OUTSIDE)}; use renormalize")
+        self.target_steps, self.mean, self.std = target_steps, mean, std
+        self.outside, self.mean_end = outside, mean_end
+        self.register_buffer("_normal", self._gaussian(mean), persistent=False)
+        self.register_buffer("_cdf", (self._normal / self._normal.sum()).cumsum(0), persistent=False)
+
+    def probabilities(self, step: int) -> Tensor:
+        share, normal = self._parts(step)
+        uniform = torch.full_like(normal, 1.0 / self.num_timesteps)
+        return (1 - share) * uniform + share * normal / normal.sum()
+
+    def quantile(self, u: Tensor, step: int) -> Tensor:
+        share, normal = self._parts(step)
+        cdf = self._cdf if self.mean_end is None else normal.cumsum(0)
+        gaussian = invert(cdf, (u / max(share, 1e-300)).clamp(max=1 - 1e-16))
+        rest = (u - share) / max(1 - share, 1e-300)
+        uniform = (rest.clamp(0, 1 - 1e-16) * self.num_timesteps).long()
+        return torch.where(u < share, gaussian, uniform)
+
+    def _parts(self, step: int) -> tuple[float, Tensor]:
+        """Share of the Gaussian among the draws at this step, and its table."""
+        g = min(1.0, step / self.target_steps)
+        normal = self._normal
+        if self.mean_end is not None:
+            normal = self._gaussian(self.mean + g * (self.mean_end - self.mean)).to(normal.device)
+        if self.outside == "renormalize_after":
+            mass = self._mass if self.mean_end is None else float(normal.sum())
+            g = mass * g / (1 - (1 - mass) * g)
+        return g, normal
+
+    def _gaussian(self, mean: float) -> Tensor:
+        """(T,) float64 table of N; its sum is 1 only for `clamp`."""
+        steps = self.num_timesteps
+        mu, sigma = min(round(mean * steps), steps - 1), self.std * steps
+        t = torch.arange(steps, dtype=torch.float64)
+        if self.outside == "clamp":
+            cdf = torch.special.ndtr((t[:-1] + 0.5 - mu) / sigma)
+            table = torch.cat([cdf, cdf.new_ones(1)]).diff(prepend=cdf.new_zeros(1))
+        else:
+            # With a very narrow Gaussian the exponent underflows away from mu; at mu it is 1.
+            table = torch.exp(-0.5 * ((t - mu) / sigma) ** 2) / (sigma * (2 * torch.pi) ** 0.5)
+        self._mass = float(table.sum())
+        return table

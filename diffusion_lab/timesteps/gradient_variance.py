@@ -1,0 +1,114 @@
+"""Timesteps in proportion to the variance of their gradients."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from diffusion_lab.timesteps.base import Context, StepRecord, TimestepSampler, invert
+
+FORMS = ("variance", "root_second_moment")
+
+
+class GradientVariance(TimestepSampler):
+    """p_t from the gradients g_i of single images at timestep t, measured every `every` steps.
+
+        variance             p_t ~ V_t = (1/(N-1)) sum_i |g_i - mean g|^2                 (Kim et al. 2025, Table 4)
+        root_second_moment   p_t ~ sqrt((1/N) sum_i |g_i|^2)
+
+    then p = (1 - u) p + u/T. The first is the paper's heuristic, which changes the objective. The second, with
+    `reweight`, is the law that makes the variance of the unbiased estimate smallest.
+
+    The moments are measured at `points` timesteps, equally spaced from 0 to T-1, with the first `images` rows of the
+    update's global batch, and interpolated linearly in t; each measurement counts 1 - `momentum` in the running
+    mean. It costs points * images backward passes of one image, divided among the processes.
+
+    Differs from Kim et al.: the estimator, its smoothing and its refresh are not stated there; the grid, the running
+    mean and the share of the uniform law are ours.
+
+    Args:
+        num_timesteps: T.
+        every: optimizer steps between two measurements, >= 1; the first is after the first update.
+        points: timesteps measured, in [2, T]; at most T are used.
+        images: N >= 2 images at each of them.
+        form: one of the two above.
+        momentum: in [0, 1), weight of the past.
+        uniform: u in [0, 1].
+        reweight: whether the loss carries 1/(T p_t).
+
+    Raises:
+        ValueError: an argument outside its range, or u = 0 with `reweight`.
+    """
+
+    moment: Tensor
+    measured: Tensor
+    _grid: Tensor
+    _cdf: Tensor
+
+    def __init__(
+        self,
+        num_timesteps: int,
+        every: int = 500,
+        points: int = 20,
+        images: int = 8,
+        form: str = "variance",
+        momentum: float = 0.5,
+        uniform: float = 0.01,
+        reweight: bool = False,
+    ) -> None:
+        super().__init__(num_timesteps, reweight)
+        for name, value, least in (("every", every, 1), ("points", points, 2), ("images", images, 2)):
+            if value < least:
+                raise ValueError(f"{name}={value} must be at least {least}; leave it out for the default")
+        if form not in FORMS:
+            raise ValueError(f"form={form} must be one of {', '.join(FORMS)}; use variance for the published one")
+        if not 0.0 <= momentum < 1.0:
+            raise ValueError(f"momentum={momentum} must lie in [0, 1); use 0.5")
+        if not 0.0 <= uniform <= 1.0 or (reweight and uniform == 0.0):
+            raise ValueError(f"uniform={uniform} must lie in [0, 1], and above 0 with reweight=true; use 0.01")
+        self.every, self.images, self.form = every, images, form
+        self.momentum, self.uniform = momentum, uniform
+        grid = torch.linspace(0, num_timesteps - 1, min(points, num_timesteps), dtype=torch.float64).round().long()
+        self.register_buffer("_grid", grid.unique(), persistent=False)
+        self.register_buffer("moment", torch.zeros(len(self._grid), dtype=torch.float64))
+        self.register_buffer("measured", torch.zeros((), dtype=torch.int64))
+        # The cumulative law is state too: recomputed where it changes, so that a draw does no work that depends on T.
+        self.register_buffer("_cdf", torch.arange(1, num_timesteps + 1, dtype=torch.float64) / num_timesteps)
+
+    def probabilities(self, step: int) -> Tensor:
+        return self._cdf.diff(prepend=self._cdf.new_zeros(1))
+
+    def quantile(self, u: Tensor, step: int) -> Tensor:
+        return invert(self._cdf, u)
+
+    def weight(self, t: Tensor, step: int) -> Tensor:
+        if not self.reweight:
+            return torch.ones(len(t), device=t.device)
+        p = self._cdf[t] - torch.where(t > 0, self._cdf[(t - 1).clamp(min=0)], 0.0)
+        return (1.0 / (self.num_timesteps * p)).float()
+
+    def observe(self, record: StepRecord, context: Context) -> None:
+        if context.step % self.every:
+            return
+        assert context.probe is not None, "GradientVariance needs a probe"
+        x0 = record.gather(record.x0)[: self.images]
+        cond = {key: record.gather(value)[: self.images] for key, value in record.cond.items()}
+        variance, second = context.probe.grad_moments(x0, self._grid, seed=context.step, **cond)
+        now = variance if self.form == "variance" else second.sqrt()
+        keep = self.momentum if int(self.measured) else 0.0
+        self.moment.mul_(keep).add_((1 - keep) * now.double())
+        self.measured.add_(1)
+        self._cdf.copy_(self._law().cumsum(0))
+
+    def _law(self) -> Tensor:
+        """(T,) from the measured grid."""
+        t = torch.arange(self.num_timesteps, device=self.moment.device, dtype=torch.float64)
+        right = torch.searchsorted(self._grid, t.long()).clamp(1, len(self._grid) - 1)
+        left = right - 1
+        low, high = self._grid[left].double(), self._grid[right].double()
+        share = (t - low) / (high - low)
+        q = self.moment[left] * (1 - share) + self.moment[right] * share
+        flat = torch.full_like(q, 1.0 / self.num_timesteps)
+        # All gradients zero, as in a perfect model, have no shape to follow.
+        follow = q / q.sum() if bool(q.sum() > 0) else flat
+        return (1 - self.uniform) * follow + self.uniform * flat

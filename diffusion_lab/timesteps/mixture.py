@@ -1,0 +1,54 @@
+"""A sampler mixed with the uniform law."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from diffusion_lab.timesteps.base import Context, StepRecord, TimestepSampler
+
+
+class Mixture(TimestepSampler):
+    """p_t = q/T + (1 - q) b_t with b the base's law: no timestep is starved, and 1/(T p_t) stays below 1/q.
+
+    A draw takes one uniform number u: below q it is stretched over the uniform law, above over the base's.
+
+    Args:
+        base: a sampler that draws by its inverse CDF; `reweight` of the base is not used.
+        uniform: q in [0, 1], share of the uniform law.
+        reweight: whether the loss carries 1/(T p_t), p the mixed law.
+
+    Raises:
+        ValueError: the base has a `draw` of its own, or q lies outside [0, 1].
+    """
+
+    def __init__(self, base: TimestepSampler, uniform: float = 0.1, reweight: bool = False) -> None:
+        if type(base).draw is not TimestepSampler.draw:
+            raise ValueError(
+                f"base={type(base).__name__} must draw by its inverse CDF; choose a sampler without a draw of its own"
+            )
+        if not 0.0 <= uniform <= 1.0:
+            raise ValueError(f"uniform={uniform} must lie in [0, 1], the share of the uniform law; use 0.1")
+        super().__init__(base.num_timesteps, reweight)
+        if reweight and uniform == 0.0 and bool((base.probabilities(0) == 0).any()):
+            raise ValueError(
+                "uniform=0.0 must be > 0 with reweight=true, which divides by probabilities that the base has as 0; "
+                "use 0.1"
+            )
+        self.base, self.uniform = base, uniform
+
+    def setup(self, image_shape: tuple[int, ...]) -> None:
+        self.base.setup(image_shape)
+
+    def probabilities(self, step: int) -> Tensor:
+        return self.uniform / self.num_timesteps + (1 - self.uniform) * self.base.probabilities(step)
+
+    def quantile(self, u: Tensor, step: int) -> Tensor:
+        below_one = 1 - 2**-53
+        flat = (u / max(self.uniform, 1e-300)).clamp(max=below_one)
+        rest = ((u - self.uniform) / max(1 - self.uniform, 1e-300)).clamp(0, below_one)
+        based = self.base.quantile(rest, step)
+        return torch.where(u < self.uniform, (flat * self.num_timesteps).long(), based)
+
+    def observe(self, record: StepRecord, context: Context) -> None:
+        self.base.observe(record, context)

@@ -1,0 +1,219 @@
+"""Slots of timesteps with equal shares of the loss (Xie & Agam, section 3.1 and Table 1).
+
+The timesteps are cut into K ranges so that each holds the same part of sum_t L_t. Losses fall by orders of magnitude
+from t = 0 on, so the first slots are a few timesteps wide and the last one has most of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from diffusion_lab.timesteps.base import Context, Draw, FixedSampler, StepRecord, TimestepSampler
+from diffusion_lab.timesteps.stratified import stratified_uniform
+
+
+def equal_sum_slots(loss: Tensor, num_slots: int) -> Tensor:
+    """Edges e (K+1,) int64 with e_0 = 0, e_K = T; slot k is {e_k .. e_{k+1} - 1}.
+
+        slot(t) = min(K - 1, floor(K (C_t - L_t/2)/C_{T-1})),   C_t = sum_{s<=t} L_s
+
+    then moved where needed so that every slot has at least one timestep.
+
+    Args:
+        loss: (T,) finite, >= 0, with a positive sum.
+        num_slots: K in [1, T].
+
+    Raises:
+        ValueError: a loss is negative or not finite, all are zero, or K lies outside [1, T].
+    """
+    loss = torch.as_tensor(loss).detach().double()
+    steps = len(loss)
+    if not 1 <= num_slots <= steps:
+        raise ValueError(f"num_slots={num_slots} must lie in [1, {steps}], the number of timesteps; use 10")
+    bad = torch.nonzero(~torch.isfinite(loss) | (loss < 0)).flatten()
+    if len(bad):
+        t = int(bad[0])
+        raise ValueError(f"loss_curve[{t}]={loss[t].item()} must be a finite number >= 0; measure the curve again")
+    if not loss.sum() > 0:
+        raise ValueError("loss_curve=all zero must have a positive sum; measure the curve again")
+    middle = loss.cumsum(0) - loss / 2
+    slot = (num_slots * middle / loss.sum()).floor().clamp(max=num_slots - 1)
+    inner = torch.searchsorted(slot, torch.arange(1, num_slots, dtype=slot.dtype))
+    index = torch.arange(1, num_slots)
+    # At least one timestep each: e_k >= e_{k-1} + 1 from the left, e_k <= T - (K - k) from the right.
+    inner = (inner - index).cummax(0).values + index if num_slots > 1 else inner
+    inner = torch.minimum(inner.clamp(min=1), steps - num_slots + index).maximum(index)
+    return torch.cat([inner.new_zeros(1), inner, inner.new_tensor([steps])])
+
+
+class EqualLossSlots(TimestepSampler):
+    """K slots of equal loss, each with the same number of rows in every batch.
+
+        p_t = 1/(K n_k),  n_k = timesteps of the slot of t;   u_i = (pi(i) + r_i)/G -> slot floor(K u_i)
+
+    With G a multiple of K every slot gets exactly G/K rows, uniform inside. The losses of the rows of a batch are
+    then of all scales ("selected timesteps contain different scales", Xie & Agam, section 3.1). p_t is about
+    proportional to the loss. Weight 1 unless `reweight`, because importance weights would undo that.
+
+    The edges come from `loss_curve`, and with `update_every` they move: the native losses seen in training are
+    averaged per timestep, timesteps not seen take their nearest seen neighbour's, and half of the previous evidence
+    is forgotten at each move. Without a curve all slots have equal width until the first move.
+
+    Args:
+        num_timesteps: T.
+        num_slots: K in [1, T].
+        loss_curve: L losses of L equal ranges of timesteps, L <= T, or a file with them: a JSON list, or a run's
+            metrics.jsonl, whose last val/loss_t is taken; null: no curve.
+        update_every: optimizer steps between two moves of the edges; 0: they stay.
+        reweight: whether the loss carries 1/(T p_t).
+
+    Raises:
+        ValueError: K outside [1, T], an unusable loss curve, update_every < 0, or neither a curve nor updates
+            although there is more than one slot.
+    """
+
+    edges: Tensor
+    seen_loss: Tensor
+    seen_count: Tensor
+
+    def __init__(
+        self,
+        num_timesteps: int,
+        num_slots: int = 10,
+        loss_curve: Sequence[float] | str | None = None,
+        update_every: int = 500,
+        reweight: bool = False,
+    ) -> None:
+        super().__init__(num_timesteps, reweight)
+        if update_every < 0:
+            raise ValueError(f"update_every={update_every} must be a number of optimizer steps >= 0; 0 keeps the edges")
+        if loss_curve is None and update_every == 0 and num_slots > 1:
+            raise ValueError(
+                "loss_curve=null must be a curve when update_every=0, or the slots never follow the loss; "
+                "give sampler.loss_curve or sampler.update_every=500"
+            )
+        self.num_slots, self.update_every = num_slots, update_every
+        curve = torch.ones(num_timesteps) if loss_curve is None else stretch(read_curve(loss_curve), num_timesteps)
+        self.register_buffer("edges", equal_sum_slots(curve, num_slots))
+        self.register_buffer("seen_loss", torch.zeros(num_timesteps, dtype=torch.float64))
+        self.register_buffer("seen_count", torch.zeros(num_timesteps, dtype=torch.float64))
+
+    def probabilities(self, step: int) -> Tensor:
+        size = self.edges.diff()
+        return (1.0 / (self.num_slots * size.double())).repeat_interleave(size, output_size=self.num_timesteps)
+
+    def quantile(self, u: Tensor, step: int) -> Tensor:
+        place = u * self.num_slots
+        slot = place.long()
+        start, end = self.edges[slot], self.edges[slot + 1]
+        return start + ((place - slot) * (end - start)).long()
+
+    def draw(self, x0: Tensor, context: Context) -> Draw:
+        t = self.quantile(stratified_uniform(len(x0), context), context.step)
+        return Draw(t, self.weight(t, context.step))
+
+    def weight(self, t: Tensor, step: int) -> Tensor:
+        if not self.reweight:
+            return torch.ones(len(t), device=t.device)
+        slot = torch.searchsorted(self.edges, t, right=True) - 1
+        return (self.num_slots * self.edges.diff()[slot] / self.num_timesteps).float()
+
+    def observe(self, record: StepRecord, context: Context) -> None:
+        if not self.update_every:
+            return
+        t, loss = record.gathered()
+        self.seen_loss.index_add_(0, t, loss)
+        self.seen_count.index_add_(0, t, torch.ones_like(loss))
+        if (context.step + 1) % self.update_every == 0:
+            curve = self.seen_loss / self.seen_count  # nan where nothing was seen
+            self.edges.copy_(equal_sum_slots(fill(curve).cpu(), self.num_slots))
+            self.seen_loss.mul_(0.5)
+            self.seen_count.mul_(0.5)
+
+
+class SlotRestricted(FixedSampler):
+    """Uniform inside chosen slots, never outside: training in a few ranges and looking at all (Xie & Agam, Figure 2).
+
+    Args:
+        num_timesteps: T.
+        edges: (K+1,) increasing timesteps from 0 to T, slot k is {edges[k] .. edges[k+1] - 1}; null: `num_slots` equal
+            parts. Xie & Agam's ten slots are [0,5,13,23,37,56,82,120,177,277,1000].
+        num_slots: K in [1, T] where `edges` is null.
+        slots: numbers of the slots that are trained, 1 the least noisy, as the paper counts.
+
+    Raises:
+        ValueError: edges that do not increase from 0 to T, or a slot outside [1, K].
+    """
+
+    def __init__(
+        self,
+        num_timesteps: int,
+        edges: Sequence[int] | None = None,
+        num_slots: int = 10,
+        slots: Sequence[int] = (3,),
+    ) -> None:
+        if edges is None:
+            bounds = equal_sum_slots(torch.ones(num_timesteps), num_slots)
+        else:
+            bounds = torch.as_tensor(list(edges))
+            if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != num_timesteps or bool((bounds.diff() < 1).any()):
+                raise ValueError(
+                    f"edges={list(edges)} must increase from 0 to {num_timesteps}, the number of timesteps; "
+                    "or use null and num_slots=10"
+                )
+        count = len(bounds) - 1
+        outside = [slot for slot in slots if not 1 <= slot <= count]
+        if outside or not len(slots):
+            wrong = outside[0] if outside else "[]"
+            raise ValueError(f"slots={wrong} must be numbers in [1, {count}], 1 the least noisy; use [3]")
+        inside = torch.zeros(num_timesteps, dtype=torch.float64)
+        for slot in slots:
+            inside[int(bounds[slot - 1]) : int(bounds[slot])] = 1
+        super().__init__(inside)
+
+
+def read_curve(loss_curve: Sequence[float] | str) -> Tensor:
+    """The numbers themselves, or those of a JSON list, or the last val/loss_t of a run's metrics.jsonl."""
+    if not isinstance(loss_curve, str):
+        return torch.tensor([float(value) for value in loss_curve], dtype=torch.float64)
+    path = Path(loss_curve)
+    try:
+        text = path.read_text()
+        if path.suffix == ".jsonl":
+            rows = [json.loads(line) for line in text.splitlines() if "val/loss_t" in line]
+            values = rows[-1]["val/loss_t"]
+        else:
+            values = json.loads(text)
+        return torch.tensor([float(value) for value in values], dtype=torch.float64)
+    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise ValueError(
+            f"loss_curve={loss_curve} must be a JSON list of losses or the metrics.jsonl of a run with val/loss_t; "
+            f"it is not ({type(error).__name__})"
+        ) from None
+
+
+def stretch(curve: Tensor, num_timesteps: int) -> Tensor:
+    """A curve over L equal ranges as one over T timesteps, constant inside a range: (L,) -> (T,)."""
+    if not 1 <= len(curve) <= num_timesteps:
+        raise ValueError(
+            f"loss_curve of {len(curve)} numbers must have between 1 and {num_timesteps}, the number of timesteps; "
+            "average neighbours"
+        )
+    return curve[torch.arange(num_timesteps) * len(curve) // num_timesteps]
+
+
+def fill(curve: Tensor) -> Tensor:
+    """Each nan takes the nearest number, the earlier one of two equally near: (T,) -> (T,). All nan gives ones."""
+    known = torch.nonzero(~torch.isnan(curve)).flatten()
+    if not len(known):
+        return torch.ones_like(curve)
+    t = torch.arange(len(curve), device=curve.device)
+    after = torch.searchsorted(known, t).clamp(max=len(known) - 1)
+    before = (after - 1).clamp(min=0)
+    nearer = (t - known[before]).abs() <= (known[after] - t).abs()
+    return curve[known[torch.where(nearer, before, after)]]

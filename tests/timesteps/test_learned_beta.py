@@ -1,0 +1,248 @@
+"""The learned Beta sampler: its laws, its reward, its statistic, its cost in network calls."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kstest
+from sklearn.feature_selection import f_regression
+
+from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, FixedSmall, V, bound_weights, cosine, linear
+from diffusion_lab.networks import BetaPolicy, UNet
+from diffusion_lab.streams import Streams
+from diffusion_lab.timesteps import Context, LearnedBeta, Position, StepRecord, f_statistic
+from diffusion_lab.timesteps.beta import beta_masses, draw_beta
+from diffusion_lab.training import DenoiserProbe
+
+T, ROWS = 40, 16
+WEIGHTS = torch.linspace(1, 0.1, T).double()
+
+
+def test_the_policy_has_the_published_size_and_starts_nearly_uniform():
+    for hidden, parameters in ((128, 372_290), (256, 684_098)):
+        policy = BetaPolicy(3, hidden)
+        assert sum(p.numel() for p in policy.parameters()) == parameters
+        a, b = policy(torch.randn(5, 3, 32, 32))
+        torch.testing.assert_close(a, torch.full((5,), 0.97409), atol=2e-5, rtol=0)
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("side", [1, 8, 28, 33, 64])
+def test_the_policy_takes_images_of_any_size(side):
+    a, _ = BetaPolicy(1)(torch.randn(2, 1, side, side))
+    assert a.shape == (2,)
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.97409, 0.97409), (0.5, 0.7), (5.0, 1.5), (80.0, 80.0)])
+def test_draws_follow_the_beta_law(a, b):
+    n = 20_000
+    u = draw_beta(torch.full((n,), a), torch.full((n,), b), Context(Position(0), Streams(3)))
+    assert kstest(u.numpy(), "beta", args=(a, b)).pvalue > 1e-4
+
+
+def test_a_rows_draw_does_not_depend_on_the_split():
+    a, b = torch.rand(8) + 0.5, torch.rand(8) + 0.5
+    whole = draw_beta(a, b, Context(Position(5), Streams(0)))
+    parts = [draw_beta(a[i : i + 4], b[i : i + 4], Context(Position(5, i // 4, 2), Streams(0))) for i in (0, 4)]
+    assert torch.equal(whole, torch.cat(parts))
+
+
+def test_masses_of_the_rounded_law():
+    p = beta_masses(torch.tensor([1.0]), torch.tensor([1.0]), 11)  # uniform: the end bins are half as wide
+    torch.testing.assert_close(p, torch.tensor([0.05, *[0.1] * 9, 0.05]).double())
+
+
+def test_the_gradient_of_the_log_density_is_that_of_finite_differences():
+    policy = BetaPolicy(1, hidden=8).double()
+    x0, u, h = torch.randn(1, 1, 8, 8).double(), torch.tensor([0.3]).double(), 1e-6
+
+    def score(shift: float) -> torch.Tensor:
+        moved = copy.deepcopy(policy)
+        moved.last.bias.data[0] += shift
+        return torch.distributions.Beta(*moved(x0)).log_prob(u).sum().detach()
+
+    exact = torch.autograd.grad(torch.distributions.Beta(*policy(x0)).log_prob(u).sum(), policy.last.bias)[0][0]
+    assert float(exact) == pytest.approx(float((score(h) - score(-h)) / (2 * h)), rel=1e-6)
+
+
+@pytest.mark.parametrize("rows", [3, 5, 20])
+def test_the_statistic_is_that_of_scikit_learn(rows):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(rows, 30))
+    y = x[:, 4] + 0.5 * x[:, 9] + 0.1 * generator.normal(size=rows)
+    expected = f_regression(x, y)[0]
+    np.testing.assert_allclose(f_statistic(torch.tensor(x), torch.tensor(y)).numpy(), expected, rtol=1e-9)
+
+
+def test_columns_that_do_not_vary_are_never_selected_and_two_rows_tell_nothing():
+    x = torch.randn(6, 3)
+    x[:, 1] = 2.0
+    assert f_statistic(x, x.sum(1))[1] == -torch.inf
+    assert f_statistic(torch.randn(2, 4), torch.randn(2)).unique().numel() == 1
+    with pytest.raises(ValueError, match="must have at least 2"):
+        f_statistic(torch.randn(1, 4), torch.randn(1))
+
+
+@pytest.mark.parametrize("schedule", [linear, cosine])
+def test_bound_weights_with_the_small_variance_are_half_the_drop_of_the_snr(schedule):
+    s = schedule()
+    c = bound_weights(s, Epsilon(), FixedSmall())[1:] * math.log(2)
+    torch.testing.assert_close(c, 0.5 * (s.snr[:-1] - s.snr[1:]) / s.snr[1:], rtol=1e-4, atol=0)
+
+
+def test_bound_weights_with_the_large_variance_are_the_published_numbers():
+    c = bound_weights(linear(), Epsilon(), FixedLarge()) * math.log(2)
+    for t, value in ((0, 0.917), (1, 0.273), (10, 0.068), (100, 0.0100), (500, 0.0055), (999, 0.0102)):
+        assert float(c[t]) == pytest.approx(value, rel=0.01)
+    v = bound_weights(linear(), V(), FixedLarge()) * math.log(2)
+    torch.testing.assert_close(v, c * linear().alphas_cumprod, rtol=1e-9, atol=0)
+
+
+class Quadratic:
+    """A probe whose losses are (theta - t/T)^2 for every image, plus noise that only the seed decides."""
+
+    def __init__(self) -> None:
+        self.theta, self.calls = 1.0, []
+
+    def pairs(self, x0, t, index, total, seed, keep_mode=False, **cond):
+        self.calls.append((len(x0), seed, keep_mode))
+        noise = Streams(seed).normal((total,), "testing")[index]
+        return (self.theta - t / T) ** 2 + noise
+
+
+def lesson(sampler: LearnedBeta, probe: Quadratic, step: int = 0, rows: int = ROWS) -> torch.Tensor:
+    """One draw, one change of theta, one observation; the timesteps."""
+    x0 = Streams(step).normal((rows, 1, 8, 8), "testing")
+    draw = sampler.draw(x0, Context(Position(step), Streams(0), probe=probe))
+    probe.theta -= 0.1
+    record = StepRecord(x0, {}, draw.t, torch.zeros(rows), torch.zeros(rows))
+    sampler.observe(record, Context(Position(step), Streams(0), probe=probe))
+    return draw.t
+
+
+def learned(**arguments) -> LearnedBeta:
+    sampler = LearnedBeta(T, WEIGHTS, **arguments)
+    sampler.setup((1, 8, 8))
+    return sampler
+
+
+def test_the_queue_holds_the_exact_change_of_the_bound():
+    sampler, probe = learned(grid_stride=1), Quadratic()
+    lesson(sampler, probe)
+    tau = torch.arange(T).double() / T
+    change = WEIGHTS * ((1.0 - tau) ** 2 - (0.9 - tau) ** 2)
+    torch.testing.assert_close(sampler.changes[0], change, atol=1e-6, rtol=0)
+    torch.testing.assert_close(sampler.totals[0], change.sum(), atol=1e-5, rtol=0)
+
+
+def test_the_looks_happen_every_so_many_updates_with_the_counted_pairs():
+    sampler, probe = learned(every=5, grid_stride=4, reward_every=4), Quadratic()
+    for step in range(11):
+        lesson(sampler, probe, step)
+    pairs = T // 4 + ROWS // 4 * 3
+    assert [n for n, _, _ in probe.calls] == [pairs] * 6  # updates 0, 5 and 10, before and after
+    seeds = [seed for _, seed, _ in probe.calls]
+    assert seeds[0::2] == seeds[1::2] and not any(keep for _, _, keep in probe.calls)
+
+
+def test_the_released_look_has_fresh_noise_dropout_all_timesteps_and_all_rows():
+    sampler = learned(grid_stride=1, reward_every=1, common_noise=False, eval_mode=False, select_from=2)
+    probe = Quadratic()
+    lesson(sampler, probe)
+    (n, before, keep), (_, after, _) = probe.calls
+    assert n == T + 3 * ROWS and before != after and keep
+
+
+def test_the_policy_moves_towards_the_timesteps_that_were_rewarded():
+    sampler = learned(every=1, entropy=0.0, lr=1e-3, reward_every=1)
+
+    class Late(Quadratic):
+        """Updates at late timesteps lower the loss, the others do nothing."""
+
+        last = torch.zeros(0)
+
+        def pairs(self, x0, t, index, total, seed, keep_mode=False, **cond):
+            gain = torch.zeros(len(x0))
+            if self.after:
+                queued = T
+                image = torch.div(index - queued, 3, rounding_mode="floor").clamp(min=0)
+                gain = torch.where(index >= queued, (self.last[image] > T / 2).float(), 0.0)
+            return 1.0 - gain
+
+        after = False
+
+    probe = Late()
+    for step in range(40):
+        x0 = Streams(step).normal((ROWS, 1, 8, 8), "testing")
+        probe.after = False
+        draw = sampler.draw(x0, Context(Position(step), Streams(0), probe=probe))
+        probe.last, probe.after = draw.t, True
+        record = StepRecord(x0, {}, draw.t, torch.zeros(ROWS), torch.zeros(ROWS))
+        sampler.observe(record, Context(Position(step), Streams(0), probe=probe))
+    p = sampler.probabilities(40)
+    assert float(p[T // 2 :].sum()) > 0.8
+
+
+def test_an_entropy_bonus_keeps_the_law_flat_where_nothing_is_rewarded():
+    flat, bare = learned(every=1, entropy=1.0), learned(every=1, entropy=0.0)
+    for sampler in (flat, bare):
+        with torch.no_grad():
+            sampler.policy.last.bias.copy_(torch.tensor([2.0, -1.0]))
+        probe = Quadratic()
+        probe.pairs = lambda x0, *a, **k: torch.zeros(len(x0))
+        for step in range(40):
+            lesson(sampler, probe, step)
+    uniform = torch.full((T,), 1.0 / T).double()
+    distance = [float((s.probabilities(40) - uniform).abs().sum()) for s in (flat, bare)]
+    assert distance[0] < 0.5 * distance[1]
+
+
+def test_selected_timesteps_are_those_of_the_statistic():
+    sampler, probe = learned(every=1, grid_stride=1, select_from=3), Quadratic()
+    before = sampler.selected.clone()
+    for step in range(3):
+        lesson(sampler, probe, step)
+    expected = f_statistic(sampler.changes[:3], sampler.totals[:3]).topk(3).indices.sort().values
+    assert before.tolist() == [0, 1, 2] and sampler.selected.tolist() == expected.tolist()
+
+
+def test_common_noise_lowers_the_variance_of_a_real_networks_reward_a_thousandfold():
+    torch.manual_seed(0)
+    network = UNet(1, 1, 8, base_channels=8, channel_multipliers=(1, 2), num_res_blocks=1, attention_resolutions=())
+    for parameter in network.parameters():  # away from the zero output of a new network
+        parameter.data += 0.02 * torch.randn_like(parameter)
+    denoiser = Denoiser(network, linear(), Epsilon(), FixedLarge())
+    probe = DenoiserProbe(denoiser, Streams(0))
+    x0, t, n = torch.randn(1, 1, 8, 8).expand(200, -1, -1, -1), torch.full((200,), 300), torch.arange(200)
+    before = [probe.pairs(x0, t, n, 200, seed, keep_mode=keep) for seed, keep in ((0, False), (0, True))]
+    for parameter in network.parameters():
+        parameter.data += 1e-5 * torch.randn_like(parameter)
+    common = before[0] - probe.pairs(x0, t, n, 200, 0)
+    fresh = before[1] - probe.pairs(x0, t, n, 200, 1, keep_mode=True)
+    assert float(fresh.double().var() / common.double().var()) > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start"),
+    [
+        ({"every": 0}, "every=0 must"),
+        ({"num_selected": 41, "grid_stride": 1}, "num_selected=41 must lie in"),
+        ({"queue": 2}, "queue=2 must be at least 3"),
+        ({"select_from": 1}, "select_from=1 must lie in"),
+        ({"grid_stride": 40}, "grid_stride=40 must lie in"),
+        ({"reward_every": 0}, "reward_every=0 must"),
+        ({"entropy": -1.0}, "entropy=-1.0 must"),
+        ({"entropy_mode": "both"}, "entropy_mode=both must be one of"),
+        ({"lr": 0.0}, "lr=0.0 must"),
+        ({"clip": -1.0}, "clip=-1.0 must"),
+        ({"reward_weights": WEIGHTS[:5]}, "reward_weights of 5 numbers must"),
+        ({"reward_weights": WEIGHTS * math.nan}, "reward_weights must be finite"),
+    ],
+)
+def test_bad_values_are_named(arguments, start):
+    with pytest.raises(ValueError, match=f"^{start}"):
+        LearnedBeta(**({"num_timesteps": T, "reward_weights": WEIGHTS} | arguments))

@@ -1,0 +1,97 @@
+"""Equal-loss slots against Xie & Agam's Table 1 and against counting."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from diffusion_lab.streams import Streams
+from diffusion_lab.timesteps import Context, EqualLossSlots, Position, SlotRestricted, StepRecord, equal_sum_slots
+from diffusion_lab.timesteps.slots import fill
+
+SIZES = [5, 8, 10, 14, 19, 26, 38, 57, 100, 723]
+PAPER = torch.repeat_interleave(0.1 / torch.tensor(SIZES).double(), torch.tensor(SIZES))
+
+
+def test_slots_of_the_papers_loss_curve():
+    assert equal_sum_slots(PAPER, 10).diff().tolist() == SIZES
+
+
+def test_equal_losses_give_equal_slots():
+    assert equal_sum_slots(torch.ones(1000), 4).tolist() == [0, 250, 500, 750, 1000]
+
+
+@pytest.mark.parametrize("where", [0, 17, 39])
+def test_every_slot_keeps_one_timestep_when_one_holds_all_the_loss(where):
+    loss = torch.zeros(40)
+    loss[where] = 1.0
+    edges = equal_sum_slots(loss, 10)
+    assert edges[0] == 0 and edges[-1] == 40 and bool((edges.diff() >= 1).all())
+
+
+def test_a_batch_has_the_same_number_of_rows_in_each_slot():
+    sampler = EqualLossSlots(1000, loss_curve=PAPER.tolist(), update_every=0)
+    t = sampler.draw(torch.zeros(60, 1, 2, 2), Context(Position(3), Streams(0))).t
+    slot = torch.searchsorted(sampler.edges, t, right=True) - 1
+    assert torch.bincount(slot, minlength=10).tolist() == [6] * 10
+
+
+def test_the_marginal_is_flat_inside_a_slot():
+    p = EqualLossSlots(1000, loss_curve=PAPER.tolist(), update_every=0).probabilities(0) * 1000
+    assert p[0].item() == pytest.approx(20.0) and p[999].item() == pytest.approx(100 / 723)
+
+
+def test_edges_follow_the_losses_that_were_seen():
+    sampler = EqualLossSlots(100, num_slots=4, update_every=3)
+    t = torch.arange(100)
+    loss = torch.where(t < 10, 9.0, 1.0).double()  # the first ten hold half of the loss
+    for step in range(3):
+        assert sampler.edges.tolist() == [0, 25, 50, 75, 100]
+        record = StepRecord(torch.zeros(100, 1, 1, 1), {}, t, loss, loss)
+        sampler.observe(record, Context(Position(step), Streams(0)))
+    assert sampler.edges.tolist() == [0, 5, 10, 55, 100]
+
+
+def test_the_curve_of_a_run_and_of_a_list_give_the_same_edges(tmp_path):
+    curve = [8.0, 4.0, 2.0, 1.0]
+    (tmp_path / "curve.json").write_text(json.dumps(curve))
+    rows = [{"step": 1, "val/loss_t": [1, 1, 1, 1]}, {"step": 2, "train/loss": 1}, {"step": 3, "val/loss_t": curve}]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    edges = [
+        EqualLossSlots(100, 5, given, update_every=0).edges.tolist()
+        for given in (curve, str(tmp_path / "curve.json"), str(tmp_path / "metrics.jsonl"))
+    ]
+    assert edges[0] == edges[1] == edges[2] and edges[0] != [0, 20, 40, 60, 80, 100]
+
+
+def test_gaps_take_the_nearest_number():
+    nan = float("nan")
+    assert fill(torch.tensor([nan, 1.0, nan, nan, 4.0, nan])).tolist() == [1, 1, 1, 4, 4, 4]
+
+
+def test_restricted_slots_are_uniform_inside_and_zero_outside():
+    p = SlotRestricted(1000, edges=[0, 5, 13, 23, 37, 56, 82, 120, 177, 277, 1000], slots=[3]).probabilities(0)
+    assert p[13:23].tolist() == pytest.approx([0.1] * 10) and float(p.sum()) == pytest.approx(1)
+    assert not p[:13].any() and not p[23:].any()
+
+
+@pytest.mark.parametrize(
+    ("make", "start"),
+    [
+        (lambda: EqualLossSlots(5, num_slots=6), "num_slots=6 must lie in"),
+        (lambda: EqualLossSlots(5, num_slots=2, loss_curve=[1.0, float("nan")]), r"loss_curve\[[23]\]=nan must"),
+        (lambda: EqualLossSlots(5, num_slots=2, loss_curve=[0.0]), "loss_curve=all zero must"),
+        (lambda: EqualLossSlots(5, num_slots=2, loss_curve=[1.0] * 6), "loss_curve of 6 numbers must"),
+        (lambda: EqualLossSlots(5, num_slots=2, loss_curve="nowhere.json"), "loss_curve=nowhere.json must"),
+        (lambda: EqualLossSlots(5, num_slots=2, update_every=-1), "update_every=-1 must"),
+        (lambda: EqualLossSlots(5, num_slots=2, update_every=0), "loss_curve=null must"),
+        (lambda: SlotRestricted(10, edges=[0, 5, 11]), r"edges=\[0, 5, 11\] must increase"),
+        (lambda: SlotRestricted(10, slots=[11]), "slots=11 must be numbers in"),
+        (lambda: SlotRestricted(10, slots=[]), r"slots=\[\] must be numbers in"),
+    ],
+)
+def test_bad_values_are_named(make, start):
+    with pytest.raises(ValueError, match=f"^{start}"):
+        make()

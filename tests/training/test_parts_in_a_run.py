@@ -1,0 +1,58 @@
+"""Parts that a run has to carry: learned weights in the checkpoint, a preconditioned model read back from its
+folder; and two methods that are one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+from diffusion_lab.annealing import MDLRC
+from diffusion_lab.cli.load import load_run
+from diffusion_lab.diffusion import FDMScale
+from diffusion_lab.training.checkpoint_io import load
+from tests.harness import configuration, differences, final_state, train_child
+
+UNCERTAIN = ["weighting=uncertainty", "weighting.normalize=mean1_sampler", "annealing=mdlrc", "~callbacks.validation"]
+
+
+def test_a_learned_weighting_trains_with_the_model_and_resumes_exactly(tmp_path: Path) -> None:
+    whole, cut = (tmp_path / name / "run" for name in ("whole", "cut"))
+    train_child(configuration(whole, *UNCERTAIN, "max_steps=6")).succeed()
+    total = "annealing.total_steps=6"
+    train_child(configuration(cut, *UNCERTAIN, total, "max_steps=3")).succeed()
+    train_child(configuration(cut, *UNCERTAIN, total, "max_steps=6")).succeed()
+    assert differences(final_state(whole), final_state(cut)) == []
+    content = load(whole / "checkpoints" / "last.ckpt", map_location="cpu")
+    coefficients = content["state_dict"]["weighting.coefficients"]
+    assert coefficients.shape == (128,) and bool((coefficients != 0).all())
+    rows = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    logged = [(row["optim/lr"], row["optim/beta1"]) for row in rows if "optim/beta1" in row]
+    expected = [MDLRC(6)(step) for step in range(6)]
+    assert logged == [(0.001 * factor, beta1) for factor, beta1 in expected]
+    assert content["optimizer_states"][0]["param_groups"][0]["betas"] == (expected[-1].beta1, 0.999)
+
+
+def test_a_preconditioned_model_is_read_back_from_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    train_child(configuration(folder, "method=fdm", "schedule=cosine", "max_steps=2")).succeed()
+    trained = load_run(folder)
+    assert isinstance(trained.denoiser.preconditioning, FDMScale) and trained.step == 2
+    seen: list[torch.Tensor] = []
+    trained.denoiser.network.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    x, t = torch.ones(1, *trained.data.shape), torch.tensor([39])
+    with torch.no_grad():
+        trained.denoiser.estimate(x, t)
+    scale = FDMScale(1.0).input_scale(trained.denoiser.schedule)[39].float()
+    assert torch.equal(seen[0], scale * x) and float(scale) < 0.1
+
+
+def test_p2_without_gamma_is_ddpm_to_the_bit(tmp_path: Path) -> None:
+    states = []
+    for method in ("ddpm", "p2_gamma0"):
+        folder = tmp_path / method
+        train_child(configuration(folder, f"method={method}", "max_steps=3")).succeed()
+        states.append(final_state(folder))
+    # Their weightings differ in what they are, and neither keeps anything of its own.
+    assert differences(*states) == []
