@@ -46,7 +46,8 @@ def known_keys(command: str, arguments: list[str]) -> list[str]:
     from hydra import compose, initialize_config_dir
 
     folder = conf_dir()
-    chosen = [word for word in arguments if (match := GROUP_OPTION.match(word)) and _exists(folder, *match.groups())]
+    options = [match for word in arguments if (match := GROUP_OPTION.match(word)) and _exists(folder, *match.groups())]
+    chosen = [match[0] for match in options if "/" not in match[1]]  # a group within fits only some options
     with initialize_config_dir(str(folder), version_base="1.3"):
         cfg = compose(command, overrides=chosen)
     groups = [path.name for path in folder.iterdir() if path.is_dir()]

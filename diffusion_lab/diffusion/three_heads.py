@@ -24,7 +24,7 @@ class ThreeHeads(Prediction):
 
         v = sum_h (w_h / q_h) y_h,     x0 = alpha x - sigma v,     eps = sigma x + alpha v
 
-    v/x0/eps are those of the average of the heads' x0-estimates. Passing through v keeps the pair consistent at every
+    which is the weighted average of the heads' estimates of x0. Passing through v keeps the pair consistent at every
     noise, alpha x0 + sigma eps = x, and neither of the last two steps divides; 1/alpha or 1/sigma appears only if w
     leans on a head where that head is ill-conditioned. A single head's own answer comes back to within rounding.
 

@@ -61,6 +61,7 @@ FAULTS = [
 ]
 MORE_FAULTS = [  # found in the same way as one above, or slow
     (["train", "samplr=uniform"], "samplr=uniform: there is no setting samplr (did you mean 'sampler'?)"),
+    (["train", "prediction=eps", "prediction/space=x0"], "prediction/space=x0: there is no setting prediction/space"),
     (["train", "sampler=stratified", "sampler.bse=3"], "sampler.bse=3: .*did you mean 'sampler.base'"),
     (["train", "+seed=1"], "seed: there is such a setting already"),
     (["train", "~smapler"], "smapler: there is no setting smapler (did you mean 'sampler'?)"),

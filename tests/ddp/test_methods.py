@@ -1,0 +1,42 @@
+"""Every file of conf/method trains, and a killed run ends equal to the bit to an uninterrupted one.
+
+A new yaml is tested without an edit here. The numbers below only make the methods act within a few steps.
+"""
+
+import pytest
+
+from diffusion_lab.cli.config import conf_dir
+from tests.harness import configuration, differences, final_state, train_child, wait_for_step
+
+pytestmark = pytest.mark.slow
+METHODS = sorted(path.stem for path in (conf_dir() / "method").glob("*.yaml"))
+STEPS = 8
+SOONER = {  # by the class of the sampler
+    "LearnedBeta": {"every": 2, "select_from": 3, "queue": 3, "hidden": 8},
+    "GradientVariance": {"every": 3, "points": 3, "images": 2},
+    "EqualLossSlots": {"num_slots": 4, "update_every": 2},
+    "LossSecondMoment": {"history_per_timestep": 1},
+}
+
+
+def trained(folder, overrides, kill=None):
+    cfg = configuration(folder, f"max_steps={STEPS}", *overrides)
+    for key, value in SOONER.get(cfg.sampler._target_.rpartition(".")[2], {}).items():
+        cfg.sampler[key] = value
+    if kill is not None:
+        child = train_child(cfg)
+        wait_for_step(child, folder, kill)
+        child.kill()
+    train_child(cfg).succeed()
+    return final_state(folder)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_killed_run_ends_as_an_uninterrupted_one(method, devices, tmp_path):
+    processes = [] if devices == 1 else ["trainer.devices=2", "trainer.strategy=ddp_fork", "accumulate=2"]
+    overrides = [f"method={method}", *processes]
+    straight = trained(tmp_path / "straight" / "run", overrides)
+    killed = trained(tmp_path / "killed" / "run", overrides, kill=5)
+    assert differences(straight, killed) == []
+    assert straight["step"] == STEPS
