@@ -21,17 +21,20 @@ def main(argv: list[str]) -> int:
         options = _parser().parse_args(argv)
     except SystemExit as end:  # argparse has printed the help or the fault
         return int(end.code or 0)
-    from diffusion_lab.reports import choose_metric, group_runs, read_runs, write_page
+    from diffusion_lab.reports import choose_metric, group_runs, read_runs, write_figures, write_page
 
     try:
         folder = read_runs(options.folder)
         groups = group_runs(folder.runs, options.by)
         metric = choose_metric(groups, options.metric)
         page = write_page(options.out or Path(options.folder) / "report.html", folder, groups, metric, options.by)
+        pictures = write_figures(options.figures, groups, metric) if options.figures else []
     except (ValueError, FileNotFoundError) as error:
         print(f"config error: {error}", file=sys.stderr)
         return EXIT_CONFIG
     _print(folder, groups, metric, page, options.by)
+    for picture in pictures:
+        print(f"figure: {picture}")
     return 0
 
 
@@ -45,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--metric", metavar="NAME", help="compare by this, e.g. fd1k_digits, precision or val/loss")
     parser.add_argument("--by", metavar="KEY", help="name the rows by this configuration key, e.g. solver.steps")
     parser.add_argument("--out", metavar="FILE", help="where the page goes; default FOLDER/report.html")
+    parser.add_argument("--figures", metavar="DIR", help="also write the page's figures there, as SVG files")
     return parser
 
 

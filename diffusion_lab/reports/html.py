@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,17 +31,38 @@ def write_page(
         ValueError: the place cannot be written to.
     """
     path = Path(path)
-    text = page(folder, groups, metric, by)
+    _replace(path, page(folder, groups, metric, by).encode(), "out")
+    return path
+
+
+def write_figures(directory: str | Path, groups: Sequence[Group], metric: str) -> list[Path]:
+    """Each figure of the page as an SVG file, named by its title: course, loss over timesteps, and so on.
+
+    Raises:
+        ValueError: the folder cannot be written to.
+    """
+    paths = []
+    for figure in _figures(groups, metric):
+        name = re.sub(r"[^a-z0-9]+", "-", figure.title.lower()).strip("-")
+        path = Path(directory) / f"{name}.svg"
+        _replace(path, base64.b64decode(figure.image.partition("base64,")[2]), "figures")
+        paths.append(path)
+    return paths
+
+
+def _replace(path: Path, content: bytes, option: str) -> None:
+    """Write a file whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
         os.replace(temporary, path)
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
-        raise ValueError(f"out={path} must be a file that can be written ({error.strerror}); use --out FILE") from error
-    return path
+        raise ValueError(
+            f"{option}={path} must be a file that can be written ({error.strerror}); use another place for --{option}"
+        ) from error
 
 
 def page(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | None = None) -> str:

@@ -82,3 +82,14 @@ def test_of_two_sweep_commands_the_one_that_asks_for_the_run_is_named(tmp_path):
     commands = '["diffusion-lab train -m sampler=uniform seed=6,7", "diffusion-lab train -m sampler=x seed=0"]'
     (tmp_path / "sweep.json").write_text(f'{{"command": "c", "commands": {commands}, "jobs": {jobs}}}')
     assert next_of(tmp_path) == "diffusion-lab train -m sampler=uniform seed=6,7"
+
+
+def test_the_figures_of_the_page_are_written_as_files(tmp_path, capsys):
+    write_run(tmp_path / "run", "uniform", 0, steps=250)
+    assert main([str(tmp_path), "--figures", str(tmp_path / "figures")]) == 0
+    course = tmp_path / "figures" / "quality-against-images-seen.svg"
+    assert f"figure: {course}" in capsys.readouterr().out
+    assert "images seen" in course.read_text() and len(list(course.parent.iterdir())) >= 4
+    (tmp_path / "file").touch()
+    assert main([str(tmp_path), "--figures", str(tmp_path / "file")]) == 2
+    assert "figures=" in capsys.readouterr().err
