@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -44,8 +45,17 @@ class BetaPolicy(nn.Module):
         h = x0
         for conv in self.convs:
             h = F.max_pool2d(F.relu(conv(h)), 2, ceil_mode=True)  # ceil: an image of 1 pixel stays one
-        h = F.adaptive_avg_pool2d(h, 4).flatten(1)
+        h = _mean_over_grid(h, 4).flatten(1)
         for layer in self.hidden:
             h = F.relu(layer(h))
         a, b = (F.softplus(self.last(h)) + 1e-5).unbind(1)
         return a, b
+
+
+def _mean_over_grid(h: Tensor, size: int) -> Tensor:
+    """(B,C,H,W) -> (B,C,size,size): `adaptive_avg_pool2d` as two products, because its own kernel takes longer than the
+    three convolutions together where the grid is finer than the image."""
+    if h.shape[2:] == (size, size):
+        return h
+    rows, columns = (F.adaptive_avg_pool1d(torch.eye(n, dtype=h.dtype, device=h.device), size) for n in h.shape[2:])
+    return rows.T @ h @ columns

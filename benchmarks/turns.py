@@ -1,0 +1,126 @@
+"""Trainings that take turns on one machine, and what each turn costs.
+
+Every configuration trains in a process of its own, with one thread. Only one of them runs at any time: after `steps`
+optimizer steps it hands over to the next. A turn is measured in CPU seconds of the process, not in wall time, so that
+other work on the machine, whose share changes from minute to minute, does not count; turns of one round stand side by
+side in time, so that what remains of it hits all alike. The unit to quote is the ratio of two turns of one round.
+
+    ratio = median over rounds of  seconds(A, round)/seconds(B, round)
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
+
+from lightning.pytorch import Trainer
+
+from diffusion_lab.callbacks.base import StepCallback
+from diffusion_lab.timesteps import StepRecord
+from diffusion_lab.training import DiffusionModule
+
+
+class Ratio(NamedTuple):
+    """Median of the ratios of paired turns, and the lowest and the highest of them."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+    """Of turns of the same rounds, in order."""
+    ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
+    middle = len(ratios) // 2
+    median = ratios[middle] if len(ratios) % 2 else 0.5 * (ratios[middle - 1] + ratios[middle])
+    return Ratio(median, ratios[0], ratios[-1])
+
+
+def turns(trainings: Mapping[str, Sequence[str]], steps: int, rounds: int) -> dict[str, list[float]]:
+    """CPU seconds of each turn.
+
+    Args:
+        trainings: name -> overrides of `diffusion-lab train`.
+        steps: optimizer steps of a turn.
+        rounds: turns of each; one more is run before them and not counted.
+
+    Returns:
+        name -> one number per round.
+
+    Raises:
+        EOFError: a training ended early; its error stands above.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ExitStack() as stack:
+        lines: dict[str, Connection] = {}
+        for name, overrides in trainings.items():
+            ours, theirs = context.Pipe()
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            process = context.Process(target=_train, args=(theirs, list(overrides), steps, rounds + 1, folder))
+            process.start()
+            stack.callback(process.join)
+            theirs.close()
+            lines[name] = ours
+        for line in lines.values():
+            line.recv()  # ready
+        seconds: dict[str, list[float]] = {name: [] for name in lines}
+        for _ in range(rounds + 1):
+            for name, line in lines.items():
+                line.send(None)
+                seconds[name].append(line.recv())
+        return {name: values[1:] for name, values in seconds.items()}
+
+
+class TakeTurns(StepCallback):
+    """Waits for its turn before the first step and after every `steps`; says what the turn before took."""
+
+    def __init__(self, line: Connection, steps: int) -> None:
+        self.line, self.steps = line, steps
+
+    def on_train_start(self, trainer: Trainer, pl_module: DiffusionModule) -> None:  # type: ignore[override]
+        super().on_train_start(trainer, pl_module)
+        self.line.send(None)
+        self._wait()
+
+    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
+        if step % self.steps == 0:
+            self.line.send(time.process_time() - self._start)
+            if step < trainer.max_steps:
+                self._wait()
+
+    def _wait(self) -> None:
+        self.line.recv()
+        self._start = time.process_time()
+
+
+def _train(line: Connection, overrides: list[str], steps: int, turns: int, folder: str) -> None:
+    """The child: a whole training as `diffusion-lab train` runs it, without pictures and files of its own."""
+    import torch
+    from hydra import compose, initialize_config_dir
+    from omegaconf import open_dict
+
+    from diffusion_lab.cli.build import build_run
+    from diffusion_lab.cli.config import conf_dir, register_resolvers
+    from diffusion_lab.cli.train import facts, quiet_libraries
+
+    torch.set_num_threads(1)
+    quiet_libraries()
+    register_resolvers()
+    quiet = ["~callbacks.generation", "~callbacks.validation", "~callbacks.checkpoint", "~callbacks.progress"]
+    words = [*overrides, *quiet, f"max_steps={steps * turns}", "trainer.accelerator=cpu"]
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        cfg = compose("train", overrides=words, return_hydra_config=True)
+    with open_dict(cfg):
+        cfg.paths = {"root": folder, "run_dir": str(Path(folder) / "run")}
+    run = build_run(cfg, facts(cfg))
+    run.trainer.callbacks.append(TakeTurns(line, steps))  # type: ignore[attr-defined]  Lightning sets it
+    run.trainer.fit(run.module, datamodule=run.data)
