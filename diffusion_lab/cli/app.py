@@ -54,6 +54,7 @@ class App:
         self.error: BaseException | None = None
         self._debug = bool(os.environ.get("DIFFUSION_LAB_TRACEBACK"))
         self._output: Path | None = None
+        self._passed: set[str] = set()  # groups of runs without a fault
 
     def run(self) -> int:
         """Compose and run; returns the exit code after one sentence on standard error for each fault."""
@@ -98,7 +99,7 @@ class App:
         from diffusion_lab.cli.arguments import config_dirs
         from diffusion_lab.cli.validate import check
 
-        return check(cfg, config_dirs(self.arguments))
+        return check(cfg, config_dirs(self.arguments), self._passed)
 
     def _task(self, cfg: DictConfig, hydra_cfg: Any) -> Any:
         first = int(os.environ.get("LOCAL_RANK", 0)) == 0  # Lightning's other processes were checked by the first

@@ -80,7 +80,7 @@ def _groups(folders: list[Path]) -> str:
         found = (path for folder in folders for path in (folder / group).glob(pattern))
         options = sorted({_option(path, group) for path in found})
         names = " ".join(f"[{name}]" if name == default else name for name in options)
-        lines.append(f"  {group:<12}{names or '-'}")
+        lines.append(f"  {group:<16}{names or '-'}")
     return "\n".join(lines)
 
 

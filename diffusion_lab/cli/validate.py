@@ -10,11 +10,15 @@ import copy
 
 from omegaconf import DictConfig, OmegaConf
 
+from diffusion_lab.cli.checks.machine import check_disk, check_folder, check_machine, world_size
 from diffusion_lab.cli.checks.settings import check_settings
+from diffusion_lab.cli.config import group_hash
 from diffusion_lab.cli.errors import ConfigError
 
 
-def check(cfg: DictConfig, config_dirs: list[str] | None = None) -> list[ConfigError]:
+def check(
+    cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None
+) -> list[ConfigError]:
     """Faults of a configuration of `diffusion-lab train`, each one sentence; empty if it may run.
 
     Later looks need what earlier ones have found to be well formed: names and ranges of the settings and the
@@ -23,15 +27,21 @@ def check(cfg: DictConfig, config_dirs: list[str] | None = None) -> list[ConfigE
     Args:
         cfg: the composed configuration, without Hydra's node.
         config_dirs: folders given with --config-dir; modules beside them are the user's own.
+        passed: groups of runs (`group_hash`) that were found faultless; this run's is added if it is. Another seed of
+            such a group has its settings and its folder looked at alone, because building all parts takes most of the
+            time that a sweep needs before job 0.
     """
     from diffusion_lab.cli.checks.signatures import check_nodes
     from diffusion_lab.cli.targets import own_folders
 
     cfg = copy.deepcopy(cfg)  # Hydra's `instantiate` writes resolved values into nodes that are referred to
-    errors = [*check_settings(cfg), *check_nodes(cfg, own_folders(config_dirs or []))]
+    errors = check_settings(cfg)
+    group = "" if errors or passed is None else group_hash(cfg)
+    if passed and group in passed:
+        return check_folder(cfg)
+    errors = [*errors, *check_nodes(cfg, own_folders(config_dirs or []))]
     if errors:
         return _once(errors)
-    from diffusion_lab.cli.checks.machine import check_disk, check_folder, check_machine, world_size
     from diffusion_lab.cli.checks.parts import Parts
 
     errors = check_machine(cfg)
@@ -40,6 +50,8 @@ def check(cfg: DictConfig, config_dirs: list[str] | None = None) -> list[ConfigE
     network = parts.objects.get("network")
     if network is not None:
         errors += check_disk(cfg, sum(parameter.numel() for parameter in network.parameters()))
+    if passed is not None and not errors:
+        passed.add(group)
     return _once(errors + check_folder(cfg))
 
 

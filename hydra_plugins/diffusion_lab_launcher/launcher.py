@@ -32,6 +32,8 @@ from hydra_plugins.diffusion_lab_launcher._screen import Screen
 
 log = logging.getLogger(__name__)
 
+WORTH_A_WORD = 20  # jobs whose check takes long enough to be announced
+
 
 class DiffusionLabLauncher(Launcher):
     """Runs the jobs of a sweep as child processes.
@@ -78,6 +80,8 @@ class DiffusionLabLauncher(Launcher):
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         folder = Path(str(self.config.hydra.sweep.dir))
         threads = _start_single_threaded()
+        if len(job_overrides) > WORTH_A_WORD:
+            print(f"checking {len(job_overrides)} jobs", flush=True)
         try:
             jobs = [
                 compose_job(self.context, self.config, list(overrides), initial_job_idx + i)

@@ -237,3 +237,29 @@ def test_a_sampler_whose_probabilities_are_wrong(composed, tmp_path: Path, monke
         errors = [str(error) for error in check(cfg)]
         assert len(errors) == 1 and errors[0].startswith("sampler") and words in errors[0], errors
     assert check(composed("sampler._target_=wrong_sampler.Wrong", "+sampler.what=fine")) == []
+
+
+def test_another_seed_of_a_faultless_group_is_not_built_again(composed, monkeypatch, tmp_path) -> None:
+    from diffusion_lab.cli.checks import parts
+
+    built, passed = [], set()
+
+    class Counted(parts.Parts):
+        def __init__(self, *args):
+            built.append(args)
+            super().__init__(*args)
+
+    monkeypatch.setattr(parts, "Parts", Counted)
+    assert check(composed("seed=0"), None, passed) == [] and len(passed) == 1
+    assert check(composed("seed=1"), None, passed) == []
+    assert len(built) == 1
+    assert check(composed("seed=1", "batch_size=32"), None, passed) == []
+    assert len(built) == 2
+    assert "seed=-1" in str(check(composed("seed=-1"), None, passed)[0])
+    folder = tmp_path / "run"  # what concerns the folder is looked at for every seed
+    folder.mkdir()
+    (folder / "run.json").write_text("{")
+    seed = composed("seed=2")
+    seed.paths.run_dir = str(folder)
+    assert "undamaged run.json" in str(check(seed, None, passed)[0])
+    assert check(composed("optimizer.lr=-1"), None, passed) and len(passed) == 2  # a faulty group is looked at again
