@@ -52,7 +52,9 @@ def samplers(stride: int) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learned_beta", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.learned_beta", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--rounds", type=int, default=7, help="turns of each training (7)")
     parser.add_argument("--precision", default="32-true", help="32-true or bf16-mixed (32-true)")
     options = parser.parse_args()

@@ -13,6 +13,7 @@ from sklearn.feature_selection import f_regression
 
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, FixedSmall, V, bound_weights, cosine, linear
 from diffusion_lab.networks import BetaPolicy, UNet
+from diffusion_lab.networks.policy import _mean_over_grid
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, LearnedBeta, Position, StepRecord, f_statistic
 from diffusion_lab.timesteps.beta import beta_masses, draw_beta
@@ -147,6 +148,33 @@ def test_the_looks_happen_every_so_many_updates_with_the_counted_pairs():
     assert [n for n, _, _ in probe.calls] == [pairs] * 6  # updates 0, 5 and 10, before and after
     seeds = [seed for _, seed, _ in probe.calls]
     assert seeds[0::2] == seeds[1::2] and not any(keep for _, _, keep in probe.calls)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rows_of_a_look"), [({}, 10 + 4 * 3), ({"grid_stride": 1, "reward_every": 1}, T + 16 * 3)]
+)
+def test_a_lesson_costs_one_forward_pass_per_pair_and_look(arguments, rows_of_a_look):
+    """The released code takes two calls for each, 4 T + 4 |S| B rows in all."""
+    network = UNet(1, 1, 8, base_channels=8, channel_multipliers=(1,), num_res_blocks=1, attention_resolutions=())
+    probe = DenoiserProbe(Denoiser(network, linear(T), Epsilon(), FixedLarge()), Streams(0), max_rows=16)
+    rows = []
+    network.register_forward_hook(lambda module, inputs, output: rows.append(len(output)))
+    sampler = learned(every=2, **({"grid_stride": 4, "reward_every": 4} | arguments))
+    for step in range(3):
+        x0 = torch.randn(16, 1, 8, 8)
+        draw = sampler.draw(x0, Context(Position(step), Streams(0), probe=probe))
+        sampler.observe(
+            StepRecord(x0, {}, draw.t, torch.zeros(16), torch.zeros(16)),
+            Context(Position(step), Streams(0), probe=probe),
+        )
+    chunks = -(-rows_of_a_look // 16)
+    assert sum(rows) == 4 * rows_of_a_look and len(rows) == 4 * chunks  # lessons at steps 0 and 2, two looks each
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 7), (4, 4), (9, 4)])
+def test_the_policys_means_are_those_of_adaptive_pooling(size):
+    h = torch.randn(3, 5, *size)
+    torch.testing.assert_close(_mean_over_grid(h, 4), torch.nn.functional.adaptive_avg_pool2d(h, 4))
 
 
 def test_the_released_look_has_fresh_noise_dropout_all_timesteps_and_all_rows():
