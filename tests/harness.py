@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -134,6 +134,19 @@ def wait_for_step(child: Child, folder: Path, step: int, limit: float = 60.0) ->
             return
         time.sleep(0.002)
     raise TimeoutError(f"step {step} not reached; log:\n{child.log.read_text()[-3000:]}")
+
+
+def trained(
+    cfg: DictConfig, kills: Sequence[int] = (), before: Callable[[], object] | None = None
+) -> dict[str, object]:
+    """The final state of a run that is killed at each step of `kills` and started again; `before` as above."""
+    folder = Path(cfg.paths.run_dir)
+    for step in kills:
+        child = train_child(cfg, before)
+        wait_for_step(child, folder, step)
+        child.kill()
+    train_child(cfg, before).succeed()
+    return final_state(folder)
 
 
 def final_state(folder: Path) -> dict[str, object]:

@@ -25,10 +25,3 @@ class Annealing(ABC):
     @abstractmethod
     def __call__(self, step: int) -> Hyper:
         """The learning-rate factor and beta1 of update number `step` (0 is the first)."""
-
-
-def at_least_one(name: str, value: int) -> int:
-    """`value` if it is a number of optimizer steps >= 1, else ValueError."""
-    if value < 1:
-        raise ValueError(f"{name}={value} must be at least 1; give a number of optimizer steps")
-    return value

@@ -10,9 +10,9 @@ when beta has hardly moved. At beta = 0 the correction is 1 and the update is Ad
 
 from __future__ import annotations
 
-from diffusion_lab.annealing.base import Annealing, Hyper, at_least_one
+from diffusion_lab.annealing.base import Annealing, Hyper
 from diffusion_lab.annealing.rate import Constant
-from diffusion_lab.diffusion.arguments import check_flag, check_number
+from diffusion_lab.arguments import check_choice, check_flag, check_integer, check_number
 
 SOURCES = ("floored", "unfloored")
 
@@ -46,7 +46,7 @@ class Demon(Annealing):
     """
 
     def __init__(self, total_steps: int, beta1: float = 0.9) -> None:
-        self.total_steps = at_least_one("total_steps", total_steps)
+        self.total_steps = check_integer("total_steps", total_steps, 1, "give a number of optimizer steps")
         self.beta1 = check_number("beta1", beta1, "()", 0, 1, "use 0.9 for the published setting")
 
     def __call__(self, step: int) -> Hyper:
@@ -87,15 +87,13 @@ class MDLRC(Annealing):
         decay: bool = True,
         lr_from: str = "floored",
     ) -> None:
-        self.total_steps = at_least_one("total_steps", total_steps)
+        self.total_steps = check_integer("total_steps", total_steps, 1, "give a number of optimizer steps")
         self.beta1 = check_number("beta1", beta1, "()", 0, 1, "use 0.8 for the published setting")
         cure = "it must be below beta1, 0.4 in the paper; use null for none"
         self.floor = 0.0 if floor is None else check_number("floor", floor, "[)", 0, self.beta1, cure)
         self.compensate = check_flag("compensate", compensate, "use true for the published setting")
         self.decay = check_flag("decay", decay, "use true for the published setting")
-        if lr_from not in SOURCES:
-            raise ValueError(f"lr_from={lr_from} must be one of {', '.join(SOURCES)}; use floored")
-        self.lr_from = lr_from
+        self.lr_from = check_choice("lr_from", lr_from, SOURCES, "use floored")
 
     def __call__(self, step: int) -> Hyper:
         unfloored = decayed(self.beta1, step, self.total_steps)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 
-from diffusion_lab.annealing.base import Annealing, Hyper, at_least_one
+from diffusion_lab.annealing.base import Annealing, Hyper
+from diffusion_lab.arguments import check_integer, check_number
 
 
 class Constant(Annealing):
@@ -23,7 +25,7 @@ class Warmup(Annealing):
     """
 
     def __init__(self, warmup_steps: int, then: Annealing | None = None) -> None:
-        self.warmup_steps = at_least_one("warmup_steps", warmup_steps)
+        self.warmup_steps = check_integer("warmup_steps", warmup_steps, 1, "give a number of optimizer steps")
         self.then = then or Constant()
 
     def __call__(self, step: int) -> Hyper:
@@ -31,8 +33,8 @@ class Warmup(Annealing):
         return hyper._replace(lr_factor=hyper.lr_factor * min(1.0, (step + 1) / self.warmup_steps))
 
 
-class Cosine(Annealing):
-    """lr_factor = f + (1 - f)(1 + cos(pi tau))/2,  tau = min(1, step/total_steps)  (Loshchilov & Hutter 2017, eq. 5).
+class Falling(Annealing):
+    """lr_factor = f + (1 - f) share(tau),  tau = min(1, step/total_steps),  with a share that falls from 1 to 0.
 
     Args:
         total_steps: optimizer steps until the final factor, >= 1.
@@ -40,31 +42,27 @@ class Cosine(Annealing):
     """
 
     def __init__(self, total_steps: int, final: float = 0.0) -> None:
-        self.total_steps = at_least_one("total_steps", total_steps)
-        self.final = _fraction("final", final)
+        self.total_steps = check_integer("total_steps", total_steps, 1, "give a number of optimizer steps")
+        self.final = check_number("final", final, "[]", 0, 1, "it is a factor on the base learning rate")
 
     def __call__(self, step: int) -> Hyper:
         tau = min(1.0, step / self.total_steps)
-        return Hyper(self.final + (1.0 - self.final) * 0.5 * (1.0 + math.cos(math.pi * tau)))
+        return Hyper(self.final + (1.0 - self.final) * self.share(tau))
+
+    @abstractmethod
+    def share(self, tau: float) -> float:
+        """What is left at tau in [0, 1] of the way from the full rate to the final one: 1 at 0, 0 at 1."""
 
 
-class Linear(Annealing):
-    """lr_factor = 1 - (1 - f) tau,  tau = min(1, step/total_steps).
+class Cosine(Falling):
+    """lr_factor = f + (1 - f)(1 + cos(pi tau))/2  (Loshchilov & Hutter 2017, eq. 5); arguments as in `Falling`."""
 
-    Args:
-        total_steps: optimizer steps until the final factor, >= 1.
-        final: final factor f in [0, 1].
-    """
-
-    def __init__(self, total_steps: int, final: float = 0.0) -> None:
-        self.total_steps = at_least_one("total_steps", total_steps)
-        self.final = _fraction("final", final)
-
-    def __call__(self, step: int) -> Hyper:
-        return Hyper(1.0 - (1.0 - self.final) * min(1.0, step / self.total_steps))
+    def share(self, tau: float) -> float:
+        return 0.5 * (1.0 + math.cos(math.pi * tau))
 
 
-def _fraction(name: str, value: float) -> float:
-    if not 0.0 <= value <= 1.0:
-        raise ValueError(f"{name}={value} must lie in [0, 1]; it is a factor on the base learning rate")
-    return value
+class Linear(Falling):
+    """lr_factor = f + (1 - f)(1 - tau); arguments as in `Falling`."""
+
+    def share(self, tau: float) -> float:
+        return 1.0 - tau

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -82,7 +82,7 @@ def without(cfg: DictConfig, keys: tuple[str, ...] = NOT_IN_HASH) -> DictConfig:
             node = node.get(parent) if isinstance(node, dict) else None
         if isinstance(node, dict):
             node.pop(last, None)
-    return OmegaConf.create(resolved)  # type: ignore[return-value]
+    return DictConfig(resolved)
 
 
 def _replace_folder(node: Any, folder: str) -> Any:
@@ -102,7 +102,7 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
     OmegaConf.set_readonly(node, False)
     with open_dict(node):
         node.pop("hydra", None)
-    return OmegaConf.to_container(node, resolve=True)  # type: ignore[return-value]
+    return cast(dict[str, Any], OmegaConf.to_container(node, resolve=True))
 
 
 def _digest(cfg: DictConfig) -> str:

@@ -15,8 +15,8 @@ import gzip
 import math
 import struct
 import zlib
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -48,13 +48,13 @@ def read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(bytearray(data), dtype=np.uint8).reshape(shape)
 
 
-def _open(path: Path) -> BinaryIO:
+def _open(path: Path) -> BufferedIOBase:
     with path.open("rb") as file:
         zipped = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]
+    return gzip.open(path, "rb") if zipped else path.open("rb")
 
 
-def _header(path: Path, file: BinaryIO) -> tuple[int, ...]:
+def _header(path: Path, file: BufferedIOBase) -> tuple[int, ...]:
     try:
         zero, kind, dimensions = struct.unpack(">HBB", file.read(4))
         if zero or kind != 8:

@@ -85,7 +85,7 @@ class ImageFolder(ImageSource):
         self._files: list[Seen] | None = None
 
     @property
-    def num_classes(self) -> int | None:  # type: ignore[override]
+    def num_classes(self) -> int | None:
         """Number of class folders, or None."""
         return len(self._classes()) if self.class_folders else None
 

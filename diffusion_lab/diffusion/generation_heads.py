@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from diffusion_lab.diffusion.arguments import check_number
+from diffusion_lab.arguments import check_number
 
 TINY = 1e-30  # below the square of any error of float32 answers
 

@@ -27,7 +27,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.diffusion.arguments import check_integer, check_number
+from diffusion_lab.arguments import check_integer, check_number
 
 HEADS = ("x0", "v", "eps")
 PRODUCTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))  # entries of a symmetric 3x3 matrix, the diagonal first

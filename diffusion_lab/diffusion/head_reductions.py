@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from diffusion_lab.diffusion.arguments import check_integer, check_number
+from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.diffusion.head_errors import Tables, noise_bin, sum_by_bin
 
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from diffusion_lab.diffusion.arguments import check_number
+from diffusion_lab.arguments import check_number
 from diffusion_lab.diffusion.schedule import NoiseSchedule
 
 

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from diffusion_lab.diffusion.arguments import check_integer, check_number
+from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.diffusion.schedule import NoiseSchedule
 
 

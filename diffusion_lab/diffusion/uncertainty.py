@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.diffusion.arguments import check_integer
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.diffusion.weighting import Weighting
 
 # The features are part of the method, not of the run: the same ones for every seed, drawn without the global numbers.

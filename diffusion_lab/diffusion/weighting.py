@@ -13,6 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from diffusion_lab.arguments import check_choice
+
 NORMALIZATIONS = ("none", "mean1_uniform", "mean1_sampler")
 
 
@@ -39,9 +41,7 @@ class Weighting(nn.Module):
 
     def __init__(self, normalize: str = "none") -> None:
         super().__init__()
-        if normalize not in NORMALIZATIONS:
-            raise ValueError(f"normalize={normalize} must be one of {', '.join(NORMALIZATIONS)}; use none as published")
-        self.normalize = normalize
+        self.normalize = check_choice("normalize", normalize, NORMALIZATIONS, "use none as published")
         self.register_buffer("factor", torch.ones(()))
 
     @torch.no_grad()

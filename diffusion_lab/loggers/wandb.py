@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from lightning.pytorch.loggers.logger import DummyExperiment, rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
+from diffusion_lab.arguments import check_choice
 from diffusion_lab.loggers.base import RunLogger
 
 log = logging.getLogger(__name__)
@@ -61,10 +62,9 @@ class WandbLogger(RunLogger):
         super().__init__(directory)
         if not project:
             raise ValueError(f"project={project!r} must not be empty; use diffusion-lab")
-        if mode not in MODES:
-            raise ValueError(f"mode={mode} must be one of {', '.join(MODES)}; use auto")
         self.project, self.group, self.job_type, self.tags = project, group, job_type, list(tags)
-        self.run_name, self.run_id, self.mode = name, run_id, mode
+        self.run_name, self.run_id = name, run_id
+        self.mode = check_choice("mode", mode, MODES, "use auto")
         self._run: Any = None
         self._off = mode == "disabled"
 

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from diffusion_lab.arguments import check_integer
+
 
 class BetaPolicy(nn.Module):
     """x0 (B,C,H,W) in [-1, 1] -> a (B,), b (B,), both positive (Kim et al. 2025; released code `network.py`).
@@ -30,9 +32,8 @@ class BetaPolicy(nn.Module):
 
     def __init__(self, in_channels: int, hidden: int = 128, hidden_layers: int = 2) -> None:
         super().__init__()
-        for name, value, published in (("hidden", hidden, 128), ("hidden_layers", hidden_layers, 2)):
-            if value < 1:
-                raise ValueError(f"{name}={value} must be at least 1; use {published} as published")
+        check_integer("hidden", hidden, 1, "use 128 as published")
+        check_integer("hidden_layers", hidden_layers, 1, "use 2 as published")
         widths = [in_channels, 32, 64, 128]
         self.convs = nn.ModuleList([nn.Conv2d(a, b, 3, padding=1) for a, b in zip(widths, widths[1:], strict=False)])
         sizes = [128 * 4 * 4] + [hidden] * hidden_layers

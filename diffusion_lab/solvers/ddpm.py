@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_flag
 from diffusion_lab.diffusion import Denoiser, NoiseSchedule
-from diffusion_lab.diffusion.arguments import check_flag
 from diffusion_lab.solvers.base import Bar, Noise, Solver, check_steps, describe_steps, visited
 from diffusion_lab.solvers.respacing import Steps
 

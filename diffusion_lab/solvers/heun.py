@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_flag, check_integer, check_number
 from diffusion_lab.diffusion import Denoiser, NoiseSchedule
-from diffusion_lab.diffusion.arguments import check_flag, check_integer, check_number
 from diffusion_lab.solvers.base import Bar, Noise, Solver
 
 

@@ -28,6 +28,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from diffusion_lab.arguments import check_flag, check_integer
 from diffusion_lab.distributed import gather_rows
 from diffusion_lab.streams import Streams
 
@@ -225,10 +226,8 @@ class TimestepSampler(nn.Module, ABC):
 
     def __init__(self, num_timesteps: int, reweight: bool = False) -> None:
         super().__init__()
-        if num_timesteps < 1:
-            raise ValueError(f"num_timesteps={num_timesteps} must be at least 1; use 1000 as most papers do")
-        self.num_timesteps = num_timesteps
-        self.reweight = reweight
+        self.num_timesteps = check_integer("num_timesteps", num_timesteps, 1, "use 1000 as most papers do")
+        self.reweight = check_flag("reweight", reweight, "true makes the loss unbiased for the uniform objective")
 
     def setup(self, image_shape: tuple[int, ...]) -> None:
         """Called once with (C,H,W), before state is loaded and before the first draw: the place to make networks."""
@@ -308,3 +307,11 @@ def check_probabilities(p: Tensor, reweight: bool) -> Tensor:
             "use reweight=false or mix the law with a uniform one"
         )
     return p / p.sum()
+
+
+def check_drawn_by_quantile(base: TimestepSampler) -> None:
+    """ValueError if a sampler that is to be wrapped has a `draw` of its own: a wrapper calls its `quantile` alone."""
+    if type(base).draw is not TimestepSampler.draw:
+        raise ValueError(
+            f"base={type(base).__name__} must draw by its inverse CDF; choose a sampler without a draw of its own"
+        )

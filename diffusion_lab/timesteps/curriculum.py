@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_choice, check_integer, check_number
 from diffusion_lab.timesteps.base import TimestepSampler, invert
 
 OUTSIDE = ("renormalize", "renormalize_after", "clamp")
@@ -56,18 +59,15 @@ class CLTS(TimestepSampler):
         reweight: bool = False,
     ) -> None:
         super().__init__(num_timesteps, reweight)
-        if target_steps < 1:
-            raise ValueError(f"target_steps={target_steps} must be at least 1 optimizer step; use 50000 for CIFAR-10")
-        for name, value in (("mean", mean), ("mean_end", mean if mean_end is None else mean_end)):
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name}={value} must lie in [0, 1], a fraction of T; use 0.3 as published")
-        if not std > 0:
-            raise ValueError(f"std={std} must be > 0, a fraction of T; use 1.0 for the published setting")
-        if outside not in OUTSIDE:
-            raise ValueError(f"outside={outside} must be one of {', '.join(OUTSIDE)}; use renormalize")
-        self.target_steps, self.mean, self.std = target_steps, mean, std
-        self.outside, self.mean_end = outside, mean_end
-        self.register_buffer("_normal", self._gaussian(mean), persistent=False)
+        self.target_steps = check_integer("target_steps", target_steps, 1, "use 50000 optimizer steps for CIFAR-10")
+        self.mean = check_number("mean", mean, "[]", 0, 1, "use a fraction of T, 0.3 as published")
+        if mean_end is not None:
+            check_number("mean_end", mean_end, "[]", 0, 1, "use a fraction of T, or null to keep the mean")
+        self.std = check_number("std", std, "()", 0, math.inf, "use a fraction of T, 1.0 as published")
+        self.outside = check_choice("outside", outside, OUTSIDE, "use renormalize")
+        self.mean_end = mean_end
+        self.register_buffer("_normal", self._gaussian(self.mean), persistent=False)
+        self._mass = float(self._normal.sum())
         self.register_buffer("_cdf", (self._normal / self._normal.sum()).cumsum(0), persistent=False)
 
     def probabilities(self, step: int) -> Tensor:
@@ -101,9 +101,6 @@ class CLTS(TimestepSampler):
         t = torch.arange(steps, dtype=torch.float64)
         if self.outside == "clamp":
             cdf = torch.special.ndtr((t[:-1] + 0.5 - mu) / sigma)
-            table = torch.cat([cdf, cdf.new_ones(1)]).diff(prepend=cdf.new_zeros(1))
-        else:
-            # With a very narrow Gaussian the exponent underflows away from mu; at mu it is 1.
-            table = torch.exp(-0.5 * ((t - mu) / sigma) ** 2) / (sigma * (2 * torch.pi) ** 0.5)
-        self._mass = float(table.sum())
-        return table
+            return torch.cat([cdf, cdf.new_ones(1)]).diff(prepend=cdf.new_zeros(1))
+        # With a very narrow Gaussian the exponent underflows away from mu; at mu it is 1.
+        return torch.exp(-0.5 * ((t - mu) / sigma) ** 2) / (sigma * (2 * torch.pi) ** 0.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_choice, check_integer, check_number
 from diffusion_lab.timesteps.base import Context, StepRecord, TimestepSampler, invert
 
 FORMS = ("variance", "root_second_moment")
@@ -57,17 +58,13 @@ class GradientVariance(TimestepSampler):
         reweight: bool = False,
     ) -> None:
         super().__init__(num_timesteps, reweight)
-        for name, value, least in (("every", every, 1), ("points", points, 2), ("images", images, 2)):
-            if value < least:
-                raise ValueError(f"{name}={value} must be at least {least}; leave it out for the default")
-        if form not in FORMS:
-            raise ValueError(f"form={form} must be one of {', '.join(FORMS)}; use variance for the published one")
-        if not 0.0 <= momentum < 1.0:
-            raise ValueError(f"momentum={momentum} must lie in [0, 1); use 0.5")
-        if not 0.0 <= uniform <= 1.0 or (reweight and uniform == 0.0):
-            raise ValueError(f"uniform={uniform} must lie in [0, 1], and above 0 with reweight=true; use 0.01")
-        self.every, self.images, self.form = every, images, form
-        self.momentum, self.uniform = momentum, uniform
+        self.every = check_integer("every", every, 1, "use 500, the default")
+        check_integer("points", points, 2, "use 20, the default")
+        self.images = check_integer("images", images, 2, "use 8, the default")
+        self.form = check_choice("form", form, FORMS, "use variance for the published one")
+        self.momentum = check_number("momentum", momentum, "[)", 0, 1, "use 0.5")
+        cure = "use 0.01, because reweight=true divides by the probability" if reweight else "use 0.01"
+        self.uniform = check_number("uniform", uniform, "(]" if reweight else "[]", 0, 1, cure)
         grid = torch.linspace(0, num_timesteps - 1, min(points, num_timesteps), dtype=torch.float64).round().long()
         self.register_buffer("_grid", grid.unique(), persistent=False)
         self.register_buffer("moment", torch.zeros(len(self._grid), dtype=torch.float64))

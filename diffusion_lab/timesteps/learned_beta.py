@@ -21,34 +21,24 @@ dropout, the difference is the update's effect alone.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import Beta
 
-from diffusion_lab.distributed import broadcast_, rank, sum_, world_size
+from diffusion_lab.arguments import check_choice, check_flag, check_integer, check_number
+from diffusion_lab.distributed import sum_
 from diffusion_lab.networks.policy import BetaPolicy
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps.base import Context, Draw, Probe, StepRecord, TimestepSampler
 from diffusion_lab.timesteps.beta import beta_masses, draw_beta
+from diffusion_lab.timesteps.f_test import f_statistic
+from diffusion_lab.timesteps.looks import Look, Pairs, queue_pairs, reward_pairs
 
 REMEMBERED = 64  # images whose laws make up the running marginal
 ENTROPY_MODES = ("additive", "released")
-
-
-class Look(NamedTuple):
-    """The pairs of image and timestep that one microbatch is looked at, and what they cost before the update."""
-
-    step: int
-    x0: Tensor  # (N,C,H,W), the image of each pair
-    cond: dict[str, Tensor]  # (N,...)
-    t: Tensor  # (N,) timesteps
-    index: Tensor  # (N,) number of the pair among those of the global batch: its noise
-    total: int  # pairs of the global batch
-    before: Tensor  # (N,) losses at theta_k
-    rewarded: Tensor  # (M,C,H,W) images whose actions are rewarded; their pairs are the last M |S|
-    u: Tensor  # (M,) their actions
 
 
 class LearnedBeta(TimestepSampler):
@@ -118,15 +108,27 @@ class LearnedBeta(TimestepSampler):
         hidden_layers: int = 2,
         seed: int = 0,
     ) -> None:
-        super().__init__(num_timesteps)
-        stride = grid_stride or max(1, num_timesteps // 100)
-        grid = torch.arange(0, num_timesteps, stride)
-        _check(num_timesteps, reward_weights, every, num_selected, len(grid), queue, select_from, grid_stride)
-        _check_learning(reward_every, entropy, entropy_mode, lr, clip)
-        self.every, self.reward_every, self.select_from = every, reward_every, select_from
-        self.common_noise, self.eval_mode = common_noise, eval_mode
-        self.entropy, self.entropy_mode, self.lr, self.clip = entropy, entropy_mode, lr, clip
-        self._hidden, self._hidden_layers, self._seed = hidden, hidden_layers, seed
+        super().__init__(check_integer("num_timesteps", num_timesteps, 2, "use 1000 as published"))
+        stride = check_integer("grid_stride", grid_stride, 0, "use 0 for about 100 points", maximum=num_timesteps - 1)
+        grid = torch.arange(0, num_timesteps, stride or max(1, num_timesteps // 100))
+        check_reward_weights(reward_weights, num_timesteps)
+        self.every = check_integer("every", every, 1, "use 40 optimizer steps as published")
+        cure = "use 3 as published, at most the timesteps that the queue looks at"
+        check_integer("num_selected", num_selected, 1, cure, maximum=len(grid))
+        check_integer("queue", queue, 3, "use 20 rows, because no F-statistic tells columns of two apart")
+        cure = "use 5, at most the queue's rows"
+        self.select_from = check_integer("select_from", select_from, 2, cure, maximum=queue)
+        self.reward_every = check_integer("reward_every", reward_every, 1, "use 1 to reward the whole batch")
+        self.common_noise = check_flag("common_noise", common_noise, "use true for a reward of low noise")
+        self.eval_mode = check_flag("eval_mode", eval_mode, "use true for a reward of low noise")
+        self.entropy = check_number("entropy", entropy, "[)", 0, math.inf, "use 0.01 as published")
+        self.entropy_mode = check_choice("entropy_mode", entropy_mode, ENTROPY_MODES, "use additive")
+        self.lr = check_number("lr", lr, "()", 0, math.inf, "use 0.01, or 0.001 with the cosine schedule")
+        self.clip = check_number("clip", clip, "(]", 0, math.inf, "use 1.0")
+        # The policy is made in `setup`; a bad size is told before a run begins.
+        self._hidden = check_integer("hidden", hidden, 1, "use 128 as published")
+        self._hidden_layers = check_integer("hidden_layers", hidden_layers, 1, "use 2 as published")
+        self._seed = seed
         self.register_buffer("_grid", grid, persistent=False)
         self.register_buffer("_c", reward_weights.double(), persistent=False)
         self.register_buffer("changes", torch.zeros(queue, len(grid), dtype=torch.float64))
@@ -145,73 +147,48 @@ class LearnedBeta(TimestepSampler):
     def probabilities(self, step: int) -> Tensor:
         return beta_masses(self.law[:, 0], self.law[:, 1], self.num_timesteps)
 
-    def quantile(self, u: Tensor, step: int) -> Tensor:
-        raise NotImplementedError("LearnedBeta draws from the law of each image; it has no quantile of its own")
-
     # -- before the update --------------------------------------------------------------------------------------
 
     def draw(self, x0: Tensor, context: Context) -> Draw:
         with torch.no_grad():
-            u = draw_beta(*self.policy(x0), context)
+            a, b = self.policy(x0)
+            u = draw_beta(a, b, context)
         t = (u * (self.num_timesteps - 1)).round().long()
         if context.step % self.every == 0:
             self._look_before(x0, u, context)
         return Draw(t, self.weight(t, context.step))
 
     def _look_before(self, x0: Tensor, u: Tensor, context: Context) -> None:
-        """Choose the pairs of this microbatch and look at them at theta_k."""
-        n, points, chosen = len(x0), len(self._grid), len(self.selected)
-        start, size = context.rows(n).start, context.global_rows(n)
-        number = torch.arange(start, start + n, device=x0.device)
-        mine = torch.arange(-start % self.reward_every, n, self.reward_every, device=x0.device)
-        row = mine.repeat_interleave(chosen)
-        pair = torch.arange(chosen, device=x0.device).repeat(len(mine))
-        images, t = [x0[row]], [self.selected[pair]]
-        index = [points + torch.div(number[row], self.reward_every, rounding_mode="floor") * chosen + pair]
-        cond = {key: [value[row]] for key, value in context.cond.items()}
+        """Look at this microbatch's pairs at theta_k, and keep what they cost for `observe`."""
+        points, chosen, every = len(self._grid), len(self.selected), self.reward_every
+        start = context.rows(len(x0)).start
+        mine = torch.arange(-start % every, len(x0), every, device=x0.device)  # rows 0, every, ... of the global batch
+        number = torch.div(start + mine, every, rounding_mode="floor")
+        pairs = reward_pairs(x0, context.cond, mine, number, self.selected, first=points)
         if context.micro == 0:
-            # The queue's one image is the first of the global batch; each process looks at its share of the grid.
-            share = torch.arange(rank(), points, world_size(), device=x0.device)
-            images.insert(0, broadcast_(x0[:1].clone()).expand(len(share), *x0.shape[1:]))
-            t.insert(0, self._grid[share])
-            index.insert(0, share)
-            for key, value in context.cond.items():
-                cond[key].insert(0, broadcast_(value[:1].clone()).expand(len(share), *value.shape[1:]))
-        if self._looks and self._looks[0].step != context.step:
-            self._looks = []  # a step that was drawn but never observed
-        total = points + -(-size // self.reward_every) * chosen
-        look = Look(
-            context.step,
-            torch.cat(images),
-            {key: torch.cat(values) for key, values in cond.items()},
-            torch.cat(t),
-            torch.cat(index),
-            total,
-            torch.empty(0),
-            x0[mine],
-            u[mine],
-        )
-        before = self._costs(_probe(context), look, seed=2 * context.step)
-        self._looks = [*self._looks[: context.micro], look._replace(before=before)]
+            pairs = Pairs.join([queue_pairs(x0, context.cond, self._grid), pairs])
+        total = points + -(-context.global_rows(len(x0)) // every) * chosen
+        before = self._costs(_probe(context), pairs, total, seed=2 * context.step)
+        # The first microbatch begins a new list: what was drawn but never observed is forgotten.
+        self._looks = [*self._looks[: context.micro], Look(pairs, total, before, x0[mine], u[mine])]
 
-    def _costs(self, probe: Probe, look: Look, seed: int) -> Tensor:
+    def _costs(self, probe: Probe, pairs: Pairs, total: int, seed: int) -> Tensor:
         """c_t E_t of each pair: (N,) float64."""
-        loss = probe.pairs(look.x0, look.t, look.index, look.total, seed, keep_mode=not self.eval_mode, **look.cond)
-        return loss.double() * self._c[look.t]
+        loss = probe.pairs(pairs.x0, pairs.t, pairs.index, total, seed, keep_mode=not self.eval_mode, **pairs.cond)
+        return loss.double() * self._c[pairs.t]
 
     # -- after it -----------------------------------------------------------------------------------------------
 
     def observe(self, record: StepRecord, context: Context) -> None:
         if context.step % self.every:
             return
-        looks, self._looks = self._looks, []
-        joined = _join(looks)
+        look, self._looks = Look.join(self._looks), []
         seed = 2 * context.step + (not self.common_noise)
-        change = joined.before - self._costs(_probe(context), joined, seed)
-        queued = joined.index < len(self._grid)
-        row = torch.zeros_like(self.changes[0]).index_add_(0, joined.index[queued], change[queued])
+        change = look.before - self._costs(_probe(context), look.pairs, look.total, seed)
+        queued = look.pairs.index < len(self._grid)
+        row = torch.zeros_like(self.changes[0]).index_add_(0, look.pairs.index[queued], change[queued])
         reward = change[~queued].view(-1, len(self.selected)).sum(1)
-        self._learn(joined.rewarded, joined.u, reward)
+        self._learn(look.rewarded, look.u, reward)
         self._remember(record)
         self._select(sum_(row))
 
@@ -267,87 +244,18 @@ class LearnedBeta(TimestepSampler):
         return self
 
 
-def f_statistic(deltas: Tensor, total: Tensor) -> Tensor:
-    """Univariate F-test of each column against the total: (n,T), (n,) -> (T,) float64.
-
-        F = r^2/(1 - r^2) (n - 2),   r the correlation of the column with the total
-
-    -inf for a column, or a total, that does not vary. Equal to scikit-learn's `f_regression`.
-
-    Raises:
-        ValueError: fewer than 2 rows.
-    """
-    if len(deltas) < 2:
-        raise ValueError(f"deltas of {len(deltas)} rows must have at least 2; push more rows first")
-    x = deltas.double() - deltas.double().mean(0)
-    y = total.double() - total.double().mean()
-    spread = x.square().sum(0) * y.square().sum()
-    r2 = ((x * y[:, None]).sum(0).square() / spread.clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0)
-    f = r2 / (1 - r2) * (len(deltas) - 2)
-    # With two rows every correlation is 1 and F is 0 * inf: no column is better than another.
-    f = torch.nan_to_num(f, nan=0.0, posinf=torch.inf)
-    return torch.where(spread > 0, f, -torch.inf)
-
-
-def _join(looks: list[Look]) -> Look:
-    """The pairs of all microbatches, those of the queue first."""
-    if len(looks) == 1:
-        return looks[0]
-    tensors = {
-        name: torch.cat([getattr(look, name) for look in looks])
-        for name in ("x0", "t", "index", "before", "rewarded", "u")
-    }
-    cond = {key: torch.cat([look.cond[key] for look in looks]) for key in looks[0].cond}
-    return looks[0]._replace(cond=cond, **tensors)
-
-
 def _probe(context: Context) -> Probe:
     if context.probe is None:
         raise ValueError("probe=None must be a Probe, because LearnedBeta looks at losses; give Context(probe=...)")
     return context.probe
 
 
-def _check(
-    num_timesteps: int,
-    reward_weights: Tensor,
-    every: int,
-    num_selected: int,
-    points: int,
-    queue: int,
-    select_from: int,
-    grid_stride: int,
-) -> None:
-    if num_timesteps < 2:
-        raise ValueError(f"num_timesteps={num_timesteps} must be at least 2; use 1000 as published")
-    if len(reward_weights) != num_timesteps:
+def check_reward_weights(weights: Tensor, num_timesteps: int) -> None:
+    """ValueError unless there is one finite weight >= 0 per timestep."""
+    if len(weights) != num_timesteps:
         raise ValueError(
-            f"reward_weights of {len(reward_weights)} numbers must have {num_timesteps}, one per timestep; "
+            f"reward_weights of {len(weights)} numbers must have {num_timesteps}, one per timestep; "
             "use those of the run's own schedule"
         )
-    if not bool(torch.isfinite(reward_weights).all() and (reward_weights >= 0).all()):
+    if not bool(torch.isfinite(weights).all() and (weights >= 0).all()):
         raise ValueError("reward_weights must be finite numbers >= 0; choose variance=fixed_large")
-    if every < 1:
-        raise ValueError(f"every={every} must be at least 1 optimizer step; use 40 as published")
-    if not 0 <= grid_stride < num_timesteps:
-        raise ValueError(f"grid_stride={grid_stride} must lie in [0, {num_timesteps}); use 0 for about 100 points")
-    if not 1 <= num_selected <= points:
-        raise ValueError(
-            f"num_selected={num_selected} must lie in [1, {points}], the timesteps that the queue looks at; use 3 as "
-            "published"
-        )
-    if queue < 3:
-        raise ValueError(f"queue={queue} must be at least 3 rows, or no F-statistic tells columns apart; use 20")
-    if not 2 <= select_from <= queue:
-        raise ValueError(f"select_from={select_from} must lie in [2, {queue}], the queue's rows; use 5")
-
-
-def _check_learning(reward_every: int, entropy: float, entropy_mode: str, lr: float, clip: float) -> None:
-    if reward_every < 1:
-        raise ValueError(f"reward_every={reward_every} must be at least 1 row; 1 rewards the whole batch")
-    if not entropy >= 0:
-        raise ValueError(f"entropy={entropy} must be >= 0; use 0.01 as published")
-    if entropy_mode not in ENTROPY_MODES:
-        raise ValueError(f"entropy_mode={entropy_mode} must be one of {', '.join(ENTROPY_MODES)}; use additive")
-    for name, value, cure in (("lr", lr, "0.01, or 0.001 with the cosine schedule"), ("clip", clip, "1.0")):
-        if not value > 0:
-            raise ValueError(f"{name}={value} must be > 0; use {cure}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.timesteps.base import Context, StepRecord, TimestepSampler
 
 
@@ -43,16 +44,13 @@ class LossSecondMoment(TimestepSampler):
         reweight: bool = True,
     ) -> None:
         super().__init__(num_timesteps, reweight)
-        if history_per_timestep < 1:
-            raise ValueError(f"history_per_timestep={history_per_timestep} must be at least 1; use 10 as published")
-        if not 0.0 <= uniform <= 1.0:
-            raise ValueError(f"uniform={uniform} must lie in [0, 1]; use 0.001 for the published setting")
+        check_integer("history_per_timestep", history_per_timestep, 1, "use 10 as published")
+        self.uniform = check_number("uniform", uniform, "[]", 0, 1, "use 0.001 for the published setting")
         if reweight and uniform == 0.0:
             raise ValueError(
                 f"uniform={uniform} must be > 0 with reweight=true, which divides by the probability; "
                 "use 0.001 for the published setting"
             )
-        self.uniform = uniform
         self.register_buffer("history", torch.zeros(num_timesteps, history_per_timestep, dtype=torch.float64))
         self.register_buffer("count", torch.zeros(num_timesteps, dtype=torch.int64))
 

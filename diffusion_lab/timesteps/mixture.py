@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from diffusion_lab.timesteps.base import Context, StepRecord, TimestepSampler
+from diffusion_lab.arguments import check_number
+from diffusion_lab.timesteps.base import Context, StepRecord, TimestepSampler, check_drawn_by_quantile
 
 
 class Mixture(TimestepSampler):
@@ -23,12 +24,8 @@ class Mixture(TimestepSampler):
     """
 
     def __init__(self, base: TimestepSampler, uniform: float = 0.1, reweight: bool = False) -> None:
-        if type(base).draw is not TimestepSampler.draw:
-            raise ValueError(
-                f"base={type(base).__name__} must draw by its inverse CDF; choose a sampler without a draw of its own"
-            )
-        if not 0.0 <= uniform <= 1.0:
-            raise ValueError(f"uniform={uniform} must lie in [0, 1], the share of the uniform law; use 0.1")
+        check_drawn_by_quantile(base)
+        check_number("uniform", uniform, "[]", 0, 1, "use 0.1 as the share of the uniform law")
         super().__init__(base.num_timesteps, reweight)
         if reweight and uniform == 0.0 and bool((base.probabilities(0) == 0).any()):
             raise ValueError(

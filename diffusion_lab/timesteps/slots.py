@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_integer
+from diffusion_lab.distributed import broadcast_
 from diffusion_lab.timesteps.base import Context, Draw, FixedSampler, StepRecord, TimestepSampler
 from diffusion_lab.timesteps.stratified import stratified_uniform
 
@@ -31,16 +33,9 @@ def equal_sum_slots(loss: Tensor, num_slots: int) -> Tensor:
     Raises:
         ValueError: a loss is negative or not finite, all are zero, or K lies outside [1, T].
     """
-    loss = torch.as_tensor(loss).detach().double()
+    loss = check_losses(torch.as_tensor(loss).detach().double())
     steps = len(loss)
-    if not 1 <= num_slots <= steps:
-        raise ValueError(f"num_slots={num_slots} must lie in [1, {steps}], the number of timesteps; use 10")
-    bad = torch.nonzero(~torch.isfinite(loss) | (loss < 0)).flatten()
-    if len(bad):
-        t = int(bad[0])
-        raise ValueError(f"loss_curve[{t}]={loss[t].item()} must be a finite number >= 0; measure the curve again")
-    if not loss.sum() > 0:
-        raise ValueError("loss_curve=all zero must have a positive sum; measure the curve again")
+    check_integer("num_slots", num_slots, 1, "use 10, or at most one slot per timestep", maximum=steps)
     middle = loss.cumsum(0) - loss / 2
     slot = (num_slots * middle / loss.sum()).floor().clamp(max=num_slots - 1)
     inner = torch.searchsorted(slot, torch.arange(1, num_slots, dtype=slot.dtype))
@@ -49,6 +44,17 @@ def equal_sum_slots(loss: Tensor, num_slots: int) -> Tensor:
     inner = (inner - index).cummax(0).values + index if num_slots > 1 else inner
     inner = torch.minimum(inner.clamp(min=1), steps - num_slots + index).maximum(index)
     return torch.cat([inner.new_zeros(1), inner, inner.new_tensor([steps])])
+
+
+def check_losses(curve: Tensor) -> Tensor:
+    """The curve if its numbers are finite, >= 0 and not all zero, else a ValueError that names the first bad one."""
+    bad = torch.nonzero(~torch.isfinite(curve) | (curve < 0)).flatten()
+    if len(bad):
+        i = int(bad[0])
+        raise ValueError(f"loss_curve[{i}]={curve[i].item()} must be a finite number >= 0; measure the curve again")
+    if not curve.sum() > 0:
+        raise ValueError("loss_curve=all zero must have a positive sum; measure the curve again")
+    return curve
 
 
 class EqualLossSlots(TimestepSampler):
@@ -90,8 +96,7 @@ class EqualLossSlots(TimestepSampler):
         reweight: bool = False,
     ) -> None:
         super().__init__(num_timesteps, reweight)
-        if update_every < 0:
-            raise ValueError(f"update_every={update_every} must be a number of optimizer steps >= 0; 0 keeps the edges")
+        check_integer("update_every", update_every, 0, "use 500 optimizer steps, or 0 to keep the edges")
         if loss_curve is None and update_every == 0 and num_slots > 1:
             raise ValueError(
                 "loss_curve=null must be a curve when update_every=0, or the slots never follow the loss; "
@@ -132,6 +137,9 @@ class EqualLossSlots(TimestepSampler):
         if (context.step + 1) % self.update_every == 0:
             curve = self.seen_loss / self.seen_count  # nan where nothing was seen
             self.edges.copy_(equal_sum_slots(fill(curve).cpu(), self.num_slots))
+            # A GPU adds the rows of one timestep in any order, so the sums of two processes may differ in the last
+            # bit, and an edge by one timestep. All take those of rank 0: one small message per move, none per step.
+            broadcast_(self.edges)
             self.seen_loss.mul_(0.5)
             self.seen_count.mul_(0.5)
 
@@ -204,7 +212,7 @@ def stretch(curve: Tensor, num_timesteps: int) -> Tensor:
             f"loss_curve of {len(curve)} numbers must have between 1 and {num_timesteps}, the number of timesteps; "
             "average neighbours"
         )
-    return curve[torch.arange(num_timesteps) * len(curve) // num_timesteps]
+    return check_losses(curve)[torch.arange(num_timesteps) * len(curve) // num_timesteps]
 
 
 def fill(curve: Tensor) -> Tensor:

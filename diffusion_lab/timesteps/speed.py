@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_flag, check_integer, check_number
 from diffusion_lab.diffusion import NoiseSchedule
 from diffusion_lab.timesteps.base import Context, Draw, FixedSampler, invert
 
@@ -51,12 +54,10 @@ class SpeeD(FixedSampler):
         threshold: float = 1e-4,
         reweight: bool = False,
     ) -> None:
-        if not suppression >= 1:
-            raise ValueError(f"suppression={suppression} must be at least 1; use 5.0 as released")
-        if not threshold > 0:
-            raise ValueError(f"threshold={threshold} must be > 0; use 1.0e-4 as released")
-        if schedule.num_timesteps < 2:
-            raise ValueError(f"num_timesteps={schedule.num_timesteps} must be at least 2; a slope needs two points")
+        check_flag("dual", dual, "use true as released")
+        check_number("suppression", suppression, "[)", 1, math.inf, "use 5.0 as released")
+        check_number("threshold", threshold, "()", 0, math.inf, "use 1.0e-4 as released")
+        check_integer("num_timesteps", schedule.num_timesteps, 2, "a slope needs two points")
         scale = 1000.0 / schedule.num_timesteps
         slope = torch.gradient((1 - schedule.alphas_cumprod).sqrt())[0] / scale  # per timestep of T = 1000
         tau = meaningful_steps(slope, threshold)

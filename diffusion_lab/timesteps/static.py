@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.diffusion import NoiseSchedule
 from diffusion_lab.timesteps.base import FixedSampler, TimestepSampler
 
@@ -57,10 +58,8 @@ class LogitNormal(FixedSampler):
     """
 
     def __init__(self, num_timesteps: int, mean: float = 0.0, std: float = 1.0, reweight: bool = False) -> None:
-        if num_timesteps < 2:
-            raise ValueError(f"num_timesteps={num_timesteps} must be at least 2; use 1000 as most papers do")
-        if not std > 0:
-            raise ValueError(f"std={std} must be > 0; use 1.0 for the published setting")
+        check_integer("num_timesteps", num_timesteps, 2, "use 1000 as most papers do")
+        check_number("std", std, "()", 0, math.inf, "use 1.0 for the published setting")
         inner = (torch.arange(1, num_timesteps, dtype=torch.float64) - 0.5) / (num_timesteps - 1)
         super().__init__(normal_bins((torch.logit(inner) - mean) / std), reweight)
         self.mean, self.std = mean, std
@@ -82,13 +81,9 @@ class Power(FixedSampler):
     """
 
     def __init__(self, num_timesteps: int, power: float = 1.0, reweight: bool = False) -> None:
-        if not math.isfinite(power):
-            raise ValueError(f"power={power} must be a finite number; use 1.0 for p_t proportional to t + 1")
-        if num_timesteps < 1:
-            raise ValueError(f"num_timesteps={num_timesteps} must be at least 1; use 1000 as most papers do")
+        check_number("power", power, "()", -math.inf, math.inf, "use 1.0 for p_t proportional to t + 1")
         u = torch.arange(1, num_timesteps + 1, dtype=torch.float64) / num_timesteps
-        log_p = power * u.log()
-        super().__init__((log_p - log_p.max()).exp(), reweight)
+        super().__init__(torch.softmax(power * u.log(), 0), reweight)
         self.power = power
 
 
@@ -111,8 +106,7 @@ class LogNormal(FixedSampler):
     """
 
     def __init__(self, schedule: NoiseSchedule, mean: float = -1.2, std: float = 1.2, reweight: bool = False) -> None:
-        if not std > 0:
-            raise ValueError(f"std={std} must be > 0; use 1.2 as EDM does")
+        check_number("std", std, "()", 0, math.inf, "use 1.2 as EDM does")
         level = schedule.noise_level
         inner = (0.5 * (level[1:] + level[:-1])).log()
         super().__init__(normal_bins((inner - mean) / std), reweight)

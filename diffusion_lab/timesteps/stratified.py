@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from diffusion_lab.timesteps.base import Context, Draw, StepRecord, TimestepSampler
+from diffusion_lab.timesteps.base import Context, Draw, StepRecord, TimestepSampler, check_drawn_by_quantile
 
 
 class Spread(TimestepSampler, ABC):
@@ -21,10 +21,7 @@ class Spread(TimestepSampler, ABC):
     """
 
     def __init__(self, base: TimestepSampler) -> None:
-        if type(base).draw is not TimestepSampler.draw:
-            raise ValueError(
-                f"base={type(base).__name__} must draw by its inverse CDF; choose a sampler without a draw of its own"
-            )
+        check_drawn_by_quantile(base)
         super().__init__(base.num_timesteps, base.reweight)
         self.base = base
 

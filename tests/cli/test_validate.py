@@ -9,10 +9,9 @@ import pytest
 import torch
 from omegaconf import OmegaConf, open_dict
 
+from diffusion_lab.cli.checks import machine
 from diffusion_lab.cli.config import config_hash, plain
 from diffusion_lab.cli.validate import check
-
-NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 
 # overrides; what the sentence starts with; words that must be in it. Numbers are rows of the catalogue of bad inputs.
 CASES = {
@@ -108,6 +107,47 @@ CASES = {
     ),
     "44 class outside the list": (["sampler._target_=subprocess.run"], "sampler._target_=subprocess.run", ["must be"]),
     "snapshots between checkpoints": (["checkpoint_every=100", "keep_every=150"], "keep_every=150", ["multiple"]),
+    "queue without a statistic": (
+        ["sampler=learned_beta", "sampler.queue=2"],
+        "sampler.queue=2",
+        ["at least 3", "use 20"],
+    ),
+    "selection from one row": (
+        ["sampler=learned_beta", "sampler.select_from=1"],
+        "sampler.select_from=1",
+        ["[2, 20]", "use 5"],
+    ),
+    "more selected timesteps than there are": (
+        ["sampler=learned_beta", "sampler.num_selected=101", "schedule.num_timesteps=100"],
+        "sampler.num_selected=101",
+        ["[1, 100]", "use 3"],
+    ),
+    "policy without width": (["sampler=learned_beta", "sampler.hidden=0"], "sampler.hidden=0", ["at least 1", "128"]),
+    "bound of several heads": (
+        ["sampler=learned_beta", "prediction=combined"],
+        "prediction=CombinedPrediction",
+        ["one head", "use prediction=eps"],
+    ),
+    "negative power of the weight": (["weighting=p2", "weighting.gamma=-1"], "weighting.gamma=-1", ["[0, inf)", "use"]),
+    "suppression below 1": (["sampler=speed", "sampler.suppression=0"], "sampler.suppression=0", ["[1, inf)", "use 5"]),
+    "floor above beta1": (["method=mdlrc", "annealing.floor=0.9"], "annealing.floor=0.9", ["[0, 0.8)", "below beta1"]),
+    "slot that does not exist": (["sampler=slot_restricted", "sampler.slots=[99]"], "sampler.slots=99", ["[1, 10]"]),
+    "more slots than timesteps": (
+        ["sampler=equal_loss_slots", "sampler.num_slots=5000"],
+        "sampler.num_slots=5000",
+        ["[1, 1000]", "use 10"],
+    ),
+    "mean beyond the timesteps": (["sampler=clts", "sampler.mean=1.5"], "sampler.mean=1.5", ["[0, 1]", "0.3"]),
+    "21 probability that underflows": (
+        ["sampler=power", "sampler.power=400", "sampler.reweight=true"],
+        "sampler.reweight=True",
+        ["t=0", "use reweight=false"],
+    ),
+    "loss that is not a number": (
+        ["sampler=equal_loss_slots", "sampler.loss_curve=[1.0,nan,2.0]"],
+        "sampler.loss_curve[1]=nan",
+        ["finite", "measure"],
+    ),
     "attention at a size that does not occur": (
         ["network.attention_resolutions=[3]"],
         "network.attention_resolutions=[3]",
@@ -132,6 +172,16 @@ TWINS = {
     "43 list of the wrong length",
     "44 class outside the list",
     "snapshots between checkpoints",
+    "queue without a statistic",
+    "selection from one row",
+    "more selected timesteps than there are",
+    "policy without width",
+    "negative power of the weight",
+    "suppression below 1",
+    "slot that does not exist",
+    "more slots than timesteps",
+    "mean beyond the timesteps",
+    "21 probability that underflows",
     "attention at a size that does not occur",
 }
 
@@ -147,12 +197,12 @@ def test_bad_input_gives_one_sentence(composed, case: str, tmp_path: Path) -> No
     assert not (tmp_path / "runs").exists()
 
 
-@NO_GPU
 @pytest.mark.parametrize(
     ("override", "words"),
     [("trainer.accelerator=gpu", "trainer=cpu"), ("precision=16-mixed", "use bf16-mixed")],
 )
-def test_what_needs_a_gpu(composed, override: str, words: str) -> None:
+def test_what_needs_a_gpu(composed, override: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "gpu_count", lambda: 0)
     errors = [str(error) for error in check(composed(override))]
     assert len(errors) == 1 and errors[0].startswith(override) and words in errors[0]
 

@@ -6,28 +6,18 @@ import pytest
 import torch
 
 from diffusion_lab.cli.load import load_run
-from tests.harness import configuration, differences, final_state, train_child, wait_for_step
+from tests.harness import configuration, differences, trained
 
 pytestmark = pytest.mark.slow
 STEPS = 10
 TWO = ["trainer.devices=2", "trainer.strategy=ddp_fork"]
 
 
-def trained(folder, overrides, kill=None):
-    cfg = configuration(folder, f"max_steps={STEPS}", *overrides)
-    if kill is not None:
-        child = train_child(cfg)
-        wait_for_step(child, folder, kill)
-        child.kill()
-    train_child(cfg).succeed()
-    return final_state(folder)
-
-
 @pytest.mark.parametrize("name", ["mixed_paper", "combined"])
 def test_killed_run_ends_as_an_uninterrupted_one_and_can_be_loaded(name, tmp_path):
-    overrides = [f"prediction={name}", *TWO]
-    straight = trained(tmp_path / "straight" / "run", overrides)
-    killed = trained(tmp_path / "killed" / "run", overrides, kill=5)
+    overrides = [f"max_steps={STEPS}", f"prediction={name}", *TWO]
+    straight = trained(configuration(tmp_path / "straight" / "run", *overrides))
+    killed = trained(configuration(tmp_path / "killed" / "run", *overrides), kills=[5])
     assert differences(straight, killed) == []
     assert straight["step"] == STEPS
     tables = {key: value for key, value in straight["weights"].items() if key.startswith("denoiser.prediction.")}
@@ -46,8 +36,9 @@ def test_killed_run_ends_as_an_uninterrupted_one_and_can_be_loaded(name, tmp_pat
 
 
 def test_one_process_tracks_what_two_do(tmp_path):
-    one = trained(tmp_path / "one" / "run", ["prediction=combined"])
-    two = trained(tmp_path / "two" / "run", ["prediction=combined", *TWO])
+    overrides = [f"max_steps={STEPS}", "prediction=combined"]
+    one = trained(configuration(tmp_path / "one" / "run", *overrides))
+    two = trained(configuration(tmp_path / "two" / "run", *overrides, *TWO))
     for key, value in one["weights"].items():
         if key.startswith("denoiser.prediction."):
             torch.testing.assert_close(value, two["weights"][key], rtol=1e-3, atol=1e-6, msg=key)
@@ -64,6 +55,6 @@ def test_one_process_tracks_what_two_do(tmp_path):
     ids=" ".join,
 )
 def test_rules_train_together_with_other_parts(overrides, tmp_path):
-    state = trained(tmp_path / "run", ["max_steps=3", *overrides])
+    state = trained(configuration(tmp_path / "run", "max_steps=3", *overrides))
     tables = [value for key, value in state["weights"].items() if key.startswith("denoiser.prediction.")]
     assert all(table.dtype in (torch.float64, torch.int64) and table.isfinite().all() for table in tables)

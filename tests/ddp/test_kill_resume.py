@@ -8,7 +8,7 @@ from hydra.utils import instantiate
 
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, Position
-from tests.harness import configuration, differences, final_state, train_child, wait_for_step
+from tests.harness import configuration, differences, trained
 
 pytestmark = pytest.mark.slow
 STEPS = 24
@@ -35,23 +35,14 @@ SETUPS = {
 }
 
 
-def trained(folder, overrides, kills=(), before_resume=None):
-    """The final state of a run that is killed at each step of `kills` and started again."""
-    cfg = configuration(folder, f"max_steps={STEPS}", *overrides)
-    for step in kills:
-        child = train_child(cfg, before_resume)
-        wait_for_step(child, folder, step)
-        child.kill()
-    train_child(cfg, before_resume).succeed()
-    return final_state(folder), cfg
-
-
 @pytest.mark.parametrize("setup", SETUPS)
 def test_killed_run_ends_as_an_uninterrupted_one(setup, tmp_path):
-    overrides = SETUPS[setup] if "stratified" in setup else [*LSM, *SETUPS[setup]]
-    straight, cfg = trained(tmp_path / "straight" / "run", overrides)
+    sampler = [] if "stratified" in setup else LSM
+    overrides = [f"max_steps={STEPS}", *sampler, *SETUPS[setup]]
+    cfg = configuration(tmp_path / "straight" / "run", *overrides)
+    straight = trained(cfg)
     kills = sorted(random.Random(setup).sample(range(2, STEPS - 1), 2))
-    killed, _ = trained(tmp_path / "killed" / "run", overrides, kills)
+    killed = trained(configuration(tmp_path / "killed" / "run", *overrides), kills)
     assert differences(straight, killed) == [], f"killed at steps {kills}"
     assert straight["step"] == STEPS
     assert next_draws(cfg, straight) == next_draws(cfg, killed)
@@ -98,6 +89,7 @@ def forget_the_averages():
     [(forget_the_sampler, "weights"), (start_the_order_again, "weights"), (forget_the_averages, "callbacks")],
 )
 def test_negative_control_a_forgetful_resume_differs(sabotage, seen_in, tmp_path):
-    straight, _ = trained(tmp_path / "straight" / "run", LSM)
-    killed, _ = trained(tmp_path / "killed" / "run", LSM, kills=[17], before_resume=sabotage)
+    overrides = [f"max_steps={STEPS}", *LSM]
+    straight = trained(configuration(tmp_path / "straight" / "run", *overrides))
+    killed = trained(configuration(tmp_path / "killed" / "run", *overrides), kills=[17], before=sabotage)
     assert seen_in in differences(straight, killed)

@@ -6,7 +6,7 @@ A new yaml is tested without an edit here. The numbers below only make the metho
 import pytest
 
 from diffusion_lab.cli.config import conf_dir
-from tests.harness import configuration, differences, final_state, train_child, wait_for_step
+from tests.harness import configuration, differences, trained
 
 pytestmark = pytest.mark.slow
 METHODS = sorted(path.stem for path in (conf_dir() / "method").glob("*.yaml"))
@@ -19,22 +19,17 @@ SOONER = {  # by the class of the sampler
 }
 
 
-def trained(folder, overrides, kill=None):
+def configured(folder, *overrides):
     cfg = configuration(folder, f"max_steps={STEPS}", *overrides)
     for key, value in SOONER.get(cfg.sampler._target_.rpartition(".")[2], {}).items():
         cfg.sampler[key] = value
-    if kill is not None:
-        child = train_child(cfg)
-        wait_for_step(child, folder, kill)
-        child.kill()
-    train_child(cfg).succeed()
-    return final_state(folder)
+    return cfg
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_killed_run_ends_as_an_uninterrupted_one(method, tmp_path):
     overrides = [f"method={method}", "trainer.devices=2", "trainer.strategy=ddp_fork", "accumulate=2"]
-    straight = trained(tmp_path / "straight" / "run", overrides)
-    killed = trained(tmp_path / "killed" / "run", overrides, kill=5)
+    straight = trained(configured(tmp_path / "straight" / "run", *overrides))
+    killed = trained(configured(tmp_path / "killed" / "run", *overrides), kills=[5])
     assert differences(straight, killed) == []
     assert straight["step"] == STEPS

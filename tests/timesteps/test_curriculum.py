@@ -71,7 +71,7 @@ def test_draws_follow_the_law(step, outside, mean_end):
         ({"target_steps": 0}, "target_steps=0 must"),
         ({"mean": 1.5}, "mean=1.5 must lie in"),
         ({"mean_end": -0.1}, "mean_end=-0.1 must lie in"),
-        ({"std": 0.0}, "std=0.0 must be > 0"),
+        ({"std": 0.0}, r"std=0.0 must lie in \(0, inf\)"),
         ({"outside": "wrap"}, "outside=wrap must be one of"),
     ],
 )

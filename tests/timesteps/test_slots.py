@@ -8,7 +8,15 @@ import pytest
 import torch
 
 from diffusion_lab.streams import Streams
-from diffusion_lab.timesteps import Context, EqualLossSlots, Position, SlotRestricted, StepRecord, equal_sum_slots
+from diffusion_lab.timesteps import (
+    Context,
+    EqualLossSlots,
+    Position,
+    SlotRestricted,
+    StepRecord,
+    equal_sum_slots,
+    slots,
+)
 from diffusion_lab.timesteps.slots import fill
 
 SIZES = [5, 8, 10, 14, 19, 26, 38, 57, 100, 723]
@@ -54,6 +62,23 @@ def test_edges_follow_the_losses_that_were_seen():
     assert sampler.edges.tolist() == [0, 5, 10, 55, 100]
 
 
+def test_all_processes_take_the_edges_of_rank_0_once_per_move(monkeypatch):
+    sent = []
+
+    def as_rank_0_has_them(edges):
+        sent.append(edges.tolist())
+        return edges.copy_(torch.tensor([0, 6, 11, 56, 100]))
+
+    monkeypatch.setattr(slots, "broadcast_", as_rank_0_has_them)
+    sampler = EqualLossSlots(100, num_slots=4, update_every=3)
+    t, loss = torch.arange(100), torch.ones(100).double()
+    for step in range(7):
+        record = StepRecord(torch.zeros(100, 1, 1, 1), {}, t, loss, loss)
+        sampler.observe(record, Context(Position(step), Streams(0)))
+    assert sent == [[0, 25, 50, 75, 100]] * 2  # after steps 2 and 5
+    assert sampler.edges.tolist() == [0, 6, 11, 56, 100]
+
+
 def test_the_curve_of_a_run_and_of_a_list_give_the_same_edges(tmp_path):
     curve = [8.0, 4.0, 2.0, 1.0]
     (tmp_path / "curve.json").write_text(json.dumps(curve))
@@ -80,8 +105,8 @@ def test_restricted_slots_are_uniform_inside_and_zero_outside():
 @pytest.mark.parametrize(
     ("make", "start"),
     [
-        (lambda: EqualLossSlots(5, num_slots=6), "num_slots=6 must lie in"),
-        (lambda: EqualLossSlots(5, num_slots=2, loss_curve=[1.0, float("nan")]), r"loss_curve\[[23]\]=nan must"),
+        (lambda: EqualLossSlots(5, num_slots=6), "num_slots=6 must be an integer in"),
+        (lambda: EqualLossSlots(5, num_slots=2, loss_curve=[1.0, float("nan")]), r"loss_curve\[1\]=nan must"),
         (lambda: EqualLossSlots(5, num_slots=2, loss_curve=[0.0]), "loss_curve=all zero must"),
         (lambda: EqualLossSlots(5, num_slots=2, loss_curve=[1.0] * 6), "loss_curve of 6 numbers must"),
         (lambda: EqualLossSlots(5, num_slots=2, loss_curve="nowhere.json"), "loss_curve=nowhere.json must"),

@@ -53,7 +53,7 @@ class Given(FixedSampler):
     ("make", "words"),
     [
         (lambda: Uniform(0), ("num_timesteps=0", "at least 1")),
-        (lambda: LogitNormal(100, std=0.0), ("std=0.0", "> 0")),
+        (lambda: LogitNormal(100, std=0.0), ("std=0.0", "(0, inf)")),
         (lambda: LogitNormal(1), ("num_timesteps=1", "at least 2")),
         (lambda: Given(torch.tensor([0.5, -0.1, 0.6])), ("probabilities[1]=-0.1", ">= 0")),
         (lambda: Given(torch.tensor([0.5, float("nan")])), ("probabilities[1]=nan", "finite")),

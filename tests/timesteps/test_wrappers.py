@@ -62,7 +62,7 @@ def test_a_mixture_may_be_all_of_one(q):
         (lambda: Mixture(Uniform(5), uniform=1.5), "uniform=1.5 must lie in"),
         (lambda: Mixture(SpeeD(linear())), "base=SpeeD must draw by"),
         (lambda: Antithetic(SpeeD(linear())), "base=SpeeD must draw by"),
-        (lambda: Power(5, power=float("inf")), "power=inf must be"),
+        (lambda: Power(5, power=float("inf")), "power=inf must lie in"),
     ],
 )
 def test_bad_values_are_named(make, start):

@@ -3,6 +3,7 @@ what must agree between them."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -39,6 +40,7 @@ class Parts:
 
     def __init__(self, cfg: DictConfig, world_size: int) -> None:
         self.cfg, self.world_size = cfg, world_size
+        self._typed = copy.deepcopy(cfg)  # `instantiate` resolves the references that lead to the key that was typed
         self.errors: list[ConfigError] = []
         self.objects: dict[str, Any] = {}
         for name in PARTS:
@@ -63,10 +65,13 @@ class Parts:
             with config_errors(path):
                 yield
         except ConfigError as error:
-            text = by_origin(self.cfg, str(error))
+            text = by_origin(self._typed, str(error))
         except Exception as error:  # noqa: BLE001  a constructor of anybody's may stumble over anything
             cause = error.__cause__ or error
-            text = f"{path} cannot be used: {type(cause).__name__}: {' '.join(str(cause).split())}; check its arguments"
+            told = f" cannot be used: {type(cause).__name__}: {' '.join(str(cause).split())}; check its arguments"
+            if any(str(known).endswith(told) for known in self.errors):
+                return  # the same part again, as another one's argument
+            text = path + told
         else:
             return
         if text not in map(str, self.errors):

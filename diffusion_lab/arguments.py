@@ -5,13 +5,16 @@ Message: `<name>=<value> must <allowed>; <cure>`. The name comes first, exactly 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
-def check_integer(name: str, value: Any, minimum: int, cure: str) -> int:
-    """`value` as int if it is an integer >= minimum, else ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise ValueError(f"{name}={value!r} must be an integer of at least {minimum}; {cure}")
+def check_integer(name: str, value: Any, minimum: int, cure: str, maximum: int | None = None) -> int:
+    """`value` if it is an integer >= minimum, and <= maximum where one is given, else ValueError."""
+    integer = isinstance(value, int) and not isinstance(value, bool)
+    if not integer or value < minimum or (maximum is not None and value > maximum):
+        allowed = f"of at least {minimum}" if maximum is None else f"in [{minimum}, {maximum}]"
+        raise ValueError(f"{name}={value!r} must be an integer {allowed}; {cure}")
     return value
 
 
@@ -23,7 +26,7 @@ def check_number(name: str, value: Any, interval: str, low: float, high: float, 
         value: what was given.
         interval: two brackets that say whether each end belongs: "()", "[]", "[)" or "(]".
         low: lower end.
-        high: upper end; infinity itself never belongs.
+        high: upper end; it belongs with "]" alone, infinity too.
         cure: what to do, e.g. "use 0.02 for the published setting".
     """
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -38,4 +41,11 @@ def check_flag(name: str, value: Any, cure: str) -> bool:
     """`value` if it is true or false, else ValueError."""
     if not isinstance(value, bool):
         raise ValueError(f"{name}={value!r} must be true or false; {cure}")
+    return value
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str], cure: str) -> str:
+    """`value` if it is one of the words, else ValueError."""
+    if value not in choices:
+        raise ValueError(f"{name}={value} must be one of {', '.join(choices)}; {cure}")
     return value
