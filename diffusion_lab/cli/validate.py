@@ -16,9 +16,7 @@ from diffusion_lab.cli.config import group_hash
 from diffusion_lab.cli.errors import ConfigError
 
 
-def check(
-    cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None
-) -> list[ConfigError]:
+def check(cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None) -> list[ConfigError]:
     """Faults of a configuration of `diffusion-lab train`, each one sentence; empty if it may run.
 
     Later looks need what earlier ones have found to be well formed: names and ranges of the settings and the
