@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +11,7 @@ from typing import TYPE_CHECKING
 from diffusion_lab.cli.errors import EXIT_CONFIG
 
 if TYPE_CHECKING:
-    from diffusion_lab.reports import Group, RunFolder
-
-PLAIN_WIDTH = 180  # characters, where there is no terminal to wrap for
+    from diffusion_lab.reports import Comparison, Group, RunFolder
 
 
 def main(argv: list[str]) -> int:
@@ -21,18 +20,38 @@ def main(argv: list[str]) -> int:
         options = _parser().parse_args(argv)
     except SystemExit as end:  # argparse has printed the help or the fault
         return int(end.code or 0)
-    from diffusion_lab.reports import choose_metric, group_runs, read_runs, write_figures, write_page
+    from diffusion_lab.reports import (
+        check_suffix,
+        choose_metric,
+        compare,
+        group_runs,
+        read_runs,
+        with_baseline,
+        write_figures,
+        write_page,
+        write_table,
+    )
 
     try:
+        if options.table:
+            check_suffix(options.table)
         folder = read_runs(options.folder)
         groups = group_runs(folder.runs, options.by)
         metric = choose_metric(groups, options.metric)
+        groups = with_baseline(groups, metric, options.baseline)
+        table = compare(groups, metric, options.by) if groups else None
+        if options.table and not table:
+            raise ValueError(f"table={options.table} must have a run that has begun to train; leave --table out")
         page = write_page(options.out or Path(options.folder) / "report.html", folder, groups, metric, options.by)
+        if table and options.table:
+            write_table(options.table, folder, table, _command(options))
         pictures = write_figures(options.figures, groups, metric) if options.figures else []
     except (ValueError, FileNotFoundError) as error:
         print(f"config error: {error}", file=sys.stderr)
         return EXIT_CONFIG
-    _print(folder, groups, metric, page, options.by)
+    _print(folder, groups, metric, page, table)
+    if options.table:
+        print(f"table: {options.table}")
     for picture in pictures:
         print(f"figure: {picture}")
     return 0
@@ -47,35 +66,45 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("folder", nargs="?", default="runs", metavar="FOLDER", help="a run, a sweep, or all (runs)")
     parser.add_argument("--metric", metavar="NAME", help="compare by this, e.g. fd1k_digits, precision or val/loss")
     parser.add_argument("--by", metavar="KEY", help="name the rows by this configuration key, e.g. solver.steps")
+    parser.add_argument("--baseline", metavar="NAME", help="compare to the row of this name; default: the first")
     parser.add_argument("--out", metavar="FILE", help="where the page goes; default FOLDER/report.html")
     parser.add_argument("--figures", metavar="DIR", help="also write the page's figures there, as SVG files")
+    parser.add_argument("--table", metavar="FILE", help="also write the table with its commands there, .md or .tex")
     return parser
 
 
-def _print(folder: RunFolder, groups: list[Group], metric: str, page: Path, by: str | None) -> None:
+def _command(options: argparse.Namespace) -> str:
+    """The command that writes this table, without what does not change it."""
+    chosen = [(key, getattr(options, key)) for key in ("metric", "by", "baseline", "table")]
+    words = [word for key, value in chosen if value is not None for word in (f"--{key}", value)]
+    return shlex.join(["diffusion-lab", "report", options.folder, *words])
+
+
+def _print(folder: RunFolder, groups: list[Group], metric: str, page: Path, table: Comparison | None) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from diffusion_lab.reports import notes, summarise
-    from diffusion_lab.reports.cells import cells, header, legend, rich_table
-    from diffusion_lab.reports.tables import baseline
+    from diffusion_lab.reports import notes
+    from diffusion_lab.reports.cells import WIDTH, rich_table
 
-    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
 
     def say(text: str, style: str = "") -> None:
         console.print(Text(text, style=style), soft_wrap=True)
 
     counts = ", ".join(f"{count} {status}" for status, count in folder.counts.items())
     say(f"{folder.path}: {counts}")
-    if groups:
-        rows = summarise(groups, metric)
-        console.print(rich_table(header(metric, baseline(groups, metric).label, by), cells(rows)))
-        say(legend(rows), "dim")
-    for trouble in notes.troubles(folder, metric):
+    if table:
+        console.print(rich_table(table.titles, table.lines))
+        say(table.legend, "dim")
+    troubles, waiting = notes.listed(notes.troubles(folder, metric))
+    for trouble in troubles:
         say(f"{trouble.status:<12}{trouble.run}  {trouble.progress}  {trouble.cause}")
         if trouble.overrides:
             say(f"{'':<12}{trouble.overrides}", "dim")
         if trouble.log and trouble.status not in ("running", "pending"):
             say(f"{'':<12}log: {trouble.log}", "dim")
+    if waiting:
+        say(f"{'pending':<12}{len(waiting)} runs that have not started")
     command, reason = notes.next_command(folder, groups, metric)
     say(f"\npage: {page}\nnext: {command}\n      ({reason})")

@@ -1,23 +1,30 @@
 """Reports: a folder of runs, finished or not, as a table and one self-contained page. Imports no torch."""
 
+from diffusion_lab.reports.cells import Comparison, compare
+from diffusion_lab.reports.fragment import check_suffix, write_table
 from diffusion_lab.reports.groups import Group, group_runs
 from diffusion_lab.reports.html import page, write_figures, write_page
 from diffusion_lab.reports.runs import STATUSES, Run, RunFolder
 from diffusion_lab.reports.scan import read_run, read_runs
-from diffusion_lab.reports.tables import Row, choose_metric, summarise
+from diffusion_lab.reports.tables import Row, choose_metric, summarise, with_baseline
 
 __all__ = [
     "STATUSES",
+    "Comparison",
     "Group",
     "Row",
     "Run",
     "RunFolder",
+    "check_suffix",
     "choose_metric",
+    "compare",
     "group_runs",
     "page",
     "read_run",
     "read_runs",
     "summarise",
+    "with_baseline",
     "write_figures",
     "write_page",
+    "write_table",
 ]

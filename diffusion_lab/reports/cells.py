@@ -6,11 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.intervals import Interval
-from diffusion_lab.reports.tables import CLAIM_SEEDS, Row, rising, status_words
+from diffusion_lab.reports.tables import CLAIM_SEEDS, Row, baseline, rising, status_words, summarise
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+WIDTH = 180  # characters of the table where there is no terminal to wrap for
 
 
 class Cell(NamedTuple):
@@ -20,11 +23,30 @@ class Cell(NamedTuple):
     bold: bool = False
 
 
-def header(metric: str, baseline: str, by: str | None = None) -> list[str]:
-    """Column titles; `by` is the key that names the rows."""
+class Comparison(NamedTuple):
+    """The table in words: column titles, one line per group, and what the numbers are."""
+
+    titles: list[str]
+    lines: list[list[Cell]]
+    legend: str
+
+
+def compare(groups: Sequence[Group], metric: str, by: str | None = None) -> Comparison:
+    """The comparison of one or more groups; titles are cut short where the table is wider than `WIDTH`."""
+    rows, first = summarise(groups, metric), baseline(groups, metric).label
+    lines, titles = cells(rows), header(metric, first, by)
+    widest = [max(len(line[i].text) for line in lines) for i in range(len(titles))]
+    if sum(max(len(title), width) + 2 for title, width in zip(titles, widest, strict=True)) > WIDTH:
+        titles = header(metric, first, by, brief=True)
+    return Comparison(titles, lines, legend(rows))
+
+
+def header(metric: str, baseline: str, by: str | None = None, brief: bool = False) -> list[str]:
+    """Column titles; `by` is the key that names the rows, `brief` shortens the words."""
     arrow = "↑" if rising(metric) else "↓"
     baseline = baseline if len(baseline) <= 24 else "baseline"
-    return [by or "method", "runs", f"{metric} {arrow}", f"difference to {baseline}", "val loss", "images/s", "time"]
+    difference, rate, loss = ("diff. to", "img/s", "loss") if brief else ("difference to", "images/s", "val loss")
+    return [by or "method", "runs", f"{metric} {arrow}", f"{difference} {baseline}", loss, rate, "cost", "time"]
 
 
 def cells(rows: Sequence[Row]) -> list[list[Cell]]:
@@ -38,6 +60,7 @@ def cells(rows: Sequence[Row]) -> list[list[Cell]]:
             Cell(_difference(row, places), row.bold),
             Cell(number(row.val_loss.mean) if row.val_loss else "n/a"),
             Cell(number(row.images_per_second.mean, 3) if row.images_per_second else "n/a"),
+            Cell(_cost(row)),
             Cell(duration(row.seconds.mean) if row.seconds else "n/a"),
         ]
         for row in rows
@@ -47,10 +70,13 @@ def cells(rows: Sequence[Row]) -> list[list[Cell]]:
 def legend(rows: Sequence[Row]) -> str:
     """What the numbers are, and what they cannot say."""
     most = max((row.metric.n for row in rows if row.metric), default=0)
-    text = "mean over finished seeds [95 % interval of Student's t]; differences are paired by seed"
+    claim = f"bold: {CLAIM_SEEDS} or more seeds and an interval without 0"
     if most < CLAIM_SEEDS:
-        return f"{text}; with fewer than {CLAIM_SEEDS} seeds nothing is set in bold: no claim"
-    return f"{text}; bold: {CLAIM_SEEDS} or more seeds and an interval without 0"
+        claim = f"with fewer than {CLAIM_SEEDS} seeds nothing is set in bold: no claim"
+    return (
+        f"mean over finished seeds [95 % interval of Student's t]; differences are paired by seed; {claim}; cost: "
+        "time per image relative to the baseline's, paired by seed; only fair where the runs had equal machines"
+    )
 
 
 def number(value: float, digits: int = 4, signed: bool = False) -> str:
@@ -125,12 +151,11 @@ def markdown(titles: Sequence[str], lines: Sequence[Sequence[Cell]]) -> str:
 def latex(titles: Sequence[str], lines: Sequence[Sequence[Cell]]) -> str:
     """A tabular with booktabs rules."""
     body = [
-        " & ".join(rf"\textbf{{{_tex(cell.text)}}}" if cell.bold else _tex(cell.text) for cell in line)
-        for line in lines
+        " & ".join(rf"\textbf{{{tex(cell.text)}}}" if cell.bold else tex(cell.text) for cell in line) for line in lines
     ]
     rows = "".join(rf"{line} \\" + "\n" for line in body)
     columns = "ll" + "r" * (len(titles) - 2)
-    head = " & ".join(_tex(title) for title in titles)
+    head = " & ".join(tex(title) for title in titles)
     return (
         rf"\begin{{tabular}}{{{columns}}}" + "\n"
         r"\toprule" + "\n" + rf"{head} \\" + "\n" + r"\midrule" + "\n" + rows + r"\bottomrule" + "\n"
@@ -154,7 +179,17 @@ def _difference(row: Row, places: int) -> str:
     return text if paired in (1, len(row.group.done)) else f"{text} ({paired} common seeds)"
 
 
-def _tex(text: str) -> str:
+def _cost(row: Row) -> str:
+    """`1.05 [1.02, 1.08]`, and `1` for the baseline itself."""
+    if row.cost is None:
+        return "n/a"
+    if row.is_baseline:
+        return "1"
+    return with_interval(row.cost, 2).replace(", no interval", "")
+
+
+def tex(text: str) -> str:
+    """With LaTeX's special characters escaped."""
     special = {"\\": r"\textbackslash{}", "↓": r"$\downarrow$", "↑": r"$\uparrow$", "\N{MINUS SIGN}": "$-$"}
     special |= {c: "\\" + c for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     return "".join(special.get(character, character) for character in text)

@@ -6,6 +6,7 @@ over the unfinished ones, and it is marked so. Thin lines are single seeds.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -13,7 +14,19 @@ import numpy as np
 
 from diffusion_lab.reports.cells import duration, number
 from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.plotting import data_uri, images_axis, log_if_wide, look, name_lines, panels, style
+from diffusion_lab.reports.plotting import (
+    data_uri,
+    images_axis,
+    label_bottom,
+    log_if_wide,
+    look,
+    many,
+    name_lines,
+    panel_title,
+    panels,
+    small_multiples,
+    style,
+)
 from diffusion_lab.reports.records import Curve
 from diffusion_lab.reports.runs import Run
 from diffusion_lab.reports.tables import VAL_LOSS, rising
@@ -52,10 +65,13 @@ def shown(group: Group) -> list[Run]:
 
 
 def seeds_text(groups: Sequence[Group], runs_of: Callable[[Group], Sequence[Run]] = shown) -> str:
-    """`2 seeds each`, or the number per group where they differ; unfinished groups are named."""
+    """`2 seeds each`, with the groups that have another number; unfinished groups are named."""
     counts = [len(runs_of(group)) for group in groups]
-    if len(set(counts)) == 1:
-        text = "1 seed each" if counts[0] == 1 else f"{counts[0]} seeds each"
+    usual, times = Counter(counts).most_common(1)[0]
+    others = [f"{group.label} {count}" for group, count in zip(groups, counts, strict=True) if count != usual]
+    if times > 1 or not others:
+        text = "1 seed each" if usual == 1 else f"{usual} seeds each"
+        text += f" but {', '.join(others)}" if others else ""
     else:
         text = "seeds: " + ", ".join(f"{group.label} {count}" for group, count in zip(groups, counts, strict=True))
     if not any(group.done for group in groups):
@@ -65,26 +81,78 @@ def seeds_text(groups: Sequence[Group], runs_of: Callable[[Group], Sequence[Run]
 
 
 def course(groups: Sequence[Group], metric: str) -> Figure | None:
-    """The metric, and beside it the validation loss, against images seen."""
+    """The metric, and beside it the validation loss, against images seen; of many groups, one of the two."""
     keys = [metric if "/" in metric else f"metrics/{metric}"]
     keys = [key for key in dict.fromkeys([*keys, VAL_LOSS]) if any(_curves(group, key) for group in groups)]
     if not keys:
         return None
+    present: list[tuple[int, Group, Mean]] = []
+    if many(len(groups)):
+        courses = [(key, _means(groups, key)) for key in keys]
+        courses = [(key, found) for key, found in courses if any(len(mean.images) > 1 for *_, mean in found)]
+        if not courses:
+            return None  # one point in each of many panels says less than the table
+        (key, present), *_ = courses
+        keys = [key]
+    if many(len(present)):
+        caption = (
+            f"{_direction(keys[0])}. Coloured: mean over seeds, shaded: lowest to highest seed, dotted: "
+            f"{present[0][1].label}, grey: the other groups. {seeds_text([p[1] for p in present])}, common axes."
+        )
+    else:
+        caption = (
+            "Thick: mean over seeds, shaded: lowest to highest seed, thin: single seeds (dashed where a run is not "
+            f"finished). {seeds_text(groups)}."
+        )
+    if VAL_LOSS in keys:
+        caption += (
+            " The validation loss is unweighted, on fixed images, timesteps and noise, so it compares runs with "
+            "different samplers; not runs that predict different things."
+        )
     with style():
-        figure, axes = panels(len(keys), height=3.6)
-        ends = []
-        for axis, key in zip(axes, keys, strict=True):
-            ends.append(_draw_course(axis, groups, key))
-            better = "higher" if rising(key.removeprefix("metrics/")) else "lower"
-            axis.set_title(f"{key.removeprefix('metrics/')} ({better} is better)")
-        name_lines(figure, axes, ends)
-        image = data_uri(figure)
-    caption = (
-        "Thick: mean over seeds, shaded: lowest to highest seed, thin: single seeds (dashed where a run is not "
-        f"finished). {seeds_text(groups)}. The validation loss is unweighted, on fixed images, timesteps and noise, "
-        "so it compares runs with different samplers; not runs that predict different things."
-    )
+        image = _course_panels(present, keys[0]) if many(len(present)) else _course_lines(groups, keys)
     return Figure("Quality against images seen", caption, image)
+
+
+def _means(groups: Sequence[Group], key: str) -> list[tuple[int, Group, Mean]]:
+    """The groups that have a mean over seeds, with their place in the report."""
+    means = [(i, group, over_seeds(_curves(group, key))) for i, group in enumerate(groups)]
+    return [(i, group, mean) for i, group, mean in means if mean is not None]
+
+
+def _direction(key: str) -> str:
+    name = key.removeprefix("metrics/")
+    return f"{name} ({'higher' if rising(name) else 'lower'} is better)"
+
+
+def _course_lines(groups: Sequence[Group], keys: Sequence[str]) -> str:
+    """All groups over each other, one panel per key."""
+    figure, axes = panels(len(keys), height=3.6)
+    ends = []
+    for axis, key in zip(axes, keys, strict=True):
+        ends.append(_draw_course(axis, groups, key))
+        axis.set_title(_direction(key))
+    name_lines(figure, axes, ends)
+    return data_uri(figure)
+
+
+def _course_panels(found: Sequence[tuple[int, Group, Mean]], key: str) -> str:
+    """One panel per group, with the others in grey behind it and the first dotted."""
+    figure, axes = small_multiples(len(found))
+    for axis, (i, group, own) in zip(axes, found, strict=True):
+        for k, (_, _, mean) in enumerate(found):
+            line = {"color": "#222222", "linestyle": ":", "zorder": 3} if k == 0 else {"color": "#CCCCCC"}
+            axis.plot(mean.images, mean.mean, linewidth=1.2 if k == 0 else 0.6, **line)
+        color = look(i).color
+        marker = "o" if len(own.images) <= 12 else None
+        axis.plot(own.images, own.mean, color=color, marker=marker, markersize=2.5, zorder=4)
+        axis.fill_between(own.images, own.low, own.high, color=color, alpha=0.25, linewidth=0)
+        panel_title(axis, group.label, color, len(found))
+        images_axis(axis, len(found))
+    log_if_wide(axes[0], [mean.mean for _, _, mean in found])
+    label_bottom(axes, "images seen")
+    axes[0].set_ylabel(key.removeprefix("metrics/"))
+    return data_uri(figure)
 
 
 def _draw_course(axis, groups: Sequence[Group], key: str) -> list[tuple[float, str, str]]:
@@ -127,7 +195,7 @@ def cost(groups: Sequence[Group]) -> Figure | None:
             _bars(axis, groups, measured, value, text)
             axis.set_title(title)
         axes[0].set_yticks(range(len(measured)), [group.label for group in measured])
-        axes[0].invert_yaxis()
+        axes[0].set_ylim(len(measured) - 0.4, -0.6)  # the first on top
         image = data_uri(figure)
     caption = (
         f"Bars: mean, dots: seeds; {seeds_text(measured)}. Training with its validations and sample grids, on the "

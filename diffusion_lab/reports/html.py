@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.reports import figures, notes, samples, timestep_figures
-from diffusion_lab.reports.cells import cells, decimals, header, latex, legend, markdown, with_interval
+from diffusion_lab.reports import (
+    difference_figure,
+    drawn_course,
+    figures,
+    head_figures,
+    loss_figures,
+    notes,
+    samples,
+    timestep_figures,
+)
+from diffusion_lab.reports.cells import compare, decimals, latex, markdown, with_interval
+from diffusion_lab.reports.files import replace
 from diffusion_lab.reports.groups import Group, short
-from diffusion_lab.reports.plotting import look
+from diffusion_lab.reports.plotting import look, many
 from diffusion_lab.reports.runs import RunFolder
-from diffusion_lab.reports.tables import baseline, interval, protocols, rising, summarise, values
+from diffusion_lab.reports.tables import interval, protocols, rising, values
 
 _COMMON = ("dataset.source", "network", "schedule", "prediction", "weighting", "optimizer", "solver")
 _SETTINGS = ("max_steps", "batch_size", "precision")
@@ -31,7 +39,7 @@ def write_page(
         ValueError: the place cannot be written to.
     """
     path = Path(path)
-    _replace(path, page(folder, groups, metric, by).encode(), "out")
+    replace(path, page(folder, groups, metric, by).encode(), "out")
     return path
 
 
@@ -45,24 +53,9 @@ def write_figures(directory: str | Path, groups: Sequence[Group], metric: str) -
     for figure in _figures(groups, metric):
         name = re.sub(r"[^a-z0-9]+", "-", figure.title.lower()).strip("-")
         path = Path(directory) / f"{name}.svg"
-        _replace(path, base64.b64decode(figure.image.partition("base64,")[2]), "figures")
+        replace(path, base64.b64decode(figure.image.partition("base64,")[2]), "figures")
         paths.append(path)
     return paths
-
-
-def _replace(path: Path, content: bytes, option: str) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise ValueError(
-            f"{option}={path} must be a file that can be written ({error.strerror}); use another place for --{option}"
-        ) from error
 
 
 def page(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | None = None) -> str:
@@ -88,16 +81,19 @@ def page(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | None
 
 def _content(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | None) -> dict[str, Any]:
     """Everything that the template names."""
+    troubles, waiting = notes.listed(notes.troubles(folder, metric))
     command, reason = notes.next_command(folder, groups, metric)
     return {
         "title": folder.path.resolve().name,
         "counts": folder.counts,
         "settings": _settings(groups),
         "warnings": notes.warnings(folder, groups, metric),
-        "troubles": notes.troubles(folder, metric),
+        "troubles": troubles,
+        "waiting": waiting,
         "figures": _figures(groups, metric),
         "sample_columns": samples.columns(groups),
         "newest": samples.newest(groups),
+        "many": many(len(groups)),
         "course": samples.course(groups),
         "metric_table": _all_metrics(groups),
         "differences": _differences(groups),
@@ -116,26 +112,22 @@ def _content(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | 
 def _table(groups: Sequence[Group], metric: str, by: str | None) -> dict[str, Any]:
     if not groups:
         return {"titles": [], "lines": [], "legend": "no run has begun to train", "markdown": "", "latex": ""}
-    rows = summarise(groups, metric)
-    titles, lines = header(metric, baseline(groups, metric).label, by), cells(rows)
-    return {
-        "titles": titles,
-        "lines": lines,
-        "legend": legend(rows),
-        "markdown": markdown(titles, lines),
-        "latex": latex(titles, lines),
-    }
+    table = compare(groups, metric, by)
+    return table._asdict() | {"markdown": markdown(*table[:2]), "latex": latex(*table[:2])}
 
 
 def _figures(groups: Sequence[Group], metric: str) -> list[figures.Figure]:
     if not groups:
         return []
     drawn = [
+        difference_figure.differences(groups, metric),
         figures.course(groups, metric),
-        timestep_figures.loss_by_timestep(groups),
-        timestep_figures.loss_course(groups),
+        loss_figures.loss_by_timestep(groups),
+        loss_figures.loss_course(groups),
         timestep_figures.drawn(groups),
+        drawn_course.drawn_course(groups),
         timestep_figures.objective(groups),
+        head_figures.heads(groups),
         figures.cost(groups),
     ]
     return [figure for figure in drawn if figure is not None]

@@ -11,6 +11,7 @@ from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.runs import Run, RunFolder
 from diffusion_lab.reports.tables import CLAIM_SEEDS, protocols
 
+PENDING_SHOWN = 10  # more that have not started are counted, not listed
 _RESTARTABLE = ("failed", "interrupted", "lost", "pending")
 
 
@@ -104,6 +105,14 @@ def troubles(folder: RunFolder, metric: str) -> list[Trouble]:
         )
         for run in runs
     ]
+
+
+def listed(troubles: Sequence[Trouble]) -> tuple[list[Trouble], list[Trouble]]:
+    """Those to list at once, and those that have not started where they are many."""
+    waiting = [trouble for trouble in troubles if trouble.status == "pending"]
+    if len(waiting) <= PENDING_SHOWN:
+        return list(troubles), []
+    return [trouble for trouble in troubles if trouble.status != "pending"], waiting
 
 
 def _progress(run: Run, metric: str) -> str:

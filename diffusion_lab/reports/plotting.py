@@ -1,7 +1,7 @@
 """One look for all figures: colours that survive colour blindness, labels at the lines, panels on common axes.
 
 The palette is that of Okabe and Ito (2008), without its yellow, which is too faint on white. Beyond seven groups the
-colours repeat with another dash.
+colours repeat with another dash, and figures that lay groups over each other give each a panel of its own instead.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
 DASHES = ("-", "--", ":", "-.")
 WIDTH = 10.5  # inches, shown at the page's width
+LABEL_INCHES = 0.17  # height of a tick's label with its distance to the next
+RASTER = 160  # dots per inch of what is not drawn as lines
 SHORT_NAME = 24  # characters of a name that fits beside a line
 _STYLE: dict[Any, Any] = {
     "font.size": 9.5,
@@ -77,10 +79,21 @@ def panels(
     return figure, list(axes.flat)
 
 
+def many(count: int) -> bool:
+    """Whether there are more groups than colours: their lines are not told apart in one panel."""
+    return count > len(PALETTE)
+
+
+def columns_of(count: int) -> int:
+    """Panels in a row."""
+    return min(count, 5 if many(count) else 4)
+
+
 def small_multiples(count: int, height: float = 2.4) -> tuple[Figure, list[Axes]]:
-    """One panel per group, at most four in a row, all on the same axes."""
-    columns = min(count, 4)
+    """One panel per group, all on the same axes; lower ones where there are many."""
+    columns = columns_of(count)
     rows = math.ceil(count / columns)
+    height = min(height, 1.75) if many(count) else height
     figure, axes = panels(columns, rows, height + 0.5 / rows, sharex=True, sharey=True)
     for axis in axes[count:]:
         axis.set_visible(False)
@@ -89,7 +102,7 @@ def small_multiples(count: int, height: float = 2.4) -> tuple[Figure, list[Axes]
 
 def label_bottom(axes: Sequence[Axes], text: str) -> None:
     """Tick labels and `text` below the lowest panel of each column, also where a hidden one is below it."""
-    columns = min(len(axes), 4)
+    columns = columns_of(len(axes))
     for i, axis in enumerate(axes):
         axis.set_xlabel(text if i + columns >= len(axes) else "")
         axis.tick_params(labelbottom=i + columns >= len(axes))
@@ -97,14 +110,14 @@ def label_bottom(axes: Sequence[Axes], text: str) -> None:
 
 def panel_title(axis: Axes, text: str, color: str, count: int) -> None:
     """A group's name above its panel, broken into lines that fit one of `count` panels."""
-    lines = wrap(text, width=100 // min(count, 4), break_long_words=True)
-    axis.set_title("\n".join(lines), color=color, fontweight="bold")
+    lines = wrap(text, width=110 // columns_of(count), break_long_words=True)
+    axis.set_title("\n".join(lines), color=color, fontweight="bold", fontsize=8.5 if many(count) else None)
 
 
 def name_lines(figure: Figure, axes: Sequence[Axes], ends: Sequence[Sequence[tuple[float, str, str]]]) -> None:
     """Names at the ends of the lines; below the figure where there are too many names, or too long ones."""
     names = list(dict.fromkeys(text for some in ends for _, text, _ in some))
-    if len(names) <= len(PALETTE) and max(map(len, names), default=0) <= SHORT_NAME:
+    if not many(len(names)) and max(map(len, names), default=0) <= SHORT_NAME:
         for axis, some in zip(axes, ends, strict=True):
             label_ends(axis, some)
         return
@@ -116,16 +129,16 @@ def name_lines(figure: Figure, axes: Sequence[Axes], ends: Sequence[Sequence[tup
 def data_uri(figure: Figure) -> str:
     """The figure as an SVG inside a `data:` address."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    figure.savefig(buffer, format="svg", dpi=RASTER, metadata={"Date": None, "Creator": None})
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def images_axis(axis: Axes) -> None:
-    """x is the number of training images seen: 64k, 1.2M."""
+def images_axis(axis: Axes, count: int = 1) -> None:
+    """x is the number of training images seen, 64k, 1.2M, in one of `count` panels."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axis.xaxis.set_major_locator(MaxNLocator(4))
+    axis.xaxis.set_major_locator(MaxNLocator(3 if many(count) else 4))
     axis.set_xlim(left=0)
     axis.set_xlabel("images seen")
 
@@ -139,11 +152,15 @@ def log_if_wide(axis: Axes, numbers: Sequence[np.ndarray], ratio: float = 20.0) 
 
 
 def log_axis(axis: Axes) -> None:
-    """Logarithmic y with 1, 2, 5 labelled and without exponents where they are not needed."""
+    """Logarithmic y with 1, 2, 5 labelled where there is room, and without exponents where they are not needed."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set_yscale("log")
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    low, high = axis.get_ylim()
+    spec = axis.get_subplotspec()
+    inches = 0.75 * axis.figure.get_figheight() / (spec.get_gridspec().nrows if spec else 1)
+    roomy = 3 * math.log10(high / low) * LABEL_INCHES < inches
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if roomy else (1.0,), numticks=8))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
 

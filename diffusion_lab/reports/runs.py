@@ -101,6 +101,10 @@ class Run:
             self._curves[key] = curve(self._metrics, key, self.batch)
         return self._curves[key]
 
+    def keys(self, prefix: str) -> list[str]:
+        """Keys of metrics.jsonl that begin like this, in the order in which they came."""
+        return list(dict.fromkeys(key for row in self._metrics for key in row if key.startswith(prefix)))
+
     @cached_property
     def metric_names(self) -> list[str]:
         """Names of the evaluation metrics, e.g. fd1k_digits."""

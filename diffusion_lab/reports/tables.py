@@ -1,8 +1,10 @@
-"""The comparison as a table: mean and interval over seeds, and the paired difference to the first group.
+"""The comparison as a table: mean and interval over seeds, paired difference and relative cost to a baseline.
 
     mean        of the finished runs, with the 95 % interval of Student's t over seeds
-    difference  to the first group, over the seeds that both have; it is this interval, not the overlap of the two
+    difference  to the baseline, over the seeds that both have; it is this interval, not the overlap of the two
                 others, that says whether the groups differ
+    cost        time per image relative to the baseline, over the seeds that both have: r_i = v_i(baseline)/v_i with v
+                in images/s; mean of the r_i, not ratio of the means
     bold        only a difference over 3 or more seeds whose interval excludes 0
 
 One finished run is called n=1 and has no interval. Values whose protocols differ are neither averaged nor compared.
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,7 @@ from diffusion_lab.reports.runs import STATUSES, Run
 
 CLAIM_SEEDS = 3  # fewer support no claim
 VAL_LOSS = "val/loss"
+BASELINE = "baseline"
 _FAMILIES = ("fid", "fd", "kid", "kd", "is", "precision", "recall")
 _RISING = ("is", "precision", "recall", "psnr")
 
@@ -33,20 +36,26 @@ class Row:
     Args:
         group: the runs.
         metric: interval of the chosen metric.
-        difference: paired, to the first group; None for the first group itself.
+        difference: paired, to the baseline; None for the baseline itself.
+        cost: time per image over the baseline's, paired; exactly 1 for the baseline itself.
         val_loss, images_per_second, seconds: intervals over the same finished runs.
         note: why metric is None.
-        unpaired: why difference is None; "baseline" for the first group.
+        unpaired: why difference is None; "baseline" for the baseline.
     """
 
     group: Group
     metric: Interval | None
     difference: Interval | None
+    cost: Interval | None
     val_loss: Interval | None
     images_per_second: Interval | None
     seconds: Interval | None
     note: str = ""
     unpaired: str = ""
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.unpaired == BASELINE
 
     @property
     def bold(self) -> bool:
@@ -93,6 +102,21 @@ def baseline(groups: Sequence[Group], metric: str) -> Group:
     return next((group for group in groups if values(group, metric)), groups[0])
 
 
+def with_baseline(groups: Sequence[Group], metric: str, label: str | None = None) -> list[Group]:
+    """The groups with the one of this label first, which makes it the baseline; None: as they are.
+
+    Raises:
+        ValueError: no group is called so, or it has no finished run with the metric while others have.
+    """
+    if label is None:
+        return list(groups)
+    able = [group.label for group in groups if values(group, metric)] or [group.label for group in groups]
+    if label not in able:
+        listed = ", ".join(able) or "a folder with runs that have begun"
+        raise ValueError(f"baseline={label} must be the name of a row with finished runs; use one of {listed}")
+    return sorted(groups, key=lambda group: group.label != label)
+
+
 def values(group: Group, metric: str) -> dict[int | None, float]:
     """seed -> final value, of the finished runs that have one."""
     found = {run.seed: run.last(metric) for run in group.done}
@@ -133,6 +157,7 @@ def _row(group: Group, base: Group, metric: str) -> Row:
         group=group,
         metric=None if note else mean_interval(list(own.values())),
         difference=difference,
+        cost=_cost(group, base),
         val_loss=interval([run.last(VAL_LOSS) for run in done]),
         images_per_second=interval([run.images_per_second for run in done]),
         seconds=interval([run.seconds for run in done]),
@@ -144,20 +169,31 @@ def _row(group: Group, base: Group, metric: str) -> Row:
 def _difference(group: Group, base: Group, metric: str) -> tuple[Interval | None, str]:
     """The paired difference group - base, or why there is none."""
     if group is base:
-        return None, "baseline"
+        return None, BASELINE
     ours, theirs = values(group, metric), values(base, metric)
     if not ours or not theirs:
         return None, "n/a"
-    common = sorted(seed for seed in ours if seed is not None and seed in theirs)
-    if not common:
+    found = pairs(ours, theirs)
+    if not found:
         return None, "n/a (no common seed)"
-    ruler = _ruler(group, metric)
-    if ruler != _ruler(base, metric) or len(protocols(group, metric)) > 1:
+    if ruler(group, metric) != ruler(base, metric) or len(protocols(group, metric)) > 1:
         return None, "n/a (measured differently)"
-    return paired_difference([ours[seed] for seed in common], [theirs[seed] for seed in common]), ""
+    return paired_difference(*zip(*found, strict=True)), ""
 
 
-def _ruler(group: Group, metric: str) -> list[Any]:
+def pairs(ours: Mapping[int | None, float], theirs: Mapping[int | None, float]) -> list[tuple[float, float]]:
+    """(ours, theirs) of the seeds that both have, by seed; a run that does not say its seed has no partner."""
+    common = sorted(seed for seed in ours if seed is not None and seed in theirs)
+    return [(ours[seed], theirs[seed]) for seed in common]
+
+
+def _cost(group: Group, base: Group) -> Interval | None:
+    """Of the baseline's images/s over the group's, seed by seed."""
+    ours, theirs = ({run.seed: run.images_per_second for run in g.done if run.images_per_second} for g in (group, base))
+    return interval([reference / own for own, reference in pairs(ours, theirs)])
+
+
+def ruler(group: Group, metric: str) -> list[Any]:
     """What two groups must share to be compared: extractor, reference, samples. The solver may be what is studied.
 
     A loss also depends on what the network predicts, on the noise schedule, and on how validation looks.

@@ -131,6 +131,19 @@ def write_sweep(folder: Path, seeds: int = 2) -> None:
     (folder / "sweep.json").write_text(json.dumps({"name": folder.name, "command": command, "jobs": jobs}))
 
 
+def log(folder: Path, step: int, **values) -> None:
+    """One more line of the run's metrics.jsonl; `__` in a name stands for the slash."""
+    row = {"step": step, "images": step * BATCH} | {key.replace("__", "/"): value for key, value in values.items()}
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def set_rate(folder: Path, rate: float) -> None:
+    """Let the run have trained `rate` images per second."""
+    images = STEPS * BATCH
+    (folder / "timing.jsonl").write_text(json.dumps({"step": STEPS, "images": images, "seconds": images / rate}) + "\n")
+
+
 def loss_by_t(method: str, step: int, rng: np.random.Generator) -> np.ndarray:
     """(BINS,) falls with t and with training; a method that draws a range more often learns it a little better."""
     shape = 0.9 * np.exp(-CENTRES / 90) + 0.02 + 0.05 * np.exp(-CENTRES / 400)

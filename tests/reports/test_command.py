@@ -1,5 +1,6 @@
 """`diffusion-lab report` as a user meets it."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -29,12 +30,32 @@ def test_metric_and_key_can_be_chosen(tmp_path, capsys):
     assert "precision1k_digits ↑" in text and "sampler  " in text
 
 
+def test_the_baseline_heads_the_table(sweep, tmp_path, capsys):
+    arguments = ["--baseline", "logit_normal", "--out", str(tmp_path / "p.html"), "--table", str(tmp_path / "t.md")]
+    assert main([str(sweep), *arguments]) == 0
+    text = capsys.readouterr().out
+    assert "difference to logit_normal" in text and text.endswith(f"table: {tmp_path / 't.md'}\n")
+    table = (tmp_path / "t.md").read_text()
+    assert table.splitlines()[2].startswith("| logit_normal | n=2 (1 lost)") and "--baseline logit_normal" in table
+    assert "Difference to logit_normal" in (tmp_path / "p.html").read_text()
+
+
+def test_many_jobs_that_have_not_started_are_counted(tmp_path, capsys):
+    write_run(tmp_path / "run", "uniform", 0, steps=250)
+    jobs = [{"dir": str(k), "overrides": [f"seed={k}"], "config_hash": str(k)} for k in range(1, 13)]
+    (tmp_path / "sweep.json").write_text(json.dumps({"name": "s", "command": "c", "jobs": jobs}))
+    assert main([str(tmp_path), "--out", str(tmp_path / "p.html")]) == 0
+    assert "pending     12 runs that have not started" in capsys.readouterr().out
+    assert "<summary>12 have not started</summary>" in (tmp_path / "p.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["{tmp}/nowhere"], "must be an existing folder"),
         (["{tmp}"], "must hold runs"),
         (["{sweep}", "--metric", "fid"], "metric=fid must be one that the runs have; use one of fd1k_digits"),
+        (["{sweep}", "--baseline", "ddpm"], "use one of uniform, logit_normal, loss_second_moment, stratified"),
         (["{sweep}", "--by", "smapler"], "by=smapler must be a key of the configuration"),
     ],
 )

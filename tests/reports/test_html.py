@@ -7,8 +7,10 @@ from html.parser import HTMLParser
 import pytest
 
 from diffusion_lab.reports import group_runs, page, read_runs, write_page
+from diffusion_lab.reports.figures import course
+from diffusion_lab.reports.loss_figures import loss_by_timestep
 from diffusion_lab.reports.timestep_figures import objective
-from tests.reports.synthetic import METHODS, write_run
+from tests.reports.synthetic import METHODS, log, write_run
 
 
 class Reader(HTMLParser):
@@ -55,7 +57,7 @@ def test_nothing_is_fetched_from_anywhere(text):
 
 def test_every_figure_is_there_and_says_how_many_seeds(text):
     captions = re.findall(r'<figure class="plot">.*?<figcaption>(.*?)</figcaption>', text, re.DOTALL)
-    assert len(captions) == 6
+    assert len(captions) == 8
     assert all("2 seeds each" in caption for caption in captions)
 
 
@@ -111,7 +113,7 @@ def test_runs_that_have_hardly_begun_make_a_page(tmp_path, steps):
     text = page_of(tmp_path, "val/loss")
     read(text)
     assert "none finished" in text
-    assert text.count('<figure class="plot">') == {0: 0, 50: 3, 250: 5}[steps]
+    assert text.count('<figure class="plot">') == {0: 0, 50: 4, 250: 6}[steps]
 
 
 def test_a_sweep_that_has_not_begun_makes_a_page(tmp_path):
@@ -131,6 +133,32 @@ def test_a_group_without_a_figure_leaves_the_others(tmp_path):
     assert objective(groups) is not None
     (tmp_path / "a" / "metrics.jsonl").unlink()
     assert objective(group_runs(read_runs(tmp_path).runs)) is None
+
+
+def test_many_groups_have_a_panel_each_and_tiles_of_samples(tmp_path):
+    for k in range(9):
+        write_run(tmp_path / str(k), "uniform", 0, optimizer={"_target_": "x.Adam", "lr": k})
+    text = page_of(tmp_path)
+    words = " ".join(read(text).words)
+    assert "dotted: uniform lr=0, grey: the other groups" in words and "ratio to that of uniform lr=0" in words
+    assert text.count('<div class="grids tiles">') == 1 and text.count("seed 0, step 2000") == 2 * 9
+
+
+def test_a_metric_measured_once_gives_way_to_a_course_among_many_groups(tmp_path):
+    for k in range(8):
+        write_run(tmp_path / str(k), "uniform", 0, steps=250, optimizer={"_target_": "x.Adam", "lr": k})
+    assert course(group_runs(read_runs(tmp_path).runs), "fd1k_digits") is None
+    for k in range(8):
+        log(tmp_path / str(k), 300, val__loss=0.1)
+    figure = course(group_runs(read_runs(tmp_path).runs), "fd1k_digits")
+    assert figure.caption.startswith("val/loss (lower is better). Coloured")
+
+
+def test_losses_of_other_predictions_have_no_ratio(tmp_path):
+    write_run(tmp_path / "a", "uniform", 0, steps=250)
+    write_run(tmp_path / "b", "logit_normal", 0, steps=250, prediction={"_target_": "diffusion_lab.diffusion.V"})
+    figure = loss_by_timestep(group_runs(read_runs(tmp_path).runs))
+    assert "or on another schedule: logit_normal." in figure.caption
 
 
 def test_the_page_is_replaced_as_a_whole(tmp_path, monkeypatch):

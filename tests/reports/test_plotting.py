@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from diffusion_lab.reports.figures import over_seeds
+from diffusion_lab.reports.figures import over_seeds, seeds_text
+from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.plotting import look, spread
 from diffusion_lab.reports.records import Curve
-from diffusion_lab.reports.timestep_figures import edges, relative
+from diffusion_lab.reports.timestep_figures import TimeAxis, edges, relative
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -38,6 +39,16 @@ def test_the_mean_is_taken_where_all_seeds_are():
     assert over_seeds([]) is None
 
 
+def test_seeds_are_told_shortly():
+    def text(**counts):
+        groups = [Group([], label=label) for label in counts]
+        return seeds_text(groups, lambda group: range(counts[group.label])).partition(";")[0]
+
+    assert text(a=1, b=1) == "1 seed each" and text(a=5, b=5) == "5 seeds each"
+    assert text(a=5, b=5, c=4) == "5 seeds each but c 4"
+    assert text(a=5, b=4) == "seeds: a 5, b 4"
+
+
 class _Fake:
     config = {"schedule": {"num_timesteps": 10}}
 
@@ -48,6 +59,18 @@ def test_ranges_of_timesteps_are_those_of_the_log():
         counted = np.bincount(t * bins // 10, minlength=bins)  # as TimestepLog bins
         np.testing.assert_array_equal(np.diff(edges(_Fake, bins)), counted)
         np.testing.assert_allclose(relative(_Fake, counted / 10), 1)  # the uniform law
+
+
+class _Longer:
+    config = {"schedule": {"num_timesteps": 40}}
+
+
+def test_groups_with_other_numbers_of_timesteps_share_an_axis():
+    both, one = TimeAxis.of([_Fake, _Longer]), TimeAxis.of([_Fake, _Fake])
+    assert (both.label, one.label) == ("timestep t/T", "timestep t")
+    np.testing.assert_allclose(both.edges(_Fake, 5), [0, 0.2, 0.4, 0.6, 0.8, 1])
+    np.testing.assert_allclose(both.edges(_Longer, 5), both.edges(_Fake, 5))
+    assert one.edges(_Fake, 5).tolist() == [0, 2, 4, 6, 8, 10]
 
 
 def test_no_two_groups_look_alike():

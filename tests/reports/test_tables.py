@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from diffusion_lab.reports import choose_metric, group_runs, intervals, read_runs, summarise
+from diffusion_lab.reports import choose_metric, compare, group_runs, intervals, read_runs, summarise, with_baseline
 from diffusion_lab.reports.cells import cells, decimals, duration, header, latex, legend, markdown, number
-from tests.reports.synthetic import METHODS, write_run
+from tests.reports.synthetic import METHODS, set_rate, write_run
 
 FD = "fd1k_digits"
 
@@ -59,6 +59,64 @@ def test_cost_is_that_of_the_timing_file(sweep):
     assert row.seconds.mean == pytest.approx(2000 * 64 / 2340, rel=1e-4)
 
 
+def test_relative_cost_is_the_mean_of_paired_ratios(tmp_path):
+    rates = {"uniform": [2000.0, 1000.0, 1500.0], "logit_normal": [1900.0, 980.0, 1400.0, 7.0]}
+    for method, values in rates.items():
+        write_seeds(tmp_path, [1.0] * len(values), method)
+        for seed, rate in enumerate(values):
+            set_rate(tmp_path / f"{method}-{seed}", rate)
+    found = {row.group.label: row for row in with_base("uniform", tmp_path)}
+    _check(found["logit_normal"].cost, np.array([2000 / 1900, 1000 / 980, 1500 / 1400]))  # seed 3 has no partner
+    assert found["uniform"].cost.mean == 1 and found["uniform"].cost.low == 1
+    said = {label: cells([row])[0][6].text for label, row in found.items()}
+    assert said == {"uniform": "1", "logit_normal": "1.05 [0.98, 1.11]"}
+
+
+def test_relative_cost_of_one_seed_has_no_interval_and_of_none_is_not_there(tmp_path):
+    write_seeds(tmp_path, [1.0], "uniform")
+    write_seeds(tmp_path, [1.0], "stratified")
+    write_run(tmp_path / "x", "logit_normal", 0, steps=250, result=None)
+    set_rate(tmp_path / "uniform-0", 1000.0)
+    set_rate(tmp_path / "stratified-0", 800.0)
+    said = {row.group.label: cells([row])[0][6].text for row in with_base("uniform", tmp_path)}
+    assert said == {"uniform": "1", "stratified": "1.25 (n=1)", "logit_normal": "n/a"}
+
+
+def with_base(label, path):
+    return summarise(with_baseline(group_runs(read_runs(path).runs), FD, label), FD)
+
+
+def test_the_baseline_can_be_named(sweep):
+    groups = group_runs(read_runs(sweep).runs)
+    first = {row.group.label: row for row in summarise(groups, FD)}
+    rows = summarise(with_baseline(groups, FD, "stratified"), FD)
+    assert [row.group.label for row in rows] == ["stratified", *(name for name in METHODS if name != "stratified")]
+    assert rows[0].is_baseline and rows[0].difference is None
+    assert rows[1].difference.mean == pytest.approx(-first["stratified"].difference.mean)
+    assert rows[1].cost.mean == pytest.approx(2335 / 2340, rel=1e-4)
+    assert with_baseline(groups, FD) == groups
+
+
+def test_a_baseline_without_a_finished_run_is_refused_while_others_have_one(tmp_path):
+    write_run(tmp_path / "a", "uniform", 0, steps=250, result=None)
+    groups = group_runs(read_runs(tmp_path).runs)
+    assert with_baseline(groups, FD, "uniform") == groups  # nothing is finished: nothing is compared
+    write_seeds(tmp_path, [1.0], "logit_normal")
+    groups = group_runs(read_runs(tmp_path).runs)
+    with pytest.raises(ValueError, match="baseline=uniform must be .* use one of logit_normal$"):
+        with_baseline(groups, FD, "uniform")
+
+
+def test_titles_are_cut_short_where_the_table_is_too_wide(tmp_path):
+    write_seeds(tmp_path, [1.0], "uniform")
+    assert compare(group_runs(read_runs(tmp_path).runs), FD).titles == header(FD, "uniform")
+    groups = group_runs(read_runs(tmp_path).runs)
+    groups[0].label = "x" * 120
+    assert compare(groups, FD).titles == [
+        *("method", "runs", "fd1k_digits ↓", "diff. to baseline", "loss", "img/s", "cost", "time")
+    ]
+
+
 def test_one_seed_is_called_n_1_and_is_never_bold(tmp_path):
     write_seeds(tmp_path, [3.0], "uniform")
     write_seeds(tmp_path, [1.0], "logit_normal")
@@ -82,7 +140,7 @@ def test_bold_needs_three_seeds_and_a_paired_interval_without_zero(tmp_path, bas
     write_seeds(tmp_path, base, "uniform")
     row = rows_of(tmp_path)[1]
     assert row.bold is bold
-    assert [cell.bold for cell in cells([row])[0]] == [False, False, False, bold, False, False, False]
+    assert [cell.bold for cell in cells([row])[0]] == [False, False, False, bold] + [False] * 4
 
 
 def test_only_common_seeds_are_paired(tmp_path):

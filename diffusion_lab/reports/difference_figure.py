@@ -1,0 +1,105 @@
+"""The differences of the table as a picture: one line per group, in the table's order, against the baseline's 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from diffusion_lab.reports.cells import decimals, with_interval
+from diffusion_lab.reports.figures import Figure, seeds_text
+from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.plotting import SHORT_NAME, data_uri, look, panels, style
+from diffusion_lab.reports.tables import CLAIM_SEEDS, Row, baseline, pairs, rising, summarise, values
+
+FAR = 6.0  # a mean beyond so many times the median one does not set the axis
+WIDE = 1.5  # nor does an interval's end farther from the means than so many times the median half width
+
+
+def differences(groups: Sequence[Group], metric: str) -> Figure | None:
+    """Paired differences to the baseline with their intervals; what may be claimed is filled and bold."""
+    rows, base = summarise(groups, metric), baseline(groups, metric)
+    compared = [row.group for row in rows if row.difference]
+    if not compared:
+        return None
+    theirs = values(base, metric)
+    seeds = {group.label: np.array([a - b for a, b in pairs(values(group, metric), theirs)]) for group in compared}
+    with style():
+        figure, (axis,) = panels(1, height=0.9 + 0.31 * len(rows))
+        axis.set_xlim(*limits([row for row in rows if row.difference]))
+        places = decimals([row.metric.mean for row in rows if row.metric])
+        for place, row in enumerate(rows):
+            _draw(axis, place, row, look(place).color, seeds.get(row.group.label, np.array([])), places)
+        _finish(axis, rows, metric)
+        image = data_uri(figure)
+    caption = (
+        f"{metric} minus that of {base.label} at the same seed: diamonds are means over the common seeds "
+        f"({seeds_text(compared, lambda group: seeds[group.label].tolist())}), lines their 95 % intervals of "
+        f"Student's t, dots single seeds. Filled and bold: {CLAIM_SEEDS} or more seeds and an interval without 0; "
+        "hollow: no claim. Of intervals around no difference at all, one in 20 excludes 0 by chance. An arrow at the "
+        "edge points to what lies beyond it."
+    )
+    name = base.label if len(base.label) <= SHORT_NAME else "the baseline"
+    return Figure(f"Difference to {name}", caption, image)
+
+
+def limits(rows: Sequence[Row]) -> tuple[float, float]:
+    """Of the axis: 0 and the intervals, but neither groups far off nor intervals much wider than the others."""
+    found = [row.difference for row in rows if row.difference]
+    usual = FAR * np.median([abs(difference.mean) for difference in found])
+    kept = [difference for difference in found if abs(difference.mean) <= usual]
+    low, high = min(0.0, *(d.mean for d in kept)), max(0.0, *(d.mean for d in kept))
+    widths = [d.half_width for d in kept if d.half_width is not None]
+    reach = max(high - low, WIDE * float(np.median(widths)) if widths else 0.0) or 1.0
+    ends = [end for d in kept for end in (d.low, d.high) if end is not None]
+    low, high = max(min([low, *ends]), low - reach), min(max([high, *ends]), high + reach)
+    margin = 0.06 * (high - low or reach)
+    return low - margin, high + margin
+
+
+def _draw(axis, place: int, row: Row, color: str, seeds: np.ndarray, places: int) -> None:
+    """One line, and its numbers at the right edge."""
+    text, weight, tone = row.unpaired, "normal", "#777777"
+    if row.difference:
+        text, tone = with_interval(row.difference, places, signed=True), "#222222"
+        weight = "bold" if row.bold else "normal"
+        _draw_interval(axis, place, row, color)
+        axis.plot(seeds, [place] * len(seeds), "o", color="#555555", markersize=2.2, alpha=0.6, zorder=4)
+    axis.annotate(
+        text,
+        (1.03, place),
+        xycoords=("axes fraction", "data"),
+        va="center",
+        color=tone,
+        fontweight=weight,
+        annotation_clip=False,
+    )
+
+
+def _draw_interval(axis, place: int, row: Row, color: str) -> None:
+    mean, low, high = row.difference.mean, row.difference.low, row.difference.high
+    left, right = axis.get_xlim()
+    width = 2.4 if row.bold else 1.3
+    if low is not None and high is not None:
+        axis.plot(np.clip([low, high], left, right), [place] * 2, color=color, linewidth=width, solid_capstyle="butt")
+    beyond = [("<", left, min(mean, mean if low is None else low) < left)]
+    beyond.append((">", right, max(mean, mean if high is None else high) > right))
+    for marker, edge, is_beyond in beyond:
+        if is_beyond:
+            axis.plot(edge, place, marker, color=color, markersize=7, clip_on=False, zorder=5)
+    if left <= mean <= right:
+        face = color if row.bold else "white"
+        axis.plot(mean, place, "D", color=color, markerfacecolor=face, markersize=6, zorder=5)
+
+
+def _finish(axis, rows: Sequence[Row], metric: str) -> None:
+    axis.axvline(0, color="#222222", linewidth=1, zorder=1)
+    axis.set_ylim(len(rows) - 0.4, -0.6)  # the first on top
+    axis.set_yticks(range(len(rows)), [row.group.label for row in rows])
+    for label, row in zip(axis.get_yticklabels(), rows, strict=True):
+        label.set_fontweight("bold" if row.bold else "normal")
+    axis.grid(axis="y", visible=False)
+    axis.tick_params(axis="y", length=0, pad=10)
+    axis.spines["left"].set_visible(False)
+    better, worse = ("worse", "better") if rising(metric) else ("better", "worse")
+    axis.set_xlabel(f"← {better}      difference in {metric}      {worse} →")

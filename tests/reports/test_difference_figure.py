@@ -1,0 +1,76 @@
+"""The table's differences as a picture."""
+
+import base64
+
+import pytest
+
+from diffusion_lab.reports import group_runs, read_runs, summarise
+from diffusion_lab.reports.difference_figure import differences, limits
+from diffusion_lab.reports.intervals import mean_interval
+from diffusion_lab.reports.tables import Row
+from tests.reports.synthetic import METHODS
+from tests.reports.test_tables import FD, write_seeds
+
+
+def row(*values):
+    return Row(None, None, mean_interval(values), None, None, None, None)
+
+
+def drawing(figure):
+    return base64.b64decode(figure.image.partition("base64,")[2]).decode()
+
+
+def test_lines_stand_in_the_order_of_the_table(sweep):
+    figure = differences(group_runs(read_runs(sweep).runs), FD)
+    text = drawing(figure)
+    places = [text.index(f"<!-- {name} -->") for name in METHODS]
+    assert places == sorted(places)
+    assert figure.title == "Difference to uniform" and "2 seeds each" in figure.caption
+    assert "← better      difference in fd1k_digits      worse →" in text
+
+
+def test_a_larger_value_is_better_where_it_is(sweep):
+    text = drawing(differences(group_runs(read_runs(sweep).runs), "precision1k_digits"))
+    assert "← worse      difference in precision1k_digits      better →" in text
+
+
+def test_claims_alone_are_bold_and_filled(tmp_path):
+    write_seeds(tmp_path, [3.0, 4.0, 5.0], "uniform")
+    write_seeds(tmp_path, [2.0, 3.1, 3.9], "logit_normal")
+    write_seeds(tmp_path, [2.0, 4.1, 4.9], "stratified")
+    groups = group_runs(read_runs(tmp_path).runs)
+    claimed = {r.group.label: r.bold for r in summarise(groups, FD)}
+    assert claimed == {"uniform": False, "logit_normal": True, "stratified": False}
+    text = drawing(differences(groups, FD))
+    bold = [part for part in text.split("<!-- ")[1:] if "DejaVuSans-Bold" in part.split("<!--")[0]]
+    assert [part.partition(" -->")[0] for part in bold] == ["logit_normal", "−1.000 [−1.248, −0.752]"]
+    assert text.count("fill: #ffffff; stroke") == 1  # the diamond of what is not claimed
+
+
+def test_nothing_to_compare_is_no_figure(tmp_path):
+    write_seeds(tmp_path, [1.0, 2.0])
+    assert differences(group_runs(read_runs(tmp_path).runs), FD) is None
+
+
+def test_the_axis_holds_zero_and_the_intervals():
+    close = [row(0.9, 1.0, 1.1), row(-0.4, -0.5, -0.6)]
+    low = min(r.difference.low for r in close)
+    high = max(r.difference.high for r in close)
+    assert limits(close) == pytest.approx((low - 0.06 * (high - low), high + 0.06 * (high - low)))
+
+
+def test_a_group_far_off_does_not_set_the_axis():
+    close = [row(0.9, 1.0, 1.1), row(-0.4, -0.5, -0.6), row(0.2, 0.2, 0.2)]
+    assert limits([*close, row(50.0, 51.0, 52.0)]) == limits(close)
+
+
+def test_a_wide_interval_is_cut():
+    close = [row(0.99, 1.0, 1.01), row(-0.5, -0.5, -0.5), row(0.19, 0.2, 0.21)]
+    left, right = limits([*close, row(-30.0, 31.0)])
+    assert -3 < left < -0.5 and 1.0 < right < 3
+
+
+@pytest.mark.parametrize("rows", [[row(0.0)], [row(0.0, 0.0, 0.0)], [row(2.0)]])
+def test_the_axis_is_never_empty(rows):
+    low, high = limits(rows)
+    assert low < 0 < high
