@@ -9,6 +9,7 @@ import numpy as np
 from diffusion_lab.reports.cells import decimals, with_interval
 from diffusion_lab.reports.figures import Figure, seeds_text
 from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.intervals import Interval
 from diffusion_lab.reports.plotting import SHORT_NAME, data_uri, look, panels, style
 from diffusion_lab.reports.tables import CLAIM_SEEDS, Row, baseline, pairs, rising, summarise, values
 
@@ -63,7 +64,7 @@ def _draw(axis, place: int, row: Row, color: str, seeds: np.ndarray, places: int
     if row.difference:
         text, tone = with_interval(row.difference, places, signed=True), "#222222"
         weight = "bold" if row.bold else "normal"
-        _draw_interval(axis, place, row, color)
+        _draw_interval(axis, place, row.difference, color, row.bold)
         axis.plot(seeds, [place] * len(seeds), "o", color="#555555", markersize=2.2, alpha=0.6, zorder=4)
     axis.annotate(
         text,
@@ -76,10 +77,10 @@ def _draw(axis, place: int, row: Row, color: str, seeds: np.ndarray, places: int
     )
 
 
-def _draw_interval(axis, place: int, row: Row, color: str) -> None:
-    mean, low, high = row.difference.mean, row.difference.low, row.difference.high
+def _draw_interval(axis, place: int, interval: Interval, color: str, bold: bool) -> None:
+    mean, low, high = interval.mean, interval.low, interval.high
     left, right = axis.get_xlim()
-    width = 2.4 if row.bold else 1.3
+    width = 2.4 if bold else 1.3
     if low is not None and high is not None:
         axis.plot(np.clip([low, high], left, right), [place] * 2, color=color, linewidth=width, solid_capstyle="butt")
     beyond = [("<", left, min(mean, mean if low is None else low) < left)]
@@ -88,7 +89,7 @@ def _draw_interval(axis, place: int, row: Row, color: str) -> None:
         if is_beyond:
             axis.plot(edge, place, marker, color=color, markersize=7, clip_on=False, zorder=5)
     if left <= mean <= right:
-        face = color if row.bold else "white"
+        face = color if bold else "white"
         axis.plot(mean, place, "D", color=color, markerfacecolor=face, markersize=6, zorder=5)
 
 

@@ -141,8 +141,8 @@ def _course_panels(found: Sequence[tuple[int, Group, Mean]], key: str) -> str:
     figure, axes = small_multiples(len(found))
     for axis, (i, group, own) in zip(axes, found, strict=True):
         for k, (_, _, mean) in enumerate(found):
-            line = {"color": "#222222", "linestyle": ":", "zorder": 3} if k == 0 else {"color": "#CCCCCC"}
-            axis.plot(mean.images, mean.mean, linewidth=1.2 if k == 0 else 0.6, **line)
+            color, dash, width, order = ("#222222", ":", 1.2, 3) if k == 0 else ("#CCCCCC", "-", 0.6, 2)
+            axis.plot(mean.images, mean.mean, color=color, linestyle=dash, linewidth=width, zorder=order)
         color = look(i).color
         marker = "o" if len(own.images) <= 12 else None
         axis.plot(own.images, own.mean, color=color, marker=marker, markersize=2.5, zorder=4)
