@@ -41,11 +41,6 @@ def sum_(x: Tensor) -> Tensor:
     return x
 
 
-def mean_(x: Tensor) -> Tensor:
-    """Mean over the ranks, in place."""
-    return sum_(x).div_(world_size())
-
-
 def broadcast_(x: Tensor, source: int = 0) -> Tensor:
     """Every rank's x becomes that of rank `source`, in place."""
     if is_distributed():

@@ -5,8 +5,9 @@ user chose); groups that share that name are told apart by the configuration key
 
     uniform    logit_normal std=0.5    logit_normal std=1.0
 
-A key stands with its last part alone where that is clear. A key whose values are, in every group, those of a shorter
-key is an interpolation of it and is left out.
+A key stands with its last part alone where that is clear, and only where it was set on the command line if that is
+enough to tell the groups apart: `ddpm` and `ddpm prediction=x0`. A key whose values are, in every group, those of a
+shorter key is an interpolation of it and is left out.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def group_runs(runs: tuple[Run, ...] | list[Run], by: str | None = None) -> list
         group.differences = different
     for name in dict.fromkeys(first):
         same = [i for i, other in enumerate(first) if other == name]
-        further = _distinct_keys([configs[i] for i in same])
+        further = _as_typed([groups[i] for i in same], _distinct_keys([configs[i] for i in same]))
         said = _last_parts({key for keys in further for key in keys})
         for i, keys in zip(same, further, strict=True):
             groups[i].label = " ".join([name, *(f"{said[key]}={value}" for key, value in keys.items() if key != by)])
@@ -159,6 +160,21 @@ def _distinct_keys(configs: list[dict[str, Any]]) -> list[dict[str, str]]:
             known.add(values)
             kept.append(key)
     return [{key: one[key] for key in kept if key in one} for one in found]
+
+
+def _as_typed(groups: list[Group], keys: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Only the keys that each group was given on its command line, where that tells them apart: one that was left as
+    the method has it needs no words."""
+    typed = []
+    for group, own in zip(groups, keys, strict=True):
+        given = [str(word).partition("=")[0].lstrip("+~") for word in group.runs[0].info.get("overrides") or ()]
+        typed.append({key: own[key] for key in own if any(_within(key, name) or _within(name, key) for name in given)})
+    different = {tuple(own.items()) for own in typed}
+    return typed if len(different) == len(keys) else keys
+
+
+def _within(key: str, node: str) -> bool:
+    return key == node or key.startswith(f"{node}.")
 
 
 def _last_parts(keys: set[str]) -> dict[str, str]:

@@ -81,6 +81,7 @@ class Power(FixedSampler):
     """
 
     def __init__(self, num_timesteps: int, power: float = 1.0, reweight: bool = False) -> None:
+        check_integer("num_timesteps", num_timesteps, 1, "use 1000 as most papers do")
         check_number("power", power, "()", -math.inf, math.inf, "use 1.0 for p_t proportional to t + 1")
         u = torch.arange(1, num_timesteps + 1, dtype=torch.float64) / num_timesteps
         super().__init__(torch.softmax(power * u.log(), 0), reweight)

@@ -1,5 +1,7 @@
 """What is averaged, and what it is called."""
 
+import json
+
 import pytest
 
 from diffusion_lab.reports import group_runs, read_runs, summarise
@@ -45,6 +47,14 @@ def test_a_part_is_named_and_its_arguments_only_where_the_part_is_the_same(tmp_p
         "logit_normal std=1.0": {"sampler": "logit_normal", "sampler.std": "1.0"},
         "logit_normal std=0.5": {"sampler": "logit_normal", "sampler.std": "0.5"},
     }
+
+
+def test_what_a_group_has_by_default_is_not_said(tmp_path):
+    for k, (rate, typed) in enumerate(((1e-4, []), (2e-4, ["optimizer.lr=2e-4"]))):
+        write_run(tmp_path / str(k), "uniform", 0, steps=50, optimizer={"_target_": "torch.optim.Adam", "lr": rate})
+        record = json.loads((tmp_path / str(k) / "run.json").read_text())
+        (tmp_path / str(k) / "run.json").write_text(json.dumps(record | {"overrides": ["seed=0", *typed]}))
+    assert {group.label for group in groups_of(tmp_path)} == {"uniform", "uniform lr=0.0002"}
 
 
 def test_equal_last_parts_keep_the_whole_key(tmp_path):
