@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 
 help:
 	@echo "make setup      make .venv and install the package with its tests' requirements"
-	@echo "make demo       compare four timestep samplers on digits, then show the report (5 to 10 minutes)"
+	@echo "make demo       compare four timestep samplers on digits, then show the report (about 5 minutes)"
 	@echo "make test       everything: the quick suite, then the slow one (10 to 17 minutes)"
 	@echo "make test-quick the quick suite alone (2 to 4 minutes)"
 	@echo "make lint       ruff, check and format"
