@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 import traceback
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from diffusion_lab.callbacks.base import data_of, diffusion, find
 from diffusion_lab.callbacks.checkpoint import Interrupted
 from diffusion_lab.callbacks.progress import Progress
+from diffusion_lab.files import write_json
 from diffusion_lab.loggers import RunLogger, cut_lines, log_config
 
 
@@ -108,15 +108,3 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
             except json.JSONDecodeError:
                 continue
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _replace(path, json.dumps(content, indent=1))
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(text)
-    os.replace(temporary, path)

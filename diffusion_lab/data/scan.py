@@ -21,6 +21,8 @@ from typing import TypeVar
 from PIL import Image
 from tqdm import tqdm
 
+from diffusion_lab.files import write_json
+
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -130,10 +132,7 @@ def _load(cache_file: Path) -> dict[str, Seen]:
 
 
 def _save(cache_file: Path, found: list[Seen]) -> None:
-    temporary = cache_file.with_suffix(f".{os.getpid()}.tmp")
     try:
-        cache_file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps([asdict(seen) for seen in found]))
-        os.replace(temporary, cache_file)
+        write_json(cache_file, [asdict(seen) for seen in found])
     except OSError as error:
         log.info("the scan is not kept: %s", error)

@@ -1,14 +1,14 @@
-"""Writing a file whole or not at all."""
+"""Writing what an option of the command named."""
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
+
+from diffusion_lab.files import write_whole
 
 
 def replace(path: Path, content: bytes, option: str) -> None:
-    """Write the content beside the place and move it there: a reader sees the old file or the new one.
+    """Write a file whole or not at all.
 
     Args:
         path: the place; missing folders are made.
@@ -18,14 +18,9 @@ def replace(path: Path, content: bytes, option: str) -> None:
     Raises:
         ValueError: the place cannot be written to.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
+        write_whole(path, content)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise ValueError(
             f"{option}={path} must be a file that can be written ({error.strerror}); use another place for --{option}"
         ) from error

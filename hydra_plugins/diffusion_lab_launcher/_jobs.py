@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +16,7 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from diffusion_lab.cli.config import config_hash
+from diffusion_lab.files import write_json
 
 T = TypeVar("T")
 
@@ -114,11 +114,3 @@ def write_sweep(folder: Path, typed: list[str], jobs: list[Job]) -> None:
         "jobs": [entry for entry in old.get("jobs", []) if entry["dir"] not in names] + new,
     }
     write_json(folder / "sweep.json", content)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file so that a reader sees the old one or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=1, default=str) + "\n")
-    os.replace(temporary, path)
