@@ -115,6 +115,17 @@ class Context:
         self._streams = streams
         self._calls = 0
 
+    def probe_for(self, sampler: object) -> Probe:
+        """The probe of a sampler that cannot do without.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if self.probe is None:
+            name = type(sampler).__name__
+            raise ValueError(f"probe=None must be a Probe, because {name} looks at losses; give Context(probe=...)")
+        return self.probe
+
     def global_uniform(self, n: int, columns: int | None = None) -> Tensor:
         """(G,) float64 in [0, 1): the numbers of the whole global batch, equal on every process and microbatch.
 
@@ -293,13 +304,7 @@ def invert(cdf: Tensor, u: Tensor) -> Tensor:
 
 def check_probabilities(p: Tensor, reweight: bool) -> Tensor:
     """p (T,) as float64 with sum 1, or a ValueError that names the offending timestep."""
-    p = p.detach().double()
-    bad = torch.nonzero(~torch.isfinite(p) | (p < 0)).flatten()
-    if len(bad):
-        t = int(bad[0])
-        raise ValueError(f"probabilities[{t}]={p[t].item()} must be a finite number >= 0; mend the law at t={t}")
-    if not p.sum() > 0:
-        raise ValueError("probabilities=all zero must have a positive sum; give at least one timestep some mass")
+    p = check_masses("probabilities", p.detach().double(), "mend the law")
     zero = torch.nonzero(p == 0).flatten()
     if reweight and len(zero):
         raise ValueError(
@@ -307,6 +312,17 @@ def check_probabilities(p: Tensor, reweight: bool) -> Tensor:
             "use reweight=false or mix the law with a uniform one"
         )
     return p / p.sum()
+
+
+def check_masses(name: str, values: Tensor, cure: str) -> Tensor:
+    """`values` (n,) if they are finite, >= 0 and not all zero, else a ValueError that names the first bad one."""
+    bad = torch.nonzero(~torch.isfinite(values) | (values < 0)).flatten()
+    if len(bad):
+        i = int(bad[0])
+        raise ValueError(f"{name}[{i}]={values[i].item()} must be a finite number >= 0; {cure}")
+    if not values.sum() > 0:
+        raise ValueError(f"{name}=all zero must have a positive sum; {cure}")
+    return values
 
 
 def check_drawn_by_quantile(base: TimestepSampler) -> None:

@@ -87,10 +87,9 @@ class GradientVariance(TimestepSampler):
     def observe(self, record: StepRecord, context: Context) -> None:
         if context.step % self.every:
             return
-        assert context.probe is not None, "GradientVariance needs a probe"
         x0 = record.gather(record.x0)[: self.images]
         cond = {key: record.gather(value)[: self.images] for key, value in record.cond.items()}
-        variance, second = context.probe.grad_moments(x0, self._grid, seed=context.step, **cond)
+        variance, second = context.probe_for(self).grad_moments(x0, self._grid, seed=context.step, **cond)
         now = variance if self.form == "variance" else second.sqrt()
         keep = self.momentum if int(self.measured) else 0.0
         self.moment.mul_(keep).add_((1 - keep) * now.double())

@@ -168,7 +168,7 @@ class LearnedBeta(TimestepSampler):
         if context.micro == 0:
             pairs = Pairs.join([queue_pairs(x0, context.cond, self._grid), pairs])
         total = points + -(-context.global_rows(len(x0)) // every) * chosen
-        before = self._costs(_probe(context), pairs, total, seed=2 * context.step)
+        before = self._costs(context.probe_for(self), pairs, total, seed=2 * context.step)
         # The first microbatch begins a new list: what was drawn but never observed is forgotten.
         self._looks = [*self._looks[: context.micro], Look(pairs, total, before, x0[mine], u[mine])]
 
@@ -184,7 +184,7 @@ class LearnedBeta(TimestepSampler):
             return
         look, self._looks = Look.join(self._looks), []
         seed = 2 * context.step + (not self.common_noise)
-        change = look.before - self._costs(_probe(context), look.pairs, look.total, seed)
+        change = look.before - self._costs(context.probe_for(self), look.pairs, look.total, seed)
         queued = look.pairs.index < len(self._grid)
         row = torch.zeros_like(self.changes[0]).index_add_(0, look.pairs.index[queued], change[queued])
         reward = change[~queued].view(-1, len(self.selected)).sum(1)
@@ -242,12 +242,6 @@ class LearnedBeta(TimestepSampler):
                 if key != "step":  # Adam keeps its count on the host
                     moments[key] = fn(value)
         return self
-
-
-def _probe(context: Context) -> Probe:
-    if context.probe is None:
-        raise ValueError("probe=None must be a Probe, because LearnedBeta looks at losses; give Context(probe=...)")
-    return context.probe
 
 
 def check_reward_weights(weights: Tensor, num_timesteps: int) -> None:

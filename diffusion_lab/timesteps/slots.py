@@ -15,7 +15,7 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.distributed import broadcast_
-from diffusion_lab.timesteps.base import Context, Draw, FixedSampler, StepRecord, TimestepSampler
+from diffusion_lab.timesteps.base import Context, Draw, FixedSampler, StepRecord, TimestepSampler, check_masses
 from diffusion_lab.timesteps.stratified import stratified_uniform
 
 
@@ -48,13 +48,7 @@ def equal_sum_slots(loss: Tensor, num_slots: int) -> Tensor:
 
 def check_losses(curve: Tensor) -> Tensor:
     """The curve if its numbers are finite, >= 0 and not all zero, else a ValueError that names the first bad one."""
-    bad = torch.nonzero(~torch.isfinite(curve) | (curve < 0)).flatten()
-    if len(bad):
-        i = int(bad[0])
-        raise ValueError(f"loss_curve[{i}]={curve[i].item()} must be a finite number >= 0; measure the curve again")
-    if not curve.sum() > 0:
-        raise ValueError("loss_curve=all zero must have a positive sum; measure the curve again")
-    return curve
+    return check_masses("loss_curve", curve, "measure the curve again")
 
 
 class EqualLossSlots(TimestepSampler):
