@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.callbacks.base import StepCallback
 from diffusion_lab.timesteps import StepRecord
@@ -86,7 +86,7 @@ class TakeTurns(StepCallback):
     def __init__(self, line: Connection, steps: int) -> None:
         self.line, self.steps = line, steps
 
-    def on_train_start(self, trainer: Trainer, pl_module: DiffusionModule) -> None:  # type: ignore[override]
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
         self.line.send(None)
         self._wait()
@@ -105,22 +105,15 @@ class TakeTurns(StepCallback):
 def _train(line: Connection, overrides: list[str], steps: int, turns: int, folder: str) -> None:
     """The child: a whole training as `diffusion-lab train` runs it, without pictures and files of its own."""
     import torch
-    from hydra import compose, initialize_config_dir
-    from omegaconf import open_dict
 
     from diffusion_lab.cli.build import build_run
-    from diffusion_lab.cli.config import conf_dir, register_resolvers
+    from diffusion_lab.cli.config import compose_train
     from diffusion_lab.cli.train import facts, quiet_libraries
 
     torch.set_num_threads(1)
     quiet_libraries()
-    register_resolvers()
     quiet = ["~callbacks.generation", "~callbacks.validation", "~callbacks.checkpoint", "~callbacks.progress"]
     words = [*overrides, *quiet, f"max_steps={steps * turns}", "trainer.accelerator=cpu"]
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        cfg = compose("train", overrides=words, return_hydra_config=True)
-    with open_dict(cfg):
-        cfg.paths = {"root": folder, "run_dir": str(Path(folder) / "run")}
-    run = build_run(cfg, facts(cfg))
-    run.trainer.callbacks.append(TakeTurns(line, steps))  # type: ignore[attr-defined]  Lightning sets it
+    cfg = compose_train(words, Path(folder) / "run")
+    run = build_run(cfg, facts(cfg), [TakeTurns(line, steps)])
     run.trainer.fit(run.module, datamodule=run.data)

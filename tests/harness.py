@@ -15,10 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 
-from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.cli.config import compose_train
 from diffusion_lab.testing import same
 from diffusion_lab.training.checkpoint_io import load
 
@@ -42,12 +41,7 @@ TINY = [
 
 def configuration(folder: Path, *overrides: str) -> DictConfig:
     """The composed training configuration of a tiny run in `folder`."""
-    register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        cfg = compose("train", overrides=[*TINY, *overrides], return_hydra_config=True)
-    with open_dict(cfg):
-        cfg.paths = {"root": str(folder.parent), "run_dir": str(folder)}
-    return cfg
+    return compose_train([*TINY, *overrides], folder)
 
 
 class Child:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from hydra.utils import instantiate
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from omegaconf import DictConfig
 from torch import nn
 
@@ -64,8 +65,8 @@ def build_module(cfg: DictConfig, data: ImageDataModule) -> DiffusionModule:
     return DiffusionModule(denoiser, part(cfg, "weighting"), part(cfg, "optimizer"), Streams(cfg.seed))
 
 
-def build_trainer(cfg: DictConfig, facts: dict[str, Any]) -> Trainer:
-    """Lightning's Trainer with the callbacks in the order of conf/callbacks and the loggers of conf/logger."""
+def build_trainer(cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callback] = ()) -> Trainer:
+    """Lightning's Trainer: callbacks in the order of conf/callbacks, then `more`, and the loggers of conf/logger."""
     callbacks = [part(cfg.callbacks, name) for name in cfg.callbacks if cfg.callbacks[name] is not None]
     record = RunRecord(cfg.paths.run_dir, facts)
     loggers = [part(cfg.logger, name) for name in cfg.logger if cfg.logger[name] is not None]
@@ -73,13 +74,13 @@ def build_trainer(cfg: DictConfig, facts: dict[str, Any]) -> Trainer:
         return instantiate(
             cfg.trainer,
             _convert_="all",
-            callbacks=[record, *callbacks],
+            callbacks=[record, *callbacks, *more],
             logger=loggers,
             plugins=[VerifiedCheckpointIO()],
         )
 
 
-def build_run(cfg: DictConfig, facts: dict[str, Any]) -> Run:
+def build_run(cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callback] = ()) -> Run:
     """All of it, in the order data, module, trainer."""
     data = part(cfg, "dataset")
-    return Run(build_module(cfg, data), data, build_trainer(cfg, facts))
+    return Run(build_module(cfg, data), data, build_trainer(cfg, facts, more))

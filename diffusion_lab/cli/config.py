@@ -12,6 +12,7 @@ import copy
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -173,3 +174,16 @@ def register_resolvers() -> None:
 def share(fraction: float, steps: int) -> int:
     """A fraction of a number of steps, at least 1: `${share:0.1,${max_steps}}`."""
     return max(1, round(fraction * steps))
+
+
+def compose_train(overrides: Sequence[str], run_dir: Path) -> DictConfig:
+    """What `diffusion-lab train OVERRIDES` composes, with Hydra's node, for a run in `run_dir`: for programs that train
+    without the command line. It is not checked."""
+    from hydra import compose, initialize_config_dir
+
+    register_resolvers()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        cfg = compose("train", overrides=list(overrides), return_hydra_config=True)
+    with open_dict(cfg):
+        cfg.paths = {"root": str(run_dir.parent), "run_dir": str(run_dir)}
+    return cfg

@@ -127,9 +127,8 @@ def _take_steps(cfg: DictConfig, budget_s: float) -> tuple[int, float, float, fl
         small.trainer.devices, small.trainer.num_nodes, small.trainer.strategy = 1, 1, "auto"
         small.callbacks = {name: node for name, node in cfg.callbacks.items() if name in KEPT_CALLBACKS}
         small.logger = {}
-        run = build_run(small, facts(small))
         clock = _Clock(budget_s)
-        run.trainer.callbacks.append(clock)  # type: ignore[attr-defined]  Lightning sets it
+        run = build_run(small, facts(small), [clock])
         run.trainer.fit(run.module, datamodule=run.data)
         call = _seconds_per_call(run.module, run.data.shape, run.data.num_classes)
     rate = clock.steps * cfg.batch_size / clock.seconds if clock.seconds else float("nan")
