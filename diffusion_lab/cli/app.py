@@ -54,7 +54,7 @@ class App:
         self.error: BaseException | None = None
         self._debug = bool(os.environ.get("DIFFUSION_LAB_TRACEBACK"))
         self._output: Path | None = None
-        self._passed: set[str] = set()  # groups of runs without a fault
+        self._passed: set[str] = set()  # configurations without a fault, but for the seed
 
     def run(self) -> int:
         """Compose and run; returns the exit code after one sentence on standard error for each fault."""

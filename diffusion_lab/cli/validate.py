@@ -12,7 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.checks.machine import check_disk, check_folder, check_machine, world_size
 from diffusion_lab.cli.checks.settings import check_settings
-from diffusion_lab.cli.config import group_hash
 from diffusion_lab.cli.errors import ConfigError
 
 
@@ -25,17 +24,17 @@ def check(cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str
     Args:
         cfg: the composed configuration, without Hydra's node.
         config_dirs: folders given with --config-dir; modules beside them are the user's own.
-        passed: groups of runs (`group_hash`) that were found faultless; this run's is added if it is. Another seed of
-            such a group has its settings and its folder looked at alone, because building all parts takes most of the
-            time that a sweep needs before job 0.
+        passed: configurations, but for seed and paths, that were found faultless; this one is added if it is. Another
+            seed of such a one has its settings and its folder looked at alone, because building all parts takes most
+            of the time that a sweep needs before job 0.
     """
     from diffusion_lab.cli.checks.signatures import check_nodes
     from diffusion_lab.cli.targets import own_folders
 
     cfg = copy.deepcopy(cfg)  # Hydra's `instantiate` writes resolved values into nodes that are referred to
     errors = check_settings(cfg)
-    group = "" if errors or passed is None else group_hash(cfg)
-    if passed and group in passed:
+    seedless = OmegaConf.to_yaml(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in ("seed", "paths")]))
+    if passed and not errors and seedless in passed:
         return check_folder(cfg)
     errors = [*errors, *check_nodes(cfg, own_folders(config_dirs or []))]
     if errors:
@@ -49,7 +48,7 @@ def check(cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str
     if network is not None:
         errors += check_disk(cfg, sum(parameter.numel() for parameter in network.parameters()))
     if passed is not None and not errors:
-        passed.add(group)
+        passed.add(seedless)
     return _once(errors + check_folder(cfg))
 
 

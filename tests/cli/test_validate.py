@@ -289,7 +289,7 @@ def test_a_sampler_whose_probabilities_are_wrong(composed, tmp_path: Path, monke
     assert check(composed("sampler._target_=wrong_sampler.Wrong", "+sampler.what=fine")) == []
 
 
-def test_another_seed_of_a_faultless_group_is_not_built_again(composed, monkeypatch, tmp_path) -> None:
+def test_another_seed_of_a_faultless_configuration_is_not_built_again(composed, monkeypatch, tmp_path) -> None:
     from diffusion_lab.cli.checks import parts
 
     built, passed = [], set()
@@ -305,6 +305,8 @@ def test_another_seed_of_a_faultless_group_is_not_built_again(composed, monkeypa
     assert len(built) == 1
     assert check(composed("seed=1", "batch_size=32"), None, passed) == []
     assert len(built) == 2
+    # What no group of the report depends on is looked at too.
+    assert "logger" in str(check(composed("seed=1", "+logger.jsonl.wrong=1"), None, passed))
     assert "seed=-1" in str(check(composed("seed=-1"), None, passed)[0])
     folder = tmp_path / "run"  # what concerns the folder is looked at for every seed
     folder.mkdir()
