@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from diffusion_lab.cli.errors import EXIT_CONFIG
 
 if TYPE_CHECKING:
-    from diffusion_lab.reports import Comparison, Group, RunFolder
+    from diffusion_lab.reports import Report
 
 
 def main(argv: list[str]) -> int:
@@ -23,8 +23,8 @@ def main(argv: list[str]) -> int:
     from diffusion_lab.reports import (
         check_suffix,
         choose_metric,
-        compare,
         group_runs,
+        make_report,
         read_runs,
         with_baseline,
         write_figures,
@@ -39,17 +39,17 @@ def main(argv: list[str]) -> int:
         groups = group_runs(folder.runs, options.by)
         metric = choose_metric(groups, options.metric)
         groups = with_baseline(groups, metric, options.baseline)
-        table = compare(groups, metric, options.by) if groups else None
-        if options.table and not table:
+        report = make_report(folder, groups, metric, options.by)
+        if options.table and not report.table:
             raise ValueError(f"table={options.table} must have a run that has begun to train; leave --table out")
-        page = write_page(options.out or Path(options.folder) / "report.html", folder, groups, metric, options.by)
-        if table and options.table:
-            write_table(options.table, folder, table, _command(options))
-        pictures = write_figures(options.figures, groups, metric) if options.figures else []
+        page = write_page(options.out or Path(options.folder) / "report.html", report)
+        if report.table and options.table:
+            write_table(options.table, folder, report.table, _command(options))
+        pictures = write_figures(options.figures, report) if options.figures else []
     except (ValueError, FileNotFoundError) as error:
         print(f"config error: {error}", file=sys.stderr)
         return EXIT_CONFIG
-    _print(folder, groups, metric, page, table)
+    _print(report, page)
     if options.table:
         print(f"table: {options.table}")
     for picture in pictures:
@@ -80,7 +80,7 @@ def _command(options: argparse.Namespace) -> str:
     return shlex.join(["diffusion-lab", "report", options.folder, *words])
 
 
-def _print(folder: RunFolder, groups: list[Group], metric: str, page: Path, table: Comparison | None) -> None:
+def _print(report: Report, page: Path) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -92,12 +92,13 @@ def _print(folder: RunFolder, groups: list[Group], metric: str, page: Path, tabl
     def say(text: str, style: str = "") -> None:
         console.print(Text(text, style=style), soft_wrap=True)
 
+    folder = report.folder
     counts = ", ".join(f"{count} {status}" for status, count in folder.counts.items())
     say(f"{folder.path}: {counts}")
-    if table:
-        console.print(rich_table(table.titles, table.lines))
-        say(table.legend, "dim")
-    troubles, waiting = notes.listed(notes.troubles(folder, metric))
+    if report.table:
+        console.print(rich_table(report.table.titles, report.table.lines))
+        say(report.table.legend, "dim")
+    troubles, waiting = notes.listed(notes.troubles(folder, report.metric))
     for trouble in troubles:
         say(f"{trouble.status:<12}{trouble.run}  {trouble.progress}  {trouble.cause}")
         if trouble.overrides:
@@ -106,5 +107,5 @@ def _print(folder: RunFolder, groups: list[Group], metric: str, page: Path, tabl
             say(f"{'':<12}log: {trouble.log}", "dim")
     if waiting:
         say(f"{'pending':<12}{len(waiting)} runs that have not started")
-    command, reason = notes.next_command(folder, groups, metric)
+    command, reason = notes.next_command(folder, report.groups, report.metric)
     say(f"\npage: {page}\nnext: {command}\n      ({reason})")

@@ -3,7 +3,7 @@
 from diffusion_lab.reports.cells import Comparison, compare
 from diffusion_lab.reports.fragment import check_suffix, write_table
 from diffusion_lab.reports.groups import Group, group_runs
-from diffusion_lab.reports.html import page, write_figures, write_page
+from diffusion_lab.reports.html import Report, make_report, page, write_figures, write_page
 from diffusion_lab.reports.runs import STATUSES, Run, RunFolder
 from diffusion_lab.reports.scan import read_run, read_runs
 from diffusion_lab.reports.tables import Row, choose_metric, summarise, with_baseline
@@ -12,6 +12,7 @@ __all__ = [
     "STATUSES",
     "Comparison",
     "Group",
+    "Report",
     "Row",
     "Run",
     "RunFolder",
@@ -19,6 +20,7 @@ __all__ = [
     "choose_metric",
     "compare",
     "group_runs",
+    "make_report",
     "page",
     "read_run",
     "read_runs",

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from diffusion_lab.reports import (
     difference_figure,
@@ -19,7 +19,7 @@ from diffusion_lab.reports import (
     samples,
     timestep_figures,
 )
-from diffusion_lab.reports.cells import compare, decimals, latex, markdown, with_interval
+from diffusion_lab.reports.cells import Comparison, compare, decimals, latex, markdown, with_interval
 from diffusion_lab.reports.files import replace
 from diffusion_lab.reports.groups import Group, short
 from diffusion_lab.reports.plotting import look, many
@@ -30,27 +30,50 @@ _COMMON = ("dataset.source", "network", "schedule", "prediction", "weighting", "
 _SETTINGS = ("max_steps", "batch_size", "precision")
 
 
-def write_page(
-    path: str | Path, folder: RunFolder, groups: Sequence[Group], metric: str, by: str | None = None
-) -> Path:
+class Report(NamedTuple):
+    """What the terminal, the page and the files show, made once.
+
+    Args:
+        folder: from `read_runs`.
+        groups: from `group_runs`, in the order of the table; the first that has the metric is the baseline.
+        metric: what to compare by.
+        table: the comparison; None as long as no run has begun.
+        figures: those that the runs have something for.
+    """
+
+    folder: RunFolder
+    groups: Sequence[Group]
+    metric: str
+    table: Comparison | None
+    figures: Sequence[figures.Figure]
+
+
+def make_report(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | None = None) -> Report:
+    """Compare and draw; `by` is the configuration key that names the groups, if one was chosen."""
+    if not groups:
+        return Report(folder, groups, metric, None, [])
+    return Report(folder, groups, metric, compare(groups, metric, by), _figures(groups, metric))
+
+
+def write_page(path: str | Path, report: Report) -> Path:
     """Write the page, in one atomic replacement.
 
     Raises:
         ValueError: the place cannot be written to.
     """
     path = Path(path)
-    replace(path, page(folder, groups, metric, by).encode(), "out")
+    replace(path, page(report).encode(), "out")
     return path
 
 
-def write_figures(directory: str | Path, groups: Sequence[Group], metric: str) -> list[Path]:
+def write_figures(directory: str | Path, report: Report) -> list[Path]:
     """Each figure of the page as an SVG file, named by its title: course, loss over timesteps, and so on.
 
     Raises:
         ValueError: the folder cannot be written to.
     """
     paths = []
-    for figure in _figures(groups, metric):
+    for figure in report.figures:
         name = re.sub(r"[^a-z0-9]+", "-", figure.title.lower()).strip("-")
         path = Path(directory) / f"{name}.svg"
         replace(path, base64.b64decode(figure.image.partition("base64,")[2]), "figures")
@@ -58,15 +81,8 @@ def write_figures(directory: str | Path, groups: Sequence[Group], metric: str) -
     return paths
 
 
-def page(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | None = None) -> str:
-    """The page as text.
-
-    Args:
-        folder: from `read_runs`.
-        groups: from `group_runs`, in the order of the table; the first that has the metric is the baseline.
-        metric: what to compare by.
-        by: the configuration key that names the groups, if one was chosen.
-    """
+def page(report: Report) -> str:
+    """The page as text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -76,11 +92,12 @@ def page(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | None
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html.j2").render(**_content(folder, groups, metric, by))
+    return environment.get_template("page.html.j2").render(**_content(report))
 
 
-def _content(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | None) -> dict[str, Any]:
+def _content(report: Report) -> dict[str, Any]:
     """Everything that the template names."""
+    folder, groups, metric = report.folder, report.groups, report.metric
     troubles, waiting = notes.listed(notes.troubles(folder, metric))
     command, reason = notes.next_command(folder, groups, metric)
     return {
@@ -90,7 +107,7 @@ def _content(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | 
         "warnings": notes.warnings(folder, groups, metric),
         "troubles": troubles,
         "waiting": waiting,
-        "figures": _figures(groups, metric),
+        "figures": report.figures,
         "sample_columns": samples.columns(groups),
         "newest": samples.newest(groups),
         "many": many(len(groups)),
@@ -105,20 +122,17 @@ def _content(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | 
         "versions": notes.versions(folder.runs),
         "next_command": command,
         "next_reason": reason,
-        **_table(groups, metric, by),
+        **_table(report.table),
     }
 
 
-def _table(groups: Sequence[Group], metric: str, by: str | None) -> dict[str, Any]:
-    if not groups:
+def _table(table: Comparison | None) -> dict[str, Any]:
+    if table is None:
         return {"titles": [], "lines": [], "legend": "no run has begun to train", "markdown": "", "latex": ""}
-    table = compare(groups, metric, by)
     return table._asdict() | {"markdown": markdown(*table[:2]), "latex": latex(*table[:2])}
 
 
 def _figures(groups: Sequence[Group], metric: str) -> list[figures.Figure]:
-    if not groups:
-        return []
     drawn = [
         difference_figure.differences(groups, metric),
         figures.course(groups, metric),

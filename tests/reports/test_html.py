@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from diffusion_lab.reports import group_runs, page, read_runs, write_page
+from diffusion_lab.reports import group_runs, make_report, page, read_runs, write_page
 from diffusion_lab.reports.figures import course
 from diffusion_lab.reports.loss_figures import loss_by_timestep
 from diffusion_lab.reports.timestep_figures import objective
@@ -41,7 +41,7 @@ def read(text):
 
 def page_of(path, metric="fd1k_digits"):
     folder = read_runs(path)
-    return page(folder, group_runs(folder.runs), metric)
+    return page(make_report(folder, group_runs(folder.runs), metric))
 
 
 def test_nothing_is_fetched_from_anywhere(text):
@@ -165,9 +165,9 @@ def test_the_page_is_replaced_as_a_whole(tmp_path, monkeypatch):
     monkeypatch.setattr("diffusion_lab.reports.html.page", lambda *_: "<!doctype html>")
     write_run(tmp_path / "a", "uniform", 0, steps=50)
     folder = read_runs(tmp_path)
-    groups = group_runs(folder.runs)
-    path = write_page(tmp_path / "new" / "page.html", folder, groups, "val/loss")
+    report = make_report(folder, group_runs(folder.runs), "val/loss")
+    path = write_page(tmp_path / "new" / "page.html", report)
     assert path.read_text().startswith("<!doctype html>") and [p.name for p in path.parent.iterdir()] == ["page.html"]
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="out=.* must be a file that can be written"):
-        write_page(tmp_path / "file" / "page.html", folder, groups, "val/loss")
+        write_page(tmp_path / "file" / "page.html", report)
