@@ -1,4 +1,4 @@
-"""The learned Beta sampler (Kim et al., CVPR 2025, section 3; released code ku-dmlab/Adaptive-Timestep-Sampler).
+"""The learned Beta sampler (Kim et al., CVPR 2025, section 5; released code ku-dmlab/Adaptive-Timestep-Sampler).
 
 A small network, the policy, looks at a clean image and gives the two parameters of a Beta law on its timestep:
 
@@ -151,18 +151,24 @@ class LearnedBeta(TimestepSampler):
 
     def draw(self, x0: Tensor, context: Context) -> Draw:
         with torch.no_grad():
-            a, b = self.policy(x0)
+            a, b = self._act(x0)
             u = draw_beta(a, b, context)
         t = (u * (self.num_timesteps - 1)).round().long()
         if context.step % self.every == 0:
             self._look_before(x0, u, context)
         return Draw(t, self.weight(t, context.step))
 
+    def _act(self, x0: Tensor) -> tuple[Tensor, Tensor]:
+        """The policy in its own precision, whatever the run's: the law that is rewarded is the one that was drawn."""
+        with torch.autocast(x0.device.type, enabled=False):
+            return self.policy(x0.to(self.law.dtype))
+
     def _look_before(self, x0: Tensor, u: Tensor, context: Context) -> None:
         """Look at this microbatch's pairs at theta_k, and keep what they cost for `observe`."""
         points, chosen, every = len(self._grid), len(self.selected), self.reward_every
         start = context.rows(len(x0)).start
-        mine = torch.arange(-start % every, len(x0), every, device=x0.device)  # rows 0, every, ... of the global batch
+        first = min(-start % every, len(x0))  # a small microbatch may have none
+        mine = torch.arange(first, len(x0), every, device=x0.device)  # rows 0, every, ... of the global batch
         number = torch.div(start + mine, every, rounding_mode="floor")
         pairs = reward_pairs(x0, context.cond, mine, number, self.selected, first=points)
         if context.micro == 0:
@@ -197,7 +203,7 @@ class LearnedBeta(TimestepSampler):
         parameters = list(self.policy.parameters())
         count = sum_(torch.tensor(float(len(x0)), device=x0.device))
         with torch.enable_grad():
-            law = Beta(*(value.double() for value in self.policy(x0)), validate_args=False)
+            law = Beta(*(value.double() for value in self._act(x0)), validate_args=False)
             score, entropy = law.log_prob(u), law.entropy()
             if self.entropy_mode == "released":
                 gain = score * (reward + self.entropy * entropy)
@@ -212,7 +218,7 @@ class LearnedBeta(TimestepSampler):
 
     @torch.no_grad()
     def _remember(self, record: StepRecord) -> None:
-        law = record.gather(torch.stack(self.policy(record.x0), dim=1))
+        law = record.gather(torch.stack(self._act(record.x0), dim=1))
         rows = torch.arange(REMEMBERED, device=law.device) % len(law)
         self.law.copy_(law[rows])
 
@@ -225,7 +231,8 @@ class LearnedBeta(TimestepSampler):
         rows = min(int(self.filled), size)
         if rows >= self.select_from:
             score = f_statistic(self.changes[:rows], self.totals[:rows])
-            self.selected.copy_(self._grid[score.topk(len(self.selected)).indices].sort().values)
+            best = score.argsort(stable=True)[-len(self.selected) :]  # among equals the last, as NumPy's sort has it
+            self.selected.copy_(self._grid[best].sort().values)
 
     # -- the optimizer's state ----------------------------------------------------------------------------------
 

@@ -238,6 +238,47 @@ def test_selected_timesteps_are_those_of_the_statistic():
     assert before.tolist() == [0, 1, 2] and sampler.selected.tolist() == expected.tolist()
 
 
+def test_two_rows_select_the_last_timesteps_as_released():
+    """All statistics are equal then, and scikit-learn's selection keeps the last of equals."""
+    sampler, probe = learned(every=1, grid_stride=1, select_from=2), Quadratic()
+    for step in range(2):
+        lesson(sampler, probe, step)
+    assert sampler.selected.tolist() == [T - 3, T - 2, T - 1]
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_lesson_does_not_depend_on_the_microbatches(rows):
+    """Also where a microbatch has none of the rewarded rows."""
+    x0, losses = Streams(0).normal((8, 1, 8, 8), "testing"), torch.zeros(8)
+    states = []
+    for size in (8, rows):
+        sampler, probe, parts = learned(grid_stride=1, reward_every=4), Quadratic(), 8 // size
+        for micro in range(parts):
+            some = slice(micro * size, (micro + 1) * size)
+            sampler.draw(x0[some], Context(Position(0, 0, 1, micro, parts), Streams(0), probe=probe))
+        probe.theta -= 0.1
+        record = StepRecord(x0, {}, losses.long(), losses, losses, accumulate=parts)
+        sampler.observe(record, Context(Position(0, 0, 1, parts - 1, parts), Streams(0), probe=probe))
+        states.append(sampler)
+    one, many = states
+    assert torch.equal(one.changes, many.changes) and bool(one.changes[0].any())
+    for a, b in zip(one.policy.parameters(), many.policy.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_the_policy_acts_in_its_own_precision():
+    """What is rewarded, outside autocast, is the law that was drawn from inside it."""
+    sampler, seen = learned(), []
+    torch.nn.init.normal_(sampler.policy.last.weight)  # away from a law that is the same for every image
+    sampler.policy.register_forward_hook(lambda module, args, out: seen.append(out[0].detach()))
+    x0, context = torch.rand(4, 1, 8, 8), Context(Position(1), Streams(0))
+    sampler.draw(x0, context)
+    with torch.autocast("cpu", torch.bfloat16):
+        sampler.draw(x0, context)
+        sampler.policy(x0)
+    assert torch.equal(seen[0], seen[1]) and not torch.equal(seen[0], seen[2].float())
+
+
 def test_common_noise_lowers_the_variance_of_a_real_networks_reward_a_thousandfold():
     torch.manual_seed(0)
     network = UNet(1, 1, 8, base_channels=8, channel_multipliers=(1, 2), num_res_blocks=1, attention_resolutions=())
