@@ -243,6 +243,9 @@ class TimestepSampler(nn.Module, ABC):
     def setup(self, image_shape: tuple[int, ...]) -> None:
         """Called once with (C,H,W), before state is loaded and before the first draw: the place to make networks."""
 
+    def check(self, batch_size: int) -> None:
+        """Called before step 1 with the rows of an update; a ValueError if they are too few for this sampler."""
+
     @abstractmethod
     def probabilities(self, step: int) -> Tensor:
         """(T,) float64, sums to 1: the marginal law of a draw at this step. Changes nothing."""
@@ -305,13 +308,16 @@ def invert(cdf: Tensor, u: Tensor) -> Tensor:
 def check_probabilities(p: Tensor, reweight: bool) -> Tensor:
     """p (T,) as float64 with sum 1, or a ValueError that names the offending timestep."""
     p = check_masses("probabilities", p.detach().double(), "mend the law")
-    zero = torch.nonzero(p == 0).flatten()
-    if reweight and len(zero):
-        raise ValueError(
-            f"reweight=True must not divide by a probability of zero, which t={int(zero[0])} has; "
-            "use reweight=false or mix the law with a uniform one"
-        )
-    return p / p.sum()
+    p = p / p.sum()
+    if reweight:
+        t = int(p.argmin())
+        weight = (1 / (len(p) * p[t])).float()  # as `TimestepSampler.weight`
+        if not torch.isfinite(weight):
+            raise ValueError(
+                f"reweight=True must not divide by a probability of zero or next to it, which t={t} has ({p[t]:.1e}); "
+                "use reweight=false or mix the law with a uniform one"
+            )
+    return p
 
 
 def check_masses(name: str, values: Tensor, cure: str) -> Tensor:

@@ -18,11 +18,16 @@ class GradientVariance(TimestepSampler):
         root_second_moment   p_t ~ sqrt((1/N) sum_i |g_i|^2)
 
     then p = (1 - u) p + u/T. The first is the paper's heuristic, which changes the objective. The second, with
-    `reweight`, is the law that makes the variance of the unbiased estimate smallest.
+    `reweight`, is the law that makes the variance of the unbiased estimate smallest; the gradients are those of the
+    native loss, so that holds for `weighting=unit`.
 
-    The moments are measured at `points` timesteps, equally spaced from 0 to T-1, with the first `images` rows of the
-    update's global batch, and interpolated linearly in t; each measurement counts 1 - `momentum` in the running
-    mean. It costs points * images backward passes of one image, divided among the processes.
+    The moments are measured at K = `points` timesteps that lie closer where the noise is little and the curve steep,
+
+        t_j = max(j, round((T-1) (j/(K-1))^2)),   j = 0..K-1,
+
+    with the first `images` rows of the update's global batch, and interpolated linearly in t; each measurement counts
+    1 - `momentum` in the running mean, and one that is not finite, as from a loss that overflows half precision, does
+    not count. It costs points * images backward passes of one image, divided among the processes.
 
     Differs from Kim et al.: the estimator, its smoothing and its refresh are not stated there; the grid, the running
     mean and the share of the uniform law are ours.
@@ -31,7 +36,7 @@ class GradientVariance(TimestepSampler):
         num_timesteps: T.
         every: optimizer steps between two measurements, >= 1; the first is after the first update.
         points: timesteps measured, in [2, T]; at most T are used.
-        images: N >= 2 images at each of them.
+        images: N >= 2 images at each of them, at most those of an update.
         form: one of the two above.
         momentum: in [0, 1), weight of the past.
         uniform: u in [0, 1].
@@ -65,12 +70,14 @@ class GradientVariance(TimestepSampler):
         self.momentum = check_number("momentum", momentum, "[)", 0, 1, "use 0.5")
         cure = "use 0.01, because reweight=true divides by the probability" if reweight else "use 0.01"
         self.uniform = check_number("uniform", uniform, "(]" if reweight else "[]", 0, 1, cure)
-        grid = torch.linspace(0, num_timesteps - 1, min(points, num_timesteps), dtype=torch.float64).round().long()
-        self.register_buffer("_grid", grid.unique(), persistent=False)
+        self.register_buffer("_grid", squares(num_timesteps, min(points, num_timesteps)), persistent=False)
         self.register_buffer("moment", torch.zeros(len(self._grid), dtype=torch.float64))
         self.register_buffer("measured", torch.zeros((), dtype=torch.int64))
         # The cumulative law is state too: recomputed where it changes, so that a draw does no work that depends on T.
         self.register_buffer("_cdf", torch.arange(1, num_timesteps + 1, dtype=torch.float64) / num_timesteps)
+
+    def check(self, batch_size: int) -> None:
+        check_integer("images", self.images, 2, "use 8, and as many rows in a batch", maximum=batch_size)
 
     def probabilities(self, step: int) -> Tensor:
         return self._cdf.diff(prepend=self._cdf.new_zeros(1))
@@ -91,6 +98,8 @@ class GradientVariance(TimestepSampler):
         cond = {key: record.gather(value)[: self.images] for key, value in record.cond.items()}
         variance, second = context.probe_for(self).grad_moments(x0, self._grid, seed=context.step, **cond)
         now = variance if self.form == "variance" else second.sqrt()
+        if not bool(torch.isfinite(now).all()):
+            return
         keep = self.momentum if int(self.measured) else 0.0
         self.moment.mul_(keep).add_((1 - keep) * now.double())
         self.measured.add_(1)
@@ -108,3 +117,9 @@ class GradientVariance(TimestepSampler):
         # All gradients zero, as in a perfect model, have no shape to follow.
         follow = q / q.sum() if bool(q.sum() > 0) else flat
         return (1 - self.uniform) * follow + self.uniform * flat
+
+
+def squares(total: int, count: int) -> Tensor:
+    """`count` different integers from 0 to total-1, the squares of equal steps: (count,) int64."""
+    j = torch.arange(count)
+    return torch.maximum(j, ((total - 1) * (j.double() / max(1, count - 1)) ** 2).round().long())

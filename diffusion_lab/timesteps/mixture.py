@@ -37,6 +37,9 @@ class Mixture(TimestepSampler):
     def setup(self, image_shape: tuple[int, ...]) -> None:
         self.base.setup(image_shape)
 
+    def check(self, batch_size: int) -> None:
+        self.base.check(batch_size)
+
     def probabilities(self, step: int) -> Tensor:
         return self.uniform / self.num_timesteps + (1 - self.uniform) * self.base.probabilities(step)
 

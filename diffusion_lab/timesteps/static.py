@@ -44,7 +44,7 @@ class LogitNormal(FixedSampler):
 
     Symmetric about T/2 for mean 0; the first and the last timesteps are almost never drawn.
 
-    Differs from Kim et al. section 4.1: the rounding is not stated there; here it is to the nearest integer, because
+    Differs from Kim et al. section 10: the rounding is not stated there; here it is to the nearest integer, because
     then both ends are treated alike. It is not the log-normal law in sigma of Karras et al. (2022).
 
     Args:
@@ -116,8 +116,9 @@ class LogNormal(FixedSampler):
 
 def normal_bins(z: Tensor) -> Tensor:
     """Masses of N(0, 1) between increasing edges, the outer bins open: (T-1,) -> (T,) float64."""
-    # Upper tails as 1 - Phi lose all digits; Phi(-z) keeps them, so each bin uses the smaller tail.
+    # 1 - Phi loses all digits of the upper tail, and PyTorch's Phi those of the lower one beyond -8; erfc keeps both,
+    # so each bin uses the smaller tail.
     zero, one = z.new_zeros(1), z.new_ones(1)
-    lower = torch.cat([zero, torch.special.ndtr(z), one])
-    upper = torch.cat([one, torch.special.ndtr(-z), zero])
+    lower = torch.cat([zero, 0.5 * torch.erfc(-z / math.sqrt(2)), one])
+    upper = torch.cat([one, 0.5 * torch.erfc(z / math.sqrt(2)), zero])
     return torch.where(lower[1:] < 0.5, lower.diff(), -upper.diff())

@@ -32,6 +32,9 @@ class Spread(TimestepSampler, ABC):
     def setup(self, image_shape: tuple[int, ...]) -> None:
         self.base.setup(image_shape)
 
+    def check(self, batch_size: int) -> None:
+        self.base.check(batch_size)
+
     def probabilities(self, step: int) -> Tensor:
         return self.base.probabilities(step)
 

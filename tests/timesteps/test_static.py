@@ -33,6 +33,19 @@ def test_logit_normal_is_symmetric_and_keeps_tiny_tails():
     assert float(p[0]) == pytest.approx(0.5 * math.erfc(7.599401 / math.sqrt(2)), rel=1e-4)
 
 
+def test_the_far_tail_is_neither_lost_nor_refused():
+    """P(t=0) of 4000 timesteps is Phi(ln(0.5/3998.5)) = Phi(-8.99)."""
+    exact = 0.5 * math.erfc(-math.log(0.5 / 3998.5) / math.sqrt(2))
+    sampler = LogitNormal(4000, reweight=True)
+    assert float(sampler.probabilities(0)[0]) == pytest.approx(exact, rel=1e-6) and 1e-19 < exact < 2e-19
+    assert float(sampler.weight(torch.tensor([0]), 0)) == pytest.approx(1 / (4000 * exact), rel=1e-5)
+
+
+def test_a_weight_beyond_float32_is_refused():
+    with pytest.raises(ValueError, match=r"^reweight=True must not divide .* next to it, which t=1 has \(1\.0e-42\)"):
+        Given(torch.tensor([1.0, 1e-42], dtype=torch.float64), reweight=True)
+
+
 def test_logit_normal_mean_moves_the_mass_to_noisier_timesteps():
     t = torch.arange(1000, dtype=torch.float64)
     low, high = (float((LogitNormal(1000, mean=m).probabilities(0) * t).sum()) for m in (-1.0, 1.0))
