@@ -21,7 +21,8 @@ class SpeeD(FixedSampler):
         q_t ~ 2.5 where g_t > h, 0.5 where g_t < h      (tanh(1e6 (g_t - h) 1000/T) + 1.5; 5 : 1)
         dual(t) = tau - t for t < tau,  t - tau otherwise
 
-    Row i < G/2 of the global batch draws t_i from q; row i + G/2 takes dual(t_i). The marginal of a row is
+    Row i < G/2 of the global batch draws t_i from q; row i + G/2 takes dual(t_i); of an odd batch one row is left over,
+    which takes its dual with probability 1/2. The marginal of a batch is
 
         p_t = (q_t + sum_{s: dual(s) = t} q_s)/2,
 
@@ -29,8 +30,8 @@ class SpeeD(FixedSampler):
     weight 1 unless `reweight`; the weighting that belongs to SpeeD is P2 with k = gamma = 1, chosen separately.
 
     Differs from the released code: the threshold is scaled with T, because g is a slope per timestep; tau is searched
-    from the steepest slope on, because a slope that starts below h would otherwise give tau = 1; and exactly half
-    of the rows are duals where it has n//2 + 1 draws of n, because the marginal would otherwise depend on the batch.
+    from the steepest slope on, because a slope that starts below h would otherwise give tau = 1; and half of the
+    rows are duals where it has n//2 + 1 draws of n, because the marginal would otherwise depend on the batch.
     Differs from the SpeeD paper, which has no duals but weights by the change of the process: see P2.
 
     Args:
@@ -79,7 +80,10 @@ class SpeeD(FixedSampler):
         row = torch.arange(size, device=context.device)[mine]
         # The second half looks up its partner's number: no row needs to know another's timestep.
         t = invert(self._draw_cdf, context.global_uniform(n)[row % half])
-        t = torch.where(row < half, t, dual_of(t, self.meaningful_steps))
+        dual = row >= half
+        if size % 2:
+            dual |= (row == half - 1) & (context.global_uniform(n)[0] < 0.5)
+        t = torch.where(dual, dual_of(t, self.meaningful_steps), t)
         return Draw(t, self.weight(t, context.step))
 
 

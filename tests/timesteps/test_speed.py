@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from diffusion_lab.diffusion import cosine, linear, quadratic
-from diffusion_lab.timesteps import SpeeD
+from diffusion_lab.streams import Streams
+from diffusion_lab.timesteps import Context, Position, SpeeD
 from diffusion_lab.timesteps.speed import dual_of
 
 
@@ -33,6 +34,15 @@ def test_the_marginal_with_duals_on_the_linear_schedule():
 def test_the_threshold_follows_the_number_of_timesteps():
     fine = SpeeD(linear(4000))
     assert abs(fine.meaningful_steps / 4 - 642) < 2  # the same process in finer steps has the same region
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4])
+def test_a_batch_of_any_size_follows_the_marginal(rows):
+    sampler, updates = SpeeD(linear()), 3000
+    draws = [sampler.draw(torch.empty(rows, 1), Context(Position(step), Streams(0))).t for step in range(updates)]
+    late = (torch.stack(draws) >= 643).double().mean(1)
+    expected = sampler.probabilities(0)[643:].sum()  # 0.050
+    assert float(late.mean()) == pytest.approx(float(expected), abs=5 * float(late.std()) / updates**0.5)
 
 
 def test_duals_lie_on_the_other_side_of_the_meaningful_steps():
