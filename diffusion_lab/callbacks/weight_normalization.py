@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
@@ -40,5 +41,7 @@ class WeightNormalization(Callback):
         if module.weighting.normalize == "none":
             return
         snr = module.denoiser.schedule.snr
-        p = sampler_of(trainer, snr).probabilities(step)
-        module.weighting.refresh(snr, module.denoiser.prediction.native_scale(snr), p, step)
+        sampler = sampler_of(trainer, snr)
+        # With reweight a draw carries 1/(T p): what the loss sees is then uniform.
+        law = sampler.probabilities(step) * sampler.weight(torch.arange(len(snr), device=snr.device), step)
+        module.weighting.refresh(snr, module.denoiser.prediction.native_scale(snr), law, step)

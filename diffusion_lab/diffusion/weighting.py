@@ -45,19 +45,19 @@ class Weighting(nn.Module):
         self.register_buffer("factor", torch.ones(()))
 
     @torch.no_grad()
-    def refresh(self, snr: Tensor, scale: Tensor, p: Tensor, step: int) -> None:
+    def refresh(self, snr: Tensor, scale: Tensor, law: Tensor, step: int) -> None:
         """Recompute the normalising number from all T timesteps; does nothing with `normalize` none.
 
         Args:
             snr: (T,) of the schedule.
             scale: (T,) `Prediction.native_scale(snr)`.
-            p: (T,) the sampler's probabilities at this step.
+            law: (T,) the sampler's probabilities at this step, times the weights that its draws carry.
             step: optimizer step.
         """
         if self.normalize == "none":
             return
         weights = self.weight_to_normalize(snr, scale, step).double()
-        law = p if self.normalize == "mean1_sampler" else torch.full_like(weights, 1.0 / len(weights))
+        law = law if self.normalize == "mean1_sampler" else torch.full_like(weights, 1.0 / len(weights))
         self.factor.copy_(1.0 / (law * weights).sum())
 
     def x0_weight(self, snr: Tensor, step: int) -> Tensor:

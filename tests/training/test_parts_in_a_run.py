@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import torch
 
 from diffusion_lab.annealing import MDLRC
@@ -46,6 +47,17 @@ def test_a_preconditioned_model_is_read_back_from_its_folder(tmp_path: Path) -> 
         trained.denoiser.estimate(x, t)
     scale = FDMScale(1.0).input_scale(trained.denoiser.schedule)[39].float()
     assert torch.equal(seen[0], scale * x) and float(scale) < 0.1
+
+
+def test_the_mean_weight_is_one_also_where_draws_carry_a_weight(tmp_path: Path) -> None:
+    """E[w_t/(T p_t)] over t ~ p is the plain mean of w_t."""
+    folder = tmp_path / "run"
+    words = ["sampler=logit_normal", "sampler.reweight=true", "weighting=min_snr", "weighting.normalize=mean1_sampler"]
+    train_child(configuration(folder, *words, "max_steps=1")).succeed()
+    schedule = load_run(folder).denoiser.schedule
+    weight = schedule.snr.clamp(max=5.0) / schedule.snr  # Min-SNR on the eps loss
+    state = load(folder / "checkpoints" / "last.ckpt", map_location="cpu")["state_dict"]
+    assert float(state["weighting.factor"]) == pytest.approx(1 / float(weight.mean()), rel=1e-5)
 
 
 def test_p2_without_gamma_is_ddpm_to_the_bit(tmp_path: Path) -> None:
