@@ -148,6 +148,37 @@ CASES = {
         "sampler.loss_curve[1]=nan",
         ["finite", "measure"],
     ),
+    "images that a batch does not have": (
+        ["sampler=gradient_variance", "batch_size=4"],
+        "sampler.images=8",
+        ["[2, 4]", "rows in a batch"],
+    ),
+    "sampler that nothing drives": (
+        ["method=speed", "~callbacks.timestep_sampling"],
+        "callbacks.timestep_sampling=null",
+        ["sampler=SpeeD", "use sampler=uniform"],
+    ),
+    "annealing that nothing drives": (
+        ["method=mdlrc", "callbacks.annealing=null"],
+        "callbacks.annealing=null",
+        ["annealing=MDLRC", "use annealing=constant"],
+    ),
+    "normalisation that nothing drives": (
+        ["weighting.normalize=mean1_uniform", "~callbacks.weight_normalization"],
+        "callbacks.weight_normalization=null",
+        ["weighting.normalize=mean1_uniform", "use weighting.normalize=none"],
+    ),
+    "heads that nothing tracks": (
+        ["method=mixed_paper", "~callbacks.head_tracking"],
+        "callbacks.head_tracking=null",
+        ["HeadTracking", "one head"],
+    ),
+    "momentum of an optimizer without one": (
+        ["method=mdlrc", "optimizer._target_=torch.optim.SGD", *(f"~optimizer.{k}" for k in ("betas", "eps", "fused"))],
+        "annealing=MDLRC",
+        ["betas", "SGD", "use optimizer=adam"],
+    ),
+    "weights in half precision": (["precision=bf16-true"], "precision=bf16-true", ["bf16-mixed", "use 32-true"]),
     "attention at a size that does not occur": (
         ["network.attention_resolutions=[3]"],
         "network.attention_resolutions=[3]",
@@ -178,6 +209,10 @@ TWINS = {
     "policy without width",
     "negative power of the weight",
     "suppression below 1",
+    "annealing that nothing drives",
+    "normalisation that nothing drives",
+    "heads that nothing tracks",
+    "weights in half precision",
     "slot that does not exist",
     "more slots than timesteps",
     "mean beyond the timesteps",

@@ -13,6 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import build_network, part
+from diffusion_lab.cli.checks.carried import missing_callbacks
 from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.errors import ConfigError, config_errors
 
@@ -46,10 +47,13 @@ class Parts:
         for name in PARTS:
             with self._collect(name):
                 self.objects[name] = part(cfg, name)
+        callbacks = []
         for name in cfg.callbacks:
             if cfg.callbacks[name] is not None:
                 with self._collect(f"callbacks.{name}"):
-                    instantiate(cfg.callbacks[name], _convert_="all")
+                    callbacks.append(instantiate(cfg.callbacks[name], _convert_="all"))
+        if not self.errors:
+            self.errors += [ConfigError(text) for text in missing_callbacks(self.objects, callbacks)]
         self._check_optimizer()
         self._check_data()
         self._check_network()
@@ -97,7 +101,7 @@ class Parts:
         if len(self.errors) > before:
             return
         with self._collect("optimizer"):
-            part(self.cfg, "optimizer")([torch.nn.Parameter(torch.zeros(1))])
+            self.objects["optimizer"] = part(self.cfg, "optimizer")([torch.nn.Parameter(torch.zeros(1))])
 
     def _check_data(self) -> None:
         if not self._have("dataset"):
@@ -136,6 +140,8 @@ class Parts:
                     "use ${schedule.num_timesteps}"
                 )
             with self._collect("sampler"):
+                self.objects["sampler"].check(self.cfg.batch_size)
+            with self._collect("sampler"):
                 self._check_probabilities()
         if self._have("solver", "schedule"):
             with self._collect("solver"):
@@ -160,14 +166,21 @@ class Parts:
 
     def _check_annealing(self) -> None:
         """lr factor and beta1 at up to 2000 steps of the run, first and last included."""
-        if not self._have("annealing"):
+        if not self._have("annealing", "optimizer"):
             return
         last = self.cfg.max_steps - 1
+        name, optimizer = type(self.objects["annealing"]).__name__, self.objects["optimizer"]
+        _, beta1 = self.objects["annealing"](0)
+        if beta1 is not None and "betas" not in optimizer.defaults:
+            self._fault(
+                f"annealing={name} must have an optimizer with betas, because it moves beta1, and "
+                f"{type(optimizer).__name__} has none; use optimizer=adam or another annealing"
+            )
+            return
         for step in sorted({round(i * last / 1999) for i in range(2000)}):
             factor, beta1 = self.objects["annealing"](step)
             if not 0 <= factor < float("inf") or (beta1 is not None and not 0 <= beta1 < 1):
                 shown = f"lr factor {factor:g}" + ("" if beta1 is None else f" and beta1 {beta1:g}")
-                name = type(self.objects["annealing"]).__name__
                 self._fault(
                     f"annealing={name} must give an lr factor >= 0 and beta1 in [0, 1) at every step, and gives "
                     f"{shown} at step {step}; change its arguments"

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.errors import ConfigError, nearest
 
-PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # weights, averages and tables are float32 in all of them
 OPTIONAL_GROUPS = ("method", "experiment", "scale", "debug")
 
 
