@@ -164,11 +164,14 @@ def _distinct_keys(configs: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 def _as_typed(groups: list[Group], keys: list[dict[str, str]]) -> list[dict[str, str]]:
     """Only the keys that each group was given on its command line, where that tells them apart: one that was left as
-    the method has it needs no words."""
+    the method has it needs no words. A part is called by the option that was typed: several may be of one class."""
     typed = []
     for group, own in zip(groups, keys, strict=True):
-        given = [str(word).partition("=")[0].lstrip("+~") for word in group.runs[0].info.get("overrides") or ()]
-        typed.append({key: own[key] for key in own if any(_within(key, name) or _within(name, key) for name in given)})
+        words = (str(word).lstrip("+~").partition("=") for word in group.runs[0].info.get("overrides") or ())
+        given = {name: value for name, _, value in words}
+        told = [key for key in own if any(_within(key, name) or _within(name, key) for name in given)]
+        parts = {key for key in told if isinstance(_lookup(group.config, key), dict)}
+        typed.append({key: given[key] if key in parts & given.keys() else own[key] for key in told})
     different = {tuple(own.items()) for own in typed}
     return typed if len(different) == len(keys) else keys
 

@@ -57,6 +57,17 @@ def test_what_a_group_has_by_default_is_not_said(tmp_path):
     assert {group.label for group in groups_of(tmp_path)} == {"uniform", "uniform lr=0.0002"}
 
 
+def test_a_part_is_called_by_the_option_that_was_typed(tmp_path):
+    for k, (option, final) in enumerate(((None, 1.0), ("linear_control", 0.2), ("cosine", 0.1))):
+        annealing = {"_target_": "x.Constant" if option is None else "x.ConstantBeta1", "final": final}
+        write_run(tmp_path / str(k), "uniform", 0, steps=50, annealing=annealing)
+        record = json.loads((tmp_path / str(k) / "run.json").read_text())
+        typed = [f"annealing={option}"] if option else []
+        (tmp_path / str(k) / "run.json").write_text(json.dumps(record | {"overrides": ["seed=0", *typed]}))
+    labels = {group.label.partition(" final")[0] for group in groups_of(tmp_path)}
+    assert labels == {"uniform", "uniform annealing=linear_control", "uniform annealing=cosine"}
+
+
 def test_equal_last_parts_keep_the_whole_key(tmp_path):
     for k, gamma in enumerate((1.0, 2.0)):
         weighting = {"_target_": "x.MinSNR", "gamma": gamma}
