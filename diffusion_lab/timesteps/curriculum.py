@@ -27,7 +27,7 @@ class CLTS(TimestepSampler):
     A draw takes one uniform number: below g it is stretched over N, above over the uniform law; no table changes
     with the step. With std = 1, the literal reading, even g = 1 changes p_t by -17 % to +6 % only.
 
-    Differs from the paper: its appendix says "variance sigma = T"; taken as the standard deviation, because a
+    Differs from the paper: its section 4.2 says "variance sigma = T"; taken as the standard deviation, because a
     variance of T (std = 1/sqrt(T) here) would starve almost all timesteps. Its target for CIFAR-10 is 5e4 in
     appendix B and 1e5 in section 5.1.
 

@@ -1,4 +1,4 @@
-"""Slots of timesteps with equal shares of the loss (Xie & Agam, section 3.1 and Table 1).
+"""Slots of timesteps with equal shares of the loss (Xie & Agam, section 2.1 and Table 1).
 
 The timesteps are cut into K ranges so that each holds the same part of sum_t L_t. Losses fall by orders of magnitude
 from t = 0 on, so the first slots are a few timesteps wide and the last one has most of them.
@@ -57,7 +57,7 @@ class EqualLossSlots(TimestepSampler):
         p_t = 1/(K n_k),  n_k = timesteps of the slot of t;   u_i = (pi(i) + r_i)/G -> slot floor(K u_i)
 
     With G a multiple of K every slot gets exactly G/K rows, uniform inside. The losses of the rows of a batch are
-    then of all scales ("selected timesteps contain different scales", Xie & Agam, section 3.1). p_t is about
+    then of all scales ("selected timesteps contain different scales", Xie & Agam, section 2.1). p_t is about
     proportional to the loss. Weight 1 unless `reweight`, because importance weights would undo that.
 
     The edges come from `loss_curve`, and with `update_every` they move: the native losses seen in training are
