@@ -42,13 +42,13 @@ class Generation(StepCallback):
         if not due(step, self.every, trainer.max_steps):
             return
         with averaged_weights(trainer, module) as decay, trainer.strategy.precision_plugin.forward_context():
-            images, results = self.evaluation(
+            images, results, columns = self.evaluation(
                 module.denoiser, self.solver, data_of(trainer), module.device, ema_decay=decay, keep=self.grid
             )
         if not trainer.is_global_zero:
             return
         path = self.directory / "samples" / f"step-{step:08d}.png"
-        save_grid(images, path)
+        save_grid(images, path, columns)
         log_image(trainer, "samples", path)
         if results:
             log_values(trainer, {f"metrics/{result.name}": result.value for result in results})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,12 +37,15 @@ def part(cfg: DictConfig, name: str) -> Any:
 
 
 def build_network(cfg: DictConfig, data: ImageDataModule, prediction: Prediction, variance: Variance) -> nn.Module:
-    """The network for images of C channels: it emits C (heads + variance channels) channels, and is told the number
-    of classes when the batches carry labels."""
+    """The network for images of C channels: it emits C (heads + variance channels) channels, and is told how many
+    values a label has when the batches carry labels."""
     channels, image_size, _ = data.shape
-    told = {"num_classes": data.num_classes} if data.num_classes is not None else {}
+    labels = data.conditions.num_labels
+    told = {} if labels is None else {"num_classes": labels}
     make = part(cfg, "network")
     with config_errors("network"):
+        if told and "num_classes" not in inspect.signature(make).parameters:
+            raise ValueError(f"num_classes={labels} is unknown to this network; use dataset.conditional=false")
         return make(
             in_channels=channels,
             out_channels=channels * (prediction.heads + variance.channels),
@@ -56,7 +60,8 @@ def build_denoiser(cfg: DictConfig, data: ImageDataModule) -> Denoiser:
     schedule, prediction, variance, preconditioning = (part(cfg, name) for name in names)
     torch.manual_seed(Streams(cfg.seed).key("init"))
     network = build_network(cfg, data, prediction, variance)
-    return Denoiser(network, schedule, prediction, variance, preconditioning=preconditioning)
+    null_label = data.conditions.null_label
+    return Denoiser(network, schedule, prediction, variance, preconditioning=preconditioning, null_label=null_label)
 
 
 def build_module(cfg: DictConfig, data: ImageDataModule) -> DiffusionModule:

@@ -26,6 +26,7 @@ from diffusion_lab.cli.build import build_run, part
 from diffusion_lab.cli.checks.machine import checkpoint_bytes, checkpoints_kept, world_size
 from diffusion_lab.cli.checks.parts import meta_network
 from diffusion_lab.cli.train import facts, quiet_libraries
+from diffusion_lab.data import Conditions
 from diffusion_lab.diffusion import Denoiser
 
 WARM_UP = 2  # optimizer steps before the clock starts
@@ -67,7 +68,7 @@ def measure(cfg: DictConfig, budget_s: float) -> Cost:
     quiet_libraries()
     data = part(cfg, "dataset")
     network = meta_network(cfg, data, part(cfg, "prediction"), part(cfg, "variance"))
-    forward, both = flops(network, data.shape, data.num_classes)
+    forward, both = flops(network, data.conditions)
     parameters = sum(p.numel() for p in network.parameters())
     steps, rate, memory, call = _take_steps(cfg, budget_s)
     evaluations, calls = evaluation_calls(cfg, data)
@@ -86,11 +87,10 @@ def measure(cfg: DictConfig, budget_s: float) -> Cost:
     )
 
 
-def flops(network: nn.Module, shape: tuple[int, int, int], num_classes: int | None = None) -> tuple[int, int]:
-    """FLOPs of one image (C,H,W): forward, and forward with backward. The network is on the meta device."""
-    x = torch.empty(1, *shape, device="meta")
+def flops(network: nn.Module, conditions: Conditions) -> tuple[int, int]:
+    """FLOPs of one image: forward, and forward with backward. The network is on the meta device."""
+    x, cond = conditions.blank(1, "meta")
     t = torch.zeros(1, dtype=torch.int64, device="meta")
-    cond = {} if num_classes is None else {"label": torch.zeros(1, dtype=torch.int64, device="meta")}
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         network(x, t, **cond)
     forward = counter.get_total_flops()
@@ -130,17 +130,16 @@ def _take_steps(cfg: DictConfig, budget_s: float) -> tuple[int, float, float, fl
         clock = _Clock(budget_s)
         run = build_run(small, facts(small), [clock])
         run.trainer.fit(run.module, datamodule=run.data)
-        call = _seconds_per_call(run.module, run.data.shape, run.data.num_classes)
+        call = _seconds_per_call(run.module, run.data.conditions)
     rate = clock.steps * cfg.batch_size / clock.seconds if clock.seconds else float("nan")
     return clock.steps, rate, memory_mb() * 1e6, call
 
 
-def _seconds_per_call(module: Any, shape: tuple[int, int, int], num_classes: int | None, batch: int = 32) -> float:
+def _seconds_per_call(module: Any, conditions: Conditions, batch: int = 32) -> float:
     """Time of the network for one image, without gradients, in a batch."""
     device = module.device
-    x = torch.zeros(batch, *shape, device=device)
+    x, cond = conditions.blank(batch, device)
     t = torch.zeros(batch, dtype=torch.int64, device=device)
-    cond = {} if num_classes is None else {"label": t}
     module.eval()
     with torch.no_grad():
         module.denoiser.network(x, t, **cond)
@@ -162,23 +161,24 @@ def evaluation_calls(cfg: DictConfig, data: Any) -> tuple[int, int]:
 
 
 class _Counter(nn.Module):
-    """Stands in for the network and counts how often it is called."""
+    """Stands in for the network and counts the rows that it is asked for."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.channels, self.calls = channels, 0
 
-    def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
+    def forward(self, x: torch.Tensor, t: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        self.calls += len(x)
         return x.new_zeros(len(x), self.channels, *x.shape[2:])
 
 
 def solver_calls(cfg: DictConfig) -> int:
-    """Network calls of the solver for one batch of samples."""
+    """Rows of network calls that the solver makes for one sample."""
     schedule, prediction, variance, solver = (part(cfg, n) for n in ("schedule", "prediction", "variance", "solver"))
     counter = _Counter(prediction.heads + variance.channels)
-    denoiser = Denoiser(counter, schedule, prediction, variance)
-    solver(denoiser, torch.zeros(1, 1, 1, 1), noise=lambda k, like: torch.zeros_like(like))
+    denoiser = Denoiser(counter, schedule, prediction, variance, null_label=1)
+    label = torch.zeros(1, dtype=torch.int64)
+    solver(denoiser, torch.zeros(1, 1, 1, 1), noise=lambda k, like: torch.zeros_like(like), label=label)
     return counter.calls
 
 

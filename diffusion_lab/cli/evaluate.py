@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import part
-from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.errors import ConfigError, config_errors
+
+if TYPE_CHECKING:
+    from diffusion_lab.cli.load import Trained
+    from diffusion_lab.solvers import Solver
 
 
 def run(cfg: DictConfig) -> float | None:
@@ -27,9 +32,9 @@ def run(cfg: DictConfig) -> float | None:
         raise ConfigError("run=null must be a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/")
     trained = load_run(cfg.run, cfg.checkpoint, str(cfg.weights))
     evaluation = part(cfg, "metrics")
-    solver = part(cfg if cfg.get("solver") else trained.cfg, "solver")
+    solver = pick_solver(cfg, trained)
     device = pick_device(cfg.device)
-    _, results = evaluation(
+    _, results, _ = evaluation(
         trained.denoiser.to(device), solver, trained.data, device, progress=True, ema_decay=trained.decay
     )
     if not results:
@@ -46,6 +51,23 @@ def run(cfg: DictConfig) -> float | None:
     console.print(f"protocol: {json.dumps(results[0].protocol)}", soft_wrap=True, highlight=False)
     console.print(f"written to {path}; next: diffusion-lab report {Path(cfg.run).parent}", soft_wrap=True)
     return results[0].value
+
+
+def pick_solver(cfg: DictConfig, trained: Trained) -> Solver:
+    """The solver of the command, or the run's own.
+
+    Raises:
+        ConfigError: it does not fit the run's schedule, or asks for guidance that the model was not trained for.
+    """
+    from diffusion_lab.cli.checks.conditions import guidance_fault
+
+    solver = part(cfg if cfg.get("solver") else trained.cfg, "solver")
+    with config_errors("solver"):
+        solver.check(trained.denoiser.schedule)
+    fault = guidance_fault(solver, trained.denoiser.null_label)
+    if fault is not None:
+        raise ConfigError(fault)
+    return solver
 
 
 def pick_device(name: str) -> torch.device:

@@ -7,21 +7,20 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.build import part
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.evaluate import pick_device
+from diffusion_lab.cli.evaluate import pick_device, pick_solver
 
 
 def run(cfg: DictConfig) -> None:
     """Write one PNG per sample, `000000.png` for id 0, and `grid.png`; sample i depends on (seed, i) alone."""
     from diffusion_lab.cli.load import load_run
-    from diffusion_lab.metrics import class_labels, generate, save_grid
+    from diffusion_lab.metrics import generate, save_grid
 
     if cfg.run is None:
         raise ConfigError("run=null must be a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/")
     ids = parse_ids(str(cfg.seeds))
     trained = load_run(cfg.run, cfg.checkpoint, str(cfg.weights))
-    solver = part(cfg if cfg.get("solver") else trained.cfg, "solver")
+    solver = pick_solver(cfg, trained)
     device = pick_device(cfg.device)
     images = generate(
         trained.denoiser.to(device),
@@ -32,7 +31,8 @@ def run(cfg: DictConfig) -> None:
         cfg.batch_size,
         device,
         progress=True,
-        cond=class_labels(trained.data.num_classes, ids),
+        conditions=trained.data.conditions.of_samples,
+        to_pixels=trained.data.source.to_pixels,
     )
     folder = Path(cfg.outdir or Path(cfg.run) / "generated" / f"step-{trained.step:08d}")
     for number, image in zip(ids, images, strict=True):

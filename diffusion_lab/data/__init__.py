@@ -1,6 +1,7 @@
 """Images to train on and to compare with."""
 
 from diffusion_lab.data.cifar10 import CIFAR10
+from diffusion_lab.data.conditions import Conditions
 from diffusion_lab.data.digits import Digits
 from diffusion_lab.data.fashion_mnist import FashionMNIST
 from diffusion_lab.data.gaussian import GaussianMixture
@@ -9,19 +10,25 @@ from diffusion_lab.data.images import ImageDataModule, ValBatch
 from diffusion_lab.data.order import Rows, StepOrder
 from diffusion_lab.data.pixels import to_float, to_uint8
 from diffusion_lab.data.source import ArrayImages, ImageSet, ImageSource
+from diffusion_lab.data.super_resolution import SuperResolution
+from diffusion_lab.data.task import ImageGeneration, Task
 
 __all__ = [
     "CIFAR10",
     "ArrayImages",
+    "Conditions",
     "Digits",
     "FashionMNIST",
     "GaussianMixture",
     "ImageDataModule",
     "ImageFolder",
+    "ImageGeneration",
     "ImageSet",
     "ImageSource",
     "Rows",
     "StepOrder",
+    "SuperResolution",
+    "Task",
     "ValBatch",
     "to_float",
     "to_uint8",

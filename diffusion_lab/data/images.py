@@ -1,6 +1,6 @@
 """The data module: uint8 images in memory, flipped and scaled on the device.
 
-A training batch reaches the model as {"image": (b,C,H,W) float32, "label": (b,) int64 if conditional}.
+A training batch reaches the model as {"image": (b,C,H,W) float32} and its conditions (`conditions.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from diffusion_lab.data.conditions import Cond, Conditions
 from diffusion_lab.data.loading import TrainingRows, training_loader
 from diffusion_lab.data.order import StepOrder, check_batch_size
 from diffusion_lab.data.pixels import check_range, to_float
 from diffusion_lab.data.source import ImageSet, ImageSource
+from diffusion_lab.data.task import Task
 from diffusion_lab.streams import Streams
 
 
@@ -28,12 +30,12 @@ class ValBatch(NamedTuple):
     Attributes:
         image: (n,C,H,W) float32.
         ids: (n,) int64, their numbers among the validation images, 0..num_val_images-1.
-        cond: {"label": (n,)} if conditional, else {}.
+        cond: their conditions.
     """
 
     image: Tensor
     ids: Tensor
-    cond: dict[str, Tensor]
+    cond: Cond
 
 
 class ImageDataModule(LightningDataModule):
@@ -47,15 +49,15 @@ class ImageDataModule(LightningDataModule):
         batch_size: global batch, images of one optimizer step over all processes and microbatches.
         accumulate: microbatches of one optimizer step.
         flip: mirror every training image left to right with probability 1/2.
-        conditional: batches carry labels.
+        conditional, label_dropout, task: what the network is told, see `Conditions`.
         num_workers: processes that fetch batches; 0 is fastest unless images are decoded for every batch.
         val_images: images of the test split that validation looks at; None: all.
         seed: of the order and the flips.
         features: the feature extractor that measures generated images of this kind, or None.
 
     Raises:
-        ValueError: a number outside its range; conditional without labels; and from `check` and `setup`, what is
-            wrong with the images, with the batch size for this many processes, or with the labels.
+        ValueError: a number outside its range; and from `check` and `setup`, what is wrong with the images, with the
+            batch size for this many processes, or with the labels.
     """
 
     def __init__(
@@ -65,6 +67,8 @@ class ImageDataModule(LightningDataModule):
         accumulate: int = 1,
         flip: bool = False,
         conditional: bool = False,
+        label_dropout: float = 0.0,
+        task: Task | None = None,
         num_workers: int = 0,
         val_images: int | None = None,
         seed: int = 0,
@@ -78,7 +82,7 @@ class ImageDataModule(LightningDataModule):
             raise ValueError(f"val_images={val_images} must be at least 1; use null for all test images")
         self.source = source
         self.batch_size, self.accumulate = batch_size, accumulate
-        self.flip, self.conditional = flip, conditional
+        self.flip, self.conditions = flip, Conditions(source, conditional, label_dropout, task)
         self.num_workers, self.val_images = num_workers, val_images
         self.features = features
         self.streams = Streams(seed)
@@ -95,7 +99,7 @@ class ImageDataModule(LightningDataModule):
     @property
     def num_classes(self) -> int | None:
         """Classes that the network is told of; None when the model is unconditional."""
-        return self.source.num_classes if self.conditional else None
+        return self.conditions.num_classes
 
     def fingerprint(self) -> str:
         """12 hexadecimal digits that identify the training images."""
@@ -119,15 +123,8 @@ class ImageDataModule(LightningDataModule):
         with _source_errors():
             self.source.check()
         check_batch_size(self.batch_size, world_size, self.accumulate)
-        self._check_labelled()
+        self.conditions.check()
         self._check_enough(self.source.train_size(), world_size)
-
-    def _check_labelled(self) -> None:
-        if self.conditional and self.source.num_classes is None:
-            raise ValueError(
-                f"conditional=true must have labels, and {self.source.name} has none; set conditional=false, or give "
-                "a source with classes"
-            )
 
     def _check_enough(self, num_images: int, world_size: int) -> None:
         if num_images < self.batch_size:
@@ -136,18 +133,6 @@ class ImageDataModule(LightningDataModule):
             raise ValueError(
                 f"batch_size={self.batch_size} must not exceed the {num_images} training images of "
                 f"{self.source.name}; {cure}"
-            )
-
-    def _check_labels(self, images: ImageSet, split: str) -> None:
-        classes = self.num_classes
-        if classes is None or images.labels is None:
-            return
-        wrong = ((images.labels < 0) | (images.labels >= classes)).nonzero().flatten()
-        if len(wrong):
-            first = int(wrong[0])
-            raise ValueError(
-                f"source={self.source.name} must have labels in 0..{classes - 1}, but {split} image {first} has "
-                f"{int(images.labels[first])} ({len(wrong)} such images); repair the labels or raise the classes"
             )
 
     # -- Lightning's hooks --------------------------------------------------------------------------------------
@@ -165,7 +150,7 @@ class ImageDataModule(LightningDataModule):
         with _source_errors():
             images = self.source.train()
         self._check_enough(len(images), world_size)
-        self._check_labels(images, "training")
+        self.conditions.check_labels(images, "training")
 
     def train_dataloader(self) -> DataLoader:
         trainer = self.trainer
@@ -179,26 +164,27 @@ class ImageDataModule(LightningDataModule):
             start=self._step,
         )
         on_cuda = trainer is not None and trainer.strategy.root_device.type == "cuda"
-        rows = TrainingRows(self.source.train(), self.conditional)
+        rows = TrainingRows(self.source.train(), self.conditions.conditional)
         return training_loader(rows, self.order, self.num_workers, pin_memory=on_cuda)
 
     def _step(self) -> int:
         return self.trainer.global_step if self.trainer else 0
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Flip and scale, on the device. A batch that is not from `train_dataloader` is left as it is."""
+        """Flip, scale and condition, on the device. A batch that is not from `train_dataloader` is left as it is."""
         if not isinstance(batch, dict) or "step" not in batch:
             return batch
-        image = batch["image"]
+        image, step, row = batch["image"], batch["step"], batch["row"]
         if not self._range_checked:
             check_range(image, self.source)
             self._range_checked = True
         if self.flip:
-            rows = self.flips(batch["step"])[batch["row"] : batch["row"] + len(image)].nonzero().flatten()
-            rows = rows.to(image.device, non_blocking=True)
+            rows = self.flips(step)[row : row + len(image)].nonzero().flatten().to(image.device, non_blocking=True)
             # in place on the batch's own copy: torch.where over all pixels takes three times as long
             image.index_copy_(0, rows, image.index_select(0, rows).flip(-1))
-        return {"image": to_float(image)} | {k: v for k, v in batch.items() if k == "label"}
+        x0 = to_float(image)
+        cond = self.conditions.of_batch(x0, batch.get("label"), self.streams, step, row, self.batch_size)
+        return {"image": x0} | cond
 
     def flips(self, step: int) -> Tensor:
         """(G,) bool: which rows of the step's global batch are mirrored. On the CPU, so equal on every device."""
@@ -229,14 +215,11 @@ class ImageDataModule(LightningDataModule):
         Ranks may get different numbers of batches: add up sums and counts, not means, and only after the last batch.
         """
         images = self._split("test")
-        self._check_labels(images, "test")
+        self.conditions.check_labels(images, "test")
         chosen = _choice("test", len(images), self.num_val_images)
         for ids in torch.arange(rank, len(chosen), world_size).split(batch_size):
-            of_split = chosen[ids]
-            cond = {}
-            if self.conditional and images.labels is not None:
-                cond["label"] = images.labels[of_split]
-            yield ValBatch(to_float(images.take(of_split)), ids, cond)
+            image, cond = self.conditions.of_images(images, chosen[ids])
+            yield ValBatch(image, ids, cond)
 
     def _split(self, split: str) -> ImageSet:
         if split not in ("train", "test"):

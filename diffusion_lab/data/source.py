@@ -17,6 +17,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from diffusion_lab.data.pixels import to_uint8
+
 
 class ImageSet(ABC):
     """One split of a data set.
@@ -121,6 +123,14 @@ class ImageSource(ABC):
     def test(self) -> ImageSet:
         """The images that training never sees."""
         return self._once("test")
+
+    def pixels(self) -> ImageSource:
+        """The source of the bytes that samples are compared with: itself, unless the model sees something else."""
+        return self
+
+    def to_pixels(self, x: Tensor) -> Tensor:
+        """What the model makes (n,C,H,W) as bytes to look at (n,1 or 3,H',W'); [-1, 1] becomes 0..255 by default."""
+        return to_uint8(x)
 
     def _once(self, split: str) -> ImageSet:
         if split not in self._loaded:

@@ -10,6 +10,7 @@ from diffusion_lab.diffusion.generation_heads import (
     LeastSquaresHead,
     SNRHead,
 )
+from diffusion_lab.diffusion.guidance import Guidance
 from diffusion_lab.diffusion.head_errors import HEADS, HeadErrors
 from diffusion_lab.diffusion.head_losses import (
     EpsSpace,
@@ -74,6 +75,7 @@ __all__ = [
     "GateHead",
     "GenerationHead",
     "Granularity",
+    "Guidance",
     "HardMin",
     "HeadErrors",
     "LearnedGate",

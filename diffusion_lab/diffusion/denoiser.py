@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.diffusion.gaussian import bound_term
+from diffusion_lab.diffusion.guidance import Guidance
 from diffusion_lab.diffusion.preconditioning import Plain, Preconditioning
 from diffusion_lab.diffusion.prediction import Estimate, Parts, Prediction
 from diffusion_lab.diffusion.schedule import NoiseSchedule, extract
@@ -48,6 +49,7 @@ class Denoiser(nn.Module):
         variance: of the reverse step.
         timesteps: (T,) int64 the network's timestep for each index of the schedule; None for 0..T-1.
         preconditioning: scale of the network's input; None is `Plain`, x_t as it is.
+        null_label: the label that says nothing; None for a network that always had the label, or never.
     """
 
     timesteps: Tensor
@@ -60,6 +62,7 @@ class Denoiser(nn.Module):
         variance: Variance,
         timesteps: Tensor | None = None,
         preconditioning: Preconditioning | None = None,
+        null_label: int | None = None,
     ) -> None:
         super().__init__()
         self.network = network
@@ -69,7 +72,7 @@ class Denoiser(nn.Module):
         if timesteps is None:
             timesteps = torch.arange(schedule.num_timesteps, device=schedule.betas.device)
         self.register_buffer("timesteps", timesteps, persistent=False)
-        self.preconditioning = preconditioning or Plain()
+        self.preconditioning, self.null_label = preconditioning or Plain(), null_label
         # Not a buffer: a cast of the module must not reach it. It follows `timesteps` to another device.
         self._input_scale = self.preconditioning.input_scale(schedule)
 
@@ -81,9 +84,25 @@ class Denoiser(nn.Module):
     def respace(self, timesteps: Tensor) -> Denoiser:
         """The same network on a schedule that visits only `timesteps` (S,), increasing; indices then run to S-1."""
         timesteps = timesteps.to(self.timesteps.device)
-        schedule = self.schedule.respace(timesteps)
-        kept = self.timesteps[timesteps]
-        return Denoiser(self.network, schedule, self.prediction, self.variance, kept, self.preconditioning)
+        return self._with(self.network, self.schedule.respace(timesteps), self.timesteps[timesteps])
+
+    def guided(self, scale: float) -> Denoiser:
+        """The same model with classifier-free guidance.
+
+        Raises:
+            ValueError: its labels were never withheld, so it has no unconditional answer; or a scale out of range.
+        """
+        if self.null_label is None:
+            raise ValueError(
+                f"scale={scale} must be left out: guidance needs a model whose labels were withheld at times; train "
+                "with dataset.conditional=true dataset.label_dropout=0.1"
+            )
+        network = Guidance(self.network, scale, self.null_label, self.prediction.heads)
+        return self._with(network, self.schedule, self.timesteps)
+
+    def _with(self, network: nn.Module, schedule: NoiseSchedule, timesteps: Tensor) -> Denoiser:
+        parts = self.prediction, self.variance, timesteps, self.preconditioning, self.null_label
+        return Denoiser(network, schedule, *parts)
 
     def estimate(self, x_t: Tensor, t: Tensor, **cond: Tensor) -> Estimate:
         """x0 and eps, neither clipped: (B,C,H,W), (B,) -> Estimate."""

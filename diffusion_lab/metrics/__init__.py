@@ -12,7 +12,7 @@ from diffusion_lab.metrics.fidelity import (
     precision_recall,
     statistics,
 )
-from diffusion_lab.metrics.generation import SampleNoise, class_labels, generate, generate_batches
+from diffusion_lab.metrics.generation import SampleNoise, generate, generate_batches
 from diffusion_lab.metrics.inception import InceptionFeatures
 from diffusion_lab.metrics.measures import METRICS, evaluate_images, measure, metric_names
 from diffusion_lab.metrics.pictures import grid, save_grid
@@ -36,7 +36,6 @@ __all__ = [
     "Statistics",
     "TimestepMean",
     "Totals",
-    "class_labels",
     "evaluate_images",
     "extract",
     "frechet_distance",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,10 +13,12 @@ from torch import Tensor
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.distributed import gather_rows, rank, world_size
-from diffusion_lab.metrics.features import FeatureExtractor, Features, extract_batches
-from diffusion_lab.metrics.generation import class_labels, generate_batches
-from diffusion_lab.metrics.measures import METRICS, NEIGHBOURS, SPLITS, Names, check_same_shape, measure
+from diffusion_lab.metrics.features import FeatureExtractor, Features, extract_batches, thousands
+from diffusion_lab.metrics.generation import generate_batches
+from diffusion_lab.metrics.measures import AGREEMENT, METRICS, NEIGHBOURS, SPLITS, Names, measure
+from diffusion_lab.metrics.paired import PAIRED
 from diffusion_lab.metrics.reference import Reference, reference_statistics
+from diffusion_lab.metrics.watched import Watched
 from diffusion_lab.solvers import Solver
 
 
@@ -29,17 +31,21 @@ class Result(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """The first samples of this rank (n,C,H,W) uint8, and one result per metric, equal on all ranks."""
+    """The first samples of this rank (n,C,H,W) uint8, one result per metric, equal on all ranks, and how many images
+    a row of the picture should have. In a paired task the images are triples: what was given, sample, truth."""
 
     images: Tensor
     results: list[Result]
+    columns: int | None
 
 
 class Evaluation:
     """Metrics of a model against its data set.
 
     The Fréchet distance uses all images of the reference split, as is the custom; the kernel distance, precision and
-    recall use as many of them as there are samples, evenly spread, because they compare sets of equal size.
+    recall use as many of them as there are samples, evenly spread, because they compare sets of equal size. A
+    conditional model is also asked how often the extractor's class is the one it was asked for (`agreement`), where
+    the extractor knows the data's classes; a paired task adds the means of `PAIRED`, with or without an extractor.
 
     Args:
         num_samples: N generated images, at least twice the extractor's dimensions (4096 for Inception).
@@ -109,68 +115,92 @@ class Evaluation:
         Raises:
             ValueError: samples that are not finite, too few samples or reference images, or a cache of something else.
         """
-        extractor, shape = data_module.features, data_module.shape
+        extractor, conditions = data_module.features, data_module.conditions
         names = self.names if extractor is not None else ()
         self.check(extractor)
-        share = math.ceil(self.num_samples / world_size())
-        ids = range(rank() * share, (rank() + 1) * share) if names else range(0 if rank() else keep)
-        cond = class_labels(data_module.num_classes, ids)
-        kept = [torch.empty(0, *shape, dtype=torch.uint8)]
-
-        def batches() -> Iterator[Tensor]:
-            for batch in generate_batches(
-                denoiser, solver, ids, self.seed, shape, self.batch_size, device, progress, cond
-            ):
-                kept.append(batch[: keep - sum(map(len, kept))])
-                yield batch
-
-        if extractor is None or not names:
-            deque(batches(), maxlen=0)
-            return Evaluated(torch.cat(kept), [])
-        local = extract_batches(extractor, batches(), len(ids), device)
-        real = self._reference(data_module, device, progress)
-        check_same_shape(shape, tuple(real.metadata["shape"]))
-        values = measure(self._gathered(local, device), real.statistics, real.features, names)
-        results = [
-            Result(extractor.metric_name(name, self.num_samples), value, self._protocol(name, solver, real, ema_decay))
-            for name, value in values.items()
-        ]
-        return Evaluated(torch.cat(kept), results)
-
-    def _gathered(self, local: Features, device: torch.device | str) -> Features:
-        """All ranks' rows in order of id; the last rank made a few samples too many if the share is not whole."""
-        # On the device: NCCL cannot gather CPU tensors.
-        return Features(*(gather_rows(part.to(device)).cpu()[: self.num_samples] for part in local))
-
-    def _reference(self, data_module: ImageDataModule, device: torch.device | str, progress: bool) -> Reference:
-        source = data_module.source
-        images = source.train() if self.split == "train" else source.test()
-        points = self.num_samples if set(self.names) & {"kid", "precision", "recall"} else 0
-        return reference_statistics(
-            images,
-            data_module.features,
-            source.name,
-            self.split,
-            points,
-            device=device,
-            progress=progress,
-        )
-
-    def _protocol(self, name: str, solver: Solver, real: Reference, ema_decay: float | None) -> dict[str, Any]:
-        record = real.metadata
-        settings = {
-            "kid": {"kernel": "(x.y/D+1)^3", "subset_size": min(1000, self.num_samples, len(real.features))},
-            "is": {"splits": SPLITS},
-            "precision": {"neighbours": NEIGHBOURS},
-            "recall": {"neighbours": NEIGHBOURS},
-        }
-        compared = {"fid": record["images"], "is": 0}.get(name, record["subset"])
-        return {
-            "extractor": {"name": record["extractor"], "weights_sha256": record["weights_sha256"]},
+        ids = self._ids(self.num_samples > 0 and (bool(names) or conditions.task.paired), keep)
+        watched = Watched(conditions, keep)
+        told = (self.batch_size, device, progress, conditions.of_samples, data_module.source.to_pixels)
+        batches = watched(generate_batches(denoiser, solver, ids, self.seed, data_module.shape, *told), ids)
+        common = {
             "samples": self.num_samples,
             "solver": solver.describe(),
             "ema_decay": ema_decay,
-            "reference": {key: record[key] for key in ("dataset", "split", "fingerprint", "shape")} | {"n": compared},
             "seed": self.seed,
-            **settings.get(name, {}),
         }
+        results: list[Result] = []
+        if extractor is not None and names:
+            local = extract_batches(extractor, batches, len(ids), device)
+            results = self._compare(self._gathered(local, device), data_module, common, device, progress)
+        else:
+            deque(batches, maxlen=0)
+        if self.num_samples and conditions.task.paired:
+            results += self._compare_pairs(self._gathered((watched.values,), device)[0], data_module, common)
+        return Evaluated(watched.pictures, results, watched.columns)
+
+    def _ids(self, measured: bool, keep: int) -> range:
+        """The samples that this rank makes: its share of all, or pictures on the first rank alone."""
+        share = math.ceil(self.num_samples / world_size())
+        return range(rank() * share, (rank() + 1) * share) if measured else range(0 if rank() else keep)
+
+    def _gathered(self, local: Sequence[Tensor], device: torch.device | str) -> list[Tensor]:
+        """All ranks' rows in order of id; the last rank made a few samples too many if the share is not whole."""
+        # On the device: NCCL cannot gather CPU tensors.
+        return [gather_rows(part.to(device)).cpu()[: self.num_samples] for part in local]
+
+    def _compare(
+        self, rows: list[Tensor], data: ImageDataModule, common: dict[str, Any], device: torch.device | str, bar: bool
+    ) -> list[Result]:
+        """The metrics of sets, and how often the extractor's class is the one that was asked for."""
+        generated, extractor = Features(*rows), data.features
+        source = data.source.pixels()
+        images = source.train() if self.split == "train" else source.test()
+        points = self.num_samples if set(self.names) & {"kid", "precision", "recall"} else 0
+        told = (source.name, self.split, points)
+        real = reference_statistics(images, extractor, *told, device=device, progress=bar)
+        values = measure(generated, real.statistics, real.features, self.names)
+        results = [
+            Result(extractor.metric_name(name, self.num_samples), value, protocol(name, real, common))
+            for name, value in values.items()
+        ]
+        asked = (
+            None if data.conditions.task.paired else data.conditions.of_samples(range(self.num_samples)).get("label")
+        )
+        if asked is not None and generated.logits.shape[1] == data.num_classes:
+            share = float((generated.logits.argmax(1) == asked).double().mean())
+            name = extractor.metric_name(AGREEMENT, self.num_samples)
+            results.append(Result(name, share, protocol(AGREEMENT, real, common)))
+        return results
+
+    def _compare_pairs(self, values: Tensor, data: ImageDataModule, common: dict[str, Any]) -> list[Result]:
+        """Means over samples of what compares each with its truth."""
+        source = data.source
+        reference = {
+            "dataset": source.name,
+            "split": "test",
+            "fingerprint": source.test().fingerprint(),
+            "n": min(self.num_samples, len(source.test())),
+        }
+        means = values.mean(0).tolist()
+        return [
+            Result(f"{name}{thousands(self.num_samples)}", mean, common | {"reference": reference})
+            for name, mean in zip(PAIRED, means, strict=True)
+        ]
+
+
+def protocol(name: str, real: Reference, common: dict[str, Any]) -> dict[str, Any]:
+    """All that a metric of sets depends on: the common part, the extractor, the reference and its own settings."""
+    record, samples = real.metadata, common["samples"]
+    settings = {
+        "kid": {"kernel": "(x.y/D+1)^3", "subset_size": min(1000, samples, len(real.features))},
+        "is": {"splits": SPLITS},
+        "precision": {"neighbours": NEIGHBOURS},
+        "recall": {"neighbours": NEIGHBOURS},
+    }
+    compared = {"fid": record["images"], "is": 0, AGREEMENT: 0}.get(name, record["subset"])
+    return {
+        "extractor": {"name": record["extractor"], "weights_sha256": record["weights_sha256"]},
+        **common,
+        "reference": {key: record[key] for key in ("dataset", "split", "fingerprint", "shape")} | {"n": compared},
+        **settings.get(name, {}),
+    }

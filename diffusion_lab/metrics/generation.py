@@ -10,7 +10,7 @@ What is left is the network: a convolution over another batch size may round dif
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -21,9 +21,15 @@ from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.solvers import Solver
 from diffusion_lab.streams import Streams
 
-Cond = dict[str, Tensor]
+Conditions = Callable[[Sequence[int]], dict[str, Tensor]]
+ToPixels = Callable[[Tensor], Tensor]
 # First number of the positions in the stream "eval": validation uses 0 and 1.
 SAMPLES = 2
+
+
+def none(ids: Sequence[int]) -> dict[str, Tensor]:
+    """Conditions of an unconditional model."""
+    return {}
 
 
 class SampleNoise:
@@ -59,7 +65,8 @@ def generate(
     batch_size: int = 64,
     device: torch.device | str = "cpu",
     progress: bool = False,
-    cond: Cond | None = None,
+    conditions: Conditions = none,
+    to_pixels: ToPixels = to_uint8,
 ) -> Tensor:
     """The images of the given sample ids.
 
@@ -72,15 +79,17 @@ def generate(
         batch_size: samples at a time.
         device: where the denoiser is.
         progress: whether to show a bar (on a terminal only).
-        cond: keywords for the network, row j of each belonging to ids[j].
+        conditions: keywords for the network that belong to some ids, a row each, e.g. `Conditions.of_samples`.
+        to_pixels: what the model makes (n,C,H,W) -> bytes, e.g. `ImageSource.to_pixels`.
 
     Returns:
-        (len(ids),C,H,W) uint8 on the CPU.
+        (len(ids),C,H,W) uint8 on the CPU, in the shape of the pixels.
 
     Raises:
         ValueError: a sample is not finite.
     """
-    return torch.cat(list(generate_batches(denoiser, solver, ids, seed, shape, batch_size, device, progress, cond)))
+    told = (batch_size, device, progress, conditions, to_pixels)
+    return torch.cat(list(generate_batches(denoiser, solver, ids, seed, shape, *told)))
 
 
 def generate_batches(
@@ -92,7 +101,8 @@ def generate_batches(
     batch_size: int = 64,
     device: torch.device | str = "cpu",
     progress: bool = False,
-    cond: Cond | None = None,
+    conditions: Conditions = none,
+    to_pixels: ToPixels = to_uint8,
 ) -> Iterator[Tensor]:
     """As `generate`, one batch (<= batch_size,C,H,W) at a time."""
     if batch_size < 1:
@@ -102,16 +112,11 @@ def generate_batches(
         for start in range(0, len(ids), batch_size):
             rows = slice(start, start + batch_size)
             noise = SampleNoise(seed, ids[rows], shape)
-            batch_cond = {key: value[rows].to(device) for key, value in (cond or {}).items()}
+            cond = {key: value.to(device) for key, value in conditions(ids[rows]).items()}
             x_start = noise.start().to(device)
-            x = solver(denoiser, x_start, noise=noise, progress=progress and not many, **batch_cond)
-            yield to_uint8(_finite(x, ids[rows])).cpu()
+            x = solver(denoiser, x_start, noise=noise, progress=progress and not many, **cond)
+            yield to_pixels(_finite(x, ids[rows])).cpu()
             bar.update(len(x))
-
-
-def class_labels(num_classes: int | None, ids: Sequence[int]) -> Cond | None:
-    """{"label": ids mod K}, so that every class is equally frequent; None for an unconditional model."""
-    return None if num_classes is None else {"label": torch.tensor(ids, dtype=torch.int64) % num_classes}
 
 
 def _finite(x: Tensor, ids: Sequence[int]) -> Tensor:

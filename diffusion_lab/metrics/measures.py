@@ -17,6 +17,7 @@ from diffusion_lab.metrics.fidelity import (
 )
 
 METRICS = ("fid", "kid", "is", "precision", "recall")
+AGREEMENT = "agreement"  # share of the samples whose class, to the extractor, is the one that was asked for
 SPLITS, NEIGHBOURS = 10, 3  # of the inception score; of precision and recall
 Names = list[str] | tuple[str, ...]
 

@@ -22,7 +22,12 @@ class Solver(ABC):
 
     A result is a function of its arguments alone: all randomness comes through x_T and `noise`. The network runs in
     eval mode and without gradients; its mode is restored afterwards. A subclass gives `solve`.
+
+    Attributes:
+        needs_null_label: it works only with a model whose labels were withheld at times in training.
     """
+
+    needs_null_label: bool = False
 
     @abstractmethod
     def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:

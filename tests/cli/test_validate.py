@@ -25,8 +25,23 @@ CASES = {
         "dataset.source.root=none",
         ["cifar-10-python.tar.gz", "download=true"],
     ),
-    "13 labels for a network without classes": (["dataset.conditional=true"], "network.num_classes=null", ["10"]),
-    "13 classes without labels": (["network.num_classes=10"], "network.num_classes=10", ["null", "conditional"]),
+    "13 classes without labels": (["+network.num_classes=10"], "network.num_classes=10", ["dataset.conditional=true"]),
+    "13 guidance without labels": (["solver=guided"], "solver=Guided", ["label_dropout=0.1"]),
+    "13 labels withheld that are not given": (
+        ["dataset.label_dropout=0.1"],
+        "dataset.label_dropout=0.1",
+        ["conditional=true"],
+    ),
+    "13 a low resolution that nobody listens to": (
+        ["task=super_resolution"],
+        "task=SuperResolution",
+        ["low_res", "network=adm_sr_tiny"],
+    ),
+    "13 a factor that does not divide the images": (
+        ["task=super_resolution", "task.factor=3"],
+        "task.factor=3",
+        ["divide the 8 pixels", "use 2"],
+    ),
     "13 labels that do not exist": (
         ["dataset=gaussian", "dataset.conditional=true", "dataset.source.means=[0.0]"],
         "dataset.conditional=true",

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from diffusion_lab.data import to_uint8
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.metrics import SampleNoise, generate
 from diffusion_lab.solvers import DDIM, DDPM
@@ -66,11 +67,21 @@ def test_latents_are_standard_normal():
 
 
 def test_conditions_follow_their_ids(elementwise):
-    labels = torch.tensor([0, 3, 1, 2, 3])
-    whole = generate(elementwise, DDIM(steps=5), range(5), 0, SHAPE, batch_size=2, cond={"label": labels})
-    alone = generate(elementwise, DDIM(steps=5), [3], 0, SHAPE, cond={"label": labels[3:4]})
+    def labels(ids):
+        return {"label": torch.tensor([0, 3, 1, 2, 3])[list(ids)]}
+
+    whole = generate(elementwise, DDIM(steps=5), range(5), 0, SHAPE, batch_size=2, conditions=labels)
+    alone = generate(elementwise, DDIM(steps=5), [3], 0, SHAPE, conditions=labels)
     assert torch.equal(whole[3:4], alone)
     assert not torch.equal(whole, generate(elementwise, DDIM(steps=5), range(5), 0, SHAPE))
+
+
+def test_pixels_are_what_to_pixels_makes_of_the_samples(elementwise):
+    bytes_ = generate(elementwise, DDIM(steps=5), range(5), 0, SHAPE)
+    large = generate(
+        elementwise, DDIM(steps=5), range(5), 0, SHAPE, to_pixels=lambda x: to_uint8(x).repeat_interleave(2, 3)
+    )
+    assert torch.equal(large, bytes_.repeat_interleave(2, 3))
 
 
 def test_a_diverged_model_is_named():

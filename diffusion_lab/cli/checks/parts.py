@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import build_network, part
 from diffusion_lab.cli.checks.carried import missing_callbacks
+from diffusion_lab.cli.checks.conditions import condition_faults, guidance_fault
 from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.errors import ConfigError, config_errors
 
@@ -116,19 +117,9 @@ class Parts:
         with self._collect("network"):
             given = (self.objects[name] for name in ("dataset", "prediction", "variance"))
             self.objects["network"] = meta_network(self.cfg, *given)
-        self._check_conditional()
-
-    def _check_conditional(self) -> None:
-        """Labels reach a network that knows classes, and only such a one."""
-        if "num_classes" not in self.cfg.network:
-            return
-        told, known = self.objects["dataset"].num_classes, self.cfg.network.num_classes
-        if told != known:
-            given, wanted = ("null" if value is None else value for value in (known, told))
-            conditional = str(self.objects["dataset"].conditional).lower()
-            self._fault(
-                f"network.num_classes={given} must be {wanted} with dataset.conditional={conditional}; change either"
-            )
+        if self._have("network"):
+            for fault in condition_faults(self.objects["network"], self.objects["dataset"].conditions):
+                self._fault(fault)
 
     def _check_timesteps(self) -> None:
         """Sampler, solver and schedule speak of the same T timesteps."""
@@ -146,6 +137,10 @@ class Parts:
         if self._have("solver", "schedule"):
             with self._collect("solver"):
                 self.objects["solver"].check(self.objects["schedule"])
+        if self._have("solver", "dataset"):
+            fault = guidance_fault(self.objects["solver"], self.objects["dataset"].conditions.null_label)
+            if fault is not None:
+                self._fault(fault)
 
     def _check_probabilities(self) -> None:
         sampler = self.objects["sampler"]

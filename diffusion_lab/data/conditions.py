@@ -1,0 +1,131 @@
+"""What the network is told beside x_t and t: the class, now and then withheld, and what the task makes of the image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diffusion_lab.arguments import check_number
+from diffusion_lab.data.pixels import to_float
+from diffusion_lab.data.source import ImageSet, ImageSource
+from diffusion_lab.data.task import ImageGeneration, Task
+from diffusion_lab.streams import Streams
+
+Cond = dict[str, Tensor]
+
+
+class Conditions:
+    """Keywords for the network: {"label": (n,) int64 if conditional} and those of the task.
+
+    Args:
+        source: gives the labels and the number of classes, K.
+        conditional: labels are given.
+        label_dropout: probability in [0, 1) that a training image's label is replaced by the null label, which is
+            what guidance needs (Ho and Salimans 2022, p_uncond; 0.1 in most papers).
+        task: makes conditions from the images; None is `ImageGeneration`.
+
+    Raises:
+        ValueError: dropout out of range or without labels; from `check`, a source without labels or images that do
+            not fit the task; from `check_labels`, labels outside 0..K-1.
+    """
+
+    def __init__(
+        self, source: ImageSource, conditional: bool = False, label_dropout: float = 0.0, task: Task | None = None
+    ) -> None:
+        check_number("label_dropout", label_dropout, "[)", 0, 1, "use 0.1 for guidance, 0.0 for none")
+        if label_dropout and not conditional:
+            raise ValueError(f"label_dropout={label_dropout} must be 0 without labels; set conditional=true")
+        self.source, self.conditional, self.label_dropout = source, conditional, label_dropout
+        self.task = task or ImageGeneration()
+
+    @property
+    def num_classes(self) -> int | None:
+        """K; None when the model is unconditional."""
+        return self.source.num_classes if self.conditional else None
+
+    @property
+    def null_label(self) -> int | None:
+        """K, the label that says nothing; None unless labels are dropped."""
+        return self.num_classes if self.label_dropout else None
+
+    @property
+    def num_labels(self) -> int | None:
+        """Values that a label may have: the classes and the null label; None when the model is unconditional."""
+        classes = self.num_classes
+        return None if classes is None else classes + (self.null_label is not None)
+
+    @property
+    def names(self) -> set[str]:
+        """The keywords that the network is given."""
+        return {*self.task.names, *(["label"] if self.conditional else [])}
+
+    def check(self) -> None:
+        """Raise what can be known to be wrong before images are loaded."""
+        if self.conditional and self.source.num_classes is None:
+            raise ValueError(
+                f"conditional=true must have labels, and {self.source.name} has none; set conditional=false, or give "
+                "a source with classes"
+            )
+        try:
+            self.task.check((self.source.channels, self.source.image_size, self.source.image_size))
+        except ValueError as error:
+            raise ValueError(f"task.{error}") from error
+
+    def check_labels(self, images: ImageSet, split: str) -> None:
+        """Raise unless all labels of a split, called `split` in the message, are in 0..K-1."""
+        classes = self.num_classes
+        if classes is None or images.labels is None:
+            return
+        wrong = ((images.labels < 0) | (images.labels >= classes)).nonzero().flatten()
+        if len(wrong):
+            first = int(wrong[0])
+            raise ValueError(
+                f"source={self.source.name} must have labels in 0..{classes - 1}, but {split} image {first} has "
+                f"{int(images.labels[first])} ({len(wrong)} such images); repair the labels or raise the classes"
+            )
+
+    def of_batch(self, x0: Tensor, label: Tensor | None, streams: Streams, step: int, row: int, total: int) -> Cond:
+        """Of a training microbatch x0 (b,C,H,W): rows row..row+b-1 of the `total` rows of optimizer step `step`.
+
+        Dropout is drawn for the whole step, so neither the number of processes nor of microbatches changes it.
+        """
+        labels = {} if label is None else {"label": label}
+        if label is not None and self.null_label is not None:
+            drop = streams.uniform(total, "label_dropout", step)[row : row + len(x0)] < self.label_dropout
+            labels["label"] = label.masked_fill(drop.to(label.device, non_blocking=True), self.null_label)
+        return labels | self.task.condition(x0)
+
+    def of_images(self, images: ImageSet, ids: Tensor) -> tuple[Tensor, Cond]:
+        """Images (n,C,H,W) of a split as the model sees them, with their conditions; no label is withheld."""
+        x0 = to_float(images.take(ids))
+        labels = {"label": images.labels[ids]} if self.conditional and images.labels is not None else {}
+        return x0, labels | self.task.condition(x0)
+
+    def of_samples(self, ids: Sequence[int]) -> Cond:
+        """What samples of these ids are asked for, on the CPU.
+
+        In a paired task the conditions of test image pi(i mod N), pi a fixed permutation, because a folder is sorted.
+        Else class i mod K, so that every class is equally frequent; {} for an unconditional model.
+        """
+        if self.task.paired:
+            return self.of_images(self.source.test(), self._asked(ids))[1]
+        classes = self.num_classes
+        return {} if classes is None else {"label": torch.tensor(ids, dtype=torch.int64) % classes}
+
+    def given_and_truth(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """(n,C,H,W), (n,C,H,W) uint8: what samples of a paired task are given, enlarged, and the true test images."""
+        x0 = to_float(self.source.test().take(self._asked(ids)))
+        return self.source.to_pixels(self.task.shown(x0)), self.source.to_pixels(x0)
+
+    def blank(self, rows: int, device: torch.device | str = "cpu") -> tuple[Tensor, Cond]:
+        """Zeros of the shape of a batch (rows,C,H,W) with conditions, for who wants to count or to time a network."""
+        image = torch.zeros(rows, self.source.channels, self.source.image_size, self.source.image_size, device=device)
+        labels = {"label": torch.zeros(rows, dtype=torch.int64, device=device)} if self.conditional else {}
+        return image, labels | self.task.condition(image)
+
+    def _asked(self, ids: Sequence[int]) -> Tensor:
+        order = torch.from_numpy(np.random.RandomState(0).permutation(len(self.source.test())))
+        return order[torch.tensor(ids, dtype=torch.int64) % len(order)]

@@ -1,0 +1,38 @@
+"""Any solver with classifier-free guidance."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from diffusion_lab.arguments import check_number
+from diffusion_lab.diffusion import Denoiser, NoiseSchedule
+from diffusion_lab.solvers.base import Bar, Noise, Solver
+
+
+class Guided(Solver):
+    """The walk of `base` with the guided network, see `diffusion.Guidance`; each call has twice the rows.
+
+    Reference: Ho and Salimans, "Classifier-free diffusion guidance", 2022, equation 6, with scale = 1 + w.
+
+    Args:
+        base: the solver.
+        scale: of the guidance, >= 0; 1 is none.
+
+    Raises:
+        ValueError: a scale out of range; and when called, a model whose labels were never withheld.
+    """
+
+    needs_null_label = True
+
+    def __init__(self, base: Solver, scale: float = 1.5) -> None:
+        self.base = base
+        self.scale = check_number("scale", scale, "[)", 0, float("inf"), "use 1.5, or 1.0 for none")
+
+    def check(self, schedule: NoiseSchedule) -> None:
+        self.base.check(schedule)
+
+    def describe(self) -> str:
+        return f"{self.base.describe()}-guided{self.scale:g}"
+
+    def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
+        return self.base.solve(denoiser.guided(self.scale), x_T, noise, bar, cond)
