@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import torch
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.errors import ConfigError
@@ -12,7 +14,11 @@ from diffusion_lab.cli.evaluate import pick_device, pick_solver
 
 
 def run(cfg: DictConfig) -> None:
-    """Write one PNG per sample, `000000.png` for id 0, and `grid.png`; sample i depends on (seed, i) alone."""
+    """Write one PNG per sample, `000000.png` for id 0, and `grid.png`; sample i depends on (seed, i) and its label.
+
+    A conditional model's samples also go to one grid per class, `class-3.png`; those of a super-resolution model stand
+    in `grid.png` between what was given and the truth, a test image.
+    """
     from diffusion_lab.cli.load import load_run
     from diffusion_lab.metrics import generate, save_grid
 
@@ -20,8 +26,14 @@ def run(cfg: DictConfig) -> None:
         raise ConfigError("run=null must be a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/")
     ids = parse_ids(str(cfg.seeds))
     trained = load_run(cfg.run, cfg.checkpoint, str(cfg.weights))
+    conditions = trained.data.conditions
+    labels = parse_labels(cfg.labels, conditions.num_classes)
     solver = pick_solver(cfg, trained)
     device = pick_device(cfg.device)
+    asked = conditions.of_samples(ids)
+    if labels:
+        asked["label"] = torch.tensor(labels)[torch.arange(len(ids)) % len(labels)]
+    row = {number: k for k, number in enumerate(ids)}
     images = generate(
         trained.denoiser.to(device),
         solver,
@@ -31,14 +43,37 @@ def run(cfg: DictConfig) -> None:
         cfg.batch_size,
         device,
         progress=True,
-        conditions=trained.data.conditions.of_samples,
+        conditions=lambda some: {key: value[[row[i] for i in some]] for key, value in asked.items()},
         to_pixels=trained.data.source.to_pixels,
     )
     folder = Path(cfg.outdir or Path(cfg.run) / "generated" / f"step-{trained.step:08d}")
     for number, image in zip(ids, images, strict=True):
         save_grid(image[None], folder / f"{number:06d}.png", columns=1, scale=1, gap=0)
-    save_grid(images, folder / "grid.png")
+    if conditions.task.paired:
+        given, truth = conditions.given_and_truth(ids)
+        save_grid(torch.stack([given, images, truth], dim=1).flatten(0, 1), folder / "grid.png", columns=9)
+    else:
+        save_grid(images, folder / "grid.png")
+    for label in sorted(set(asked.get("label", torch.empty(0)).tolist())):
+        save_grid(images[asked["label"] == label], folder / f"class-{label}.png")
     print(f"{len(images)} images and grid.png in {folder}")
+
+
+def parse_labels(labels: Any, num_classes: int | None) -> list[int]:
+    """3 or [3, 5] -> the list of them; [] for None.
+
+    Raises:
+        ConfigError: an unconditional model, or a number that is no class.
+    """
+    if labels is None:
+        return []
+    given = [labels] if isinstance(labels, int) else list(labels)
+    if num_classes is None:
+        raise ConfigError(f"labels={labels} must be null for this run, which was trained without labels")
+    wrong = [label for label in given if not isinstance(label, int) or not 0 <= label < num_classes]
+    if wrong or not given:
+        raise ConfigError(f"labels={labels} must be classes in 0..{num_classes - 1}; use labels=[0,1]")
+    return given
 
 
 def parse_ids(text: str) -> list[int]:

@@ -70,7 +70,7 @@ class Conditions:
                 "a source with classes"
             )
         try:
-            self.task.check((self.source.channels, self.source.image_size, self.source.image_size))
+            self.task.check(self.source.shape)
         except ValueError as error:
             raise ValueError(f"task.{error}") from error
 
@@ -122,7 +122,7 @@ class Conditions:
 
     def blank(self, rows: int, device: torch.device | str = "cpu") -> tuple[Tensor, Cond]:
         """Zeros of the shape of a batch (rows,C,H,W) with conditions, for who wants to count or to time a network."""
-        image = torch.zeros(rows, self.source.channels, self.source.image_size, self.source.image_size, device=device)
+        image = torch.zeros(rows, *self.source.shape, device=device)
         labels = {"label": torch.zeros(rows, dtype=torch.int64, device=device)} if self.conditional else {}
         return image, labels | self.task.condition(image)
 

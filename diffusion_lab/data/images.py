@@ -94,7 +94,7 @@ class ImageDataModule(LightningDataModule):
     @property
     def shape(self) -> tuple[int, int, int]:
         """(C,H,W) of one image."""
-        return self.source.channels, self.source.image_size, self.source.image_size
+        return self.source.shape
 
     @property
     def num_classes(self) -> int | None:

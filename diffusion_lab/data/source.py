@@ -102,6 +102,11 @@ class ImageSource(ABC):
     def __init__(self) -> None:
         self._loaded: dict[str, ImageSet] = {}
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C,H,W) of one image."""
+        return self.channels, self.image_size, self.image_size
+
     def check(self) -> None:  # noqa: B027 - not abstract: most sources that need no files have nothing to check
         """Raise the error that teaches the cure when files are missing or bad, without loading all."""
 

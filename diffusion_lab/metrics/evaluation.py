@@ -15,7 +15,7 @@ from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.distributed import gather_rows, rank, world_size
 from diffusion_lab.metrics.features import FeatureExtractor, Features, extract_batches, thousands
 from diffusion_lab.metrics.generation import generate_batches
-from diffusion_lab.metrics.measures import AGREEMENT, METRICS, NEIGHBOURS, SPLITS, Names, measure
+from diffusion_lab.metrics.measures import AGREEMENT, METRICS, NEIGHBOURS, SPLITS, Names, check_same_shape, measure
 from diffusion_lab.metrics.paired import PAIRED
 from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.metrics.watched import Watched
@@ -131,6 +131,7 @@ class Evaluation:
         results: list[Result] = []
         if extractor is not None and names:
             local = extract_batches(extractor, batches, len(ids), device)
+            check_same_shape(tuple(watched.pictures.shape[1:]), data_module.source.pixels().shape)
             results = self._compare(self._gathered(local, device), data_module, common, device, progress)
         else:
             deque(batches, maxlen=0)
@@ -163,10 +164,8 @@ class Evaluation:
             Result(extractor.metric_name(name, self.num_samples), value, protocol(name, real, common))
             for name, value in values.items()
         ]
-        asked = (
-            None if data.conditions.task.paired else data.conditions.of_samples(range(self.num_samples)).get("label")
-        )
-        if asked is not None and generated.logits.shape[1] == data.num_classes:
+        if not data.conditions.task.paired and generated.logits.shape[1] == data.num_classes:
+            asked = data.conditions.of_samples(range(self.num_samples))["label"]
             share = float((generated.logits.argmax(1) == asked).double().mean())
             name = extractor.metric_name(AGREEMENT, self.num_samples)
             results.append(Result(name, share, protocol(AGREEMENT, real, common)))
