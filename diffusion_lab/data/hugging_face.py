@@ -96,18 +96,22 @@ class HuggingFace(ImageSource):
         self.cache_dir = Path(cache_dir).expanduser() if cache_dir else default_cache()
         self._library_dir = str(self.cache_dir / "datasets") if cache_dir else None
         self._tables: dict[str, Any] = {}
+        self._labels: dict[str, Tensor] = {}
         self._seen: dict[str, list[Seen]] = {}
         self._ids: dict[str, list[int]] = {}
 
     @property
     def num_classes(self) -> int | None:
-        """Classes that the label column names, or its largest integer in the training split + 1; None: no labels."""
+        """Classes that the label column names, or its largest integer in the training split + 1; None: no labels.
+        0 while the data set cannot be opened, which `check` explains."""
         if self.label_column is None:
             return None
-        self._open()
-        feature = self._tables["train"].features[self.label_column]
-        named = getattr(feature, "num_classes", None)
-        return named or int(self._labels("train", range(len(self._tables["train"]))).max()) + 1
+        try:
+            self._open()
+        except (ValueError, FileNotFoundError):
+            return 0
+        named = getattr(self._tables["train"].features[self.label_column], "num_classes", None)
+        return named or int(self._labels["train"].max()) + 1
 
     def check(self) -> None:
         self._open()
@@ -129,7 +133,7 @@ class HuggingFace(ImageSource):
         self.check()
         table = split if split in self._tables else "train"
         ids, seen = self._ids[split], self._seen[table]
-        labels = self._labels(table, ids) if self.label_column else None
+        labels = self._labels[table][ids] if self.label_column else None
         images = TableImages(self._images(table), ids, [seen[i] for i in ids], self.square, labels)
         return images.held(sum(map(len, self._ids.values())), self.memory_mb)
 
@@ -151,6 +155,8 @@ class HuggingFace(ImageSource):
         tables = {key: tables[name] for key, name in self.splits.items()}
         for table in tables.values():
             _check_columns(table, self.image_column, self.label_column)
+        if self.label_column:
+            self._labels = {key: _integers(table, self.label_column) for key, table in tables.items()}
         self._tables = tables
 
     def _library_tables(self) -> Any:
@@ -186,15 +192,6 @@ class HuggingFace(ImageSource):
         modes = count_modes(seen[i] for i in good)
         log.info("%s[%s]: %d images (%s)%s", self.path, self.splits[table], len(good), modes, left_out)
         return good
-
-    def _labels(self, table: str, ids: Sequence[int]) -> Tensor:
-        column = self._tables[table].with_format("arrow")[:][self.label_column]
-        if column.null_count:
-            raise ValueError(
-                f"label_column={self.label_column} must have a label in every row, and {column.null_count} have none; "
-                "use null to train without labels"
-            )
-        return torch.from_numpy(column.to_numpy().astype("int64"))[torch.as_tensor(ids)]
 
 
 class TableImages(EncodedImages):
@@ -245,3 +242,14 @@ def _check_columns(table: Any, image_column: str, label_column: str | None) -> N
             f"label_column={label_column} must hold class labels or integers, not {kind}; turn it into numbers with "
             "the library's class_encode_column, or use null"
         )
+
+
+def _integers(table: Any, label_column: str) -> Tensor:
+    """(N,) int64: the column of labels."""
+    column = table.with_format("arrow")[:][label_column]
+    if column.null_count:
+        raise ValueError(
+            f"label_column={label_column} must have a label in every row, and {column.null_count} have none; use null "
+            "to train without labels"
+        )
+    return torch.from_numpy(column.to_numpy().astype("int64"))

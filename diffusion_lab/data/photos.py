@@ -69,7 +69,7 @@ class Photos(ImageSource):
         if seed < 0:
             raise ValueError(f"seed={seed} must be at least 0; use 0")
         self.image_size, self.max_scale, self.seed = image_size, max_scale, seed
-        self.counts = dict(zip(SPLITS, (num_images, num_test_images), strict=True))
+        self.counts: dict[str, int] = {"train": num_images, "test": num_test_images}
 
     def check(self) -> None:
         for name in PHOTOGRAPHS:
