@@ -11,7 +11,7 @@ import torch
 from PIL import Image, ImageOps
 
 from diffusion_lab.data import ImageFolder, scan
-from diffusion_lab.data.image_folder import to_square
+from diffusion_lab.data.square import to_square
 
 RNG = np.random.default_rng(0)
 
@@ -162,7 +162,7 @@ def test_a_second_look_reads_only_what_changed(tmp_path, monkeypatch):
     root = folder(tmp_path / "photos", 6)
     looked: list[str] = []
     look = scan._look
-    monkeypatch.setattr(scan, "_look", lambda root, seen: looked.append(seen.name) or look(root, seen))
+    monkeypatch.setattr(scan, "_look", lambda seen, read: looked.append(seen.name) or look(seen, read))
     first = scan.scan(root, tmp_path / "cache")
     assert len(looked) == 6
     assert scan.scan(root, tmp_path / "cache") == first and len(looked) == 6
@@ -200,8 +200,7 @@ def test_folders_are_classes_when_asked(tmp_path):
     assert images.num_classes == 2
     labels = torch.cat([images.train().labels, images.test().labels])
     assert torch.bincount(labels).tolist() == [5, 4]  # cats come first
-    files = images.train().files if hasattr(images.train(), "files") else None
-    assert files is None  # resident
+    assert hasattr(images.train(), "images")  # resident
     assert source(root).train().labels is None
     (root / "birds").mkdir()
     with pytest.raises(ValueError, match="usable image in every class folder, birds has none"):
@@ -231,7 +230,7 @@ def test_images_beyond_the_budget_are_decoded_when_taken(tmp_path):
 def test_the_split_does_not_overlap(tmp_path):
     root = folder(tmp_path / "photos", 10)
     images = source(root, test_share=0.25, memory_mb=0)
-    train, test = ({file.name for file in split.files} for split in (images.train(), images.test()))
+    train, test = ({file.name for file in split.seen} for split in (images.train(), images.test()))
     assert len(train) == 7 and len(test) == 3 and not train & test
 
 

@@ -1,0 +1,97 @@
+"""Images that stay encoded, in files or in a table, until a batch takes them; what is common to all such sources."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diffusion_lab.data.scan import Seen, in_threads
+from diffusion_lab.data.source import ArrayImages, ImageSet
+from diffusion_lab.data.square import Square
+
+log = logging.getLogger(__name__)
+MOST_NAMED = 100  # bad images that an error names one by one
+
+
+class EncodedImages(ImageSet):
+    """Images that are decoded when they are taken.
+
+    Args:
+        seen: what the scan saw of each image.
+        square: how they are brought to one shape.
+        labels: (N,) int64, or None.
+    """
+
+    def __init__(self, seen: Sequence[Seen], square: Square, labels: Tensor | None) -> None:
+        self.seen, self.square, self.labels = seen, square, labels
+
+    @abstractmethod
+    def read(self, i: int) -> bytes:
+        """Image i as it is stored."""
+
+    def __len__(self) -> int:
+        return len(self.seen)
+
+    def take(self, ids: Sequence[int] | Tensor) -> Tensor:
+        return torch.from_numpy(np.stack([self._decode(int(i)) for i in ids]))
+
+    def fingerprint(self) -> str:
+        """Of the stored contents and the shape they are brought to, known from the scan without decoding."""
+        text = "".join([*(seen.sha256 for seen in self.seen), self.square.identity()])
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def held(self, total: int, memory_mb: float) -> ImageSet:
+        """All decoded now, with a progress bar, if `total` images of this shape fit into memory_mb; else itself."""
+        megabytes = total * self.square.megabytes
+        if megabytes > memory_mb:
+            log.info("%.0f MB of images exceed memory_mb=%g: decoding for every batch", megabytes, memory_mb)
+            return self
+        return _Held(self, np.stack(in_threads(self._decode, range(len(self)), "decode")))
+
+    def _decode(self, i: int) -> np.ndarray:
+        return self.square(self.read(i))
+
+
+class _Held(ArrayImages):
+    """Keeps the fingerprint of what is stored, so that it does not depend on whether the images fit into memory."""
+
+    def __init__(self, encoded: EncodedImages, images: np.ndarray) -> None:
+        super().__init__(torch.from_numpy(images), encoded.labels)
+        self._fingerprint = encoded.fingerprint()
+
+
+def random_split(total: int, test_share: float) -> dict[str, list[int]]:
+    """Numbers of the "train" and "test" images: the first ceil(test_share N) places of RandomState(0).permutation(N)
+    are test images, and at least one image of N >= 2 is left to train on. It does not depend on the run's seed."""
+    order = np.random.RandomState(0).permutation(total)
+    test = min(math.ceil(test_share * total), total - 1)
+    return {"train": sorted(order[test:].tolist()), "test": sorted(order[:test].tolist())}
+
+
+def check_test_share(test_share: float) -> None:
+    """Raise ValueError unless 0 < test_share < 1."""
+    if not 0 < test_share < 1:
+        raise ValueError(f"test_share={test_share} must lie in (0, 1); use 0.1 to hold out every tenth image")
+
+
+def check_on_bad(on_bad: str) -> None:
+    """Raise ValueError unless it is error or skip."""
+    if on_bad not in ("error", "skip"):
+        raise ValueError(f"on_bad={on_bad} must be error or skip; use error to be told of bad files")
+
+
+def bad_images(where: str, faults: dict[str, str], total: int) -> ValueError:
+    """One error for all bad images of `where`, which is "key=value"."""
+    lines = [f"{name}: {fault}" for name, fault in list(faults.items())[:MOST_NAMED]]
+    more = f"; and {len(faults) - MOST_NAMED} more" if len(faults) > MOST_NAMED else ""
+    return ValueError(
+        f"{where} must hold only usable images; {len(faults)} of {total} files are bad: {'; '.join(lines)}{more}. "
+        "Repair or remove them, or set on_bad=skip"
+    )

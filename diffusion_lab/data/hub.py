@@ -1,0 +1,130 @@
+"""Opening a data set with the `datasets` library, so that what goes wrong is one sentence within seconds.
+
+The library asks the hub five times before it says that there is no network, which takes 23 s. So the hub is asked once,
+here; when it does not answer, the library is told to be offline and takes its own copy or says that there is none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+PATIENCE = 10.0  # seconds for the hub's first answer
+
+
+class Unreadable(Exception):
+    """What the library said of a data set that it cannot read, in one line."""
+
+
+def open_local(files: list[str], path: str, subset: str | None, cache_dir: str | None) -> Any:
+    """{split: table} of what lies at `files`: one folder, or parquet files, which make the split "train".
+
+    Raises:
+        FileNotFoundError: the library is not installed.
+        ValueError: files of another kind.
+        Unreadable: the library cannot read them.
+    """
+    datasets = _library(path)
+    if len(files) == 1 and Path(files[0]).is_dir():
+        saved = any((Path(files[0]) / name).is_file() for name in ("dataset_dict.json", "state.json"))
+        with _one_line():
+            if not saved:
+                return datasets.load_dataset(files[0], subset, cache_dir=cache_dir)
+            tables = datasets.load_from_disk(files[0])
+            return tables if isinstance(tables, dict) else {"train": tables}
+    other = [name for name in files if not name.endswith(".parquet")]
+    if other:
+        raise ValueError(
+            f"path={path} must be one folder or parquet files, not {', '.join(other[:8])}; give their folder"
+        )
+    with _one_line():
+        return datasets.load_dataset("parquet", data_files={"train": files}, cache_dir=cache_dir)
+
+
+def open_hub(name: str, subset: str | None, revision: str | None, cache_dir: str | None) -> Any:
+    """{split: table} of the hub's data set `name`, downloaded by the library; without network, of its copy here.
+
+    Raises:
+        FileNotFoundError: the library is not installed; there is no such data set; or the hub does not answer and
+            there is no copy.
+        Unreadable: the library cannot read it.
+    """
+    datasets = _library(name)
+    silence = _ask(name, revision)
+    if not silence:
+        with _one_line():
+            return datasets.load_dataset(name, subset, revision=revision, cache_dir=cache_dir)
+    try:
+        with _offline():
+            tables = datasets.load_dataset(name, subset, cache_dir=cache_dir)
+    except (OSError, ValueError) as error:
+        raise FileNotFoundError(
+            f"path={name} must be a folder or parquet files, or a data set that the Hugging Face hub gives; nothing is "
+            f"at {Path(name).absolute()}, the hub does not answer ({silence}), and the library has no copy "
+            f"({_line(error)}); fetch it on a machine with network and give the folder of its parquet files"
+        ) from error
+    log.warning("%s: the hub does not answer (%s), so the library's newest copy here is used", name, silence)
+    return tables
+
+
+def _library(path: str) -> Any:
+    try:
+        import datasets  # here, because it takes three seconds and is optional
+    except ImportError as error:
+        raise FileNotFoundError(
+            f"path={path} must be read by the datasets library, which is not here; run: python -m pip install "
+            "'datasets>=5.2'"
+        ) from error
+    return datasets
+
+
+def _ask(name: str, revision: str | None) -> str:
+    """Why the hub does not answer, "" when it does and has the data set.
+
+    Raises:
+        FileNotFoundError: it has no such data set or revision, or does not give it to this user.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+    try:
+        HfApi().dataset_info(name, revision=revision, timeout=PATIENCE)
+    except (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as error:
+        wanted = name + (f" at revision {revision}" if revision else "")
+        raise FileNotFoundError(
+            f"path={name} must be a folder, parquet files, or a data set of the Hugging Face hub; nothing is at "
+            f"{Path(name).absolute()}, and the hub does not give {wanted} ({_line(error)}); correct the name, or run: "
+            "hf auth login"
+        ) from error
+    except Exception as error:  # noqa: BLE001  no network has a dozen classes over the hub's HTTP libraries
+        return _line(error) or type(error).__name__
+    return ""
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """The library's switch for no network, which it reads from the environment only when it is imported."""
+    from datasets import config
+
+    before = config.HF_HUB_OFFLINE
+    config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        config.HF_HUB_OFFLINE = before
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # the library raises its own, pyarrow's and the file system's
+        raise Unreadable(_line(error.__cause__ or error)) from error
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]

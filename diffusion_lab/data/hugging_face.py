@@ -1,0 +1,255 @@
+"""Any image data set that the `datasets` library can read: parquet files, a folder, or a name on the Hugging Face hub.
+
+Images stay encoded in the library's memory-mapped table and are decoded as files of a folder are (`square.py`). Every
+image is looked at once before training, and the look is kept under the library's own fingerprint of the table. That
+one tells tables apart by where they come from and when they were changed, not by what they hold; the fingerprint of
+the images here is that of their bytes, so it is the same for the same images in another file or on another machine.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from diffusion_lab.data.encoded import EncodedImages, bad_images, check_on_bad, check_test_share, random_split
+from diffusion_lab.data.hub import Unreadable, open_hub, open_local
+from diffusion_lab.data.image_folder import default_cache
+from diffusion_lab.data.scan import Seen, count_modes, scan_rows
+from diffusion_lab.data.source import ImageSet, ImageSource
+from diffusion_lab.data.square import Square
+
+log = logging.getLogger(__name__)
+
+
+class HuggingFace(ImageSource):
+    """Images (channels, image_size, image_size) of a table with a column of encoded images.
+
+    `path` is looked for on this machine first: a folder (of parquet files, of images, or written by `save_to_disk`),
+    one parquet file, or a pattern of several, which make one split. A name such as uoft-cs/cifar10 that is no file here
+    is one of the hub: the library downloads it, on the first check. Without network its copy on this machine is used.
+
+    Args:
+        path: folder, parquet file, pattern of parquet files, or name on the hub.
+        image_size: pixels of a side after resizing and cropping.
+        channels: 1 or 3.
+        resize: bicubic or box_bicubic (`square.py`).
+        subset: the library's "configuration" of a data set that has several; None: its only one.
+        revision: commit or tag on the hub; None: the newest. Not known of a copy that is used without network.
+        train_split: name of the split to train on.
+        test_split: name of the split that training never sees; None: a random `test_share` of train_split is held out.
+        image_column: column of the images.
+        label_column: column of class labels or of integers >= 0; None: no labels.
+        test_share: share that is held out when there is no test_split, in (0, 1).
+        min_size: smallest shorter side that an image may have, pixels; None: image_size, so nothing is enlarged.
+        on_bad: "error" stops when an image is bad, "skip" leaves bad images out and says how many.
+        memory_mb: resident while the decoded images fit into this many megabytes (2^20 bytes).
+        cache_dir: where looks and the library's copies are kept; None: diffusion_lab below $XDG_CACHE_HOME or ~/.cache,
+            and the library's own place.
+
+    Raises:
+        ValueError: an argument outside its range; a split or column that is not there; bad images; labels that are no
+            classes (from `check` and on loading).
+        FileNotFoundError: the library is not installed, nothing is at `path`, or the hub cannot be reached (as above).
+    """
+
+    def __init__(
+        self,
+        path: str,
+        image_size: int,
+        channels: int = 3,
+        resize: str = "bicubic",
+        subset: str | None = None,
+        revision: str | None = None,
+        train_split: str = "train",
+        test_split: str | None = None,
+        image_column: str = "image",
+        label_column: str | None = None,
+        test_share: float = 0.1,
+        min_size: int | None = None,
+        on_bad: str = "error",
+        memory_mb: float = 4096,
+        cache_dir: str | Path | None = None,
+    ) -> None:
+        super().__init__()
+        self.square = Square(image_size, channels, resize)
+        check_test_share(test_share)
+        if min_size is not None and min_size < 1:
+            raise ValueError(f"min_size={min_size} must be at least 1 pixel; null forbids enlarging")
+        check_on_bad(on_bad)
+        if test_split == train_split:
+            raise ValueError(f"test_split={test_split} must not be train_split; use null to hold out test_share of it")
+        self.path, self.subset, self.revision = str(path), subset, revision
+        self.name = Path(self.path).stem if self.path.endswith(".parquet") else Path(self.path).name
+        self.name = self.name.strip("*-_.") or Path(self.path).parent.name or "hugging_face"
+        self.image_size, self.channels = image_size, channels
+        self.splits = {"train": train_split} | ({"test": test_split} if test_split else {})
+        self.image_column, self.label_column = image_column, label_column
+        self.test_share, self.on_bad, self.memory_mb = test_share, on_bad, memory_mb
+        self.min_size = image_size if min_size is None else min_size
+        self.cache_dir = Path(cache_dir).expanduser() if cache_dir else default_cache()
+        self._library_dir = str(self.cache_dir / "datasets") if cache_dir else None
+        self._tables: dict[str, Any] = {}
+        self._labels: dict[str, Tensor] = {}
+        self._seen: dict[str, list[Seen]] = {}
+        self._ids: dict[str, list[int]] = {}
+
+    @property
+    def num_classes(self) -> int | None:
+        """Classes that the label column names, or its largest integer in the training split + 1; None: no labels.
+        0 while the data set cannot be opened, which `check` explains."""
+        if self.label_column is None:
+            return None
+        try:
+            self._open()
+        except (ValueError, FileNotFoundError):
+            return 0
+        named = getattr(self._tables["train"].features[self.label_column], "num_classes", None)
+        return named or int(self._labels["train"].max()) + 1
+
+    def check(self) -> None:
+        self._open()
+        if self._ids:
+            return
+        good = {split: self._good_rows(split) for split in self.splits}
+        if "test" not in good:
+            ids = random_split(len(good["train"]), self.test_share)
+            good = {split: [good["train"][i] for i in ids[split]] for split in ids}
+        if not all(good.values()):
+            raise ValueError(f"path={self.path} must hold images to train and to test with; its splits have too few")
+        self._ids = good
+
+    def train_size(self) -> int:
+        self.check()
+        return len(self._ids["train"])
+
+    def load(self, split: str) -> ImageSet:
+        self.check()
+        table = split if split in self._tables else "train"
+        ids, seen = self._ids[split], self._seen[table]
+        labels = self._labels[table][ids] if self.label_column else None
+        images = TableImages(self._images(table), ids, [seen[i] for i in ids], self.square, labels)
+        return images.held(sum(map(len, self._ids.values())), self.memory_mb)
+
+    def _open(self) -> None:
+        """The tables of the wanted splits, with the wanted columns."""
+        if self._tables:
+            return
+        try:
+            tables = self._library_tables()
+        except Unreadable as error:
+            raise ValueError(
+                f"path={self.path} must be a data set that the datasets library reads, and it says: {error}; use "
+                "another path, subset or revision"
+            ) from error
+        for key, split in (("train_split", self.splits["train"]), ("test_split", self.splits.get("test"))):
+            if split is not None and split not in tables:
+                null = ", or null to hold out test_share" if key == "test_split" else ""
+                raise ValueError(f"{key}={split} must be a split of {self.path}; use {' or '.join(tables)}{null}")
+        tables = {key: tables[name] for key, name in self.splits.items()}
+        for table in tables.values():
+            _check_columns(table, self.image_column, self.label_column)
+        if self.label_column:
+            self._labels = {key: _integers(table, self.label_column) for key, table in tables.items()}
+        self._tables = tables
+
+    def _library_tables(self) -> Any:
+        files = sorted(glob.glob(str(Path(self.path).expanduser()), recursive=True))
+        if files:
+            return open_local(files, self.path, self.subset, self._library_dir)
+        plain = all(part.strip(".~") for part in self.path.split("/")) and not glob.has_magic(self.path)
+        if not plain or self.path.count("/") > 1 or self.path.endswith(".parquet"):
+            raise FileNotFoundError(
+                f"path={self.path} must be a folder, a parquet file, a pattern of parquet files or OWNER/NAME of the "
+                f"Hugging Face hub; there is none at {Path(self.path).expanduser().absolute()}"
+            )
+        return open_hub(self.path, self.subset, self.revision, self._library_dir)
+
+    def _images(self, table: str) -> Any:
+        """The column of images alone, as {"bytes": ..., "path": ...}."""
+        from datasets import Image
+
+        return (
+            self._tables[table].select_columns([self.image_column]).cast_column(self.image_column, Image(decode=False))
+        )
+
+    def _good_rows(self, table: str) -> list[int]:
+        images = self._images(table)
+        names = [f"{self.splits[table]}[{i}]" for i in range(len(images))]
+        kept = self.cache_dir / f"scan-hf-{self._tables[table]._fingerprint}-{self.image_column}.json"
+        self._seen[table] = seen = scan_rows(names, partial(_encoded, images), kept)
+        faults = {row.name: fault for row in seen if (fault := row.fault(self.min_size))}
+        if faults and self.on_bad == "error":
+            raise bad_images(f"path={self.path}", faults, len(seen))
+        left_out = f", {len(faults)} bad ones left out" if faults else ""
+        good = [i for i, row in enumerate(seen) if row.name not in faults]
+        modes = count_modes(seen[i] for i in good)
+        log.info("%s[%s]: %d images (%s)%s", self.path, self.splits[table], len(good), modes, left_out)
+        return good
+
+
+class TableImages(EncodedImages):
+    """Rows of a table.
+
+    Args:
+        table: a table of the library with one column, of encoded images.
+        rows: (N,) their numbers.
+        seen, square, labels: as `EncodedImages`.
+    """
+
+    def __init__(
+        self, table: Any, rows: Sequence[int], seen: Sequence[Seen], square: Square, labels: Tensor | None
+    ) -> None:
+        super().__init__(seen, square, labels)
+        self.table, self.rows = table, rows
+
+    def read(self, i: int) -> bytes:
+        return _encoded(self.table, self.rows[i])
+
+
+def _encoded(table: Any, row: int) -> bytes:
+    """The image as it is stored: in the table, or in a file that the table names."""
+    (image,) = table[row].values()
+    if image is None:
+        raise ValueError("missing")
+    return image["bytes"] if image["bytes"] is not None else Path(image["path"]).read_bytes()
+
+
+def _check_columns(table: Any, image_column: str, label_column: str | None) -> None:
+    from datasets import ClassLabel, Image, Value
+
+    for key, name in (("image_column", image_column), ("label_column", label_column)):
+        if name is not None and name not in table.features:
+            raise ValueError(f"{key}={name} must be a column of the data set; use {' or '.join(table.features)}")
+    feature = table.features[image_column]
+    encoded = isinstance(feature, dict) and "bytes" in feature
+    if not (isinstance(feature, Image) or encoded or getattr(feature, "dtype", "") in ("binary", "large_binary")):
+        images = [name for name, kind in table.features.items() if isinstance(kind, Image)]
+        raise ValueError(
+            f"image_column={image_column} must hold encoded images; use {' or '.join(images) or 'another data set'}"
+        )
+    if label_column is None or isinstance(table.features[label_column], ClassLabel):
+        return
+    kind = table.features[label_column]
+    if not (isinstance(kind, Value) and "int" in kind.dtype):
+        raise ValueError(
+            f"label_column={label_column} must hold class labels or integers, not {kind}; turn it into numbers with "
+            "the library's class_encode_column, or use null"
+        )
+
+
+def _integers(table: Any, label_column: str) -> Tensor:
+    """(N,) int64: the column of labels."""
+    column = table.with_format("arrow")[:][label_column]
+    if column.null_count:
+        raise ValueError(
+            f"label_column={label_column} must have a label in every row, and {column.null_count} have none; use null "
+            "to train without labels"
+        )
+    return torch.from_numpy(column.to_numpy().astype("int64"))

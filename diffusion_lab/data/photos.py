@@ -1,0 +1,114 @@
+"""Random square crops of the photographs that ship in scikit-image: a small real RGB set that needs no network.
+
+The five colour photographs of the world in the package: an astronaut's portrait, a cat, a cup of coffee, a motorcycle
+in a garage, a rocket at dusk (all in the public domain, CC0, or published for stereo research by D. Scharstein et al.,
+2014). Its microscopy, its retina, its diagrams and its nearly black deep field are not among them, nor the second view
+of the motorcycle, which shows the first one's pixels.
+
+A photograph of W x H pixels is cut at x = floor(2W/3): training crops lie to the left, test crops to the right, so that
+no pixel is in both. Crop i is of photograph i mod 5, and (u, v, w) ~ U[0,1)^3 of RandomState([seed, split]) give it:
+
+    side = S + floor(u (m - S + 1)),  m = min(floor(max_scale S), region's width, region's height)
+    left = floor(v (width - side + 1)),  top = floor(w (height - side + 1))
+
+resized to S x S by Pillow's antialiased bicubic filter. Equally seeded sets of different sizes begin with equal crops.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from diffusion_lab.data.source import ArrayImages, ImageSource
+from diffusion_lab.data.square import to_square
+
+PHOTOGRAPHS = ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg")
+LARGEST = 151  # pixels: the width of the smallest test region, a third of the cat's 451
+SPLITS = ("train", "test")
+
+
+class Photos(ImageSource):
+    """Crops (3, image_size, image_size); the label 0..4 says of which photograph.
+
+    Args:
+        image_size: S, pixels of a side, at most 151.
+        num_images: training crops.
+        num_test_images: test crops.
+        max_scale: the largest crop has max_scale S pixels a side, the smallest S; at least 1.
+        seed: of the crops, not of the run: runs with different seeds see the same images.
+
+    Raises:
+        ValueError: an argument outside its range.
+        FileNotFoundError: scikit-image is not installed (from `check` and on loading).
+    """
+
+    name = "photos"
+    channels = 3
+    num_classes = len(PHOTOGRAPHS)
+
+    def __init__(
+        self,
+        image_size: int = 64,
+        num_images: int = 4096,
+        num_test_images: int = 512,
+        max_scale: float = 2.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if not 1 <= image_size <= LARGEST:
+            raise ValueError(f"image_size={image_size} must lie in 1..{LARGEST} pixels; use 64")
+        for key, value in (("num_images", num_images), ("num_test_images", num_test_images)):
+            if value < 1:
+                raise ValueError(f"{key}={value} must be at least 1; use 512")
+        if not 1 <= max_scale < float("inf"):
+            raise ValueError(f"max_scale={max_scale} must be at least 1 and finite; use 2 for crops of S to 2S pixels")
+        if seed < 0:
+            raise ValueError(f"seed={seed} must be at least 0; use 0")
+        self.image_size, self.max_scale, self.seed = image_size, max_scale, seed
+        self.counts: dict[str, int] = {"train": num_images, "test": num_test_images}
+
+    def check(self) -> None:
+        for name in PHOTOGRAPHS:
+            photograph(name)
+
+    def train_size(self) -> int:
+        return self.counts["train"]
+
+    def load(self, split: str) -> ArrayImages:
+        regions = [region(name, split) for name in PHOTOGRAPHS]
+        draws = np.random.RandomState([self.seed, SPLITS.index(split)]).random_sample((self.counts[split], 3))
+        crops = [self._crop(regions[i % len(regions)], *draw) for i, draw in enumerate(draws)]
+        return ArrayImages(torch.from_numpy(np.stack(crops)), torch.arange(len(crops)) % len(regions))
+
+    def _crop(self, image: Image.Image, u: float, v: float, w: float) -> np.ndarray:
+        left, top, side = self.place(image.width, image.height, u, v, w)
+        return to_square(image.crop((left, top, left + side, top + side)), self.image_size, self.channels)
+
+    def place(self, width: int, height: int, u: float, v: float, w: float) -> tuple[int, int, int]:
+        """(left, top, side) of a crop in a region of this size, from three numbers in [0, 1)."""
+        largest = min(int(self.max_scale * self.image_size), width, height)
+        side = self.image_size + int(u * (largest - self.image_size + 1))
+        return int(v * (width - side + 1)), int(w * (height - side + 1)), side
+
+
+def region(name: str, split: str) -> Image.Image:
+    """The part of a photograph that a split may see."""
+    with Image.open(photograph(name)) as image:
+        cut = 2 * image.width // 3
+        return image.convert("RGB").crop((0, 0, cut, image.height) if split == "train" else (cut, 0, *image.size))
+
+
+def photograph(name: str) -> Path:
+    """A file inside scikit-image. Found without importing it, which would take a second."""
+    spec = find_spec("skimage")
+    folders = spec.submodule_search_locations if spec else None
+    path = Path(folders[0], "data", name) if folders else None
+    if path is None or not path.is_file():
+        raise FileNotFoundError(
+            f"source=photos must find {path or 'scikit-image'}; run: python -m pip install scikit-image"
+        )
+    return path

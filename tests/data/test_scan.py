@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from diffusion_lab.data import scan
+
+
+def folder(root: Path, *names: str) -> Path:
+    for i, name in enumerate(names):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4 + i, 4)).save(root / name)
+    return root
+
+
+def test_only_the_wanted_folders_are_looked_into(tmp_path):
+    root = folder(tmp_path / "set", "train/a/1.png", "val/1.png", "test/1.png", "loose.png", "train/val/2.png")
+    names = [seen.name for seen in scan.scan(root, tmp_path / "cache", ("train", "val"))]
+    assert names == ["train/a/1.png", "train/val/2.png", "val/1.png"]
+
+
+def test_names_are_sorted_folder_by_folder(tmp_path):
+    """As paths are, not as strings: - and . sort before the slash."""
+    names = ["a/b.png", "a/b/c.png", "a-b/c.png", "a.b/c.png", "ab.png"]
+    root = folder(tmp_path / "set", *names)
+    want = [path.relative_to(root).as_posix() for path in sorted(root.glob("**/*.png"))]
+    assert [seen.name for seen in scan.scan(root, tmp_path / "cache")] == want
+    assert want != sorted(names)
+
+
+def test_a_scan_that_was_stopped_goes_on_where_it_was_saved(tmp_path, monkeypatch):
+    root = folder(tmp_path / "set", *(f"{i}.png" for i in range(10)))
+    monkeypatch.setattr(scan, "SAVE_EVERY", 3)
+    monkeypatch.setattr(scan, "CHUNK", 2)
+    looked: list[str] = []
+    look = scan._look
+
+    def killed(seen: scan.Seen, read) -> scan.Seen:
+        if seen.name == "7.png":
+            raise KeyboardInterrupt
+        looked.append(seen.name)
+        return look(seen, read)
+
+    monkeypatch.setattr(scan, "_look", killed)
+    with pytest.raises(KeyboardInterrupt):
+        scan.scan(root, tmp_path / "cache")
+    monkeypatch.setattr(scan, "_look", lambda seen, read: looked.append(seen.name) or look(seen, read))
+    done = len(looked)
+    found = scan.scan(root, tmp_path / "cache")
+    assert sorted(looked[done:]) == ["6.png", "7.png", "8.png", "9.png"]  # 6 were saved
+    assert [seen.width for seen in found] == list(range(4, 14)) and all(seen.sha256 for seen in found)
+
+
+def test_rows_of_a_table_are_looked_at_once(tmp_path):
+    root = folder(tmp_path / "set", "0.png", "1.png")
+    (root / "2.png").write_text("text")
+    reads: list[int] = []
+
+    def read(i: int) -> bytes:
+        reads.append(i)
+        return (root / f"{i}.png").read_bytes()
+
+    names = [f"train[{i}]" for i in range(3)]
+    first = scan.scan_rows(names, read, tmp_path / "cache.json")
+    assert [seen.fault(1) for seen in first] == ["", "", "not an image"] and sorted(reads) == [0, 1, 2]
+    assert scan.scan_rows(names, read, tmp_path / "cache.json") == first and len(reads) == 3
