@@ -38,7 +38,8 @@ def part(cfg: DictConfig, name: str) -> Any:
 def build_network(cfg: DictConfig, data: ImageDataModule, prediction: Prediction, variance: Variance) -> nn.Module:
     """The network for images of C channels: it emits C (heads + variance channels) channels, and is told the number
     of classes when the batches carry labels."""
-    channels, image_size, _ = data.shape
+    with config_errors("dataset.source"):
+        channels, image_size, _ = data.shape
     told = {"num_classes": data.num_classes} if data.num_classes is not None else {}
     make = part(cfg, "network")
     with config_errors("network"):

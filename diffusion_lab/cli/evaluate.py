@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import part
 from diffusion_lab.cli.errors import ConfigError
+
+if TYPE_CHECKING:
+    from diffusion_lab.cli.load import Trained
+    from diffusion_lab.solvers import Solver
 
 
 def run(cfg: DictConfig) -> float | None:
@@ -27,7 +32,7 @@ def run(cfg: DictConfig) -> float | None:
         raise ConfigError("run=null must be a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/")
     trained = load_run(cfg.run, cfg.checkpoint, str(cfg.weights))
     evaluation = part(cfg, "metrics")
-    solver = part(cfg if cfg.get("solver") else trained.cfg, "solver")
+    solver = pick_solver(cfg, trained)
     device = pick_device(cfg.device)
     _, results = evaluation(
         trained.denoiser.to(device), solver, trained.data, device, progress=True, ema_decay=trained.decay
@@ -46,6 +51,21 @@ def run(cfg: DictConfig) -> float | None:
     console.print(f"protocol: {json.dumps(results[0].protocol)}", soft_wrap=True, highlight=False)
     console.print(f"written to {path}; next: diffusion-lab report {Path(cfg.run).parent}", soft_wrap=True)
     return results[0].value
+
+
+def pick_solver(cfg: DictConfig, trained: Trained) -> Solver:
+    """The solver of the command, or the run's own.
+
+    Raises:
+        ConfigError: it clips what is not bounded.
+    """
+    from diffusion_lab.cli.checks.bounds import clip_fault
+
+    solver = part(cfg if cfg.get("solver") else trained.cfg, "solver")
+    fault = clip_fault(solver, trained.data.source)
+    if fault is not None:
+        raise ConfigError(fault)
+    return solver
 
 
 def pick_device(name: str) -> torch.device:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.build import part
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.evaluate import pick_device
+from diffusion_lab.cli.evaluate import pick_device, pick_solver
 
 
 def run(cfg: DictConfig) -> None:
@@ -21,7 +20,7 @@ def run(cfg: DictConfig) -> None:
         raise ConfigError("run=null must be a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/")
     ids = parse_ids(str(cfg.seeds))
     trained = load_run(cfg.run, cfg.checkpoint, str(cfg.weights))
-    solver = part(cfg if cfg.get("solver") else trained.cfg, "solver")
+    solver = pick_solver(cfg, trained)
     device = pick_device(cfg.device)
     images = generate(
         trained.denoiser.to(device),
@@ -33,6 +32,7 @@ def run(cfg: DictConfig) -> None:
         device,
         progress=True,
         cond=class_labels(trained.data.num_classes, ids),
+        to_pixels=trained.data.source.to_pixels,
     )
     folder = Path(cfg.outdir or Path(cfg.run) / "generated" / f"step-{trained.step:08d}")
     for number, image in zip(ids, images, strict=True):

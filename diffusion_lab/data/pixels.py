@@ -5,10 +5,13 @@ x = u / 127.5 - 1   for bytes u in 0..255, so 0 -> -1 and 255 -> 1 exactly;   fl
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from diffusion_lab.data.source import ImageSource
+if TYPE_CHECKING:
+    from diffusion_lab.data.source import ImageSource
 
 
 def to_float(images: Tensor) -> Tensor:

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from diffusion_lab.data.pixels import to_uint8
+
 
 class ImageSet(ABC):
     """One split of a data set.
@@ -89,6 +91,7 @@ class ImageSource(ABC):
         num_classes: labels are 0..num_classes-1; None when there are no labels.
         value_range: smallest and largest value that float images may have; None when they are not bounded.
             uint8 images always cover 0..255.
+        flippable: whether an array reversed from left to right is the mirrored image; not so for latents.
     """
 
     name: str
@@ -96,6 +99,7 @@ class ImageSource(ABC):
     image_size: int
     num_classes: int | None = None
     value_range: tuple[float, float] | None = (-1.0, 1.0)
+    flippable: bool = True
 
     def __init__(self) -> None:
         self._loaded: dict[str, ImageSet] = {}
@@ -121,6 +125,14 @@ class ImageSource(ABC):
     def test(self) -> ImageSet:
         """The images that training never sees."""
         return self._once("test")
+
+    def pixels(self) -> ImageSource:
+        """The source of the bytes that samples are compared with: itself, unless the model sees something else."""
+        return self
+
+    def to_pixels(self, x: Tensor) -> Tensor:
+        """What the model makes (n,C,H,W) as bytes to look at (n,1 or 3,H',W'); [-1, 1] becomes 0..255 by default."""
+        return to_uint8(x)
 
     def _once(self, split: str) -> ImageSet:
         if split not in self._loaded:

@@ -115,21 +115,22 @@ class Evaluation:
         share = math.ceil(self.num_samples / world_size())
         ids = range(rank() * share, (rank() + 1) * share) if names else range(0 if rank() else keep)
         cond = class_labels(data_module.num_classes, ids)
-        kept = [torch.empty(0, *shape, dtype=torch.uint8)]
+        to_pixels = data_module.source.to_pixels
+        kept: list[Tensor] = []
 
         def batches() -> Iterator[Tensor]:
             for batch in generate_batches(
-                denoiser, solver, ids, self.seed, shape, self.batch_size, device, progress, cond
+                denoiser, solver, ids, self.seed, shape, self.batch_size, device, progress, cond, to_pixels
             ):
                 kept.append(batch[: keep - sum(map(len, kept))])
                 yield batch
 
         if extractor is None or not names:
             deque(batches(), maxlen=0)
-            return Evaluated(torch.cat(kept), [])
+            return Evaluated(torch.cat(kept) if kept else torch.empty(0, *shape, dtype=torch.uint8), [])
         local = extract_batches(extractor, batches(), len(ids), device)
         real = self._reference(data_module, device, progress)
-        check_same_shape(shape, tuple(real.metadata["shape"]))
+        check_same_shape(tuple(kept[0].shape[1:]), tuple(real.metadata["shape"]))
         values = measure(self._gathered(local, device), real.statistics, real.features, names)
         results = [
             Result(extractor.metric_name(name, self.num_samples), value, self._protocol(name, solver, real, ema_decay))
@@ -143,7 +144,7 @@ class Evaluation:
         return Features(*(gather_rows(part.to(device)).cpu()[: self.num_samples] for part in local))
 
     def _reference(self, data_module: ImageDataModule, device: torch.device | str, progress: bool) -> Reference:
-        source = data_module.source
+        source = data_module.source.pixels()
         images = source.train() if self.split == "train" else source.test()
         points = self.num_samples if set(self.names) & {"kid", "precision", "recall"} else 0
         return reference_statistics(

@@ -10,7 +10,7 @@ What is left is the network: a convolution over another batch size may round dif
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from diffusion_lab.solvers import Solver
 from diffusion_lab.streams import Streams
 
 Cond = dict[str, Tensor]
+ToPixels = Callable[[Tensor], Tensor]  # (n,C,H,W) float -> (n,C',H',W') uint8
 # First number of the positions in the stream "eval": validation uses 0 and 1.
 SAMPLES = 2
 
@@ -60,6 +61,7 @@ def generate(
     device: torch.device | str = "cpu",
     progress: bool = False,
     cond: Cond | None = None,
+    to_pixels: ToPixels = to_uint8,
 ) -> Tensor:
     """The images of the given sample ids.
 
@@ -73,14 +75,16 @@ def generate(
         device: where the denoiser is.
         progress: whether to show a bar (on a terminal only).
         cond: keywords for the network, row j of each belonging to ids[j].
+        to_pixels: what the model makes (n,C,H,W) -> bytes, e.g. `ImageSource.to_pixels`.
 
     Returns:
-        (len(ids),C,H,W) uint8 on the CPU.
+        (len(ids),C,H,W) uint8 on the CPU, in the shape of the pixels.
 
     Raises:
         ValueError: a sample is not finite.
     """
-    return torch.cat(list(generate_batches(denoiser, solver, ids, seed, shape, batch_size, device, progress, cond)))
+    told = (batch_size, device, progress, cond, to_pixels)
+    return torch.cat(list(generate_batches(denoiser, solver, ids, seed, shape, *told)))
 
 
 def generate_batches(
@@ -93,6 +97,7 @@ def generate_batches(
     device: torch.device | str = "cpu",
     progress: bool = False,
     cond: Cond | None = None,
+    to_pixels: ToPixels = to_uint8,
 ) -> Iterator[Tensor]:
     """As `generate`, one batch (<= batch_size,C,H,W) at a time."""
     if batch_size < 1:
@@ -105,7 +110,7 @@ def generate_batches(
             batch_cond = {key: value[rows].to(device) for key, value in (cond or {}).items()}
             x_start = noise.start().to(device)
             x = solver(denoiser, x_start, noise=noise, progress=progress and not many, **batch_cond)
-            yield to_uint8(_finite(x, ids[rows])).cpu()
+            yield to_pixels(_finite(x, ids[rows])).cpu()
             bar.update(len(x))
 
 
