@@ -147,7 +147,7 @@ class Autoencoder:
         import diffusers
 
         # Building it draws from the global generator, on which the dropout of a run in progress depends.
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             kind = getattr(diffusers, name)
             model = kind.from_pretrained(self.folder, torch_dtype=torch.float32, low_cpu_mem_usage=False)
         return model.eval().requires_grad_(False)
@@ -224,9 +224,10 @@ def _weights_sha256(path: Path, weights: str) -> str:
 def _hash_tensors(path: Path, mtime_ns: int, size: int) -> str:
     """Read once for a file that does not change: a check before training, another one in it."""
     digest = hashlib.sha256()
-    for name, tensor in _tensors(path):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    with torch.device("cpu"):  # some callers build objects under torch.device("meta")
+        for name, tensor in _tensors(path):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
