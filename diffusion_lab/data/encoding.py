@@ -172,17 +172,17 @@ class Encoding:
         images, (rows, *shape) = dict(self._sets())[split], self._shape(split)
         array = self._partial(split, (rows, *shape), done)
         size = self.autoencoder.batch_size
-        batches = [ids for ids in torch.arange(done[split], rows).split(size) if len(ids)]
+        batches: list[Any] = [range(row, min(row + size, rows)) for row in range(done[split], rows, size)]
         loader = DataLoader(_Rows(images), batch_sampler=batches, num_workers=self.num_workers, collate_fn=_as_it_is)
         with tqdm(total=rows, initial=done[split], desc=f"encode {split}", unit="image", disable=None) as bar:
             for number, (ids, batch) in enumerate(zip(batches, loader, strict=True), start=1):
                 if number == 1:
                     check_range(batch, self.source)
-                array[ids.numpy()] = self._latents(batch.to(device), ids, split, len(images))
+                array[ids.start : ids.stop] = self._latents(batch.to(device), ids, split, len(images))
                 bar.update(len(ids))
                 if number % SAVED_EVERY == 0 or number == len(batches):
                     array.flush()
-                    done[split] = int(ids[-1]) + 1
+                    done[split] = ids.stop
                     write_json(self.folder / PROGRESS, {"request": self.request, "done": done})
 
     def _partial(self, split: str, shape: tuple[int, ...], done: dict[str, int]) -> np.memmap:
@@ -195,21 +195,21 @@ class Encoding:
         done[split] = 0
         return np.lib.format.open_memmap(path, "w+", np.dtype(np.float16), shape)
 
-    def _latents(self, images: Tensor, ids: Tensor, split: str, count: int) -> np.ndarray:
+    def _latents(self, images: Tensor, ids: range, split: str, count: int) -> np.ndarray:
         """Rows `ids` of a split of `count` images: (n,c,h,w) float16."""
         x = to_float(images)
-        mirrored = (ids >= count).to(x.device)[:, None, None, None]
+        mirrored = (torch.tensor(ids, device=x.device) >= count)[:, None, None, None]
         mean, std = self.autoencoder.encode(torch.where(mirrored, x.flip(-1), x) if bool(mirrored.any()) else x)
         if self.posterior == "sample" and bool((std > 0).any()):
             stream = ("encode", SPLITS.index(split))
-            eps = torch.stack([self.streams.normal(tuple(mean.shape[1:]), *stream, int(row)) for row in ids])
+            eps = torch.stack([self.streams.normal(tuple(mean.shape[1:]), *stream, row) for row in ids])
             mean = mean + std * eps.to(mean.device)
         stored = mean.to("cpu", torch.float16)
         bad = (~torch.isfinite(stored).flatten(1).all(1)).nonzero().flatten()
         if len(bad):
             raise ValueError(
                 f"autoencoder={self.autoencoder.weights} must give finite latents below 65504, which float16 can hold, "
-                f"and does not for {split} image {int(ids[bad[0]]) % count}; look at that image, or use another one"
+                f"and does not for {split} image {ids[int(bad[0])] % count}; look at that image, or use another one"
             )
         return stored.numpy()
 
@@ -246,11 +246,11 @@ class _Rows(Dataset[Tensor]):
     def __init__(self, images: ImageSet) -> None:
         self.images = images
 
-    def __getitems__(self, rows: Tensor) -> Tensor:
-        return self.images.take(torch.as_tensor(rows) % len(self.images))
+    def __getitems__(self, rows: range) -> Tensor:
+        return self.images.take([row % len(self.images) for row in rows])
 
 
-def _as_it_is(batch: Tensor) -> Tensor:
+def _as_it_is(batch: Any) -> Any:
     return batch
 
 

@@ -152,8 +152,8 @@ def test_an_interrupted_encoding_trains_nothing_and_goes_on_to_the_same_bits(
     calls, latents_of = [], Encoding._latents
 
     def dies(limit: int):
-        def function(self: Encoding, images: torch.Tensor, ids: torch.Tensor, *more) -> np.ndarray:
-            calls.append(int(ids[0]))
+        def function(self: Encoding, images: torch.Tensor, ids: range, *more) -> np.ndarray:
+            calls.append(ids.start)
             if len(calls) == limit:
                 raise Stop
             return latents_of(self, images, ids, *more)

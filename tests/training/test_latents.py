@@ -24,28 +24,32 @@ def latents(tmp_path_factory: pytest.TempPathFactory) -> Latents:
     return Latents(folder / "out", images=images)
 
 
+@pytest.mark.slow
 def test_a_tiny_network_learns_eight_latents_by_heart(latents: Latents) -> None:
+    steps, rate = 390, 4e-3
     torch.manual_seed(0)
-    x0 = latents.train().take(range(8)).repeat(8, 1, 1, 1)
+    x0 = latents.train().take(range(8)).repeat(2, 1, 1, 1)
     network = UNet(4, 4, 8, base_channels=16, channel_multipliers=[1, 2], num_res_blocks=1, attention_resolutions=[])
     denoiser = Denoiser(network, linear(1000), Epsilon(), FixedLarge())
-    optimizer = torch.optim.Adam(network.parameters(), lr=4e-3)
+    optimizer = torch.optim.Adam(network.parameters(), lr=rate)
 
     def loss(seed: int) -> torch.Tensor:
         generator = torch.Generator().manual_seed(seed)
-        t = ((torch.arange(64) + torch.rand(64, generator=generator)) * 1000 / 64).long()
-        return denoiser.loss(x0, torch.randn(x0.shape, generator=generator), t).native.mean()
+        strata = torch.randperm(16, generator=generator) + torch.rand(16, generator=generator)
+        return denoiser.loss(x0, torch.randn(x0.shape, generator=generator), (strata * 1000 / 16).long()).native.mean()
 
-    with torch.no_grad():
-        before = sum(float(loss(seed)) for seed in range(1000, 1008)) / 8
-    for step in range(300):
+    def validation() -> float:
+        with torch.no_grad():
+            return float(torch.stack([loss(seed) for seed in range(1000, 1032)]).mean())
+
+    before = validation()
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = rate * (1 - step / steps)
         optimizer.zero_grad()
         loss(step).backward()
         optimizer.step()
-    with torch.no_grad():
-        after = sum(float(loss(seed)) for seed in range(1000, 1008)) / 8
     assert before == pytest.approx(1, abs=0.05)  # the network starts at zero, and eps has variance 1
-    assert after < 0.12, after
+    assert validation() < 0.15
 
 
 class ByHeart(nn.Module):
