@@ -39,7 +39,7 @@ class App:
     """A Hydra command.
 
     Args:
-        command: "train", "evaluate" or "sample"; the task is `run(cfg)` of the module of that name, and the
+        command: "train", "evaluate", "sample" or "encode"; the task is `run(cfg)` of the module of that name, and the
             configuration is conf/<command>.yaml.
         arguments: what was typed after the command.
         typed: all that was typed after `diffusion-lab`.
@@ -78,7 +78,7 @@ class App:
         return self._report(self.error) if self.error is not None else 0
 
     def __call__(self, cfg: DictConfig) -> Any:
-        """The task: check the configuration, then train, evaluate or sample."""
+        """The task: check the configuration, then run the command."""
         sys.argv = [sys.argv[0], *self.typed]
         hydra_cfg = HydraConfig.get()
         # The others write nothing of their own into a run folder, and their output_dir is the working folder.

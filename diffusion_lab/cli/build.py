@@ -39,7 +39,8 @@ def part(cfg: DictConfig, name: str) -> Any:
 def build_network(cfg: DictConfig, data: ImageDataModule, prediction: Prediction, variance: Variance) -> nn.Module:
     """The network for images of C channels: it emits C (heads + variance channels) channels, and is told how many
     values a label has when the batches carry labels."""
-    channels, image_size, _ = data.shape
+    with config_errors("dataset.source"):
+        channels, image_size, _ = data.shape
     labels = data.conditions.num_labels
     told = {} if labels is None else {"num_classes": labels}
     make = part(cfg, "network")

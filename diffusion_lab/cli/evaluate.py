@@ -57,14 +57,16 @@ def pick_solver(cfg: DictConfig, trained: Trained) -> Solver:
     """The solver of the command, or the run's own.
 
     Raises:
-        ConfigError: it does not fit the run's schedule, or asks for guidance that the model was not trained for.
+        ConfigError: it does not fit the run's schedule, asks for guidance that the model was not trained for, or clips
+            what is not bounded.
     """
+    from diffusion_lab.cli.checks.bounds import clip_fault
     from diffusion_lab.cli.checks.conditions import guidance_fault
 
     solver = part(cfg if cfg.get("solver") else trained.cfg, "solver")
     with config_errors("solver"):
         solver.check(trained.denoiser.schedule)
-    fault = guidance_fault(solver, trained.denoiser.null_label)
+    fault = guidance_fault(solver, trained.denoiser.null_label) or clip_fault(solver, trained.data.source)
     if fault is not None:
         raise ConfigError(fault)
     return solver

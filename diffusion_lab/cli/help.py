@@ -9,6 +9,7 @@ COMMANDS = {
     "train": "train one model, or with -m a sweep over several settings",
     "evaluate": "FID, KID, inception score, precision and recall of a trained run",
     "sample": "images from a trained run, by seed",
+    "encode": "the latents of images, to train in the space of an autoencoder",
     "report": "table and one HTML page for a folder of runs, finished or not",
 }
 TOP = """diffusion-lab: training of diffusion models in which the law of the timesteps is a part that one exchanges
@@ -49,6 +50,9 @@ OTHER = """usage: diffusion-lab {command} [key=value ...]
 
 {summary}
 
+Parts: one option of each group, `group=option`; its arguments, `group.argument=value`.
+{groups}
+
 Settings and their defaults:
 {settings}
 """
@@ -61,19 +65,20 @@ def top() -> str:
 
 def command(name: str, folders: list[Path]) -> str:
     """Text of `diffusion-lab NAME --help`; `folders` are searched for the groups, the first has the main yaml."""
-    settings = _settings(folders[0] / f"{name}.yaml")
+    groups, settings = _groups(name, folders), _settings(folders[0] / f"{name}.yaml")
     if name != "train":
-        return OTHER.format(command=name, summary=COMMANDS[name], settings=settings)
-    return TRAIN.format(groups=_groups(folders), settings=settings)
+        return OTHER.format(command=name, summary=COMMANDS[name], groups=groups, settings=settings)
+    return TRAIN.format(groups=groups, settings=settings)
 
 
-def _groups(folders: list[Path]) -> str:
+def _groups(name: str, folders: list[Path]) -> str:
     """One line per group with its options, the default in brackets.
 
     A preset may lie in a folder of its group, `experiment=paper/table`; a folder in another group is a group itself,
     `prediction/space=x0`, and is told of in the yaml files that use it.
     """
-    text = (folders[0] / "train.yaml").read_text()
+    path = folders[0] / f"{name}.yaml"
+    text = path.read_text() if path.is_file() else ""
     lines = []
     for group, default in re.findall(r"^  - (\w+): (\w+)", text, re.MULTILINE):
         pattern = "**/*.yaml" if default == "null" else "*.yaml"

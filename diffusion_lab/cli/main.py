@@ -1,6 +1,6 @@
 """`diffusion-lab COMMAND ...`: choose the command, run it, turn what goes wrong into one sentence and a code.
 
-`train`, `evaluate` and `sample` are Hydra applications; `report` parses its own arguments. Nothing heavy is
+`train`, `evaluate`, `sample` and `encode` are Hydra applications; `report` parses its own arguments. Nothing heavy is
 imported before a command is known to start.
 
 Lightning starts the other processes of a distributed run by executing `sys.argv` again, so Hydra sees the
@@ -18,7 +18,7 @@ from diffusion_lab.cli import help as help_text
 from diffusion_lab.cli.arguments import config_dirs
 from diffusion_lab.cli.errors import EXIT_CONFIG, nearest
 
-HYDRA_COMMANDS = ("train", "evaluate", "sample")
+HYDRA_COMMANDS = ("train", "evaluate", "sample", "encode")
 
 
 def main(argv: list[str] | None = None) -> int:

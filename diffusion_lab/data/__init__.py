@@ -1,16 +1,19 @@
 """Images to train on and to compare with."""
 
+from diffusion_lab.data.autoencoder import Autoencoder
 from diffusion_lab.data.celeba import CelebA
 from diffusion_lab.data.celebahq import CelebAHQ
 from diffusion_lab.data.cifar10 import CIFAR10
 from diffusion_lab.data.conditions import Conditions
 from diffusion_lab.data.digits import Digits
+from diffusion_lab.data.encoding import Encoding
 from diffusion_lab.data.fashion_mnist import FashionMNIST
 from diffusion_lab.data.gaussian import GaussianMixture
 from diffusion_lab.data.hugging_face import HuggingFace
 from diffusion_lab.data.image_folder import ImageFolder
 from diffusion_lab.data.imagenet import ImageNet
 from diffusion_lab.data.images import ImageDataModule, ValBatch
+from diffusion_lab.data.latents import Latents
 from diffusion_lab.data.order import Rows, StepOrder
 from diffusion_lab.data.photos import Photos
 from diffusion_lab.data.pixels import to_float, to_uint8
@@ -24,7 +27,9 @@ __all__ = [
     "Conditions",
     "CelebA",
     "CelebAHQ",
+    "Autoencoder",
     "Digits",
+    "Encoding",
     "FashionMNIST",
     "GaussianMixture",
     "HuggingFace",
@@ -35,6 +40,7 @@ __all__ = [
     "ImageSet",
     "ImageSource",
     "Photos",
+    "Latents",
     "Rows",
     "StepOrder",
     "SuperResolution",

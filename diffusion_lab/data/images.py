@@ -122,9 +122,19 @@ class ImageDataModule(LightningDataModule):
         """Raise what can be known to be wrong before anything is loaded or downloaded."""
         with _source_errors():
             self.source.check()
+            if self.features is not None:
+                self.source.pixels()
         check_batch_size(self.batch_size, world_size, self.accumulate)
+        self._check_flip()
         self.conditions.check()
         self._check_enough(self.source.train_size(), world_size)
+
+    def _check_flip(self) -> None:
+        if self.flip and not self.source.flippable:
+            raise ValueError(
+                f"flip=true must have images that can be mirrored, and {self.source.name} cannot; set flip=false, and "
+                "give `diffusion-lab encode` flips=true instead"
+            )
 
     def _check_enough(self, num_images: int, world_size: int) -> None:
         if num_images < self.batch_size:

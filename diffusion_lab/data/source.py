@@ -91,6 +91,7 @@ class ImageSource(ABC):
         num_classes: labels are 0..num_classes-1; None when there are no labels.
         value_range: smallest and largest value that float images may have; None when they are not bounded.
             uint8 images always cover 0..255.
+        flippable: whether an array reversed from left to right is the mirrored image; not so for latents.
     """
 
     name: str
@@ -98,6 +99,7 @@ class ImageSource(ABC):
     image_size: int
     num_classes: int | None = None
     value_range: tuple[float, float] | None = (-1.0, 1.0)
+    flippable: bool = True
 
     def __init__(self) -> None:
         self._loaded: dict[str, ImageSet] = {}

@@ -43,14 +43,19 @@ CASES = {
         ["divide the 8 pixels", "use 2"],
     ),
     "13 labels that do not exist": (
-        ["dataset=gaussian", "dataset.conditional=true", "dataset.source.means=[0.0]"],
+        ["dataset=gaussian", "dataset.conditional=true", "dataset.source.means=[0.0]", "solver.clip=false"],
         "dataset.conditional=true",
         ["must have labels", "conditional=false"],
     ),
     "14 image size against the levels": (
-        ["dataset=gaussian", "dataset.source.image_size=7", "network.channel_multipliers=[1,2]"],
+        ["dataset=gaussian", "dataset.source.image_size=7", "network.channel_multipliers=[1,2]", "solver.clip=false"],
         "dataset.source.image_size=7",
         ["multiple of 2", "6 or 8"],
+    ),
+    "14 clipping of data that are not bounded": (
+        ["dataset=gaussian"],
+        "solver.clip=true must be false with gaussian",
+        ["use solver.clip=false"],
     ),
     "15 channels against the groups": (["network.base_channels=7"], "network.base_channels=7", ["multiple", "use"]),
     "18 timesteps of another schedule": (

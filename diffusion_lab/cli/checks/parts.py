@@ -13,6 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import build_network, part
+from diffusion_lab.cli.checks.bounds import clip_fault
 from diffusion_lab.cli.checks.carried import missing_callbacks
 from diffusion_lab.cli.checks.conditions import condition_faults, guidance_fault
 from diffusion_lab.cli.checks.origin import by_origin
@@ -57,6 +58,7 @@ class Parts:
             self.errors += [ConfigError(text) for text in missing_callbacks(self.objects, callbacks)]
         self._check_optimizer()
         self._check_data()
+        self._check_clip()
         self._check_network()
         self._check_timesteps()
         with self._collect("annealing"):
@@ -109,6 +111,15 @@ class Parts:
             return
         with self._collect("dataset"):
             self.objects["dataset"].check(self.world_size)
+
+    def _check_clip(self) -> None:
+        """No estimate of x0 is cut off at [-1, 1] where the data leave that range."""
+        if not self._have("solver", "dataset"):
+            return
+        with self._collect("dataset.source"):
+            fault = clip_fault(self.objects["solver"], self.objects["dataset"].source)
+            if fault is not None:
+                self._fault(fault)
 
     def _check_network(self) -> None:
         """A network without memory for the images and heads of this run."""

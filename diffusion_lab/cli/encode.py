@@ -1,0 +1,42 @@
+"""`diffusion-lab encode dataset=... autoencoder=... outdir=DIR`: images to latents, which training then reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from diffusion_lab.cli.build import part
+from diffusion_lab.cli.errors import ConfigError, config_errors
+from diffusion_lab.cli.evaluate import pick_device
+
+
+def run(cfg: DictConfig) -> None:
+    """Write the latents of both splits and their header, and say what to do with them.
+
+    An interrupted encoding goes on where it was, a finished one is left as it is.
+    """
+    from diffusion_lab.data import Encoding
+
+    if not cfg.get("dataset"):
+        raise ConfigError("dataset=null must be the images to encode; use e.g. dataset=image_folder")
+    with config_errors("dataset.source"):  # the source alone: nothing is trained or measured here
+        source = instantiate(cfg.dataset.source, _convert_="all")
+    autoencoder = part(cfg, "autoencoder")
+    device, folder = pick_device(cfg.device), Path(str(cfg.outdir))
+    with config_errors(""):
+        encoding = Encoding(source, autoencoder, folder, cfg.flips, cfg.posterior, cfg.seed, cfg.num_workers)
+    with config_errors("dataset.source"):
+        source.check()
+        source.prepare()
+    with config_errors("autoencoder"):
+        autoencoder.identity()
+    with config_errors("dataset"):
+        encoding.check()
+    with config_errors(""):
+        header = encoding.run(device)
+    train, test = (header.splits[split]["shape"] for split in ("train", "test"))
+    mirrored = ", half of them mirrored" if header.flips else ""
+    print(f"{train[0]} training latents {tuple(train[1:])}{mirrored} and {test[0]} test latents in {folder}")
+    print(f"next: diffusion-lab train dataset=latents dataset.source.root={folder} solver.clip=false")

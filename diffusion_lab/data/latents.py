@@ -1,0 +1,195 @@
+"""Latents of an autoencoder as a data set, and their way back to pixels.
+
+    x = (z - mean_c) / std_c        mean and std of channel c over the training latents, so x has mean 0, variance 1
+    pixels = D(std_c x + mean_c)    with the autoencoder that encoded
+
+Differs from LDM and Stable Diffusion (Rombach et al. 2022, appendix G; scale_factor 0.18215): they divide all channels
+by one number, the standard deviation of the first batch, and subtract no mean; per channel and over all training
+latents, the schedule's signal-to-noise ratios hold for every channel of every autoencoder, and no number is copied
+from one model to another.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diffusion_lab.arguments import check_integer
+from diffusion_lab.data.autoencoder import Autoencoder
+from diffusion_lab.data.latent_files import Header, open_labels, open_split, read_header, verify
+from diffusion_lab.data.pixels import to_uint8
+from diffusion_lab.data.source import ImageSet, ImageSource
+
+
+class Latents(ImageSource):
+    """What `diffusion-lab encode` wrote, memory-mapped; (c,h,w) float32 of mean 0 and variance 1 per channel.
+
+    Args:
+        root: the folder with latents.json.
+        autoencoder: folder or hub name of the autoencoder that decodes, see `Autoencoder`; None: where `encode`
+            found it. Its identity must be the header's.
+        images: the images that were encoded, which metrics compare with; None: no metrics.
+        batch_size: latents that are decoded at a time.
+
+    Raises:
+        FileNotFoundError: no latents, no autoencoder (from `check` and on use).
+        ValueError: another autoencoder, other images, or files that are not what was written (likewise).
+    """
+
+    value_range = None
+    flippable = False
+
+    def __init__(
+        self,
+        root: str | Path,
+        autoencoder: str | None = None,
+        images: ImageSource | None = None,
+        batch_size: int = 16,
+    ) -> None:
+        super().__init__()
+        self.root = Path(root).expanduser()
+        self.place, self.images = autoencoder, images
+        self.batch_size = check_integer("batch_size", batch_size, 1, "use 16")
+
+    @functools.cached_property
+    def header(self) -> Header:
+        """Read, and the autoencoder compared with it, before any latent is used."""
+        header = read_header(self.root)
+        autoencoder = self._find(header)
+        try:
+            different = _difference(autoencoder.identity(), header.autoencoder)
+        except (ValueError, FileNotFoundError) as error:  # the argument is called otherwise here
+            raise type(error)(str(error).replace("weights=", "autoencoder=", 1)) from error
+        if different:
+            raise ValueError(
+                f"autoencoder={autoencoder.weights} must be the one that encoded {self.root}, and {different}; "
+                "give that one's folder, or encode again with this one"
+            )
+        return header
+
+    @property
+    def name(self) -> str:
+        """Of the images, with `_latent`."""
+        return f"{self.header.images['name']}_latent"
+
+    @property
+    def channels(self) -> int:
+        """c."""
+        return self.header.shape[0]
+
+    @property
+    def image_size(self) -> int:
+        """h = w, latent pixels."""
+        return self.header.shape[1]
+
+    @property
+    def num_classes(self) -> int | None:
+        """Of the images."""
+        return self.header.images["num_classes"]
+
+    def check(self) -> None:
+        for split in ("train", "test"):
+            open_split(self.root, self.header, split)
+            open_labels(self.root, self.header, split)
+        if self.images is not None:
+            self._check_images(self.images)
+
+    def train_size(self) -> int:
+        return self.header.splits["train"]["shape"][0]
+
+    def load(self, split: str) -> ImageSet:
+        verify(self.root, self.header, split)
+        return LatentImages(self.root, self.header, split)
+
+    def to_pixels(self, x: Tensor) -> Tensor:
+        """(n,c,h,w) float -> (n,3,fh,fw) uint8 on the same device."""
+        mean, std = _statistics(self.header, x)
+        return to_uint8(self._autoencoder.decode(x.to(torch.float32) * std + mean))
+
+    def pixels(self) -> ImageSource:
+        if self.images is None:
+            raise ValueError(
+                "images=null must be the image source that was encoded, because metrics compare with it; set "
+                "dataset.features=null to train without metrics"
+            )
+        return self.images
+
+    @functools.cached_property
+    def _autoencoder(self) -> Autoencoder:
+        return self._find(self.header)
+
+    def _find(self, header: Header) -> Autoencoder:
+        return Autoencoder(self.place or header.autoencoder["place"], batch_size=self.batch_size)
+
+    def _check_images(self, images: ImageSource) -> None:
+        """By what is known without loading them."""
+        images.check()
+        encoded = self.header.images
+        found = (images.channels, images.image_size, images.train_size())
+        wanted = (encoded["channels"], encoded["image_size"], encoded["train"]["images"])
+        if found != wanted:
+            raise ValueError(
+                f"images={images.name} must be the images that were encoded, {encoded['name']} with channels, size and "
+                f"number {wanted}, and has {found}; give those, or encode these"
+            )
+
+
+class LatentImages(ImageSet):
+    """One split, memory-mapped. A copy in another process opens the file again.
+
+    Args:
+        root: the folder.
+        header: its header.
+        split: "train" or "test".
+    """
+
+    def __init__(self, root: Path, header: Header, split: str) -> None:
+        self.root, self.header, self.split = root, header, split
+        labels = open_labels(root, header, split)
+        self.labels = None if labels is None else torch.from_numpy(labels)
+
+    def __len__(self) -> int:
+        return self.header.splits[self.split]["shape"][0]
+
+    def take(self, ids: Sequence[int] | Tensor) -> Tensor:
+        stored = torch.from_numpy(self._array[np.asarray(ids, dtype=np.int64)]).to(torch.float32)
+        mean, std = _statistics(self.header, stored)
+        return stored.sub_(mean).div_(std)
+
+    def fingerprint(self) -> str:
+        return self.header.splits[self.split]["sha256"][:12]
+
+    @functools.cached_property
+    def _array(self) -> np.ndarray:
+        return open_split(self.root, self.header, self.split)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A memory-mapped array would be sent to another process with all its numbers.
+        return {key: value for key, value in vars(self).items() if key != "_array"}
+
+
+def _statistics(header: Header, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and std, each (c,1,1) float32 on the device of `like`."""
+    mean, std = (torch.tensor(values, device=like.device).view(-1, 1, 1) for values in (header.mean, header.std))
+    return mean, std
+
+
+def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """In words, the first thing in which two autoencoders differ; "" if they are one.
+
+    Keys that only one configuration has are passed over: other versions of diffusers write other defaults out.
+    """
+    if found["class"] != wanted["class"]:
+        return f"it is a {found['class']} where that was a {wanted['class']}"
+    ours, theirs = found["config"], wanted["config"]
+    for key in sorted(ours.keys() & theirs.keys()):
+        if ours[key] != theirs[key]:
+            return f"its {key} is {ours[key]} where that one's was {theirs[key]}"
+    ours, theirs = found["weights_sha256"][:12], wanted["weights_sha256"][:12]
+    return "" if ours == theirs else f"its weights have the SHA-256 {ours} where that one's had {theirs}"
