@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.build import build_network, part
 from diffusion_lab.cli.checks.carried import missing_callbacks
 from diffusion_lab.cli.checks.origin import by_origin
-from diffusion_lab.cli.errors import ConfigError, config_errors
+from diffusion_lab.cli.errors import ConfigError, MissingHere, config_errors
 
 PARTS = (
     "schedule",
@@ -65,11 +65,12 @@ class Parts:
     @contextmanager
     def _collect(self, path: str) -> Iterator[None]:
         """Keep a fault of the node at `path` and go on; it is told by the key that was typed, once."""
+        kind = ConfigError
         try:
             with config_errors(path):
                 yield
         except ConfigError as error:
-            text = by_origin(self._typed, str(error))
+            text, kind = by_origin(self._typed, str(error)), type(error)
         except Exception as error:  # noqa: BLE001  a constructor of anybody's may stumble over anything
             cause = error.__cause__ or error
             told = f" cannot be used: {type(cause).__name__}: {' '.join(str(cause).split())}; check its arguments"
@@ -79,10 +80,10 @@ class Parts:
         else:
             return
         if text not in map(str, self.errors):
-            self._fault(text)
+            self._fault(text, kind)
 
-    def _fault(self, text: str) -> None:
-        self.errors.append(ConfigError(text))
+    def _fault(self, text: str, kind: type[ConfigError] = ConfigError) -> None:
+        self.errors.append(kind(text))
 
     def _have(self, *names: str) -> bool:
         return all(name in self.objects for name in names)
@@ -123,6 +124,9 @@ class Parts:
         if "num_classes" not in self.cfg.network:
             return
         told, known = self.objects["dataset"].num_classes, self.cfg.network.num_classes
+        missing = any(isinstance(error, MissingHere) for error in self.errors)
+        if told is None and missing and self.objects["dataset"].conditional:
+            return  # as many classes as there are folders, and those are not here
         if told != known:
             given, wanted = ("null" if value is None else value for value in (known, told))
             conditional = str(self.objects["dataset"].conditional).lower()
