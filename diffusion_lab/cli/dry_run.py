@@ -67,7 +67,7 @@ def _rows(cfg: DictConfig, cost: Cost, folder: Path) -> list[tuple[str, str]]:
         (
             "evaluation",
             f"{duration(cost.evaluation_seconds)} for {looks.generations} x {looks.samples} samples of {looks.calls} "
-            f"network calls, {looks.validations} x {looks.images} validation images and {looks.checkpoints} checkpoints",
+            f"network calls, {looks.validations} x {looks.images} validation images, {looks.checkpoints} checkpoints",
         ),
         ("checkpoints", f"{cost.checkpoints} x {size(cost.checkpoint)} = {size(cost.disk)}"),
     ]
@@ -78,7 +78,7 @@ def _memory(cfg: DictConfig, cost: Cost) -> str:
     memory = cost.memory
     total = memory.peak + (cost.libraries or 0.0)
     libraries = f" + {size(cost.libraries)} of this process before" if cost.libraries else ""
-    parts = f"{size(memory.state)} of weights, gradients, optimizer and averages + "
+    parts = f"{size(memory.state)} of weights, gradients, optimizer, averages and images + "
     parts += f"{size(memory.peak - memory.state)} of {memory.largest}{libraries}"
     room = 1e9 * GPUS[cfg.cost.device].memory
     if not cost.gpus or f" {cfg.cost.device} " not in cost.basis:

@@ -9,6 +9,7 @@ Elsewhere seconds = FLOPs / (processes * FLOP/s), and `Cost.basis` says where th
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import sys
@@ -33,6 +34,7 @@ from diffusion_lab.cli.cost.devices import peak
 from diffusion_lab.cli.cost.memory import Memory, forward_bytes, step_bytes
 from diffusion_lab.cli.cost.trial import WARM_UP, convolution_rate, network_rate, take_steps, threads
 from diffusion_lab.cli.train import quiet_libraries
+from diffusion_lab.data import ImageDataModule
 
 NETWORK_SHARE = 0.6  # of a convolution's FLOP/s that a U-Net reaches, measured on CPUs
 DISK_BYTES_PER_S = 2e8  # a checkpoint is serialised, hashed and flushed; measured 150 to 400 MB/s
@@ -99,7 +101,7 @@ def cost_of(cfg: DictConfig, budget_s: float, missing: list[str]) -> Cost:
     classes = data.num_classes if data.num_classes is not None else cfg.network.get("num_classes")
     forward, both = flops(network, data.shape, classes)
     looks, parameters = count_looks(cfg, data), sum(p.numel() for p in network.parameters())
-    memory = predict_memory(cfg, network, data.shape, classes, looks)
+    memory = predict_memory(cfg, network, data, classes, looks)
     libraries = None if on_gpu(cfg) else resident_bytes()
     counted = _Counted(cfg, forward, both, looks, memory, checkpoint_bytes(cfg, parameters), data.shape, classes)
     with threads(cfg):
@@ -130,7 +132,7 @@ def on_gpu(cfg: DictConfig) -> bool:
 
 
 def predict_memory(
-    cfg: DictConfig, network: torch.nn.Module, shape: tuple[int, int, int], classes: int | None, looks: Looks
+    cfg: DictConfig, network: torch.nn.Module, data: ImageDataModule, classes: int | None, looks: Looks
 ) -> Memory:
     """Memory of one process of the run; `network` is on the meta device."""
     cuda, weights = on_gpu(cfg), 4.0 * sum(p.numel() for p in network.parameters())
@@ -138,7 +140,7 @@ def predict_memory(
     shards = world_size(cfg) if "fsdp" in strategy.lower() else 1
 
     def rows(count: int):
-        return lambda device: example(shape, classes, count, device)
+        return lambda device: example(data.shape, classes, count, device)
 
     step = step_bytes(network, rows(rows_per_pass(cfg)), cfg.precision, cfg.accumulate, cuda)
     sizes = {looks.rows, looks.validation_rows} - {0}
@@ -152,7 +154,17 @@ def predict_memory(
         activations=step - 2 * weights,
         evaluation=max(evaluation, default=0.0),
         saving=0.0 if cuda or not looks.checkpoints else weights * (1 + averages(cfg) + optimizer_states(cfg)),
+        images=0.0 if cuda else _image_bytes(data),
     )
+
+
+def _image_bytes(data: ImageDataModule) -> float:
+    """The training images as bytes in memory, unless they are too many for that, or are not here to be counted."""
+    try:
+        size = float(data.source.train_size() * math.prod(data.shape))
+    except (FileNotFoundError, ValueError):
+        return 0.0
+    return size if size < 2**20 * getattr(data.source, "memory_mb", 4096) else 0.0
 
 
 @dataclass(frozen=True)

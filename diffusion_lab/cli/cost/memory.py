@@ -45,6 +45,7 @@ class Memory:
         activations: what forward and backward need at their peak beside weights and gradients.
         evaluation: what samples and validation need beside weights and gradients.
         saving: the host's copy of a checkpoint.
+        images: the data set, where it lies in the same memory.
     """
 
     weights: float
@@ -55,11 +56,12 @@ class Memory:
     activations: float
     evaluation: float
     saving: float
+    images: float
 
     @property
     def state(self) -> float:
         """What is there from the first step to the last."""
-        return self.weights + self.gradients + self.optimizer + self.averages + self.buckets
+        return self.weights + self.gradients + self.optimizer + self.averages + self.buckets + self.images
 
     @property
     def peak(self) -> float:

@@ -162,7 +162,7 @@ def network_rate(
 
 
 def convolution_rate(device: torch.device, precision: str) -> float:
-    """FLOP/s of forward and backward of a 3x3 convolution, 128 channels at 32x32: about the most a network can reach."""
+    """FLOP/s of forward and backward of a 3x3 convolution, 128 channels at 32x32: the most to hope for."""
     rows, channels, side = (64 if device.type == "cuda" else 8), 128, 32
     layer = nn.Conv2d(channels, channels, 3, padding=1, device=device)
     x = torch.randn(rows, channels, side, side, device=device, requires_grad=True)
