@@ -16,6 +16,7 @@ from diffusion_lab.cli.checks.parts import meta_network
 from diffusion_lab.cli.cost.cost import predict_memory, resident_bytes
 from diffusion_lab.cli.cost.counts import count_looks, example
 from diffusion_lab.cli.cost.memory import Live, forward_bytes, step_bytes
+from diffusion_lab.cli.train import facts, quiet_libraries
 from diffusion_lab.networks import UNet
 from tests.harness import Child
 
@@ -148,5 +149,6 @@ def test_prediction_is_within_a_fifth_of_what_training_takes(composed, network: 
 
 
 def _fit(cfg) -> None:
-    run = build_run(cfg, {"config": {}, "config_hash": "", "group_hash": ""})
+    quiet_libraries()
+    run = build_run(cfg, facts(cfg))
     run.trainer.fit(run.module, datamodule=run.data)
