@@ -131,10 +131,20 @@ def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool
     return torch.native_dropout(input, p, True)[0] if training and p > 0 else input
 
 
+class _NoMemory(FakeTensorMode):
+    """Tensors of the CPU that have a shape and a type and no memory.
+
+    torch would put a stand-in for a CUDA device in its place on a machine without one. The first backward pass then
+    starts a thread for that device, and no process that is forked afterwards could train.
+    """
+
+    avoid_device_init = False
+
+
 @contextmanager
 def _device(cuda: bool) -> Iterator[None]:
     """Tensors on the CPU that have no memory; kernels are chosen as there, so attention stays fused."""
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cpu"):
+    with _NoMemory(allow_non_fake_inputs=True), torch.device("cpu"):
         if cuda:
             with AsOnCuda():
                 yield

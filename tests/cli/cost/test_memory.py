@@ -108,6 +108,13 @@ def test_the_network_given_is_left_on_the_meta_device() -> None:
     assert all(p.grad is None for p in network.parameters())
 
 
+@pytest.mark.slow
+def test_a_fork_can_train_after_a_prediction(tmp_path: Path) -> None:
+    step_bytes(_unet(), _inputs_of(1), "bf16-mixed", 1, cuda=True)
+    weight = torch.ones(3, requires_grad=True)
+    Child(lambda: weight.sum().backward(), tmp_path / "log").succeed()
+
+
 DATA = [
     "dataset=gaussian",
     "dataset.source.channels=3",
