@@ -25,6 +25,7 @@ NOT_IN_HASH = (
     "name",
     "resume",
     "dry_run",
+    "cost",
     "objective",
     "threads",
     "logger",

@@ -10,9 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from diffusion_lab.cli.config import group_hash
-from diffusion_lab.cli.cost import Cost, describe_batch, measure
+from diffusion_lab.cli.cost.cost import Cost, cost_of
+from diffusion_lab.cli.cost.counts import describe_batch
+from diffusion_lab.cli.cost.devices import GPUS
+from diffusion_lab.cli.validate import missing_here
 
-BUDGET_S = 10.0  # of measured steps, over all methods of a sweep
+BUDGET_S = 10.0  # of what is tried, over all methods of a sweep
 
 
 def dry_run(cfgs: list[DictConfig], folders: list[Path]) -> None:
@@ -24,34 +27,64 @@ def dry_run(cfgs: list[DictConfig], folders: list[Path]) -> None:
     """
     groups = [group_hash(cfg) for cfg in cfgs]
     distinct = {group: cfg for group, cfg in zip(groups, cfgs, strict=True)}
-    costs = {group: measure(cfg, BUDGET_S / len(distinct)) for group, cfg in distinct.items()}
+    costs = {
+        group: cost_of(cfg, BUDGET_S / len(distinct), list(map(str, missing_here(cfg))))
+        for group, cfg in distinct.items()
+    }
     console = Console()
     if len(cfgs) > 1:
-        _print(console, ("job", "parameters", "images/s", "time", "checkpoints"), _job_rows(groups, costs, folders))
+        head = ("job", "parameters", "images/s", "memory", "time", "checkpoints", "basis")
+        _print(console, head, _job_rows(groups, costs, folders))
     else:
         _print(console, ("", ""), _rows(cfgs[0], costs[groups[0]], folders[0]))
-    total = [costs[group] for group in groups]
-    console.print(
-        f"{len(cfgs)} job{'s' if len(cfgs) > 1 else ''}, one after another {duration(sum(c.seconds for c in total))}, "
-        f"{size(sum(c.disk for c in total))} of checkpoints; nothing was written",
-        soft_wrap=True,
-        highlight=False,
+    for text in dict.fromkeys(text for cost in costs.values() for text in cost.missing):
+        console.print(f"missing here: {text}", soft_wrap=True, highlight=False, markup=False)
+    console.print(_summary([costs[group] for group in groups]), soft_wrap=True, highlight=False)
+
+
+def _summary(costs: list[Cost]) -> str:
+    hours = sum(cost.gpus * cost.seconds for cost in costs) / 3600
+    return (
+        f"{len(costs)} job{'s' if len(costs) > 1 else ''}, one after another {duration(sum(c.seconds for c in costs))}"
+        f"{f' ({hours:.3g} GPU hours)' if hours else ''}, "
+        f"{size(sum(c.disk for c in costs))} of checkpoints; nothing was written"
     )
 
 
 def _rows(cfg: DictConfig, cost: Cost, folder: Path) -> list[tuple[str, str]]:
+    looks = cost.looks
     return [
         ("folder", os.path.relpath(folder)),
         ("parameters", f"{cost.parameters:,}"),
         ("FLOPs per image, forward", f"{cost.forward_flops:.3g}"),
         ("FLOPs per image, forward and backward", f"{cost.training_flops:.3g}"),
+        ("FLOPs of the run", f"{cost.flops_of(cfg.max_steps * cfg.batch_size):.3g}"),
         ("batch", describe_batch(cfg)),
-        ("images/s", f"{cost.images_per_second:.4g}, over {cost.steps_measured} steps"),
-        ("memory of one process", size(cost.memory)),
+        ("memory of one process", _memory(cfg, cost)),
+        ("time", cost.basis),
+        ("images/s", f"{cost.images_per_second:.4g}"),
         ("training", f"{duration(cost.training_seconds)} for {cfg.max_steps} steps"),
-        ("evaluation", f"{duration(cost.evaluation_seconds)} for {cost.evaluations} times"),
+        (
+            "evaluation",
+            f"{duration(cost.evaluation_seconds)} for {looks.generations} x {looks.samples} samples of {looks.calls} "
+            f"network calls, {looks.validations} x {looks.images} validation images, {looks.checkpoints} checkpoints",
+        ),
         ("checkpoints", f"{cost.checkpoints} x {size(cost.checkpoint)} = {size(cost.disk)}"),
     ]
+
+
+def _memory(cfg: DictConfig, cost: Cost) -> str:
+    """The peak with its parts; on an absent GPU, whether it fits."""
+    memory = cost.memory
+    total = memory.peak + (cost.libraries or 0.0)
+    libraries = f" + {size(cost.libraries)} of this process before" if cost.libraries else ""
+    parts = f"{size(memory.state)} of weights, gradients, optimizer, averages and images + "
+    parts += f"{size(memory.peak - memory.state)} of {memory.largest}{libraries}"
+    room = 1e9 * GPUS[cfg.cost.device].memory
+    if not cost.gpus or f" {cfg.cost.device} " not in cost.basis:
+        return f"{size(total)} = {parts}"
+    fits = "fits" if total < 0.95 * room else f"does not fit; accumulate={2 * cfg.accumulate} or more devices take less"
+    return f"{size(total)} = {parts}; a {cfg.cost.device} has {size(room)}: it {fits}"
 
 
 def _job_rows(groups: list[str], costs: dict[str, Cost], folders: list[Path]) -> list[tuple[str, ...]]:
@@ -59,7 +92,8 @@ def _job_rows(groups: list[str], costs: dict[str, Cost], folders: list[Path]) ->
     for group, folder in zip(groups, folders, strict=True):
         cost = costs[group]
         rate, time = f"{cost.images_per_second:.4g}", duration(cost.seconds)
-        rows.append((folder.name, f"{cost.parameters:,}", rate, time, size(cost.disk)))
+        memory = size(cost.memory.peak + (cost.libraries or 0.0))
+        rows.append((folder.name, f"{cost.parameters:,}", rate, memory, time, size(cost.disk), cost.basis))
     return rows
 
 

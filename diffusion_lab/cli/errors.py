@@ -20,6 +20,10 @@ class ConfigError(ValueError):
     """One fault of the configuration: a sentence that starts with the key. Exit code 2, no traceback."""
 
 
+class MissingHere(ConfigError):
+    """What this machine lacks and another may have: data, a GPU, room on the disk. `dry_run=true` only reports it."""
+
+
 class InvalidConfig(Exception):
     """All faults of one configuration together.
 
@@ -63,9 +67,10 @@ def nearest(word: str, names: Iterable[str]) -> str:
 def at(path: str, error: Exception) -> ConfigError:
     """The error of a constructor, with the path of its config node before the argument's name."""
     message = " ".join(str(error).split()) or type(error).__name__
+    kind = MissingHere if isinstance(error, FileNotFoundError) else ConfigError
     if not path:
-        return ConfigError(message)
-    return ConfigError(f"{path}.{message}" if _NAMED.match(message) else f"{path}: {message}")
+        return kind(message)
+    return kind(f"{path}.{message}" if _NAMED.match(message) else f"{path}: {message}")
 
 
 @contextmanager

@@ -12,14 +12,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.checks.machine import check_disk, check_folder, check_machine, world_size
 from diffusion_lab.cli.checks.settings import check_settings
-from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.errors import ConfigError, MissingHere
 
 
 def check(cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None) -> list[ConfigError]:
     """Faults of a configuration of `diffusion-lab train`, each one sentence; empty if it may run.
 
     Later looks need what earlier ones have found to be well formed: names and ranges of the settings and the
-    signatures of all parts first, then the parts themselves.
+    signatures of all parts first, then the parts themselves. With `dry_run=true` it is no fault that something is not
+    on this machine: the cost can be told all the same.
 
     Args:
         cfg: the composed configuration, without Hydra's node.
@@ -39,17 +40,29 @@ def check(cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str
     errors = [*errors, *check_nodes(cfg, own_folders(config_dirs or []))]
     if errors:
         return _once(errors)
+    errors = _check_parts(cfg)
+    if cfg.dry_run:
+        errors = [error for error in errors if not isinstance(error, MissingHere)]
+    if passed is not None and not errors:
+        passed.add(seedless)
+    return _once(errors + check_folder(cfg))
+
+
+def missing_here(cfg: DictConfig) -> list[MissingHere]:
+    """What a faultless configuration needs and this machine does not have."""
+    return [error for error in _once(_check_parts(copy.deepcopy(cfg))) if isinstance(error, MissingHere)]
+
+
+def _check_parts(cfg: DictConfig) -> list[ConfigError]:
+    """Faults of the machine, the parts and the disk."""
     from diffusion_lab.cli.checks.parts import Parts
 
     errors = check_machine(cfg)
     parts = Parts(cfg, max(1, world_size(cfg)))
     errors += parts.errors
-    network = parts.objects.get("network")
-    if network is not None:
-        errors += check_disk(cfg, sum(parameter.numel() for parameter in network.parameters()))
-    if passed is not None and not errors:
-        passed.add(seedless)
-    return _once(errors + check_folder(cfg))
+    if "network" in parts.objects and "optimizer" in parts.objects:
+        errors += check_disk(cfg, sum(parameter.numel() for parameter in parts.objects["network"].parameters()))
+    return errors
 
 
 def check_read_back(cfg: DictConfig, parts: tuple[str, ...]) -> list[ConfigError]:

@@ -123,7 +123,8 @@ class Conditions:
     def blank(self, rows: int, device: torch.device | str = "cpu") -> tuple[Tensor, Cond]:
         """Zeros of the shape of a batch (rows,C,H,W) with conditions, for who wants to count or to time a network."""
         image = torch.zeros(rows, *self.source.shape, device=device)
-        labels = {"label": torch.zeros(rows, dtype=torch.int64, device=device)} if self.conditional else {}
+        told = self.num_classes is not None  # not while the folders that are the classes are not here
+        labels = {"label": torch.zeros(rows, dtype=torch.int64, device=device)} if told else {}
         return image, labels | self.task.condition(image)
 
     def _asked(self, ids: Sequence[int]) -> Tensor:

@@ -86,8 +86,8 @@ class ImageFolder(ImageSource):
 
     @property
     def num_classes(self) -> int | None:
-        """Number of class folders, or None."""
-        return len(self._classes()) if self.class_folders else None
+        """Number of class folders; None without them, also as long as `root` is not there."""
+        return (len(self._classes()) or None) if self.class_folders else None
 
     def check(self) -> None:
         self._good_files()

@@ -120,11 +120,11 @@ class ImageDataModule(LightningDataModule):
 
     def check(self, world_size: int = 1) -> None:
         """Raise what can be known to be wrong before anything is loaded or downloaded."""
+        check_batch_size(self.batch_size, world_size, self.accumulate)  # first: it holds where the images are not
         with _source_errors():
             self.source.check()
             if self.features is not None:
                 self.source.pixels()
-        check_batch_size(self.batch_size, world_size, self.accumulate)
         self._check_flip()
         self.conditions.check()
         self._check_enough(self.source.train_size(), world_size)

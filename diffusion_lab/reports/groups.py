@@ -21,7 +21,7 @@ from typing import Any
 from diffusion_lab.reports.runs import Run
 
 # Where, how loudly or how long to keep: two runs that differ in nothing else are one configuration.
-_NOT_SHOWN = ("name", "paths", "hydra", "resume", "dry_run", "objective", "threads", "logger", "extras")
+_NOT_SHOWN = ("name", "paths", "hydra", "resume", "dry_run", "cost", "objective", "threads", "logger", "extras")
 _MISSING = object()
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from diffusion_lab.data import ArrayImages, ImageDataModule, ImageSource
+from diffusion_lab.data import ArrayImages, Conditions, ImageDataModule, ImageSource
 
 
 class Memory(ImageSource):
@@ -25,6 +25,11 @@ class Memory(ImageSource):
 
     def load(self, split: str) -> ArrayImages:
         return ArrayImages(self.images, self.labels)
+
+
+def conditions_of(shape: tuple[int, int, int]) -> Conditions:
+    """Of unconditional images (C,H,W)."""
+    return Conditions(Memory(torch.zeros(1, *shape, dtype=torch.uint8)))
 
 
 def numbered(n: int = 40) -> Tensor:

@@ -11,11 +11,11 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import config_hash
-from diffusion_lab.cli.errors import ConfigError, InvalidConfig, nearest
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, MissingHere, nearest
 
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 MARGIN = 50_000_000  # bytes that shall stay free for logs and sample grids
-ADAM_STATES, BYTES = 2, 4  # tensors per parameter in the optimizer, bytes per float32
+BYTES = 4  # per float32
 
 
 def world_size(cfg: DictConfig) -> int:
@@ -46,22 +46,27 @@ def gpu_count() -> int:
 
 def check_machine(cfg: DictConfig) -> list[ConfigError]:
     """Accelerator, devices, strategy and precision against this machine."""
-    trainer, errors = cfg.trainer, []
+    trainer = cfg.trainer
+    errors: list[ConfigError] = []
     accelerator, devices = trainer.get("accelerator", "auto"), trainer.get("devices", 1)
     if accelerator not in ACCELERATORS:
         hint = nearest(str(accelerator), ACCELERATORS)
-        errors.append(f"trainer.accelerator={accelerator} must be one of {', '.join(ACCELERATORS)}{hint}")
+        errors.append(ConfigError(f"trainer.accelerator={accelerator} must be one of {', '.join(ACCELERATORS)}{hint}"))
     if _devices(trainer) < 1:
-        errors.append(f"trainer.devices={devices} must be at least one device; use trainer.devices=1")
+        errors.append(ConfigError(f"trainer.devices={devices} must be at least one device; use trainer.devices=1"))
     elif accelerator in ("gpu", "cuda") and gpu_count() == 0:
-        errors.append(f"trainer.accelerator={accelerator} must find a GPU, and this machine has none; use trainer=cpu")
+        text = f"trainer.accelerator={accelerator} must find a GPU, and this machine has none; use trainer=cpu"
+        errors.append(MissingHere(text))
     elif accelerator in ("gpu", "cuda") and _devices(trainer) > gpu_count():
-        errors.append(f"trainer.devices={devices} must be at most the {gpu_count()} GPUs of this machine; use fewer")
-    errors += _check_strategy(cfg)
+        text = f"trainer.devices={devices} must be at most the {gpu_count()} GPUs of this machine; use fewer"
+        errors.append(MissingHere(text))
+    errors += [ConfigError(error) for error in _check_strategy(cfg)]
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and gpu_count() == 0)
     if on_cpu and str(cfg.precision).startswith("16-"):
-        errors.append(f"precision={cfg.precision} must be computed on a GPU, and this run has none; use bf16-mixed")
-    return [ConfigError(error) for error in errors]
+        kind = ConfigError if accelerator == "cpu" else MissingHere
+        text = f"precision={cfg.precision} must be computed on a GPU, and this run has none; use bf16-mixed"
+        errors.append(kind(text))
+    return errors
 
 
 def _check_strategy(cfg: DictConfig) -> list[str]:
@@ -79,9 +84,27 @@ def _check_strategy(cfg: DictConfig) -> list[str]:
 
 def checkpoint_bytes(cfg: DictConfig, parameters: int) -> int:
     """Size of one checkpoint: the weights, their averages and the optimizer's state, in float32."""
+    return round(parameters * BYTES * (1 + averages(cfg) + optimizer_states(cfg)))
+
+
+def averages(cfg: DictConfig) -> int:
+    """Averages of the weights that the run keeps."""
     ema = cfg.callbacks.get("ema")
-    averages = len(ema.get("decays", [])) if ema is not None else 0
-    return parameters * BYTES * (1 + averages + ADAM_STATES)
+    return len(ema.get("decays", [])) if ema is not None else 0
+
+
+def optimizer_states(cfg: DictConfig) -> float:
+    """Numbers that the optimizer keeps per parameter, counted after one step of its own: 2 for Adam."""
+    import torch
+
+    from diffusion_lab.cli.build import part
+
+    parameter = torch.nn.Parameter(torch.zeros(64, 64))  # a matrix, as nearly all weights are
+    parameter.grad = torch.zeros_like(parameter)
+    optimizer = part(cfg, "optimizer")([parameter])
+    optimizer.step()
+    kept = [value.numel() for value in optimizer.state[parameter].values() if torch.is_tensor(value) and value.ndim]
+    return sum(kept) / parameter.numel()
 
 
 def checkpoints_kept(cfg: DictConfig) -> int:
@@ -96,13 +119,13 @@ def check_disk(cfg: DictConfig, parameters: int) -> list[ConfigError]:
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        return [ConfigError(f"paths.root={cfg.paths.root} must be a folder that you may write to; set another one")]
+        return [MissingHere(f"paths.root={cfg.paths.root} must be a folder that you may write to; set another one")]
     need = checkpoint_bytes(cfg, parameters) * (checkpoints_kept(cfg) + 1) + MARGIN
     free = shutil.disk_usage(folder).free
     if free >= need:
         return []
     return [
-        ConfigError(
+        MissingHere(
             f"paths.root={cfg.paths.root} must have {need / 1e9:.2f} GB free for {checkpoints_kept(cfg)} checkpoints, "
             f"and has {free / 1e9:.2f} GB; set another folder, or keep_every=0 to keep only the newest two"
         )

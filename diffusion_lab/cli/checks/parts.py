@@ -68,11 +68,12 @@ class Parts:
     @contextmanager
     def _collect(self, path: str) -> Iterator[None]:
         """Keep a fault of the node at `path` and go on; it is told by the key that was typed, once."""
+        kind = ConfigError
         try:
             with config_errors(path):
                 yield
         except ConfigError as error:
-            text = by_origin(self._typed, str(error))
+            text, kind = by_origin(self._typed, str(error)), type(error)
         except Exception as error:  # noqa: BLE001  a constructor of anybody's may stumble over anything
             cause = error.__cause__ or error
             told = f" cannot be used: {type(cause).__name__}: {' '.join(str(cause).split())}; check its arguments"
@@ -82,10 +83,10 @@ class Parts:
         else:
             return
         if text not in map(str, self.errors):
-            self._fault(text)
+            self._fault(text, kind)
 
-    def _fault(self, text: str) -> None:
-        self.errors.append(ConfigError(text))
+    def _fault(self, text: str, kind: type[ConfigError] = ConfigError) -> None:
+        self.errors.append(kind(text))
 
     def _have(self, *names: str) -> bool:
         return all(name in self.objects for name in names)

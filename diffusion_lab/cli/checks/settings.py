@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.config import conf_dir
+from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.errors import ConfigError, nearest
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # weights, averages and tables are float32 in all of them
@@ -70,6 +71,8 @@ SETTINGS = {
     "objective": Setting(str, "give a metric, e.g. metrics/fd1k_digits", null=True),
     "threads": Setting(int, "use null for one per core", least=1, null=True),
     "dry_run": Setting(bool, "use dry_run=true"),
+    "cost.device": Setting(str, "use cost.device=A100", among=tuple(GPUS)),
+    "cost.utilization": Setting(float, "use cost.utilization=0.3", least=0, open=True),
     "paths.root": Setting(str, "use paths.root=runs"),
 }
 
@@ -98,12 +101,13 @@ def check_settings(cfg: DictConfig) -> list[ConfigError]:
         for key in cfg
         if key not in known
     ]
-    if isinstance(cfg.get("paths"), DictConfig):
-        errors += [
-            f"paths.{key}: there is no setting paths.{key}{nearest(str(key), plain['paths'])}"
-            for key in cfg.paths
-            if key not in plain["paths"]
-        ]
+    for group in ("paths", "cost"):
+        if isinstance(cfg.get(group), DictConfig):
+            errors += [
+                f"{group}.{key}: there is no setting {group}.{key}{nearest(str(key), plain[group])}"
+                for key in cfg[group]
+                if key not in plain[group]
+            ]
     for group, default in required_groups().items():
         if not isinstance(cfg.get(group), DictConfig):
             errors.append(f"{group}=null must be one of the options of its group; use {group}={default}")

@@ -1,0 +1,1 @@
+"""The parts of `dry_run=true`: what is counted, what is tried here, what is taken for a GPU elsewhere."""

@@ -1,0 +1,159 @@
+"""What can be counted without running anything: FLOPs, network calls of a solver, looks beside training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from diffusion_lab.cli.build import part
+from diffusion_lab.cli.checks.machine import world_size
+from diffusion_lab.data import Conditions
+from diffusion_lab.diffusion import Denoiser
+
+
+class Example(NamedTuple):
+    """Arguments of the network: x (n,C,H,W), t (n,), and the conditions of the run."""
+
+    x: Tensor
+    t: Tensor
+    cond: dict[str, Tensor]
+
+    def ask(self, network: nn.Module) -> Tensor:
+        """The network's answer."""
+        return network(self.x, self.t, **self.cond)
+
+
+def example(conditions: Conditions, rows: int = 1, device: torch.device | str = "meta") -> Example:
+    """What the network is given for `rows` noisy images, in zeros."""
+    x, cond = conditions.blank(rows, device)
+    return Example(x, torch.zeros(rows, dtype=torch.int64, device=device), cond)
+
+
+def flops(network: nn.Module, conditions: Conditions) -> tuple[int, int]:
+    """FLOPs of one image: forward, and forward with backward. The network is on the meta device."""
+    given = example(conditions)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        given.ask(network)
+    forward = counter.get_total_flops()
+    with FlopCounterMode(display=False) as counter:
+        given.ask(network).sum().backward()
+    return forward, counter.get_total_flops()
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What happens beside the training steps.
+
+    Attributes:
+        generations: times that samples are made.
+        samples: each time, over all processes.
+        calls: network calls per sample.
+        measured: whether features of the samples are extracted, and once those of the reference images.
+        rows: samples at a time on one process.
+        validations: times that the validation loss is measured.
+        images: network calls of one image each per validation, over all processes.
+        validation_rows: images at a time.
+        checkpoints: times that one is written.
+    """
+
+    generations: int
+    samples: int
+    calls: int
+    measured: bool
+    rows: int
+    validations: int
+    images: int
+    validation_rows: int
+    checkpoints: int
+
+    @property
+    def network_calls(self) -> int:
+        """Of one image each, without gradients, over the whole run."""
+        return self.generations * self.samples * self.calls + self.validations * self.images
+
+
+def count_looks(cfg: DictConfig, data: Any) -> Looks:
+    """Samples, validations and checkpoints of the whole run."""
+    generations, samples, calls, measured, rows = _samples(cfg, data)
+    validation = cfg.callbacks.get("validation")
+    validations = _times(cfg, validation)
+    images = _validation_images(data) * validation.get("repeats", 1) if validations else 0
+    saved = cfg.callbacks.get("checkpoint")
+    return Looks(
+        generations=generations,
+        samples=samples,
+        calls=calls,
+        measured=measured,
+        rows=rows,
+        validations=validations,
+        images=images,
+        validation_rows=min(validation.get("batch_size", 128), images) if validations else 0,
+        checkpoints=max(1, _times(cfg, saved)) if saved is not None else 0,
+    )
+
+
+def _times(cfg: DictConfig, node: DictConfig | None) -> int:
+    """How often a callback acts: every so many steps and at the end."""
+    every = node.get("every", 0) if node is not None else 0
+    return -(-cfg.max_steps // every) if every else 0
+
+
+def _samples(cfg: DictConfig, data: Any) -> tuple[int, int, int, bool, int]:
+    """Times, samples per time, network calls per sample, whether they are measured, rows of one call."""
+    generation = cfg.callbacks.get("generation")
+    times = _times(cfg, generation)
+    if not times:
+        return 0, 0, 0, False, 0
+    metrics = part(cfg, "metrics")
+    task = data.conditions.task
+    measured = bool(metrics.num_samples) and ((bool(metrics.names) and data.features is not None) or task.paired)
+    samples = metrics.num_samples if measured else generation.get("grid", 64)
+    share = -(-samples // world_size(cfg)) if measured else samples
+    return times, samples, solver_calls(cfg), measured, min(metrics.batch_size, share)
+
+
+def _validation_images(data: Any) -> int:
+    """Images of one validation; where the files are not here, the number that was asked for, else unknown: 0."""
+    try:
+        return data.num_val_images
+    except (FileNotFoundError, ValueError):
+        return data.val_images or 0
+
+
+class _Counter(nn.Module):
+    """Stands in for the network and counts the rows that it is asked for."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.channels, self.calls = channels, 0
+
+    def forward(self, x: Tensor, t: Tensor, label: Tensor) -> Tensor:
+        self.calls += len(x)
+        return x.new_zeros(len(x), self.channels, *x.shape[2:])
+
+
+def solver_calls(cfg: DictConfig) -> int:
+    """Network calls of one row each that the solver makes for one sample."""
+    schedule, prediction, variance, solver = (part(cfg, n) for n in ("schedule", "prediction", "variance", "solver"))
+    counter = _Counter(prediction.heads + variance.channels)
+    denoiser = Denoiser(counter, schedule, prediction, variance, null_label=1)
+    label = torch.zeros(1, dtype=torch.int64)
+    solver(denoiser, torch.zeros(1, 1, 1, 1), noise=lambda k, like: torch.zeros_like(like), label=label)
+    return counter.calls
+
+
+def rows_per_pass(cfg: DictConfig) -> int:
+    """Images of one microbatch on one process."""
+    return cfg.batch_size // (world_size(cfg) * cfg.accumulate)
+
+
+def describe_batch(cfg: DictConfig) -> str:
+    """How the global batch is split, e.g. `64 images = 2 processes x 2 microbatches x 16`."""
+    return (
+        f"{cfg.batch_size} images = {world_size(cfg)} processes x {cfg.accumulate} microbatches x {rows_per_pass(cfg)}"
+    )

@@ -1,0 +1,93 @@
+"""Time and what it is based on, where the run cannot be tried: against closed forms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diffusion_lab.cli.checks import machine
+from diffusion_lab.cli.config import conf_dir
+from diffusion_lab.cli.cost import cost as module
+from diffusion_lab.cli.cost.cost import Cost, cost_of
+from diffusion_lab.cli.cost.devices import GPUS, peak
+
+EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").rglob("*.yaml"))
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in (machine, module):
+        monkeypatch.setattr(place, "gpu_count", lambda: 0)
+
+
+def of(cfg) -> Cost:
+    return cost_of(cfg, 0.1, ["something"])
+
+
+def test_peaks() -> None:
+    assert peak("A100", "bf16-mixed") == peak("A100", "16-mixed") == 312e12
+    assert peak("A100", "32-true") == 156e12
+    assert peak("V100", "bf16-mixed") == peak("V100", "32-true") < peak("V100", "16-mixed")
+    assert all(gpu.full <= gpu.half for gpu in GPUS.values())
+
+
+def test_time_on_gpus_that_are_elsewhere(composed, no_gpu: None) -> None:
+    cfg = composed("trainer=ddp", "trainer.devices=8", "precision=bf16-mixed", "cost.device=H100", "max_steps=1000")
+    cfg.cost.utilization = 0.25
+    cost = of(cfg)
+    reach = 8 * 0.25 * 989.5e12
+    assert cost.images_per_second == pytest.approx(reach / cost.training_flops)
+    assert cost.training_seconds == pytest.approx(1000 * 64 * cost.training_flops / reach)
+    sampling = cost.looks.network_calls * cost.forward_flops / reach
+    assert sampling < cost.evaluation_seconds < sampling + 1  # the rest writes checkpoints
+    assert (cost.gpus, cost.measured, cost.libraries) == (8, False, None)
+    assert "8 x H100 at 247.4 TFLOP/s (assumed 25% of its peak)" in cost.basis
+    assert cost.memory.buckets == cost.memory.gradients == 4 * cost.parameters  # DDP's copies
+
+
+def test_time_on_a_cpu_without_the_data(composed, no_gpu: None) -> None:
+    cost = of(composed("trainer=cpu"))
+    assert cost.basis.startswith("estimated: ") and "random images" in cost.basis
+    assert cost.gpus == 0 and not cost.measured and cost.libraries
+
+
+def test_a_network_too_large_to_try_is_told_from_a_convolution(composed, no_gpu: None) -> None:
+    cost = of(composed("trainer=cpu", "network.base_channels=256", "network.num_res_blocks=4"))
+    assert "convolution" in cost.basis
+
+
+def test_fsdp_shares_the_weights(composed, no_gpu: None) -> None:
+    ddp, fsdp = (of(composed("trainer=ddp", "trainer.devices=4", f"trainer.strategy={s}")) for s in ("ddp", "fsdp"))
+    assert fsdp.memory.weights == ddp.memory.weights / 4
+    assert fsdp.memory.optimizer == ddp.memory.optimizer / 4
+    assert fsdp.memory.buckets == 0
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_has_a_cost_without_its_data_and_gpus(composed, no_gpu: None, experiment: str) -> None:
+    cost = of(composed(f"experiment={experiment}"))
+    assert cost.parameters > 0 and cost.memory.peak > 0 and cost.seconds > 0
+
+
+def test_the_size_of_the_network_and_the_batch_cost_no_memory_here(composed, no_gpu: None, tmp_path: Path) -> None:
+    """About ADM's ImageNet-128: 370 million parameters, 256 images, classes whose folders are elsewhere."""
+    before = module.resident_bytes()
+    cost = of(composed(*LARGE, f"dataset.source.root={tmp_path}/none"))
+    assert cost.parameters > 3.5e8 and cost.memory.peak > 5e10
+    assert module.resident_bytes() - before < 5e8
+
+
+LARGE = [
+    "dataset=image_folder",
+    "dataset.source.image_size=128",
+    "dataset.conditional=true",
+    "network=unet_ddpm",
+    "network.base_channels=256",
+    "network.channel_multipliers=[1,1,2,3,4]",
+    "network.attention_resolutions=[32,16,8]",
+    "batch_size=256",
+    "trainer=ddp",
+    "trainer.devices=8",
+    "precision=bf16-mixed",
+]
