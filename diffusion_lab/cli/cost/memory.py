@@ -140,7 +140,9 @@ class _NoMemory(FakeTensorMode):
     starts a thread for that device, and no process that is forked afterwards could train.
     """
 
-    avoid_device_init = False
+    @property
+    def avoid_device_init(self) -> bool:
+        return False
 
 
 @contextmanager
