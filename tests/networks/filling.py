@@ -1,6 +1,6 @@
 """Numbers that look random and have a closed form: the same on every machine and version of torch.
 
-    u(j, s) = ((12345 + 2 s) j^2 + 6789 j + 1013 s + 7 mod 65537) / 65537 - 1/2,   j = 0, 1, ...
+u(j, s) = ((12345 + 2 s) j^2 + 6789 j + 1013 s + 7 mod 65537) / 65537 - 1/2,   j = 0, 1, ...
 """
 
 import math
