@@ -84,7 +84,7 @@ def gradients(network, **cond):
 
 
 @pytest.mark.parametrize("updown", [True, False])
-def test_checkpointing_changes_no_bit_of_the_gradients(updown, monkeypatch):
+def test_checkpointing_changes_no_bit_of_the_gradients(updown):
     arguments = {"dropout": 0.3, "num_classes": 3, "resblock_updown": updown}
     cond = {"label": torch.tensor([0, 1, 2, 0])}
     kept = fill(tiny(**arguments)).train()
