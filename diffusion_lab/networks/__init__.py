@@ -1,7 +1,9 @@
 """Networks: (x_t, t, **conditions) -> what the prediction asks for."""
 
+from diffusion_lab.networks.adm import ADMSuperResolution, ADMUNet
 from diffusion_lab.networks.layers import timestep_embedding
 from diffusion_lab.networks.policy import BetaPolicy
 from diffusion_lab.networks.unet import UNet
+from diffusion_lab.networks.uvit import UViT
 
-__all__ = ["BetaPolicy", "UNet", "timestep_embedding"]
+__all__ = ["ADMSuperResolution", "ADMUNet", "BetaPolicy", "UNet", "UViT", "timestep_embedding"]

@@ -19,6 +19,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from diffusion_lab.networks.checks import (
+    check_attention,
+    check_classes,
+    check_counts,
+    check_dropout,
+    check_label,
+    level_sizes,
+)
 from diffusion_lab.networks.layers import (
     NEAR_ZERO,
     Attention,
@@ -69,9 +77,11 @@ class UNet(nn.Module):
         num_classes: int | None = None,
     ) -> None:
         super().__init__()
-        _check_counts(in_channels, out_channels, base_channels, channel_multipliers, num_res_blocks)
-        sizes = _level_sizes(image_size, channel_multipliers)
-        _check_options(attention_resolutions, sizes, dropout, num_classes)
+        check_counts(in_channels, out_channels, base_channels, channel_multipliers, num_res_blocks)
+        sizes = level_sizes(image_size, channel_multipliers)
+        check_attention(attention_resolutions, sizes)
+        check_dropout(dropout)
+        check_classes(num_classes)
         features = 4 * base_channels
         self.time = TimeEmbedding(base_channels, features)
         self.label = None if num_classes is None else nn.Embedding(num_classes, features)
@@ -125,12 +135,7 @@ class UNet(nn.Module):
 
     def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
         """(B,E): time, plus class as in Dhariwal and Nichol (2021)."""
-        if (label is None) != (self.label is None):
-            given = "no label" if label is None else "labels"
-            raise ValueError(
-                f"num_classes={self.label and self.label.num_embeddings} does not go with a batch that has {given}; "
-                "set num_classes to the data's number of classes and dataset.conditional=true, or neither"
-            )
+        check_label(label, self.label)
         return self.time(t) if label is None else self.time(t) + self.label(label)
 
 
@@ -155,55 +160,3 @@ class Level(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList([Block(channels, width, features, dropout, attend) for channels in inputs])
         self.resample = resample
-
-
-def _check_counts(
-    in_channels: int, out_channels: int, base_channels: int, channel_multipliers: Sequence[int], num_res_blocks: int
-) -> None:
-    for name, value in (
-        ("in_channels", in_channels),
-        ("out_channels", out_channels),
-        ("num_res_blocks", num_res_blocks),
-    ):
-        if value < 1:
-            raise ValueError(f"{name}={value} must be at least 1")
-    if base_channels < 4 or base_channels % 4:
-        near = sorted({max(4, base_channels // 4 * 4), max(4, base_channels // 4 * 4 + 4)})
-        raise ValueError(
-            f"base_channels={base_channels} must be a positive multiple of 4, the channels of a normalisation group; "
-            f"use {' or '.join(map(str, near))}"
-        )
-    if not channel_multipliers or any(m < 1 or m != int(m) for m in channel_multipliers):
-        raise ValueError(
-            f"channel_multipliers={list(channel_multipliers)} must be one integer >= 1 per level; use [1,2,2,2]"
-        )
-
-
-def _level_sizes(image_size: int, channel_multipliers: Sequence[int]) -> list[int]:
-    """Pixels per side at each level."""
-    levels = len(channel_multipliers)
-    unit = 2 ** (levels - 1)
-    if image_size < 1 or image_size % unit:
-        below = image_size // unit * unit
-        near = " or ".join(str(size) for size in (below, below + unit) if size > 0)
-        fewer = max(k for k in range(1, levels + 1) if image_size % 2 ** (k - 1) == 0)
-        raise ValueError(
-            f"image_size={image_size} must be a positive multiple of {unit}, because {levels} levels halve it "
-            f"{levels - 1} times; use images of {near} pixels, or channel_multipliers with at most {fewer} levels"
-        )
-    return [image_size // 2**level for level in range(levels)]
-
-
-def _check_options(
-    attention_resolutions: Sequence[int], sizes: list[int], dropout: float, num_classes: int | None
-) -> None:
-    missing = [size for size in attention_resolutions if size not in sizes]
-    if missing:
-        raise ValueError(
-            f"attention_resolutions={list(attention_resolutions)} must be sizes that occur, but {missing[0]} does not; "
-            f"the levels work at {', '.join(map(str, sizes))} pixels (use [] for attention in the middle only)"
-        )
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout={dropout} must lie in [0, 1); use 0.1 for DDPM on CIFAR-10")
-    if num_classes is not None and num_classes < 1:
-        raise ValueError(f"num_classes={num_classes} must be at least 1, or null for a network without labels")

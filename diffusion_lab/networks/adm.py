@@ -1,0 +1,277 @@
+"""The U-Nets of OpenAI: improved diffusion, ADM, its super-resolution, and latent diffusion's.
+
+    conv_in
+    encoder level l = 0 .. L-1      R x [ResBlock (Attention)]      then halve the size, except after the last level
+    middle                          ResBlock Attention ResBlock
+    decoder level l = L-1 .. 0      (R+1) x [ResBlock (Attention)]  then double the size, except after level 0
+    norm SiLU conv_out
+
+The plan is the DDPM U-Net's (`unet.py`): level l works on (image_size / 2^l)^2 pixels with base_channels x
+channel_multipliers[l] channels, and each block of the decoder takes one result of the encoder back, newest first.
+What differs are the layers (`adm_layers.py`): several attention heads, the time embedding as scale and shift, residual
+blocks that change the size, and how weights start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from diffusion_lab.arguments import check_choice, check_flag, check_integer
+from diffusion_lab.networks.adm_layers import (
+    LAYOUTS,
+    Attention,
+    Downsample,
+    Layout,
+    ResBlock,
+    TimeEmbedding,
+    Upsample,
+    double,
+    group_norm,
+    halve,
+    zeroed,
+)
+from diffusion_lab.networks.checks import (
+    check_attention,
+    check_classes,
+    check_counts,
+    check_dropout,
+    check_label,
+    level_sizes,
+)
+from diffusion_lab.networks.recompute import run
+
+
+class ADMUNet(nn.Module):
+    """(x_t, t, label) -> (B, out_channels, image_size, image_size).
+
+    The defaults are improved diffusion's network for CIFAR-10: 52,546,438 parameters with learned variance.
+
+    References: Nichol and Dhariwal, "Improved denoising diffusion probabilistic models", 2021 (improved-diffusion);
+    Dhariwal and Nichol, "Diffusion models beat GANs on image synthesis", 2021, section 3 (ADM); Rombach et al.,
+    "High-resolution image synthesis with latent diffusion models", 2022 (LDM). Differs from them in the number of
+    normalisation groups of layers narrower than 128 channels, see `layers.num_groups`.
+
+    Args:
+        in_channels: channels of x_t.
+        out_channels: channels of the output: image channels x (heads of the prediction + variance channels).
+        image_size: pixels per side, a multiple of 2^(levels - 1).
+        base_channels: channels of level 0 of multiplier 1, and of the time embedding's waves; a multiple of 4.
+        channel_multipliers: one per level, from full size downwards.
+        num_res_blocks: R, blocks per level of the encoder.
+        attention_resolutions: sizes in pixels per side at which every block is followed by attention; the middle
+            always has it.
+        num_heads: attention heads at every size; None when `head_channels` says it.
+        head_channels: channels of one head, whose number then grows with the channels; None when `num_heads` says it.
+        attention_layout: order of queries, keys and values, "legacy" or "new": see `Attention`.
+        scale_shift_norm: whether the time embedding scales and shifts normalised features, or is added to features.
+        resblock_updown: whether residual blocks change the size, or convolutions.
+        dropout: probability in [0, 1) inside the residual blocks.
+        num_classes: number of class labels; None: the network takes no label.
+        checkpointing: whether training computes the inside of each block twice and keeps it never.
+
+    Raises:
+        ValueError: an argument outside its range, named with its value and the cure.
+    """
+
+    images = 1  # images of in_channels channels each that the first convolution sees
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        image_size: int,
+        base_channels: int = 128,
+        channel_multipliers: Sequence[int] = (1, 2, 2, 2),
+        num_res_blocks: int = 3,
+        attention_resolutions: Sequence[int] = (16, 8),
+        num_heads: int | None = 4,
+        head_channels: int | None = None,
+        attention_layout: Layout = "legacy",
+        scale_shift_norm: bool = True,
+        resblock_updown: bool = False,
+        dropout: float = 0.3,
+        num_classes: int | None = None,
+        checkpointing: bool = False,
+    ) -> None:
+        super().__init__()
+        check_counts(in_channels, out_channels, base_channels, channel_multipliers, num_res_blocks)
+        sizes = level_sizes(image_size, channel_multipliers)
+        check_attention(attention_resolutions, sizes)
+        check_flag("checkpointing", checkpointing, "use true where the memory does not suffice")
+        check_classes(num_classes)
+        features = 4 * base_channels
+        build = Builder(
+            features, num_heads, head_channels, attention_layout, scale_shift_norm, resblock_updown, dropout
+        )
+        self.checkpointing = checkpointing
+        self.time = TimeEmbedding(base_channels, features)
+        self.label = None if num_classes is None else nn.Embedding(num_classes, features)
+        self.conv_in = nn.Conv2d(self.images * in_channels, base_channels, 3, padding=1)
+
+        channels, skips = base_channels, [base_channels]
+        last = len(sizes) - 1
+        widths = [base_channels * multiplier for multiplier in channel_multipliers]
+        self.encoder = nn.ModuleList()
+        for level, (size, width) in enumerate(zip(sizes, widths, strict=True)):
+            inputs = [channels] + [width] * (num_res_blocks - 1)
+            blocks = [build.block(n, width, size in attention_resolutions) for n in inputs]
+            self.encoder.append(Level(blocks, build.down(width) if level < last else None))
+            skips += [width] * (num_res_blocks + (level < last))
+            channels = width
+
+        self.middle = nn.ModuleList([build.block(channels, channels, attend) for attend in (True, False)])
+
+        self.decoder = nn.ModuleList()
+        for level in range(last, -1, -1):
+            width = widths[level]
+            inputs = [before + skips.pop() for before in [channels] + [width] * num_res_blocks]
+            blocks = [build.block(n, width, sizes[level] in attention_resolutions) for n in inputs]
+            self.decoder.append(Level(blocks, build.up(width) if level > 0 else None))
+            channels = width
+
+        self.norm_out = group_norm(channels)
+        self.conv_out = zeroed(nn.Conv2d(channels, out_channels, 3, padding=1))
+
+    def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
+        """x (B,in_channels,H,W), t (B,) timesteps, label (B,) int64 in 0..num_classes-1 -> (B,out_channels,H,W)."""
+        e = F.silu(self._embed(t, label))
+        h = self.conv_in(x)
+        skips = [h]
+        for level in self.encoder:
+            for part in level.parts():
+                h = run(part, h, e, recompute=self.checkpointing)
+                skips.append(h)
+        for block in self.middle:
+            h = run(block, h, e, recompute=self.checkpointing)
+        for level in self.decoder:
+            for block in level.blocks:
+                h = run(block, torch.cat([h, skips.pop()], dim=1), e, recompute=self.checkpointing)
+            if level.resample is not None:
+                h = run(level.resample, h, e, recompute=self.checkpointing)
+        return self.conv_out(F.silu(self.norm_out(h)))
+
+    def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
+        """(B,E): time, plus class (Dhariwal and Nichol 2021)."""
+        check_label(label, self.label)
+        return self.time(t) if label is None else self.time(t) + self.label(label)
+
+
+class ADMSuperResolution(ADMUNet):
+    """(x_t, t, label, low_res) -> (B, out_channels, image_size, image_size).
+
+        ADMUNet([x_t, bilinear(low_res)], t, label)
+
+    The small image is brought to the size of x_t and stands beside it as further channels: the first convolution has
+    2 in_channels. For ImageNet 64 -> 256 it has 311,795,910 parameters.
+
+    Reference: Dhariwal and Nichol, "Diffusion models beat GANs on image synthesis", 2021, section 6 and table 8.
+
+    Args:
+        in_channels: channels of x_t, and of the small image.
+        out_channels ... checkpointing: as `ADMUNet`.
+    """
+
+    images = 2
+
+    def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None, low_res: Tensor | None = None) -> Tensor:
+        """x (B,in_channels,H,W), t (B,), label (B,) or None, low_res (B,in_channels,h,w) -> (B,out_channels,H,W).
+
+        Raises:
+            ValueError: no small image, or other channels than those of x.
+        """
+        if low_res is None or low_res.shape[:2] != x.shape[:2]:
+            given = None if low_res is None else tuple(low_res.shape)
+            raise ValueError(
+                f"low_res={given} must be one small image of {x.shape[1]} channels for each of the {len(x)} images; "
+                "use task=super_resolution, or a network without super-resolution"
+            )
+        beside = F.interpolate(low_res.to(x.dtype), size=x.shape[2:], mode="bilinear")
+        return super().forward(torch.cat([x, beside], dim=1), t, label)
+
+
+class Block(nn.Module):
+    """A residual block, and the attention behind it if there is one."""
+
+    def __init__(self, res: ResBlock, attention: Attention | None) -> None:
+        super().__init__()
+        self.res = res
+        self.attention = nn.Identity() if attention is None else attention
+
+    def forward(self, x: Tensor, e: Tensor) -> Tensor:
+        return self.attention(self.res(x, e))
+
+
+class Level(nn.Module):
+    """The blocks of one size and the change of size behind them, or None; `ADMUNet.forward` runs them."""
+
+    def __init__(self, blocks: list[Block], resample: nn.Module | None) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.resample = resample
+
+    def parts(self) -> list[nn.Module]:
+        """Blocks and change of size, in the order in which they run."""
+        return [*self.blocks, *([] if self.resample is None else [self.resample])]
+
+
+class Builder:
+    """Blocks of one network, which differ in their channels alone; arguments as `ADMUNet`, features is E."""
+
+    def __init__(
+        self,
+        features: int,
+        num_heads: int | None,
+        head_channels: int | None,
+        attention_layout: Layout,
+        scale_shift_norm: bool,
+        resblock_updown: bool,
+        dropout: float,
+    ) -> None:
+        _check_heads(num_heads, head_channels)
+        check_choice("attention_layout", attention_layout, LAYOUTS, "use new for ADM on ImageNet 64 x 64, else legacy")
+        check_flag("scale_shift_norm", scale_shift_norm, "use true but for latent diffusion")
+        check_flag("resblock_updown", resblock_updown, "use true for ADM, false for improved and latent diffusion")
+        check_dropout(dropout)
+        self.features, self.dropout, self.scale_shift_norm = features, dropout, scale_shift_norm
+        self.num_heads, self.head_channels, self.layout = num_heads, head_channels, attention_layout
+        self.resblock_updown = resblock_updown
+
+    def block(self, in_channels: int, out_channels: int, attend: bool) -> Block:
+        """A residual block, with attention behind it if `attend`."""
+        res = ResBlock(in_channels, out_channels, self.features, self.dropout, self.scale_shift_norm)
+        return Block(res, Attention(out_channels, self._heads(out_channels), self.layout) if attend else None)
+
+    def down(self, channels: int) -> nn.Module:
+        """What halves the size."""
+        return self._change(channels, halve) if self.resblock_updown else Downsample(channels)
+
+    def up(self, channels: int) -> nn.Module:
+        """What doubles the size."""
+        return self._change(channels, double) if self.resblock_updown else Upsample(channels)
+
+    def _change(self, channels: int, resample: Callable[[Tensor], Tensor]) -> ResBlock:
+        return ResBlock(channels, channels, self.features, self.dropout, self.scale_shift_norm, resample)
+
+    def _heads(self, channels: int) -> int:
+        name, value = ("head_channels", self.head_channels) if self.num_heads is None else ("num_heads", self.num_heads)
+        if value is None or channels % value:
+            raise ValueError(
+                f"{name}={value} must divide the {channels} channels of a layer with attention; use a divisor of "
+                f"{channels} or another base_channels"
+            )
+        return channels // value if self.num_heads is None else value
+
+
+def _check_heads(num_heads: int | None, head_channels: int | None) -> None:
+    if num_heads is not None and head_channels is not None:
+        raise ValueError(
+            f"num_heads={num_heads} must be null where head_channels={head_channels} is given; set one of the two"
+        )
+    if head_channels is None:
+        check_integer("num_heads", num_heads, 1, "use 4, or set head_channels")
+    else:
+        check_integer("head_channels", head_channels, 1, "use 64, or set num_heads")

@@ -1,0 +1,77 @@
+"""Checks that the networks share: each complaint is one sentence with the key, its value and the cure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+
+def check_counts(
+    in_channels: int, out_channels: int, base_channels: int, channel_multipliers: Sequence[int], num_res_blocks: int
+) -> None:
+    """What any U-Net is counted by."""
+    for name, value in (
+        ("in_channels", in_channels),
+        ("out_channels", out_channels),
+        ("num_res_blocks", num_res_blocks),
+    ):
+        if value < 1:
+            raise ValueError(f"{name}={value} must be at least 1")
+    if base_channels < 4 or base_channels % 4:
+        near = sorted({max(4, base_channels // 4 * 4), max(4, base_channels // 4 * 4 + 4)})
+        raise ValueError(
+            f"base_channels={base_channels} must be a positive multiple of 4, the channels of a normalisation group; "
+            f"use {' or '.join(map(str, near))}"
+        )
+    if not channel_multipliers or any(m < 1 or m != int(m) for m in channel_multipliers):
+        raise ValueError(
+            f"channel_multipliers={list(channel_multipliers)} must be one integer >= 1 per level; use [1,2,2,2]"
+        )
+
+
+def level_sizes(image_size: int, channel_multipliers: Sequence[int]) -> list[int]:
+    """Pixels per side at each level."""
+    levels = len(channel_multipliers)
+    unit = 2 ** (levels - 1)
+    if image_size < 1 or image_size % unit:
+        below = image_size // unit * unit
+        near = " or ".join(str(size) for size in (below, below + unit) if size > 0)
+        fewer = max(k for k in range(1, levels + 1) if image_size % 2 ** (k - 1) == 0)
+        raise ValueError(
+            f"image_size={image_size} must be a positive multiple of {unit}, because {levels} levels halve it "
+            f"{levels - 1} times; use images of {near} pixels, or channel_multipliers with at most {fewer} levels"
+        )
+    return [image_size // 2**level for level in range(levels)]
+
+
+def check_attention(attention_resolutions: Sequence[int], sizes: list[int]) -> None:
+    """Attention stands at sizes that occur."""
+    missing = [size for size in attention_resolutions if size not in sizes]
+    if missing:
+        raise ValueError(
+            f"attention_resolutions={list(attention_resolutions)} must be sizes that occur, but {missing[0]} does not; "
+            f"the levels work at {', '.join(map(str, sizes))} pixels (use [] for attention in the middle only)"
+        )
+
+
+def check_dropout(dropout: float) -> None:
+    """A probability below 1."""
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout={dropout} must lie in [0, 1); use 0.1 for DDPM on CIFAR-10")
+
+
+def check_classes(num_classes: int | None) -> None:
+    """At least one class, or none at all."""
+    if num_classes is not None and num_classes < 1:
+        raise ValueError(f"num_classes={num_classes} must be at least 1, or null for a network without labels")
+
+
+def check_label(label: Tensor | None, embedding: nn.Embedding | None) -> None:
+    """A network with classes gets labels, and only such a one."""
+    if (label is None) != (embedding is None):
+        given = "no label" if label is None else "labels"
+        raise ValueError(
+            f"num_classes={embedding and embedding.num_embeddings} does not go with a batch that has {given}; "
+            "set num_classes to the data's number of classes and dataset.conditional=true, or neither"
+        )
