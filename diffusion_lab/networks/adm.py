@@ -177,17 +177,16 @@ class ADMSuperResolution(ADMUNet):
 
     images = 2
 
-    def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None, low_res: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None, *, low_res: Tensor) -> Tensor:
         """x (B,in_channels,H,W), t (B,), label (B,) or None, low_res (B,in_channels,h,w) -> (B,out_channels,H,W).
 
         Raises:
-            ValueError: no small image, or other channels than those of x.
+            ValueError: not as many small images, or other channels than those of x.
         """
-        if low_res is None or low_res.shape[:2] != x.shape[:2]:
-            given = None if low_res is None else tuple(low_res.shape)
+        if low_res.shape[:2] != x.shape[:2]:
             raise ValueError(
-                f"low_res={given} must be one small image of {x.shape[1]} channels for each of the {len(x)} images; "
-                "use task=super_resolution, or a network without super-resolution"
+                f"low_res={tuple(low_res.shape)} must be one small image of {x.shape[1]} channels for each of the "
+                f"{len(x)} images; give the mean of every block of pixels, as task=super_resolution does"
             )
         beside = F.interpolate(low_res.to(x.dtype), size=x.shape[2:], mode="bilinear")
         return super().forward(torch.cat([x, beside], dim=1), t, label)

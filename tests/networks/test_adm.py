@@ -112,9 +112,9 @@ def test_labels_and_classes_go_together(label):
         network(X[:1], T[:1], label=label)
 
 
-@pytest.mark.parametrize("low_res", [None, torch.zeros(4, 3, 4, 4), torch.zeros(2, 1, 4, 4)])
+@pytest.mark.parametrize("low_res", [torch.zeros(4, 3, 4, 4), torch.zeros(2, 1, 4, 4)])
 def test_super_resolution_asks_for_small_images(low_res):
-    with pytest.raises(ValueError, match=r"^low_res=.* must be one small image of 1 channels .* 4 images; use task="):
+    with pytest.raises(ValueError, match=r"^low_res=.* must be one small image of 1 channels .* 4 images; give"):
         tiny(ADMSuperResolution)(X, T, low_res=low_res)
 
 
