@@ -157,7 +157,7 @@ class App:
 
 def _refuse_processes(cfg: DictConfig) -> None:
     """Under a launcher that runs jobs in its own process, a job's other processes would run the whole sweep again."""
-    from diffusion_lab.cli.checks.machine import world_size
+    from diffusion_lab.cli.processes import world_size
 
     if "trainer" in cfg and world_size(cfg) > 1:
         raise ConfigError(

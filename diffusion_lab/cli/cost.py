@@ -23,8 +23,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from diffusion_lab.callbacks.progress import memory_mb
 from diffusion_lab.cli.build import build_run, part
-from diffusion_lab.cli.checks.machine import checkpoint_bytes, checkpoints_kept, world_size
+from diffusion_lab.cli.checks.machine import checkpoint_bytes, checkpoints_kept
 from diffusion_lab.cli.checks.parts import meta_network
+from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.train import facts, quiet_libraries
 from diffusion_lab.diffusion import Denoiser
 

@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from diffusion_lab import __version__
 from diffusion_lab.cli.config import config_hash, group_hash, method_name, plain, run_name, without
 from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, RunLocked
+from diffusion_lab.cli.processes import is_first
 
 # What a continued run may change without becoming another run; everything outside the hash may change anyway.
 MAY_CHANGE = ("max_steps", "trainer.max_steps", "callbacks.checkpoint", "callbacks.generation.every")
@@ -164,9 +165,9 @@ def flatten(node: Any, path: str = "") -> dict[str, Any]:
 def lock(folder: Path) -> Iterator[None]:
     """One training process per run folder; the lock ends with the process, however it ends.
 
-    Rank processes that Lightning started share the lock of the process that started them.
+    The other processes of a run share the lock of its first.
     """
-    if os.environ.get("LOCAL_RANK", "0") != "0":
+    if not is_first():
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -196,5 +197,5 @@ def quiet_libraries() -> None:
 
 def say(text: str) -> None:
     """A line for the user, from the first process only."""
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+    if is_first():
         print(text, flush=True)

@@ -10,9 +10,10 @@ import copy
 
 from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.checks.machine import check_disk, check_folder, check_machine, world_size
+from diffusion_lab.cli.checks.machine import check_disk, check_folder, check_machine
 from diffusion_lab.cli.checks.settings import check_settings
 from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.processes import world_size
 
 
 def check(cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None) -> list[ConfigError]:

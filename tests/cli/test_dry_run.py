@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from diffusion_lab.cli.checks.machine import checkpoint_bytes, checkpoints_kept, world_size
+from diffusion_lab.cli.checks.machine import checkpoint_bytes, checkpoints_kept
 from diffusion_lab.cli.checks.parts import meta_network
 from diffusion_lab.cli.cost import describe_batch, evaluation_calls, flops, solver_calls
 from diffusion_lab.cli.dry_run import duration, size
 from diffusion_lab.cli.main import main
+from diffusion_lab.cli.processes import world_size
 from diffusion_lab.data import Digits, ImageDataModule
 from diffusion_lab.diffusion import Epsilon, FixedLarge
 from tests.harness import Child
