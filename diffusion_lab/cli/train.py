@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shlex
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -43,6 +44,8 @@ def run(cfg: DictConfig) -> float | None:
         done = finished(folder, cfg.max_steps)
         if done is None:
             _fit(cfg, folder)
+            if not is_first():  # the first one writes result.json, perhaps later than this
+                return None
             done = finished(folder, cfg.max_steps)
         else:
             say(f"nothing to do: {folder} is done at step {done['step']}")
@@ -72,7 +75,19 @@ def _fit(cfg: DictConfig, folder: Path) -> None:
     try:
         parts.trainer.fit(parts.module, datamodule=parts.data, ckpt_path=path, weights_only=True)
     except Stopped as stop:
+        hand_on(stop.number)
         raise Interrupted(stop.number) from stop
+
+
+def hand_on(number: int) -> None:
+    """Give a signal, now that the checkpoint is written, to whoever listened for it before training did.
+
+    submitit listens for the signal that a cluster sends before it ends a job: it puts the job back into the queue and
+    exits. Had it been called at once, what was trained since the last checkpoint would be lost.
+    """
+    handler = signal.getsignal(number)
+    if callable(handler) and handler is not signal.default_int_handler:
+        handler(number, None)
 
 
 def facts(cfg: DictConfig) -> dict[str, Any]:
@@ -191,6 +206,7 @@ def quiet_libraries() -> None:
         ".*Found .* module.* in eval mode at the start of training.*",
         ".*GPU available but not used.*",
         ".*Checkpoint directory .* exists and is not empty.*",
+        ".*`srun` command is available on your system but is not used.*",  # the jobs of a sweep inside an allocation
     ):
         warnings.filterwarnings("ignore", message)
 

@@ -16,7 +16,9 @@ from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.processes import world_size
 
 
-def check(cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None) -> list[ConfigError]:
+def check(
+    cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None, here: bool = True
+) -> list[ConfigError]:
     """Faults of a configuration of `diffusion-lab train`, each one sentence; empty if it may run.
 
     Later looks need what earlier ones have found to be well formed: names and ranges of the settings and the
@@ -28,6 +30,7 @@ def check(cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str
         passed: configurations, but for seed and paths, that were found faultless; this one is added if it is. Another
             seed of such a one has its settings and its folder looked at alone, because building all parts takes most
             of the time that a sweep needs before job 0.
+        here: the run takes place on this machine; otherwise its GPUs say nothing.
     """
     from diffusion_lab.cli.checks.signatures import check_nodes
     from diffusion_lab.cli.targets import own_folders
@@ -42,7 +45,7 @@ def check(cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str
         return _once(errors)
     from diffusion_lab.cli.checks.parts import Parts
 
-    errors = check_machine(cfg)
+    errors = check_machine(cfg, here)
     parts = Parts(cfg, max(1, world_size(cfg)))
     errors += parts.errors
     network = parts.objects.get("network")

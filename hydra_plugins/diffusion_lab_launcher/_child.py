@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import os
@@ -27,6 +26,7 @@ from diffusion_lab.cli.errors import (
     InvalidConfig,
     RunLocked,
 )
+from diffusion_lab.cli.processes import end_with_parent
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
 
 # A job must not believe that it is a rank of the process that started the sweep.
@@ -40,6 +40,11 @@ RANK_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
     "PL_GLOBAL_SEED",
+    "SLURM_NTASKS",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
 )
 OWN_COMMAND = ("hydra.mode", "hydra.run.", "hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper")
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -119,7 +124,7 @@ def fork(job: Job, task: TaskFunction, context: HydraContext, environment: dict[
 def _detach(job: Job) -> None:
     """A session of its own, output to train.log, default signals, and an end when the launcher ends."""
     os.setsid()
-    end_with_parent()
+    end_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
@@ -132,12 +137,6 @@ def _detach(job: Job) -> None:
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115  it lives as long as the process
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     faulthandler.enable(2)
-
-
-def end_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the launcher dies, so that no orphan goes on; does nothing elsewhere."""
-    with suppress(Exception):
-        ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
 
 
 def _work(job: Job, task: TaskFunction, context: HydraContext) -> tuple[int, dict[str, Any]]:
@@ -181,7 +180,7 @@ def start_command(job: Job, arguments: list[str], environment: dict[str, str]) -
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
-            preexec_fn=end_with_parent,
+            preexec_fn=lambda: end_with_parent(signal.SIGTERM),
         )
     process.returncode = 0  # `Child` waits for it; Popen's own destructor must not
     return Child(process.pid)

@@ -19,8 +19,8 @@ MARGIN = 50_000_000  # bytes that shall stay free for logs and sample grids
 ADAM_STATES, BYTES = 2, 4  # tensors per parameter in the optimizer, bytes per float32
 
 
-def check_machine(cfg: DictConfig) -> list[ConfigError]:
-    """Accelerator, devices, strategy, batch and precision against this machine."""
+def check_machine(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
+    """Accelerator, devices, strategy, batch and precision, against this machine if the run takes place `here`."""
     trainer, errors = cfg.trainer, []
     accelerator, devices = trainer.get("accelerator", "auto"), trainer.get("devices", 1)
     if accelerator not in ACCELERATORS:
@@ -28,14 +28,14 @@ def check_machine(cfg: DictConfig) -> list[ConfigError]:
         errors.append(f"trainer.accelerator={accelerator} must be one of {', '.join(ACCELERATORS)}{hint}")
     if local_devices(trainer) < 1:
         errors.append(f"trainer.devices={devices} must be at least one device; use trainer.devices=1")
-    elif accelerator in ("gpu", "cuda") and gpu_count() == 0:
+    elif here and accelerator in ("gpu", "cuda") and gpu_count() == 0:
         errors.append(f"trainer.accelerator={accelerator} must find a GPU, and this machine has none; use trainer=cpu")
-    elif accelerator in ("gpu", "cuda") and local_devices(trainer) > gpu_count():
+    elif here and accelerator in ("gpu", "cuda") and local_devices(trainer) > gpu_count():
         errors.append(f"trainer.devices={devices} must be at most the {gpu_count()} GPUs of this machine; use fewer")
     errors += _check_strategy(cfg)
     if fault := batch_fault(cfg):
         errors.append(fault)
-    on_cpu = accelerator == "cpu" or (accelerator == "auto" and gpu_count() == 0)
+    on_cpu = accelerator == "cpu" or (here and accelerator == "auto" and gpu_count() == 0)
     if on_cpu and str(cfg.precision).startswith("16-"):
         errors.append(f"precision={cfg.precision} must be computed on a GPU, and this run has none; use bf16-mixed")
     return [ConfigError(error) for error in errors]
