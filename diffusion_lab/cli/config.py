@@ -165,9 +165,8 @@ def sweep_name(cfg: DictConfig) -> str:
 
 
 def register_resolvers() -> None:
-    """Give yaml files `${run_name:}`, `${run_hash:}` (8 hex digits), `${sweep_name:}`, `${microbatches:}` and `${share:x,n}`.
-
-    May be called twice.
+    """Give yaml files `${run_name:}`, `${run_hash:}` (8 hex digits), `${sweep_name:}`, `${microbatches:}`
+    and `${share:x,n}`. May be called twice.
     """
     for name, function in {
         "run_name": run_name,

@@ -111,7 +111,9 @@ def fork(job: Job, task: TaskFunction, context: HydraContext, environment: dict[
         os.environ.update(environment)
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(threads)
-        code, message = _work(job, task, context)
+        if hasattr(task, "checked"):  # the launcher has
+            task.checked = True
+        code, message = work(job, task, context)
         os.write(writer, json.dumps(message, ensure_ascii=False).encode(errors="replace"))
     except BaseException:  # noqa: BLE001  nothing may climb into the launcher's own stack
         traceback.print_exc()
@@ -128,6 +130,11 @@ def _detach(job: Job) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    write_to_log(job)
+
+
+def write_to_log(job: Job) -> None:
+    """Standard output and errors go to train.log in the job's folder from here on; nothing is read."""
     job.folder.mkdir(parents=True, exist_ok=True)
     output = os.open(job.folder / "train.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -139,10 +146,10 @@ def _detach(job: Job) -> None:
     faulthandler.enable(2)
 
 
-def _work(job: Job, task: TaskFunction, context: HydraContext) -> tuple[int, dict[str, Any]]:
+def work(job: Job, task: TaskFunction, context: HydraContext) -> tuple[int, dict[str, Any]]:
     """Run the task; returns the exit code and what the launcher is told."""
-    if hasattr(task, "checked"):
-        task.checked, task.typed = True, command(job, getattr(task, "arguments", []))[3:]
+    if hasattr(task, "typed"):
+        task.typed = command(job, getattr(task, "arguments", []))[3:]
     try:
         returned = run_job(task, job.config, "hydra.run.dir", None, context)
         value = returned._return_value

@@ -1,5 +1,5 @@
-"""SIGKILL to one of the two processes that `trainer=ddp_cpu` starts: the other ends too, what was saved is good, and the
-same command goes on to the end."""
+"""SIGKILL to one of the two processes that `trainer=ddp_cpu` starts: the other ends too, what was saved is good, and
+the same command goes on to the end."""
 
 from __future__ import annotations
 
