@@ -44,10 +44,12 @@ def check(
     if errors:
         return _once(errors)
     from diffusion_lab.cli.checks.parts import Parts
+    from diffusion_lab.cli.checks.sharding import against_sharding
 
     errors = check_machine(cfg, here)
     parts = Parts(cfg, max(1, world_size(cfg)))
     errors += parts.errors
+    errors += [ConfigError(fault) for fault in against_sharding(cfg, parts.objects)]
     network = parts.objects.get("network")
     if network is not None:
         errors += check_disk(cfg, sum(parameter.numel() for parameter in network.parameters()))

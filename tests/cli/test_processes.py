@@ -8,6 +8,7 @@ from diffusion_lab.cli.checks.machine import check_machine
 from diffusion_lab.cli.config import config_hash
 from diffusion_lab.cli.cost import describe_batch
 from diffusion_lab.cli.processes import RANK_VARIABLES, is_first
+from diffusion_lab.cli.validate import check
 
 TWO = "trainer=ddp_cpu"
 SLURM = ("SLURM_NTASKS", "SLURM_PROCID", "SLURM_JOB_NAME")
@@ -79,3 +80,13 @@ def test_who_is_first(variables: dict[str, str], first: bool, monkeypatch: pytes
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert is_first() is first
+
+
+def test_what_needs_the_whole_network_is_refused_with_sharded_weights(composed) -> None:
+    sharded = ["trainer=fsdp", "trainer.accelerator=cpu"]
+    assert check(composed(*sharded)) == []
+    for name, key in (("gradient_variance", "GradientVariance"), ("learned_beta", "LearnedBeta")):
+        (error,) = check(composed(*sharded, f"sampler={name}"))
+        assert str(error).startswith(f"sampler={key} must find the whole network") and "use trainer=ddp" in str(error)
+    told = [str(error) for error in check(composed(*sharded, "precision=16-mixed"))]
+    assert any("must be bf16-mixed or 32-true with trainer=fsdp" in error for error in told)
