@@ -40,6 +40,9 @@ class ShardedStrategy(DDPStrategy):
 
     def setup(self, trainer: Trainer) -> None:
         assert self.accelerator is not None and self.model is not None
+        if self._start_method == "fork":
+            # A fork makes the thread pool anew at the first call, which must not be two at once in gloo's threads.
+            torch.set_num_threads(torch.get_num_threads())
         self.accelerator.setup(trainer)
         self.precision_plugin.convert_module(self.model)
         self.model_to_device()
