@@ -19,8 +19,7 @@ from diffusion_lab.distributed import is_distributed, sum_
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-_AGREE_EVERY = 20  # steps between two exchanges of the interruption flag among processes
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Interrupted(Exception):  # noqa: N818 - it is no error: the run goes on later
@@ -35,9 +34,10 @@ class Checkpoint(StepCallback):
     """Writes `last.ckpt` every `every` steps and at the end, keeps the one before as `previous.ckpt`, and keeps a
     copy `step-00001000.ckpt` every `keep_every` steps.
 
-    A copy is a hard link where the file system has them, so a snapshot costs no second write. On SIGTERM, SIGINT or
-    SIGUSR1 a checkpoint is written at the next step boundary and `Interrupted` is raised. It must be the last of the
-    callbacks that change state, so that the file holds the state after the whole step.
+    A copy is a hard link where the file system has them, so a snapshot costs no second write. On SIGTERM, SIGINT,
+    SIGUSR1 or SIGUSR2 (which clusters send before they end a job) a checkpoint is written at the next step boundary and
+    `Interrupted` is raised. It must be the last of the callbacks that change state, so that the file holds the state
+    after the whole step.
 
     Differs from Lightning's `ModelCheckpoint`: nothing is written in the middle of a step or for a loss that is not
     finite, and the previous good file is kept.
@@ -75,19 +75,19 @@ class Checkpoint(StepCallback):
         self._signal = number
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
-        stop = self._agreed_signal(trainer, module, step)
+        stop = self._agreed_signal(module)
         end = step >= trainer.max_steps
         if stop or end or due(step, self.every, trainer.max_steps):
             self._write(trainer, step)
         if stop and not end:
             raise Interrupted(stop, step)
 
-    def _agreed_signal(self, trainer: Trainer, module: DiffusionModule, step: int) -> int:
+    def _agreed_signal(self, module: DiffusionModule) -> int:
         """The signal, if all processes shall stop after this very step."""
         if not is_distributed():
             return self._signal
-        if step % _AGREE_EVERY:
-            return 0
+        # At every step: a cluster gives a minute or two, and a step of a large network may take many seconds. It costs
+        # no stall that is not there already, because Lightning has its processes meet before every microbatch.
         flag = torch.tensor([self._signal, 1 if self._signal else 0], device=module.device)
         total, processes = sum_(flag).tolist()
         return total // processes if processes else 0

@@ -13,6 +13,7 @@ from torch import Tensor
 from diffusion_lab.callbacks.base import StepCallback, diffusion, find
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
+from diffusion_lab.training.sharded import cut, gathered, whole
 
 
 class EMA(StepCallback):
@@ -49,7 +50,7 @@ class EMA(StepCallback):
         for decay in self.decays:
             kept = self._averages.get(decay, {})
             self._averages[decay] = {
-                name: kept.get(name, p.detach()).to(p.device, torch.float32, copy=True)
+                name: cut(kept.get(name, p.detach()), p).to(p.device, torch.float32, copy=True)
                 for name, p in parameters.items()
             }
         self._parameters = [p.detach() for p in parameters.values()]
@@ -73,7 +74,7 @@ class EMA(StepCallback):
             _assign(parameters, raw)
 
     def state_dict(self) -> dict[str, Any]:
-        return {str(decay): dict(average) for decay, average in self._averages.items()}
+        return {str(decay): whole(dict(average)) for decay, average in self._averages.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         missing = [decay for decay in self.decays if str(decay) not in state_dict]
@@ -92,9 +93,10 @@ def averaged_weights(trainer: Trainer, module: DiffusionModule) -> Iterator[floa
     module.eval()
     try:
         if ema is None:
-            yield None
+            with gathered(module.modules()):
+                yield None
         else:
-            with ema.use(module) as decay:
+            with ema.use(module) as decay, gathered(module.modules()):
                 yield decay
     finally:
         module.train(training)

@@ -33,6 +33,7 @@ from diffusion_lab.cli.errors import (
     RunLocked,
 )
 from diffusion_lab.cli.folders import forget_run, forget_sweep, write_hydra_folder
+from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
 
 
 class App:
@@ -60,6 +61,7 @@ class App:
         """Compose and run; returns the exit code after one sentence on standard error for each fault."""
         argv, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises what it would otherwise print
+        end_with_the_first()
         try:
             if self.command == "train":
                 self.arguments = resume_arguments(self.arguments)
@@ -92,23 +94,27 @@ class App:
                 raise
             return None
 
-    def check(self, cfg: DictConfig) -> list[ConfigError]:
-        """All faults of a configuration that can be seen without training."""
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In another process, where a launcher of somebody else has unpickled it: yaml files need the resolvers."""
+        register_resolvers()
+        self.__dict__.update(state)
+
+    def check(self, cfg: DictConfig, here: bool = True) -> list[ConfigError]:
+        """All faults of a configuration that can be seen without training; `here`: on this very machine."""
         if self.command != "train":
             return []
         from diffusion_lab.cli.arguments import config_dirs
         from diffusion_lab.cli.validate import check
 
-        return check(cfg, config_dirs(self.arguments), self._passed)
+        return check(cfg, config_dirs(self.arguments), self._passed, here)
 
     def _task(self, cfg: DictConfig, hydra_cfg: Any) -> Any:
-        first = int(os.environ.get("LOCAL_RANK", 0)) == 0  # Lightning's other processes were checked by the first
+        first = is_first()  # the other processes were checked by the first, or are being checked by it
         if first and not self.checked:
             errors = self.check(cfg)
             if errors:
                 raise InvalidConfig(errors)
-            if hydra_cfg.mode == RunMode.MULTIRUN:
-                _refuse_processes(cfg)
+            _check_processes(cfg, hydra_cfg.mode)
         if self._output is not None and cfg.dry_run:
             from diffusion_lab.cli.dry_run import dry_run
 
@@ -155,13 +161,23 @@ class App:
         return EXIT_FAILED
 
 
-def _refuse_processes(cfg: DictConfig) -> None:
-    """Under a launcher that runs jobs in its own process, a job's other processes would run the whole sweep again."""
-    from diffusion_lab.cli.checks.machine import world_size
+def _check_processes(cfg: DictConfig, mode: RunMode) -> None:
+    """Where several processes come from: srun has started as many as the run has, or Lightning will.
 
-    if "trainer" in cfg and world_size(cfg) > 1:
+    Under a launcher that runs jobs in its own process, Lightning's would run the whole sweep again.
+    """
+    if "trainer" not in cfg or world_size(cfg) == 1:
+        return
+    devices, nodes, tasks = cfg.trainer.devices, cfg.trainer.get("num_nodes", 1), srun_tasks()
+    if tasks and tasks != world_size(cfg):
         raise ConfigError(
-            f"trainer.devices={cfg.trainer.devices} must be 1 under this launcher; use hydra/launcher=diffusion_lab"
+            f"trainer.devices={devices} on trainer.num_nodes={nodes} must be as many processes as the {tasks} tasks of "
+            f"this SLURM job; use `srun --nodes={nodes} --ntasks-per-node={devices}`, or unset SLURM_NTASKS on one node"
+        )
+    if mode == RunMode.MULTIRUN and not tasks:
+        raise ConfigError(
+            f"trainer.devices={devices} must be 1 under this launcher; use hydra/launcher=diffusion_lab, or on a "
+            "cluster hydra/launcher=diffusion_lab_slurm"
         )
 
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 from hydra.utils import instantiate
+from lightning.fabric.plugins.environments import SLURMEnvironment
 from lightning.pytorch import Callback, Trainer
 from omegaconf import DictConfig
 from torch import nn
 
 from diffusion_lab.callbacks import RunRecord
 from diffusion_lab.cli.errors import config_errors
+from diffusion_lab.cli.processes import srun_tasks
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Prediction, Variance
 from diffusion_lab.streams import Streams
@@ -82,8 +84,14 @@ def build_trainer(cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callbac
             _convert_="all",
             callbacks=[record, *callbacks, *more],
             logger=loggers,
-            plugins=[VerifiedCheckpointIO()],
+            plugins=[VerifiedCheckpointIO(), *_cluster()],
         )
+
+
+def _cluster() -> list[SLURMEnvironment]:
+    """Under srun Lightning finds its ranks in SLURM's variables; but putting the job back into the queue is the work of
+    who submitted it, and Lightning's own way of doing so writes a checkpoint in the middle of a step."""
+    return [SLURMEnvironment(auto_requeue=False)] if srun_tasks() else []
 
 
 def build_run(cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callback] = ()) -> Run:

@@ -2,8 +2,9 @@
 
 A run is a function of (config, seed, step). Its folder is therefore named by a readable slug and by a hash of
 the part of the configuration that can change a number of the run: the same command finds its unfinished run
-again, and no clock is involved. What only says where, on which devices and how loudly a run takes place is left
-out of the hash (`NOT_IN_HASH`).
+again, and no clock is involved. What only says where, on which devices, in which portions and how loudly a run takes
+place is left out of the hash (`NOT_IN_HASH`). Devices and portions change the last bits of a sum, nothing that is
+drawn; a run whose portions change in the middle goes on as the same run, equal to rounding instead of to the bit.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-# Top-level keys and dotted paths that cannot change a number of the run.
+from diffusion_lab.cli.processes import microbatches
+
+# Top-level keys and dotted paths that cannot change a number of the run, but for the order in which it is added up.
 NOT_IN_HASH = (
     "hydra",
     "paths",
@@ -32,6 +35,10 @@ NOT_IN_HASH = (
     "extras",
     "callbacks.progress",
     "dataset.num_workers",
+    "images_per_device",
+    "accumulate",
+    "dataset.accumulate",
+    "trainer.accumulate_grad_batches",
     "trainer.accelerator",
     "trainer.devices",
     "trainer.strategy",
@@ -159,14 +166,14 @@ def sweep_name(cfg: DictConfig) -> str:
 
 
 def register_resolvers() -> None:
-    """Give yaml files `${run_name:}`, `${run_hash:}` (8 hex digits) and `${sweep_name:}` and `${share:x,n}`.
-
-    May be called twice.
+    """Give yaml files `${run_name:}`, `${run_hash:}` (8 hex digits), `${sweep_name:}`, `${microbatches:}`
+    and `${share:x,n}`. May be called twice.
     """
     for name, function in {
         "run_name": run_name,
         "run_hash": lambda cfg: config_hash(cfg)[:8],
         "sweep_name": sweep_name,
+        "microbatches": microbatches,
     }.items():
         OmegaConf.register_new_resolver(name, lambda *, _root_, f=function: f(_root_), replace=True)
     OmegaConf.register_new_resolver("share", share, replace=True)

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shlex
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from diffusion_lab import __version__
 from diffusion_lab.cli.config import config_hash, group_hash, method_name, plain, run_name, without
 from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, RunLocked
+from diffusion_lab.cli.processes import is_first
 
 # What a continued run may change without becoming another run; everything outside the hash may change anyway.
 MAY_CHANGE = ("max_steps", "trainer.max_steps", "callbacks.checkpoint", "callbacks.generation.every")
@@ -42,6 +44,8 @@ def run(cfg: DictConfig) -> float | None:
         done = finished(folder, cfg.max_steps)
         if done is None:
             _fit(cfg, folder)
+            if not is_first():  # the first one writes result.json, perhaps later than this
+                return None
             done = finished(folder, cfg.max_steps)
         else:
             say(f"nothing to do: {folder} is done at step {done['step']}")
@@ -71,7 +75,19 @@ def _fit(cfg: DictConfig, folder: Path) -> None:
     try:
         parts.trainer.fit(parts.module, datamodule=parts.data, ckpt_path=path, weights_only=True)
     except Stopped as stop:
+        hand_on(stop.number)
         raise Interrupted(stop.number) from stop
+
+
+def hand_on(number: int) -> None:
+    """Give a signal, now that the checkpoint is written, to whoever listened for it before training did.
+
+    submitit listens for the signal that a cluster sends before it ends a job: it puts the job back into the queue and
+    exits. Had it been called at once, what was trained since the last checkpoint would be lost.
+    """
+    handler = signal.getsignal(number)
+    if callable(handler) and handler is not signal.default_int_handler:
+        handler(number, None)
 
 
 def facts(cfg: DictConfig) -> dict[str, Any]:
@@ -164,9 +180,9 @@ def flatten(node: Any, path: str = "") -> dict[str, Any]:
 def lock(folder: Path) -> Iterator[None]:
     """One training process per run folder; the lock ends with the process, however it ends.
 
-    Rank processes that Lightning started share the lock of the process that started them.
+    The other processes of a run share the lock of its first.
     """
-    if os.environ.get("LOCAL_RANK", "0") != "0":
+    if not is_first():
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -190,11 +206,12 @@ def quiet_libraries() -> None:
         ".*Found .* module.* in eval mode at the start of training.*",
         ".*GPU available but not used.*",
         ".*Checkpoint directory .* exists and is not empty.*",
+        ".*`srun` command is available on your system but is not used.*",  # the jobs of a sweep inside an allocation
     ):
         warnings.filterwarnings("ignore", message)
 
 
 def say(text: str) -> None:
     """A line for the user, from the first process only."""
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+    if is_first():
         print(text, flush=True)

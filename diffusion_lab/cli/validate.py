@@ -10,12 +10,15 @@ import copy
 
 from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.checks.machine import check_disk, check_folder, check_machine, world_size
+from diffusion_lab.cli.checks.machine import check_disk, check_folder, check_machine
 from diffusion_lab.cli.checks.settings import check_settings
 from diffusion_lab.cli.errors import ConfigError, MissingHere
+from diffusion_lab.cli.processes import world_size
 
 
-def check(cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None) -> list[ConfigError]:
+def check(
+    cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None, here: bool = True
+) -> list[ConfigError]:
     """Faults of a configuration of `diffusion-lab train`, each one sentence; empty if it may run.
 
     Later looks need what earlier ones have found to be well formed: names and ranges of the settings and the
@@ -28,6 +31,7 @@ def check(cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str
         passed: configurations, but for seed and paths, that were found faultless; this one is added if it is. Another
             seed of such a one has its settings and its folder looked at alone, because building all parts takes most
             of the time that a sweep needs before job 0.
+        here: the run takes place on this machine; otherwise its GPUs say nothing.
     """
     from diffusion_lab.cli.checks.signatures import check_nodes
     from diffusion_lab.cli.targets import own_folders
@@ -40,7 +44,7 @@ def check(cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str
     errors = [*errors, *check_nodes(cfg, own_folders(config_dirs or []))]
     if errors:
         return _once(errors)
-    errors = _check_parts(cfg)
+    errors = _check_parts(cfg, here)
     if cfg.dry_run:
         errors = [error for error in errors if not isinstance(error, MissingHere)]
     if passed is not None and not errors:
@@ -53,13 +57,15 @@ def missing_here(cfg: DictConfig) -> list[MissingHere]:
     return [error for error in _once(_check_parts(copy.deepcopy(cfg))) if isinstance(error, MissingHere)]
 
 
-def _check_parts(cfg: DictConfig) -> list[ConfigError]:
-    """Faults of the machine, the parts and the disk."""
+def _check_parts(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
+    """Faults of the machine, if the run takes place `here`, of the parts and the disk."""
     from diffusion_lab.cli.checks.parts import Parts
+    from diffusion_lab.cli.checks.sharding import against_sharding
 
-    errors = check_machine(cfg)
+    errors = check_machine(cfg, here)
     parts = Parts(cfg, max(1, world_size(cfg)))
     errors += parts.errors
+    errors += [ConfigError(fault) for fault in against_sharding(cfg, parts.objects)]
     if "network" in parts.objects and "optimizer" in parts.objects:
         errors += check_disk(cfg, sum(parameter.numel() for parameter in parts.objects["network"].parameters()))
     return errors

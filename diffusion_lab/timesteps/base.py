@@ -234,6 +234,7 @@ class TimestepSampler(nn.Module, ABC):
 
     num_timesteps: int
     reweight: bool
+    looks: bool = False  # whether it asks the probe, for which each process must hold the whole network
 
     def __init__(self, num_timesteps: int, reweight: bool = False) -> None:
         super().__init__()

@@ -46,6 +46,7 @@ class GradientVariance(TimestepSampler):
         ValueError: an argument outside its range, or u = 0 with `reweight`.
     """
 
+    looks = True
     moment: Tensor
     measured: Tensor
     _grid: Tensor

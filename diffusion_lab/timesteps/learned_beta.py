@@ -79,6 +79,7 @@ class LearnedBeta(TimestepSampler):
         ValueError: an argument outside its range.
     """
 
+    looks = True
     policy: BetaPolicy
     changes: Tensor
     totals: Tensor

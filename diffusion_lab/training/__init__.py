@@ -3,12 +3,14 @@
 from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, VerifiedCheckpointIO, newest_good
 from diffusion_lab.training.module import DiffusionModule
 from diffusion_lab.training.probe import DenoiserProbe
+from diffusion_lab.training.sharded import ShardedStrategy
 from diffusion_lab.training.validation import validation_losses
 
 __all__ = [
     "DamagedCheckpoint",
     "DenoiserProbe",
     "DiffusionModule",
+    "ShardedStrategy",
     "VerifiedCheckpointIO",
     "newest_good",
     "validation_losses",

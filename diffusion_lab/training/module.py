@@ -76,6 +76,19 @@ class DiffusionModule(LightningModule):
     def on_train_start(self) -> None:
         self._step = -1
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Count the finished steps in today's microbatches, which more or fewer devices may have changed.
+
+        Lightning steps the optimizer when its count of microbatches, which it saves, is a multiple of `accumulate`.
+        """
+        if self._trainer is None:
+            return
+        done = checkpoint["global_step"] * self.trainer.accumulate_grad_batches
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        for counts in (progress["total"], progress["current"]):
+            growth = done - counts["ready"]
+            counts.update({key: value + growth for key, value in counts.items()})
+
     def _tick(self) -> None:
         """Microbatches are counted from the last optimizer step; Lightning's own count is off by one after a crash."""
         step = self.global_step

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import os
@@ -27,6 +26,7 @@ from diffusion_lab.cli.errors import (
     InvalidConfig,
     RunLocked,
 )
+from diffusion_lab.cli.processes import end_with_parent
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
 
 # A job must not believe that it is a rank of the process that started the sweep.
@@ -40,6 +40,11 @@ RANK_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
     "PL_GLOBAL_SEED",
+    "SLURM_NTASKS",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
 )
 OWN_COMMAND = ("hydra.mode", "hydra.run.", "hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper")
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -106,7 +111,9 @@ def fork(job: Job, task: TaskFunction, context: HydraContext, environment: dict[
         os.environ.update(environment)
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(threads)
-        code, message = _work(job, task, context)
+        if hasattr(task, "checked"):  # the launcher has
+            task.checked = True
+        code, message = work(job, task, context)
         os.write(writer, json.dumps(message, ensure_ascii=False).encode(errors="replace"))
     except BaseException:  # noqa: BLE001  nothing may climb into the launcher's own stack
         traceback.print_exc()
@@ -119,10 +126,15 @@ def fork(job: Job, task: TaskFunction, context: HydraContext, environment: dict[
 def _detach(job: Job) -> None:
     """A session of its own, output to train.log, default signals, and an end when the launcher ends."""
     os.setsid()
-    end_with_parent()
+    end_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    write_to_log(job)
+
+
+def write_to_log(job: Job) -> None:
+    """Standard output and errors go to train.log in the job's folder from here on; nothing is read."""
     job.folder.mkdir(parents=True, exist_ok=True)
     output = os.open(job.folder / "train.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -134,16 +146,10 @@ def _detach(job: Job) -> None:
     faulthandler.enable(2)
 
 
-def end_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the launcher dies, so that no orphan goes on; does nothing elsewhere."""
-    with suppress(Exception):
-        ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
-
-
-def _work(job: Job, task: TaskFunction, context: HydraContext) -> tuple[int, dict[str, Any]]:
+def work(job: Job, task: TaskFunction, context: HydraContext) -> tuple[int, dict[str, Any]]:
     """Run the task; returns the exit code and what the launcher is told."""
-    if hasattr(task, "checked"):
-        task.checked, task.typed = True, command(job, getattr(task, "arguments", []))[3:]
+    if hasattr(task, "typed"):
+        task.typed = command(job, getattr(task, "arguments", []))[3:]
     try:
         returned = run_job(task, job.config, "hydra.run.dir", None, context)
         value = returned._return_value
@@ -181,7 +187,7 @@ def start_command(job: Job, arguments: list[str], environment: dict[str, str]) -
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
-            preexec_fn=end_with_parent,
+            preexec_fn=lambda: end_with_parent(signal.SIGTERM),
         )
     process.returncode = 0  # `Child` waits for it; Popen's own destructor must not
     return Child(process.pid)

@@ -106,7 +106,7 @@ class Pool:
             if self.stopped_by or (failed and self.fail_fast):
                 outcome = Outcome(job, "not started")
             elif job.is_done():
-                outcome = Outcome(job, "skipped", value=_objective(job))
+                outcome = Outcome(job, "skipped", value=objective(job))
             else:
                 slot = min(set(range(self.n_jobs)) - {item.slot for item in running})
                 running.append(self._launch(job, slot))
@@ -144,7 +144,7 @@ class Pool:
     def _judge(self, item: _Running, code: int) -> Outcome:
         job, told = item.job, item.child.message()
         if code == 0:
-            return Outcome(job, "done", value=told.get("value", _objective(job)))
+            return Outcome(job, "done", value=told.get("value", objective(job)))
         if code == EXIT_LOCKED:
             return Outcome(job, "locked", "another process is training it")
         if self.stopped_by and (code == 128 + self.stopped_by or code == -self.stopped_by):
@@ -194,7 +194,7 @@ class Pool:
             item.child.ask(self.stopped_by) if first else item.child.kill(signal.SIGKILL)
 
 
-def _objective(job: Job) -> float | None:
+def objective(job: Job) -> float | None:
     """The metric that `objective` names, from result.json."""
     return job.result().get("metrics", {}).get(job.config.get("objective") or "")
 

@@ -26,6 +26,7 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, JobsFailed
 from diffusion_lab.cli.folders import forget_sweep
+from diffusion_lab.cli.processes import local_devices
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, compose_job, write_sweep
 from hydra_plugins.diffusion_lab_launcher._pool import Outcome, Pool
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
@@ -39,7 +40,8 @@ class DiffusionLabLauncher(Launcher):
     """Runs the jobs of a sweep as child processes.
 
     Args:
-        n_jobs: jobs at a time, >= 1; each gets an equal share of the threads, and of `gpus`.
+        n_jobs: jobs at a time, >= 1; each gets an equal share of the threads, and of `gpus`: 8 GPUs among 4 jobs of
+            trainer.devices=2 each.
         timeout_s: seconds a job may take before it is asked to stop, then killed; None: no limit.
         fail_fast: start no further job after the first failure.
         gpus: GPU ids to share out; None leaves the choice of a GPU to each job.
@@ -94,25 +96,41 @@ class DiffusionLabLauncher(Launcher):
         if jobs and jobs[0].task_cfg.get("dry_run"):
             return self._dry_run(jobs, folder, max(1, threads // self.n_jobs))
         write_sweep(folder, getattr(self.task, "typed", sys.argv[1:]), jobs)
+        return [job_return(outcome) for outcome in self.run_jobs(jobs, folder, threads)]
+
+    def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:
+        """What became of each job, in order; `threads` are those of one process that has the machine alone."""
         screen = Screen(len(jobs), folder)
         pool = Pool(self.task, self.context, self.n_jobs, threads, self.gpus, self.timeout_s, self.fail_fast)
         outcomes = pool.run(jobs, screen)
         screen.summary(outcomes)
         if pool.stopped_by:
             raise Interrupted(pool.stopped_by)
-        return [_job_return(outcome) for outcome in outcomes]
+        return outcomes
 
     def _check(self, jobs: list[Job]) -> None:
         """Check all jobs before job 0; a fault that several jobs share is told once."""
-        check = getattr(self.task, "check", None)
-        if check is None:
+        if not hasattr(self.task, "check"):
             return
         faults: dict[str, list[Job]] = {}
         for job in jobs:
-            for error in job.with_hydra_config(lambda job=job: check(job.task_cfg)):
+            for error in job.with_hydra_config(lambda job=job: self.faults(job)):
                 faults.setdefault(str(error), []).append(job)
         if faults:
             raise InvalidConfig([ConfigError(_whose(found, len(jobs)) + text) for text, found in faults.items()])
+
+    def faults(self, job: Job) -> list[ConfigError]:
+        """What is wrong with one job's configuration, for a run on this machine with the GPUs that a job has."""
+        errors = self.task.check(job.task_cfg)  # type: ignore[attr-defined]
+        share = None if self.gpus is None else len(self.gpus) // self.n_jobs
+        if share is not None and "trainer" in job.config and local_devices(job.config.trainer) > share:
+            errors.append(
+                ConfigError(
+                    f"trainer.devices={job.config.trainer.devices} must be at most {share}, the share that each of "
+                    f"hydra.launcher.n_jobs={self.n_jobs} has of hydra.launcher.gpus={self.gpus}; use fewer at a time"
+                )
+            )
+        return errors
 
     def _dry_run(self, jobs: list[Job], folder: Path, threads: int) -> list[JobReturn]:
         import torch
@@ -145,7 +163,7 @@ def _whose(jobs: list[Job], total: int) -> str:
     return f"job{'s' if len(jobs) > 1 else ''} {numbers} ({' '.join(jobs[0].overrides)}): "
 
 
-def _job_return(outcome: Outcome) -> JobReturn:
+def job_return(outcome: Outcome) -> JobReturn:
     job = outcome.job
     returned = _Return(overrides=job.overrides, cfg=job.task_cfg, task_name="train", working_dir=os.getcwd())
     returned.hydra_cfg = job.config

@@ -94,6 +94,7 @@ CASES = {
         ["2 processes", "use 2"],
     ),
     "27 batch not divisible": (["batch_size=63", "accumulate=2"], "batch_size=63", ["multiple", "use 62 or 64"]),
+    "27 passes not whole": (["images_per_device=24"], "images_per_device=24", ["of batch_size=64", "use 16 or 32"]),
     "28 more images in a batch than there are": (["batch_size=2000"], "batch_size=2000", ["1437", "at most"]),
     "29 no steps": (["max_steps=0"], "max_steps=0", [">= 1", "use 2000"]),
     "37 no room": (["max_steps=1000000000", "keep_every=500"], "paths.root=", ["GB free", "keep_every=0"]),

@@ -12,56 +12,33 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import config_hash
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, MissingHere, nearest
+from diffusion_lab.cli.processes import batch_fault, gpu_count, local_devices
 
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 MARGIN = 50_000_000  # bytes that shall stay free for logs and sample grids
 BYTES = 4  # per float32
 
 
-def world_size(cfg: DictConfig) -> int:
-    """Processes of the run: devices times nodes."""
-    trainer = cfg.trainer
-    return _devices(trainer) * int(trainer.get("num_nodes", 1) or 1)
-
-
-def _devices(trainer: DictConfig) -> int:
-    """Devices on one machine; "auto" and -1 are all GPUs, or one process on the CPU."""
-    devices = trainer.get("devices", 1)
-    if devices in ("auto", -1, "-1"):
-        return max(1, gpu_count()) if trainer.get("accelerator", "auto") != "cpu" else 1
-    if isinstance(devices, int):
-        return devices
-    if isinstance(devices, str):
-        words = [word for word in devices.split(",") if word]
-        return int(devices) if devices.isdigit() else len(words)
-    return len(devices)
-
-
-def gpu_count() -> int:
-    """GPUs of this machine, without making a CUDA context, which a forked job could not replace."""
-    import torch
-
-    return torch.cuda.device_count()
-
-
-def check_machine(cfg: DictConfig) -> list[ConfigError]:
-    """Accelerator, devices, strategy and precision against this machine."""
+def check_machine(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
+    """Accelerator, devices, strategy, batch and precision, against this machine if the run takes place `here`."""
     trainer = cfg.trainer
     errors: list[ConfigError] = []
     accelerator, devices = trainer.get("accelerator", "auto"), trainer.get("devices", 1)
     if accelerator not in ACCELERATORS:
         hint = nearest(str(accelerator), ACCELERATORS)
         errors.append(ConfigError(f"trainer.accelerator={accelerator} must be one of {', '.join(ACCELERATORS)}{hint}"))
-    if _devices(trainer) < 1:
+    if local_devices(trainer) < 1:
         errors.append(ConfigError(f"trainer.devices={devices} must be at least one device; use trainer.devices=1"))
-    elif accelerator in ("gpu", "cuda") and gpu_count() == 0:
+    elif here and accelerator in ("gpu", "cuda") and gpu_count() == 0:
         text = f"trainer.accelerator={accelerator} must find a GPU, and this machine has none; use trainer=cpu"
         errors.append(MissingHere(text))
-    elif accelerator in ("gpu", "cuda") and _devices(trainer) > gpu_count():
+    elif here and accelerator in ("gpu", "cuda") and local_devices(trainer) > gpu_count():
         text = f"trainer.devices={devices} must be at most the {gpu_count()} GPUs of this machine; use fewer"
         errors.append(MissingHere(text))
     errors += [ConfigError(error) for error in _check_strategy(cfg)]
-    on_cpu = accelerator == "cpu" or (accelerator == "auto" and gpu_count() == 0)
+    if fault := batch_fault(cfg):
+        errors.append(ConfigError(fault))
+    on_cpu = accelerator == "cpu" or (here and accelerator == "auto" and gpu_count() == 0)
     if on_cpu and str(cfg.precision).startswith("16-"):
         kind = ConfigError if accelerator == "cpu" else MissingHere
         text = f"precision={cfg.precision} must be computed on a GPU, and this run has none; use bf16-mixed"

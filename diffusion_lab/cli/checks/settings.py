@@ -59,6 +59,7 @@ SETTINGS = {
     "seed": Setting(int, "write it without leading zeros, e.g. seed=7", least=0),
     "max_steps": Setting(int, "use 2000", least=1),
     "batch_size": Setting(int, "use 64", least=1),
+    "images_per_device": Setting(int, "use a divisor of batch_size, or null", least=1, null=True),
     "accumulate": Setting(int, "use 1", least=1),
     "precision": Setting(str, "use 32-true", among=PRECISIONS),
     "gradient_clip": Setting(float, "use 1.0, or null for no clipping", least=0, open=True, null=True),

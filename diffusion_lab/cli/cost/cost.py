@@ -24,15 +24,14 @@ from diffusion_lab.cli.checks.machine import (
     averages,
     checkpoint_bytes,
     checkpoints_kept,
-    gpu_count,
     optimizer_states,
-    world_size,
 )
 from diffusion_lab.cli.checks.parts import meta_network
 from diffusion_lab.cli.cost.counts import Looks, count_looks, example, flops, rows_per_pass
 from diffusion_lab.cli.cost.devices import peak
 from diffusion_lab.cli.cost.memory import Memory, forward_bytes, step_bytes
 from diffusion_lab.cli.cost.trial import WARM_UP, convolution_rate, network_rate, take_steps, threads
+from diffusion_lab.cli.processes import gpu_count, world_size
 from diffusion_lab.cli.train import quiet_libraries
 from diffusion_lab.data import Conditions, ImageDataModule
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from diffusion_lab.cli.build import part
-from diffusion_lab.cli.checks.machine import world_size
+from diffusion_lab.cli.processes import world_size
 from diffusion_lab.data import Conditions
 from diffusion_lab.diffusion import Denoiser
 

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
 from diffusion_lab.cli.build import build_run
-from diffusion_lab.cli.checks.machine import world_size
+from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.cost.counts import Example, Looks, example
 from diffusion_lab.cli.cost.memory import HALF
 from diffusion_lab.cli.train import facts

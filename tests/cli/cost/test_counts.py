@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from diffusion_lab.cli.checks.machine import checkpoint_bytes, checkpoints_kept, optimizer_states, world_size
+from diffusion_lab.cli.checks.machine import checkpoint_bytes, checkpoints_kept, optimizer_states
 from diffusion_lab.cli.checks.parts import meta_network
 from diffusion_lab.cli.cost.counts import count_looks, describe_batch, flops, rows_per_pass, solver_calls
+from diffusion_lab.cli.processes import world_size
 from diffusion_lab.data import Digits, ImageDataModule
 from diffusion_lab.diffusion import Epsilon, FixedLarge
 from tests.data.fakes import conditions_of

@@ -1,0 +1,131 @@
+"""How many processes a run has, how they divide its batch, and which of them this one is before they have met.
+
+    batch_size = processes * accumulate * images_per_device
+
+The global batch is what the configuration states; of the other three the first comes from the machine, and one of the
+last two follows from the other.
+
+Processes come from one of three places: Lightning starts them on this machine (LOCAL_RANK), torchrun has (RANK), or
+srun has (SLURM_PROCID).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from contextlib import suppress
+from typing import Any
+
+from omegaconf import DictConfig
+
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK")
+
+
+def world_size(cfg: DictConfig) -> int:
+    """Processes of the run: devices times nodes."""
+    return local_devices(cfg.trainer) * int(cfg.trainer.get("num_nodes", 1) or 1)
+
+
+def local_devices(trainer: DictConfig) -> int:
+    """Devices on one machine; "auto" and -1 are all GPUs, or one process on the CPU."""
+    asked = trainer.get("devices", 1)
+    if asked in ("auto", -1, "-1"):
+        return max(1, gpu_count()) if trainer.get("accelerator", "auto") != "cpu" else 1
+    if isinstance(asked, int):
+        return asked
+    if isinstance(asked, str):
+        words = [word for word in asked.split(",") if word]
+        return int(asked) if asked.isdigit() else len(words)
+    return len(asked or ())
+
+
+def gpu_count() -> int:
+    """GPUs of this machine, without making a CUDA context, which a forked job could not replace."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def microbatches(cfg: DictConfig) -> int:
+    """`accumulate` from `images_per_device`: batch_size / (processes * images_per_device).
+
+    1 without `images_per_device`, and where the quotient is no whole number: `batch_fault` says so in its own words.
+    """
+    rows, share = _rows_and_share(cfg)
+    return 1 if rows is None or share is None or share % rows else share // rows
+
+
+def batch_fault(cfg: DictConfig) -> str | None:
+    """The sentence for an `images_per_device` that does not divide a process's share of the batch, or that another
+    `accumulate` contradicts; else None.
+
+    A batch that does not divide among the processes is the data module's complaint.
+    """
+    rows, share = _rows_and_share(cfg)
+    if rows is None or share is None:
+        return None
+    processes = world_size(cfg)
+    if share % rows:
+        divisors = [n for n in range(1, share + 1) if share % n == 0]
+        below, above = [n for n in divisors if n < rows][-1:], [n for n in divisors if n > rows][:1]
+        unit = processes * rows
+        batches = [n for n in (cfg.batch_size // unit * unit, (cfg.batch_size // unit + 1) * unit) if n]
+        return (
+            f"images_per_device={rows} must divide the {share} images that each of {processes} processes has of "
+            f"batch_size={cfg.batch_size}; use {_either(below + above)}, or batch_size={_either(batches)}"
+        )
+    if cfg.accumulate != share // rows:
+        return (
+            f"accumulate={cfg.accumulate} must be {share // rows}, which is batch_size={cfg.batch_size} / "
+            f"({processes} processes x images_per_device={rows}); leave it out, or use images_per_device=null"
+        )
+    return None
+
+
+def _either(values: list[int]) -> str:
+    return " or ".join(map(str, values))
+
+
+def _rows_and_share(cfg: DictConfig) -> tuple[int | None, int | None]:
+    """`images_per_device`, and the images of one process if the batch divides; None for what is unset or no number."""
+    rows, batch = cfg.get("images_per_device"), cfg.get("batch_size")
+    if not _positive(rows) or not _positive(batch) or not isinstance(cfg.get("trainer"), DictConfig):
+        return None, None
+    processes = world_size(cfg)
+    return rows, batch // processes if processes > 0 and batch % processes == 0 else None
+
+
+def _positive(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def is_first() -> bool:
+    """Whether this is the process of rank 0, which alone checks the configuration, locks the folder and speaks."""
+    ranks = [os.environ.get(name, "0") for name in RANK_VARIABLES]
+    if srun_tasks():
+        ranks.append(os.environ.get("SLURM_PROCID", "0"))
+    return all(rank in ("", "0") for rank in ranks)
+
+
+def srun_tasks() -> int:
+    """Processes that srun started for this run, 0 outside SLURM and in an interactive shell, as Lightning sees it."""
+    if os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive"):
+        return 0
+    return int(os.environ.get("SLURM_NTASKS") or 0)
+
+
+def end_with_parent(number: int) -> None:
+    """Ask the kernel for this signal when the parent dies, so that no orphan goes on; does nothing but on Linux."""
+    with suppress(Exception):
+        ctypes.CDLL(None).prctl(1, int(number))  # PR_SET_PDEATHSIG
+
+
+def end_with_the_first() -> None:
+    """In a rank that another process started: die with it, also while waiting in a collective for those that are gone.
+
+    Lightning's first process watches the others, but nobody watches it. SIGKILL, because a process that hangs in a
+    collective, or was stopped, answers nothing else; the checkpoint is the first process's work.
+    """
+    if not is_first():
+        end_with_parent(signal.SIGKILL)

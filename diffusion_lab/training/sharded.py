@@ -1,0 +1,128 @@
+"""Weights, gradients, averages and Adam's moments cut up among the processes, for networks that one GPU cannot hold.
+
+    each process keeps 1/W of every tensor; a block's weights are gathered before its forward and its backward pass
+    and dropped after it, and its gradients are summed into the parts
+
+(Zhao et al., "PyTorch FSDP", arXiv 2304.11277; `torch.distributed.fsdp.fully_shard`.) The numbers are those of
+`trainer=ddp` but for rounding, and the checkpoints are the same files: tensors are gathered when one is written and cut
+when one is read, so a run goes on with any number of processes, sharded or not.
+
+Differs from Lightning's `FSDPStrategy` and `ModelParallelStrategy`: gradients are clipped by their norm, which the
+first refuses, files go through the run's own `CheckpointIO`, which the second goes around, and it runs on a CPU, where
+it is tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal, cast
+
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.strategies import DDPStrategy
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.utils._pytree import tree_map
+
+
+class ShardedStrategy(DDPStrategy):
+    """Lightning strategy: as DDP, but each process keeps a part of every weight.
+
+    The network's blocks (what its `nn.ModuleList`s hold) are gathered one at a time, the rest of it together.
+
+    Args:
+        start_method: "popen", or "fork" in a program that may not start its own command again.
+    """
+
+    def __init__(self, start_method: Literal["popen", "fork"] = "popen") -> None:
+        super().__init__(start_method=start_method)
+
+    def setup(self, trainer: Trainer) -> None:
+        assert self.accelerator is not None and self.model is not None
+        if self._start_method == "fork":
+            # A fork makes the thread pool anew at the first call, which must not be two at once in gloo's threads.
+            torch.set_num_threads(torch.get_num_threads())
+        self.accelerator.setup(trainer)
+        self.precision_plugin.convert_module(self.model)
+        self.model_to_device()
+        shard(self.model)
+        # A hook, because Lightning asks the module itself as well when forked processes hand back their results.
+        self.model.register_state_dict_post_hook(_gather)
+        self.setup_optimizers(trainer)
+        self.setup_precision_plugin()
+
+    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+        return whole(super().optimizer_state(optimizer))
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            state = {i: {key: cut(v, parameters[i]) for key, v in of.items()} for i, of in saved["state"].items()}
+            optimizer.load_state_dict({**saved, "state": state})
+
+    def teardown(self) -> None:
+        """Leave the weights where they are: to gather them would be to wait for a process that may be gone."""
+        assert self.cluster_environment is not None and self.accelerator is not None
+        self.cluster_environment.teardown()
+        self.precision_plugin.teardown()
+        self.accelerator.teardown()
+        self.checkpoint_io.teardown()
+
+
+def shard(module: nn.Module) -> None:
+    """Cut the parameters of the denoiser's network, and of a weighting that learns, among all processes, in place.
+
+    Raises:
+        ValueError: a parameter lies elsewhere: its gradients would be summed by nobody.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    device = next(module.parameters()).device.type
+    mesh = init_device_mesh(device, (torch.distributed.get_world_size(),))
+    network = cast(Any, module).denoiser.network
+    lists = [part for part in network.modules() if isinstance(part, nn.ModuleList)]
+    blocks = [block for of in reversed(lists) for block in of if type(block).forward is not nn.Module.forward]
+    for part in (*blocks, network, cast(Any, module).weighting):  # what lies in another one first
+        if any(True for _ in part.parameters()):
+            fully_shard(part, mesh=mesh)
+    left = [name for name, p in module.named_parameters() if not isinstance(p, DTensor)]
+    if left:
+        raise ValueError(f"trainer.strategy=ShardedStrategy must find no weights outside the network, and {left[0]} is")
+
+
+def _gather(module: nn.Module, state: dict[str, Any], *_: Any) -> None:
+    state.update(whole(dict(state)))
+
+
+def whole(state: Any) -> Any:
+    """The same containers with every part of a tensor gathered, on all processes. To be called on all of them."""
+    return tree_map(lambda value: value.full_tensor() if isinstance(value, DTensor) else value, state)
+
+
+def cut(value: Any, like: Tensor) -> Any:
+    """This process's part of a tensor, cut as the parameter `like` is; anything of another shape as it is."""
+    if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:
+        return value
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
+
+
+@contextmanager
+def gathered(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """All weights are on every process inside, so that one may call the network more often than another."""
+    from torch.distributed.fsdp import FSDPModule
+
+    parts = [part for part in modules if isinstance(part, FSDPModule)]
+    inner = {part for outer in parts for part in outer.modules() if part in parts and part is not outer}
+    for part in parts:
+        part.unshard()
+    for part in inner:  # an outermost one keeps its weights after the forward pass as it is
+        part.set_reshard_after_forward(False, recurse=False)
+    try:
+        yield
+    finally:
+        for part in inner:
+            part.set_reshard_after_forward(True, recurse=False)
+        for part in parts:
+            part.reshard()

@@ -1,0 +1,71 @@
+"""A job of a sweep on another machine: what is pickled, and what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hydra.core.singleton import Singleton
+from hydra.core.utils import setup_globals
+from hydra.types import HydraContext, TaskFunction
+
+from diffusion_lab.cli.config import register_resolvers
+from diffusion_lab.cli.errors import EXIT_LOCKED
+from diffusion_lab.cli.processes import is_first
+from hydra_plugins.diffusion_lab_launcher._child import work, write_to_log
+from hydra_plugins.diffusion_lab_launcher._jobs import Job
+from hydra_plugins.diffusion_lab_launcher._pool import Outcome, objective
+
+
+class Remote:
+    """Runs a job in the process that unpickles this.
+
+    Args:
+        task, context: as Hydra gives them to a launcher.
+    """
+
+    def __init__(self, task: TaskFunction, context: HydraContext) -> None:
+        self.task, self.context, self.singletons = task, context, Singleton.get_state()
+
+    def __call__(self, job: Job) -> tuple[int, dict[str, Any]]:
+        """The exit code that the job would have as a command, and {"value": ...} or {"error": ...}.
+
+        Raises:
+            SystemExit: submitit has put the job back into the queue.
+        """
+        Singleton.set_state(self.singletons)
+        setup_globals()
+        register_resolvers()
+        if is_first():
+            write_to_log(job)
+        result = work(job, self.task, self.context)
+        error = getattr(self.task, "error", None)
+        if isinstance(error, SystemExit):
+            raise error
+        return result
+
+    def checkpoint(self, job: Job) -> Any:
+        """What goes back into the queue: the same again. The state is in the run folder."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, job)
+
+
+def outcome_of(job: Job, handle: Any) -> Outcome:
+    """What became of a job that submitit says has ended."""
+    from submitit.core.utils import FailedJobError, UncompletedJobError
+
+    try:
+        code, told = handle.results()[0]
+    except (FailedJobError, UncompletedJobError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        job.record_failure(type(error).__name__, lines[-1], str(error))
+        return Outcome(job, "failed", f"{lines[-1]}; see {handle.paths.stderr}")
+    if code == 0:
+        return Outcome(job, "done", value=told.get("value", objective(job)))
+    if code == EXIT_LOCKED:
+        return Outcome(job, "locked", "another process is training it")
+    error = told["error"]
+    if job.result().get("status") != "failed" and error["type"] != "Interrupted":
+        job.record_failure(error["type"], error["message"], error["traceback"])
+    first = (error["message"].splitlines() or [""])[0]
+    return Outcome(job, "interrupted" if error["type"] == "Interrupted" else "failed", f"{error['type']}: {first}")

@@ -1,0 +1,96 @@
+"""The launcher for a cluster: every job of a sweep is a job of SLURM, in its own run folder, and is put back into the
+queue where it stands.
+
+submitit writes the batch scripts and gives a job that is to be preempted, or whose time is up, back to the queue. As
+the local launcher does, this one checks every job before it submits the first, skips what is done, and names in
+sweep.json what there is. Each task of SLURM is a process of the run: as many on a node as the trainer has devices.
+
+A job hears SIGUSR2 some time before its end, writes a checkpoint at the next step boundary, and goes back to the queue
+(`diffusion_lab.cli.train.hand_on`). Its folder depends on its configuration alone and tells it where to go on.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.processes import world_size
+from hydra_plugins.diffusion_lab_launcher._jobs import Job
+from hydra_plugins.diffusion_lab_launcher._pool import Outcome, objective
+from hydra_plugins.diffusion_lab_launcher._remote import Remote, outcome_of
+from hydra_plugins.diffusion_lab_launcher._screen import Screen
+from hydra_plugins.diffusion_lab_launcher.launcher import DiffusionLabLauncher
+
+
+class ClusterLauncher(DiffusionLabLauncher):
+    """Submits the jobs of a sweep that are not done, and waits for them; they go on when it is stopped.
+
+    Args:
+        cluster: "slurm", or "local": submitit's executor for one machine, to try what a cluster would do.
+        max_num_timeout: how often a job whose time is up goes back to the queue; a preempted one always does.
+        parameters: of submitit's `AutoExecutor.update_parameters`; null leaves one out.
+        poll_s: seconds between two looks at the jobs.
+
+    Raises:
+        ConfigError: another cluster, no srun on this machine, or submitit is not installed.
+    """
+
+    def __init__(self, cluster: str, max_num_timeout: int, parameters: dict[str, Any], poll_s: float = 10.0) -> None:
+        super().__init__()
+        if cluster not in ("slurm", "local"):
+            raise ConfigError(f"hydra.launcher.cluster={cluster} must be slurm or local; use slurm")
+        try:
+            import submitit  # noqa: F401
+        except ImportError:
+            raise ConfigError(
+                "hydra/launcher=diffusion_lab_slurm must have submitit; use pip install 'diffusion-lab[slurm]'"
+            ) from None
+        if cluster == "slurm" and shutil.which("srun") is None:
+            raise ConfigError("hydra.launcher.cluster=slurm must find srun; use a machine of the cluster")
+        self.cluster, self.max_num_timeout, self.poll_s = cluster, max_num_timeout, poll_s
+        self.parameters = {key: value for key, value in parameters.items() if value is not None}
+
+    def faults(self, job: Job) -> list[ConfigError]:
+        """What is wrong with one job's configuration, whatever the machine that it will run on."""
+        errors = self.task.check(job.task_cfg, here=False)  # type: ignore[attr-defined]
+        if self.cluster == "local" and world_size(job.config) > 1:
+            devices = job.config.trainer.devices
+            errors.append(ConfigError(f"trainer.devices={devices} must be 1 with hydra.launcher.cluster=local; use 1"))
+        return errors
+
+    def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:
+        outcomes = {job.index: Outcome(job, "skipped", value=objective(job)) for job in jobs if job.is_done()}
+        waiting = [job for job in jobs if job.index not in outcomes]
+        screen = Screen(len(jobs), folder)
+        with screen:
+            for outcome in outcomes.values():
+                screen.finished(outcome)
+            submitted = list(zip(waiting, self._submit(waiting, folder), strict=True)) if waiting else []
+            try:
+                while submitted:
+                    screen.show([job for job, _ in submitted])
+                    for job, handle in [pair for pair in submitted if pair[1].done()]:
+                        submitted.remove((job, handle))
+                        outcomes[job.index] = outcome_of(job, handle)
+                        screen.finished(outcomes[job.index])
+                    time.sleep(self.poll_s if submitted else 0)
+            except KeyboardInterrupt:
+                print(f"{len(submitted)} jobs stay in the queue; `scancel` removes them", flush=True)
+                raise
+        ordered = [outcomes[job.index] for job in jobs]
+        screen.summary(ordered)
+        return ordered
+
+    def _submit(self, jobs: list[Job], folder: Path) -> list[Any]:
+        """submitit's handles of the jobs, which are one array of SLURM."""
+        import submitit
+
+        timeouts = {f"{self.cluster}_max_num_timeout": self.max_num_timeout}
+        executor = submitit.AutoExecutor(folder=folder / ".submitit" / "%j", cluster=self.cluster, **timeouts)
+        executor.update_parameters(**self.parameters)
+        handles = executor.map_array(Remote(self.task, self.context), jobs)
+        print(f"submitted as {', '.join(str(handle.job_id) for handle in handles)}", flush=True)
+        return handles
