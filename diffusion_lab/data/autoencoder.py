@@ -194,7 +194,7 @@ def _from_hub(weights: str, download: bool) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=files, etag_timeout=5)) / subfolder
     except Exception as error:
-        told = " ".join(str(error).split())
+        told = (str(error).splitlines() or [type(error).__name__])[0]
         raise FileNotFoundError(
             f"weights={weights} must be fetched from the Hugging Face hub, which failed ({told}); copy its folder to "
             "this machine and give its path"

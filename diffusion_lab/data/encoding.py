@@ -18,6 +18,7 @@ import functools
 import json
 import os
 import shutil
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.files import write_json
 from diffusion_lab.streams import Streams
 
-SAVED_EVERY = 32  # batches between two notes of how far it is
+SAVED_EVERY = 20.0  # seconds between two notes of how far it is
 MARGIN = 50_000_000  # bytes that shall stay free
 LIBRARIES = ("torch", "numpy", "diffusers", "safetensors")
 
@@ -174,16 +175,18 @@ class Encoding:
         size = self.autoencoder.batch_size
         batches: list[Any] = [range(row, min(row + size, rows)) for row in range(done[split], rows, size)]
         loader = DataLoader(_Rows(images), batch_sampler=batches, num_workers=self.num_workers, collate_fn=_as_it_is)
+        saved = time.monotonic()
         with tqdm(total=rows, initial=done[split], desc=f"encode {split}", unit="image", disable=None) as bar:
             for number, (ids, batch) in enumerate(zip(batches, loader, strict=True), start=1):
                 if number == 1:
                     check_range(batch, self.source)
                 array[ids.start : ids.stop] = self._latents(batch.to(device), ids, split, len(images))
                 bar.update(len(ids))
-                if number % SAVED_EVERY == 0 or number == len(batches):
+                if number == len(batches) or time.monotonic() - saved >= SAVED_EVERY:
                     array.flush()
                     done[split] = ids.stop
                     write_json(self.folder / PROGRESS, {"request": self.request, "done": done})
+                    saved = time.monotonic()
 
     def _partial(self, split: str, shape: tuple[int, ...], done: dict[str, int]) -> np.memmap:
         """The array to write into; done[split] becomes 0 when there is none yet."""

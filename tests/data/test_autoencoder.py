@@ -127,7 +127,7 @@ def test_a_failed_download_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
     import huggingface_hub
 
     def fail(*arguments: object, **more: object) -> None:
-        raise OSError("no route\nto host")
+        raise OSError("no route to host\nand more")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
     with pytest.raises(FileNotFoundError, match=r"^weights=a/b/c must be fetched .*\(no route to host\); copy"):

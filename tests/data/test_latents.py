@@ -148,7 +148,7 @@ class Stop(Exception):
 def test_an_interrupted_encoding_trains_nothing_and_goes_on_to_the_same_bits(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoding_module, "SAVED_EVERY", 1)
+    monkeypatch.setattr(encoding_module, "SAVED_EVERY", 0)
     calls, latents_of = [], Encoding._latents
 
     def dies(limit: int):
