@@ -26,6 +26,7 @@ ELSEWHERE = [
     "trainer.devices=800",
     "network=unet_small",
     "batch_size=1600",
+    "metrics=none",
 ]
 
 

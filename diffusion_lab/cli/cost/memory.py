@@ -7,7 +7,8 @@
 
     peak = kept + the largest of step, gradients + evaluation, gradients + saving
 
-Gradients of the step before live until the forward pass has ended. Kernels' own work space is not seen.
+Gradients of the step before live until the forward pass has ended. Of kernels' work space the copies of convolutions
+on CPUs are counted, no other.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from diffusion_lab.cli.cost.counts import Example
 HALF = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 # CUDA's autocast computes these in float32, the CPU's does not (PyTorch's "autocast op reference").
 FLOAT32_ON_CUDA = (F.group_norm, F.layer_norm, torch.group_norm, torch.layer_norm, F.softmax, torch.softmax)
+CONVOLUTIONS = (torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default)
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,18 @@ class Memory:
 class Live(TorchDispatchMode):
     """Counts the bytes of the storages that are alive, each once, however many views there are.
 
+    Args:
+        copies: whether a convolution copies its operands and results into a layout of its own while it runs, as
+            oneDNN does on CPUs. The work space of CUDA's kernels is not known here.
+
     Attributes:
         now: bytes alive.
         peak: the most so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, copies: bool = False) -> None:
         super().__init__()
+        self.copies = copies
         self.now, self.peak = 0, 0
         self._known: set[int] = set()
 
@@ -107,9 +114,12 @@ class Live(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, Tensor):
-                self.add(leaf)
+        results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+        for leaf in results:
+            self.add(leaf)
+        if self.copies and func in CONVOLUTIONS:
+            copied = [leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)] + results
+            self.peak = max(self.peak, self.now + sum(leaf.numel() * leaf.element_size() for leaf in copied))
         return out
 
 
@@ -175,7 +185,7 @@ def step_bytes(
     network = copy.deepcopy(network)
     with _device(cuda):
         network.to_empty(device="cpu").train()
-        live, parameters = Live(), list(network.parameters())
+        live, parameters = Live(copies=not cuda), list(network.parameters())
         for parameter in parameters:
             parameter.grad = torch.empty_like(parameter)
             live.add(parameter)
@@ -199,7 +209,7 @@ def forward_bytes(network: nn.Module, inputs: Callable[[str], Example], precisio
     network = copy.deepcopy(network)
     with _device(cuda):
         network.to_empty(device="cpu").eval()
-        live = Live()
+        live = Live(copies=not cuda)
         for parameter in network.parameters():
             live.add(parameter)
         before = live.now
