@@ -133,7 +133,7 @@ def predict_memory(cfg: DictConfig, network: torch.nn.Module, data: ImageDataMod
     """Memory of one process of the run; `network` is on the meta device."""
     cuda, weights = on_gpu(cfg), 4.0 * sum(p.numel() for p in network.parameters())
     strategy = str(cfg.trainer.get("strategy", "auto"))
-    shards = world_size(cfg) if "fsdp" in strategy.lower() else 1
+    shards = world_size(cfg) if "fsdp" in strategy.lower() or "sharded" in strategy.lower() else 1
 
     def rows(count: int):
         return lambda device: example(data.conditions, count, device)

@@ -16,9 +16,9 @@ from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
 from diffusion_lab.cli.build import build_run
-from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.cost.counts import Example, Looks, example
 from diffusion_lab.cli.cost.memory import HALF
+from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.train import facts
 from diffusion_lab.metrics.generation import generate
 from diffusion_lab.streams import Streams
