@@ -25,7 +25,6 @@ from diffusion_lab.networks.adm_layers import (
     LAYOUTS,
     Attention,
     Downsample,
-    Layout,
     ResBlock,
     TimeEmbedding,
     Upsample,
@@ -90,7 +89,7 @@ class ADMUNet(nn.Module):
         attention_resolutions: Sequence[int] = (16, 8),
         num_heads: int | None = 4,
         head_channels: int | None = None,
-        attention_layout: Layout = "legacy",
+        attention_layout: str = "legacy",
         scale_shift_norm: bool = True,
         resblock_updown: bool = False,
         dropout: float = 0.3,
@@ -157,7 +156,7 @@ class ADMUNet(nn.Module):
     def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
         """(B,E): time, plus class (Dhariwal and Nichol 2021)."""
         check_label(label, self.label)
-        return self.time(t) if label is None else self.time(t) + self.label(label)
+        return self.time(t) if self.label is None else self.time(t) + self.label(label)
 
 
 class ADMSuperResolution(ADMUNet):
@@ -225,7 +224,7 @@ class Builder:
         features: int,
         num_heads: int | None,
         head_channels: int | None,
-        attention_layout: Layout,
+        attention_layout: str,
         scale_shift_norm: bool,
         resblock_updown: bool,
         dropout: float,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +17,6 @@ from torch import Tensor, nn
 
 from diffusion_lab.networks.layers import num_groups
 
-Layout = Literal["legacy", "new"]
 LAYOUTS = ("legacy", "new")
 
 
@@ -152,7 +150,7 @@ class Attention(nn.Module):
         layout: "legacy" or "new".
     """
 
-    def __init__(self, channels: int, heads: int, layout: Layout) -> None:
+    def __init__(self, channels: int, heads: int, layout: str) -> None:
         super().__init__()
         self.heads = heads
         self.layout = layout

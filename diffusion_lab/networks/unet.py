@@ -136,7 +136,7 @@ class UNet(nn.Module):
     def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
         """(B,E): time, plus class as in Dhariwal and Nichol (2021)."""
         check_label(label, self.label)
-        return self.time(t) if label is None else self.time(t) + self.label(label)
+        return self.time(t) if self.label is None else self.time(t) + self.label(label)
 
 
 class Block(nn.Module):

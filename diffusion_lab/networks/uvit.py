@@ -100,7 +100,7 @@ class UViT(nn.Module):
         """(B,L,D), positions added."""
         check_label(label, self.label)
         patches = self.patches(x).flatten(2).transpose(1, 2)
-        first = [] if label is None else [self.label(label)[:, None]]
+        first = [] if self.label is None else [self.label(label)[:, None]]
         time = cos_sin_embedding(t, self.dim)[:, None].to(self.position.dtype)
         return torch.cat([*first, time, patches], dim=1) + self.position
 
