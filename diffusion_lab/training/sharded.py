@@ -114,7 +114,7 @@ def gathered(modules: Iterable[nn.Module]) -> Iterator[None]:
     from torch.distributed.fsdp import FSDPModule
 
     parts = [part for part in modules if isinstance(part, FSDPModule)]
-    inner = {part for outer in parts for part in outer.modules() if part in parts and part is not outer}
+    inner = [part for part in parts if any(part is not outer and part in outer.modules() for outer in parts)]
     for part in parts:
         part.unshard()
     for part in inner:  # an outermost one keeps its weights after the forward pass as it is
