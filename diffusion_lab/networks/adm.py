@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from diffusion_lab.arguments import check_choice, check_flag, check_integer
+from diffusion_lab.arguments import check_choice, check_flag, check_integer, check_number
 from diffusion_lab.networks.adm_layers import (
     LAYOUTS,
     Attention,
@@ -69,6 +69,7 @@ class ADMUNet(nn.Module):
         scale_shift_norm: whether the time embedding scales and shifts normalised features, or is added to features.
         resblock_updown: whether residual blocks change the size, or convolutions.
         dropout: probability in [0, 1) inside the residual blocks.
+        time_scale: t is multiplied by it before its waves, > 0; 1000/T is improved-diffusion's `rescale_timesteps`.
         num_classes: number of class labels; None: the network takes no label.
         checkpointing: whether training computes the inside of each block twice and keeps it never.
 
@@ -93,6 +94,7 @@ class ADMUNet(nn.Module):
         scale_shift_norm: bool = True,
         resblock_updown: bool = False,
         dropout: float = 0.3,
+        time_scale: float = 1.0,
         num_classes: int | None = None,
         checkpointing: bool = False,
     ) -> None:
@@ -102,11 +104,12 @@ class ADMUNet(nn.Module):
         check_attention(attention_resolutions, sizes)
         check_flag("checkpointing", checkpointing, "use true where the memory does not suffice")
         check_classes(num_classes)
+        check_number("time_scale", time_scale, "()", 0, float("inf"), "use 1.0, or 0.25 for T=4000")
         features = 4 * base_channels
         build = Builder(
             features, num_heads, head_channels, attention_layout, scale_shift_norm, resblock_updown, dropout
         )
-        self.checkpointing = checkpointing
+        self.checkpointing, self.time_scale = checkpointing, time_scale
         self.time = TimeEmbedding(base_channels, features)
         self.label = None if num_classes is None else nn.Embedding(num_classes, features)
         self.conv_in = nn.Conv2d(self.images * in_channels, base_channels, 3, padding=1)
@@ -156,7 +159,8 @@ class ADMUNet(nn.Module):
     def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
         """(B,E): time, plus class (Dhariwal and Nichol 2021)."""
         check_label(label, self.label)
-        return self.time(t) if self.label is None else self.time(t) + self.label(label)
+        e = self.time(t * self.time_scale)
+        return e if self.label is None else e + self.label(label)
 
 
 class ADMSuperResolution(ADMUNet):
