@@ -74,7 +74,7 @@ def test_the_size_of_the_network_and_the_batch_cost_no_memory_here(composed, no_
     """About ADM's ImageNet-128: 370 million parameters, 256 images, classes whose folders are elsewhere."""
     before = module.resident_bytes()
     cost = of(composed(*LARGE, f"dataset.source.root={tmp_path}/none"))
-    assert cost.parameters > 3.5e8 and cost.memory.peak > 3e10
+    assert cost.parameters > 3.5e8 and cost.memory.peak > 2e10
     assert module.resident_bytes() - before < 5e8
 
 
