@@ -50,7 +50,7 @@ NOT_IN_HASH = (
     "trainer.default_root_dir",
 )
 # Named in the slug only when they differ.
-DEFAULT_CHOICES = {"prediction": "eps", "preconditioning": "none", "weighting": "unit"}
+DEFAULT_CHOICES = {"task": "image_generation", "prediction": "eps", "preconditioning": "none", "weighting": "unit"}
 
 
 def conf_dir() -> Path:

@@ -84,7 +84,7 @@ def _memory(cfg: DictConfig, cost: Cost) -> str:
     if not cost.gpus or f" {cfg.cost.device} " not in cost.basis:
         return f"{size(total)} = {parts}"
     fits = "fits" if total < 0.95 * room else f"does not fit; accumulate={2 * cfg.accumulate} or more devices take less"
-    return f"{size(total)} = {parts}; a {cfg.cost.device} has {size(room)}: it {fits}"
+    return f"{size(total)} = {parts}; one {cfg.cost.device} has {size(room)}: it {fits}"
 
 
 def _job_rows(groups: list[str], costs: dict[str, Cost], folders: list[Path]) -> list[tuple[str, ...]]:

@@ -16,6 +16,7 @@ from diffusion_lab.data.image_folder import ImageFolder, folders_of
 from diffusion_lab.data.scan import Seen
 
 TRAIN, VAL = "train", "val"
+CLASSES = 1000
 
 
 class ImageNet(ImageFolder):
@@ -61,6 +62,11 @@ class ImageNet(ImageFolder):
         self._train = self.root / TRAIN if (self.root / TRAIN).is_dir() else self.root
         if self._train != self.root:
             self.within = (TRAIN, VAL)
+
+    @property
+    def num_classes(self) -> int | None:
+        """Number of class folders, 1000 as long as `root` is not there; None without labels."""
+        return CLASSES if self.class_folders and not self.root.is_dir() else super().num_classes
 
     def _split(self, good: list[Seen]) -> dict[str, list[int]]:
         val = [i for i, file in enumerate(good) if self._is_val(file.name)]

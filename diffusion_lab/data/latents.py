@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,9 +22,16 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data.autoencoder import Autoencoder
-from diffusion_lab.data.latent_files import Header, open_labels, open_split, read_header, verify
+from diffusion_lab.data.latent_files import HEADER, Header, open_labels, open_split, read_header, verify
 from diffusion_lab.data.pixels import to_uint8
 from diffusion_lab.data.source import ImageSet, ImageSource
+
+
+class Planned(NamedTuple):
+    """What a network is built by: (c,h,w), and the number of classes or None."""
+
+    shape: tuple[int, ...]
+    num_classes: int | None
 
 
 class Latents(ImageSource):
@@ -36,6 +43,8 @@ class Latents(ImageSource):
             found it. Its identity must be the header's.
         images: the images that were encoded, which metrics compare with; None: no metrics.
         batch_size: latents that are decoded at a time.
+        shape: (c,h,w) that the latents must have; None: any. With it a run can be planned before they are there.
+        num_classes: that the images must have, likewise; None: any.
 
     Raises:
         FileNotFoundError: no latents, no autoencoder (from `check` and on use).
@@ -51,8 +60,11 @@ class Latents(ImageSource):
         autoencoder: str | None = None,
         images: ImageSource | None = None,
         batch_size: int = 16,
+        shape: Sequence[int] | None = None,
+        num_classes: int | None = None,
     ) -> None:
         super().__init__()
+        self.planned = None if shape is None else Planned(tuple(shape), num_classes)
         self.root = Path(root).expanduser()
         self.place, self.images = autoencoder, images
         self.batch_size = check_integer("batch_size", batch_size, 1, "use 16")
@@ -75,25 +87,42 @@ class Latents(ImageSource):
 
     @property
     def name(self) -> str:
-        """Of the images, with `_latent`."""
-        return f"{self.header.images['name']}_latent"
+        """Of the images, with `_latent`; of the folder as long as there are none."""
+        return self.root.name if self._absent else f"{self.header.images['name']}_latent"
 
     @property
     def channels(self) -> int:
         """c."""
-        return self.header.shape[0]
+        return self._plan.shape[0]
 
     @property
     def image_size(self) -> int:
         """h = w, latent pixels."""
-        return self.header.shape[1]
+        return self._plan.shape[1]
 
     @property
     def num_classes(self) -> int | None:
         """Of the images."""
-        return self.header.images["num_classes"]
+        return self._plan.num_classes
+
+    @property
+    def _absent(self) -> bool:
+        return self.planned is not None and not (self.root / HEADER).exists()
+
+    @property
+    def _plan(self) -> Planned:
+        if self.planned is not None and self._absent:
+            return self.planned
+        return Planned(tuple(self.header.shape), self.header.images["num_classes"])
 
     def check(self) -> None:
+        read_header(self.root)
+        found, planned = self._plan, self.planned
+        if planned and (planned.shape != found.shape or planned.num_classes not in (None, found.num_classes)):
+            raise ValueError(
+                f"shape={list(planned.shape)} with num_classes={planned.num_classes} must be what is in "
+                f"{self.root}, {list(found.shape)} with {found.num_classes}; give that, or another folder"
+            )
         for split in ("train", "test"):
             open_split(self.root, self.header, split)
             open_labels(self.root, self.header, split)

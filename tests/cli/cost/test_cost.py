@@ -12,7 +12,8 @@ from diffusion_lab.cli.cost import cost as module
 from diffusion_lab.cli.cost.cost import Cost, cost_of
 from diffusion_lab.cli.cost.devices import GPUS, peak
 
-EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").rglob("*.yaml"))
+PRESETS = conf_dir() / "experiment"
+EXPERIMENTS = sorted(str(path.relative_to(PRESETS).with_suffix("")) for path in PRESETS.rglob("*.yaml"))
 
 
 @pytest.fixture
