@@ -58,10 +58,12 @@ class Checkpoint(StepCallback):
         if keep_every and (not every or keep_every % every):
             raise ValueError(f"keep_every={keep_every} must be a multiple of every={every}; a snapshot is a kept one")
         self._signal = 0
+        self._flags: torch.Tensor | None = None  # of the step before: sum of the signals, processes that have one
         self._handlers: dict[int, Any] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
+        self._flags = None
         if threading.current_thread() is threading.main_thread():
             # After Lightning's own handlers, which would end the job with exit code 0 and no checkpoint.
             self._handlers = {number: signal.signal(number, self._remember) for number in SIGNALS}
@@ -83,13 +85,14 @@ class Checkpoint(StepCallback):
             raise Interrupted(stop, step)
 
     def _agreed_signal(self, module: DiffusionModule) -> int:
-        """The signal, if all processes shall stop after this very step."""
+        """The signal, if all processes shall stop after this very step: with several, the step after it came."""
         if not is_distributed():
             return self._signal
-        # At every step: a cluster gives a minute or two, and a step of a large network may take many seconds. It costs
-        # no stall that is not there already, because Lightning has its processes meet before every microbatch.
-        flag = torch.tensor([self._signal, 1 if self._signal else 0], device=module.device)
-        total, processes = sum_(flag).tolist()
+        # At every step: a cluster gives a minute or two, and a step of a large network may take many seconds. The sum is
+        # looked at one step later, when it is there, so that no process waits for its device.
+        before = self._flags
+        self._flags = sum_(torch.tensor([self._signal, 1 if self._signal else 0], device=module.device))
+        total, processes = (0, 0) if before is None else before.tolist()
         return total // processes if processes else 0
 
     def _write(self, trainer: Trainer, step: int) -> None:

@@ -59,6 +59,19 @@ class DiffusionModule(LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return self.make_optimizer(self.parameters())
 
+    def configure_gradient_clipping(
+        self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        """Scale the gradient to a norm of at most `gradient_clip_val`.
+
+        Lightning refuses to do so for a fused optimizer in mixed precision, because such a one unscales float16
+        gradients itself; gradients of bfloat16 are not scaled, so there is nothing to refuse.
+        """
+        if gradient_clip_val and getattr(self.trainer.precision_plugin, "scaler", None) is None:
+            nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+        else:
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
     # -- the clock ----------------------------------------------------------------------------------------------
 
     @property

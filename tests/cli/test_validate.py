@@ -38,7 +38,7 @@ CASES = {
         ["low_res", "network=adm_sr_tiny"],
     ),
     "13 a factor that does not divide the images": (
-        ["task=super_resolution", "task.factor=3"],
+        ["task=super_resolution", "network=adm_sr_tiny", "task.factor=3"],
         "task.factor=3",
         ["divide the 8 pixels", "use 2"],
     ),
@@ -261,6 +261,14 @@ def test_what_needs_a_gpu(composed, override: str, words: str, monkeypatch: pyte
     monkeypatch.setattr(machine, "gpu_count", lambda: 0)
     errors = [str(error) for error in check(composed(override))]
     assert len(errors) == 1 and errors[0].startswith(override) and words in errors[0]
+
+
+def test_float16_gradients_are_not_clipped_before_a_fused_optimizer_unscales_them(composed, monkeypatch) -> None:
+    monkeypatch.setattr(machine, "gpu_count", lambda: 1)
+    (error,) = machine.check_machine(composed("precision=16-mixed"))
+    assert str(error).startswith("optimizer.fused=true must be false") and "use optimizer.fused=false" in str(error)
+    for words in (["optimizer.fused=false"], ["gradient_clip=null"]):
+        assert machine.check_machine(composed("precision=16-mixed", *words)) == []
 
 
 def test_all_faults_are_told_together(composed) -> None:

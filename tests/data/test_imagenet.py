@@ -105,3 +105,8 @@ def test_what_is_not_there_and_where_it_belongs(tmp_path):
     for word in ("ILSVRC2012_img_train.tar", "train/SYNSET/*.JPEG", "val/SYNSET/*.JPEG", "image-net.org"):
         assert word in message
     assert "\n" not in message
+
+
+def test_there_are_1000_classes_before_the_files_are(tmp_path):
+    assert ImageNet(tmp_path / "none", 64).num_classes == 1000
+    assert ImageNet(tmp_path / "none", 64, class_folders=False).num_classes is None

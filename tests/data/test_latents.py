@@ -353,3 +353,16 @@ def test_latents_beyond_float16_and_constant_ones_are_named(place: Path, tmp_pat
 def test_bad_arguments_are_named(argument: str, value: object, place: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"^{argument}="):
         encoding(place, tmp_path, **{argument: value})
+
+
+def test_a_run_can_be_planned_before_the_latents_are_there(place: Path, tmp_path: Path) -> None:
+    planned = Latents(tmp_path / "latents", shape=[4, 8, 8], num_classes=2)
+    assert (planned.shape, planned.num_classes, planned.name) == ((4, 8, 8), 2, "latents")
+    with pytest.raises(FileNotFoundError, match=r"^root=.*latents must be a folder of latents"):
+        planned.check()
+    there = Latents(place / "latents", str(place / "kl"), shape=[4, 8, 8])
+    there.check()
+    assert there.name == "images_latent" and there.num_classes == 2
+    for words in ({"shape": [4, 16, 16]}, {"shape": [4, 8, 8], "num_classes": 1000}):
+        with pytest.raises(ValueError, match=r"^shape=\[4, .*must be what is in .*\[4, 8, 8\] with 2; give that"):
+            Latents(place / "latents", str(place / "kl"), **words).check()

@@ -60,6 +60,18 @@ def test_the_mean_weight_is_one_also_where_draws_carry_a_weight(tmp_path: Path) 
     assert float(state["weighting.factor"]) == pytest.approx(1 / float(weight.mean()), rel=1e-5)
 
 
+def test_gradients_are_clipped_in_bfloat16_with_a_fused_optimizer(tmp_path: Path) -> None:
+    """Lightning refuses it, although nothing is scaled; a bound that is never reached changes no bit."""
+    states = {}
+    for clip in ("null", "1000000", "0.001"):
+        folder = tmp_path / clip
+        words = ["precision=bf16-mixed", f"gradient_clip={clip}", "optimizer.eps=0.1", "max_steps=2"]
+        train_child(configuration(folder, *words)).succeed()
+        states[clip] = final_state(folder)
+    assert "weights" not in differences(states["null"], states["1000000"])
+    assert "weights" in differences(states["null"], states["0.001"])
+
+
 def test_p2_without_gamma_is_ddpm_to_the_bit(tmp_path: Path) -> None:
     states = []
     for method in ("ddpm", "p2_gamma0"):

@@ -43,6 +43,12 @@ def check_machine(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
         kind = ConfigError if accelerator == "cpu" else MissingHere
         text = f"precision={cfg.precision} must be computed on a GPU, and this run has none; use bf16-mixed"
         errors.append(kind(text))
+    elif str(cfg.precision).startswith("16-") and cfg.optimizer.get("fused") and cfg.gradient_clip:
+        text = (
+            f"optimizer.fused=true must be false with precision={cfg.precision} and gradient_clip={cfg.gradient_clip}, "
+            "because it unscales gradients after they are clipped; use optimizer.fused=false or precision=bf16-mixed"
+        )
+        errors.append(ConfigError(text))
     return errors
 
 

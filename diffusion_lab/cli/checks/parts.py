@@ -18,6 +18,7 @@ from diffusion_lab.cli.checks.carried import missing_callbacks
 from diffusion_lab.cli.checks.conditions import condition_faults, guidance_fault
 from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.errors import ConfigError, config_errors
+from diffusion_lab.data import Conditions
 
 PARTS = (
     "schedule",
@@ -130,8 +131,18 @@ class Parts:
             given = (self.objects[name] for name in ("dataset", "prediction", "variance"))
             self.objects["network"] = meta_network(self.cfg, *given)
         if self._have("network"):
-            for fault in condition_faults(self.objects["network"], self.objects["dataset"].conditions):
-                self._fault(fault)
+            self._check_conditions(self.objects["dataset"].conditions)
+
+    def _check_conditions(self, conditions: Conditions) -> None:
+        """What the data tell is what the network listens to."""
+        given, told = self.cfg.network.get("num_classes"), conditions.num_labels
+        if given not in (None, told):
+            self._fault(
+                f"network.num_classes={given} must be left out, because the data say it, and they say "
+                f"{'null' if told is None else told}; set dataset.conditional=true for labels"
+            )
+        for fault in condition_faults(self.objects["network"], conditions):
+            self._fault(fault)
 
     def _check_timesteps(self) -> None:
         """Sampler, solver and schedule speak of the same T timesteps."""

@@ -65,6 +65,7 @@ def test_fsdp_shares_the_weights(composed, no_gpu: None) -> None:
     assert fsdp.memory.buckets == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_has_a_cost_without_its_data_and_gpus(composed, no_gpu: None, experiment: str) -> None:
     cost = of(composed(f"experiment={experiment}"))
