@@ -88,8 +88,8 @@ class Checkpoint(StepCallback):
         """The signal, if all processes shall stop after this very step: with several, the step after it came."""
         if not is_distributed():
             return self._signal
-        # At every step: a cluster gives a minute or two, and a step of a large network may take many seconds. The sum is
-        # looked at one step later, when it is there, so that no process waits for its device.
+        # At every step: a cluster gives a minute or two, and a step of a large network may take many seconds. The sum
+        # is looked at one step later, when it is there, so that no process waits for its device.
         before = self._flags
         self._flags = sum_(torch.tensor([self._signal, 1 if self._signal else 0], device=module.device))
         total, processes = (0, 0) if before is None else before.tolist()

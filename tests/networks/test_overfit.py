@@ -66,6 +66,8 @@ class Eight:
 @pytest.mark.parametrize(
     ("name", "condition", "steps", "lr"),
     [
+        ("unet_tiny", None, 100, 3e-3),
+        ("unet_tiny", "label", 100, 3e-3),
         ("adm_tiny", None, 100, 3e-3),
         ("adm_tiny", "label", 100, 3e-3),
         ("adm_sr_tiny", "low_res", 100, 3e-3),
