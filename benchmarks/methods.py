@@ -1,8 +1,8 @@
 """What a step of every method costs beside one of plain DDPM: `python -m benchmarks.methods`.
 
 Digits, the network and the batch of experiment=methods_digits; turns of 40 steps, which hold one lesson of the learned
-samplers. `variance` measures gradients 20 times in a run, with 160 backward passes of single images, so its ratio is that
-of a run of 240 steps.
+samplers. `variance` measures gradients 20 times in a run, with 160 backward passes of single images, so its ratio is
+that of a run of 240 steps.
 """
 
 from __future__ import annotations
