@@ -25,8 +25,8 @@ from diffusion_lab.reports.runs import STATUSES, Run
 CLAIM_SEEDS = 3  # fewer support no claim
 VAL_LOSS = "val/loss"
 BASELINE = "baseline"
-_FAMILIES = ("fid", "fd", "kid", "kd", "is", "precision", "recall")
-_RISING = ("is", "precision", "recall", "psnr")
+_FAMILIES = ("fid", "fd", "kid", "kd", "is", "precision", "recall", "psnr", "hue_error", "agreement")
+_RISING = ("is", "precision", "recall", "psnr", "agreement")
 
 
 @dataclass(frozen=True)
@@ -208,12 +208,12 @@ def ruler(group: Group, metric: str) -> list[Any]:
 
 
 def _family(metric: str) -> str:
-    found = re.match(r"[a-z]+", metric)
+    found = re.match(r"[a-z_]+(?<!_)", metric)
     return found[0] if found else metric
 
 
 def _rank(metric: str) -> tuple[int, float]:
     family = _family(metric)
     order = -_FAMILIES.index(family) if family in _FAMILIES else -len(_FAMILIES)
-    samples = re.match(r"[a-z]+(\d+)(k?)", metric)
+    samples = re.match(r"[a-z_]+(\d+)(k?)", metric)
     return order, int(samples[1]) * (1000 if samples[2] else 1) if samples else 0

@@ -18,7 +18,7 @@ from tests.harness import configuration, final_state, train_child, wait_for_step
 pytestmark = pytest.mark.slow
 STEPS, TOLERANCE = 20, 1e-5
 TWO = ["trainer.devices=2", "trainer.strategy=ddp_fork"]
-LABELS = ["dataset.conditional=true", "network.num_classes=10"]
+LABELS = ["dataset.conditional=true", "dataset.label_dropout=0.2"]
 SPLITS = {
     "two processes": TWO,
     "two processes, two passes": [*TWO, "accumulate=2"],

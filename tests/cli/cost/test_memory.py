@@ -138,7 +138,7 @@ def test_prediction_is_within_a_fifth_of_what_training_takes(composed, network: 
     cfg = composed(*DATA, *network)
     data = part(cfg, "dataset")
     parts = (part(cfg, name) for name in ("prediction", "variance"))
-    memory = predict_memory(cfg, meta_network(cfg, data, *parts), data, None, count_looks(cfg, data))
+    memory = predict_memory(cfg, meta_network(cfg, data, *parts), data, count_looks(cfg, data))
 
     def train() -> None:
         import resource
