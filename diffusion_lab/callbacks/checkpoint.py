@@ -30,6 +30,22 @@ class Interrupted(Exception):  # noqa: N818 - it is no error: the run goes on la
         self.number = number
 
 
+class _Arriving:
+    """A tensor on its way to the host, which goes on with its work meanwhile."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._copy = tensor.to("cpu", non_blocking=True)  # into pinned memory, from a GPU
+        self._event = torch.cuda.Event() if tensor.device.type == "cuda" else None
+        if self._event is not None:
+            self._event.record()
+
+    def read(self) -> list[int]:
+        """Its numbers, once they are there."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._copy.tolist()
+
+
 class Checkpoint(StepCallback):
     """Writes `last.ckpt` every `every` steps and at the end, keeps the one before as `previous.ckpt`, and keeps a
     copy `step-00001000.ckpt` every `keep_every` steps.
@@ -58,12 +74,12 @@ class Checkpoint(StepCallback):
         if keep_every and (not every or keep_every % every):
             raise ValueError(f"keep_every={keep_every} must be a multiple of every={every}; a snapshot is a kept one")
         self._signal = 0
-        self._flags: torch.Tensor | None = None  # of the step before: sum of the signals, processes that have one
+        self._arriving: _Arriving | None = None  # processes that had each of SIGNALS at the step before
         self._handlers: dict[int, Any] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
-        self._flags = None
+        self._arriving = None
         if threading.current_thread() is threading.main_thread():
             # After Lightning's own handlers, which would end the job with exit code 0 and no checkpoint.
             self._handlers = {number: signal.signal(number, self._remember) for number in SIGNALS}
@@ -89,11 +105,12 @@ class Checkpoint(StepCallback):
         if not is_distributed():
             return self._signal
         # At every step: a cluster gives a minute or two, and a step of a large network may take many seconds. The sum
-        # is looked at one step later, when it is there, so that no process waits for its device.
-        before = self._flags
-        self._flags = sum_(torch.tensor([self._signal, 1 if self._signal else 0], device=module.device))
-        total, processes = (0, 0) if before is None else before.tolist()
-        return total // processes if processes else 0
+        # is looked at one step later: by then it has come to the host, and no process waits for its device.
+        before = self._arriving.read() if self._arriving else [0] * len(SIGNALS)
+        self._arriving = _Arriving(
+            sum_(torch.tensor([self._signal == number for number in SIGNALS], dtype=torch.int32, device=module.device))
+        )
+        return next((number for number, count in zip(SIGNALS, before, strict=True) if count), 0)
 
     def _write(self, trainer: Trainer, step: int) -> None:
         guard = find(trainer, Guard)

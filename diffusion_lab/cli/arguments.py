@@ -50,7 +50,8 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     given = [word for word in arguments if not word.startswith("resume=")]
     if any(word in ("-m", "--multirun") for word in given):
         raise ConfigError(f"resume={folder} must not be combined with -m; run the sweep's own command again")
-    kept = [word for word in overrides if not word.startswith(("resume=", "dry_run="))]
+    # The data say the number of classes now; runs of before had it typed.
+    kept = [word for word in overrides if not word.startswith(("resume=", "dry_run=", "network.num_classes="))]
     quoted = str(folder).replace("'", "\\'")
     # A job of a sweep goes on alone, although its experiment asks for the whole sweep.
     return [*kept, *given, f"resume='{quoted}'", f"hydra.run.dir='{quoted}'", "hydra.mode=RUN"]

@@ -66,6 +66,18 @@ def conf_dir() -> Path:
     raise FileNotFoundError(f"no conf folder in {package} or beside it; reinstall diffusion-lab")
 
 
+def completed(saved: DictConfig) -> DictConfig:
+    """A run's saved configuration with what was not yet said when it was written, in the words of today."""
+    image_generation = {"_target_": "diffusion_lab.data.ImageGeneration"}
+    with open_dict(saved):
+        saved.setdefault("preconditioning", {"_target_": "diffusion_lab.diffusion.Plain"})
+        saved.setdefault("task", image_generation)
+        saved.dataset.setdefault("task", image_generation)
+        saved.dataset.setdefault("label_dropout", 0.0)
+        saved.network.pop("num_classes", None)  # the data say it
+    return saved
+
+
 def without(cfg: DictConfig, keys: tuple[str, ...] = NOT_IN_HASH) -> DictConfig:
     """A resolved copy without the given dotted keys, in which the run folder reads `<run_dir>`.
 

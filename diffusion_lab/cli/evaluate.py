@@ -32,6 +32,8 @@ def run(cfg: DictConfig) -> float | None:
         raise ConfigError("run=null must be a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/")
     trained = load_run(cfg.run, cfg.checkpoint, str(cfg.weights))
     evaluation = part(cfg, "metrics")
+    if not evaluation.names and not trained.data.conditions.task.paired:
+        raise ConfigError("metrics.names=[] must name what to measure; use metrics.names=[fid]")
     solver = pick_solver(cfg, trained)
     device = pick_device(cfg.device)
     _, results, _ = evaluation(
@@ -66,7 +68,9 @@ def pick_solver(cfg: DictConfig, trained: Trained) -> Solver:
     solver = part(cfg if cfg.get("solver") else trained.cfg, "solver")
     with config_errors("solver"):
         solver.check(trained.denoiser.schedule)
-    fault = guidance_fault(solver, trained.denoiser.null_label) or clip_fault(solver, trained.data.source)
+    fault = guidance_fault(solver, trained.data.conditions)
+    if cfg.get("solver"):  # the run's own may be from a time when clipping was not looked at
+        fault = fault or clip_fault(solver, trained.data.source)
     if fault is not None:
         raise ConfigError(fault)
     return solver

@@ -9,6 +9,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.build import build_denoiser, part
+from diffusion_lab.cli.config import completed
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.validate import check_read_back
 from diffusion_lab.data import ImageDataModule
@@ -47,7 +48,7 @@ def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema")
     facts = json.loads((folder / "run.json").read_text())
     cfg = OmegaConf.create(facts["config"])
     assert isinstance(cfg, DictConfig)
-    cfg.setdefault("preconditioning", {"_target_": "diffusion_lab.diffusion.Plain"})  # older runs have no such part
+    cfg = completed(cfg)
     errors = check_read_back(cfg, PARTS)  # a run folder may come from anybody
     if errors:
         raise InvalidConfig(errors)

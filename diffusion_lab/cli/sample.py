@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,10 @@ def parse_labels(labels: Any, num_classes: int | None) -> list[int]:
     """
     if labels is None:
         return []
-    given = [labels] if isinstance(labels, int) else list(labels)
+    given = list(labels) if isinstance(labels, Sequence) and not isinstance(labels, str) else [labels]
     if num_classes is None:
         raise ConfigError(f"labels={labels} must be null for this run, which was trained without labels")
-    wrong = [label for label in given if not isinstance(label, int) or not 0 <= label < num_classes]
+    wrong = [label for label in given if type(label) is not int or not 0 <= label < num_classes]
     if wrong or not given:
         raise ConfigError(f"labels={labels} must be classes in 0..{num_classes - 1}; use labels=[0,1]")
     return given
@@ -83,9 +84,11 @@ def parse_ids(text: str) -> list[int]:
         ConfigError: anything else.
     """
     ids: list[int] = []
-    for word in text.split(","):
+    for word in text.strip("[]").split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", word)
         if match is None or (match[2] and int(match[2]) < int(match[1])):
-            raise ConfigError(f"seeds={text} must be numbers and ranges such as 0-63 or 0,5,7; the id of each sample")
+            raise ConfigError(f"seeds={text} must be numbers and ranges such as 0-63 or [0,5,7]; the id of each sample")
         ids += range(int(match[1]), int(match[2] or match[1]) + 1)
+    if len(set(ids)) < len(ids):
+        raise ConfigError(f"seeds={text} must name each sample once; a sample is a function of its number")
     return ids

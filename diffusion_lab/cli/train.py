@@ -19,7 +19,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab import __version__
-from diffusion_lab.cli.config import config_hash, group_hash, method_name, plain, run_name, without
+from diffusion_lab.cli.config import completed, config_hash, group_hash, method_name, plain, run_name, without
 from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, RunLocked
 from diffusion_lab.cli.processes import is_first
 
@@ -154,7 +154,7 @@ def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int) -> None:
     Raises:
         InvalidConfig: naming every key that differs, with both values.
     """
-    old, new = (flatten(OmegaConf.to_container(without(c))) for c in (OmegaConf.create(saved), cfg))
+    old, new = (flatten(OmegaConf.to_container(without(c))) for c in (completed(OmegaConf.create(saved)), cfg))
     differ = [key for key in sorted(old | new) if old.get(key) != new.get(key) and not key.startswith(MAY_CHANGE)]
     errors = [
         ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -23,7 +24,7 @@ class Watched:
 
     def __init__(self, conditions: Conditions, keep: int) -> None:
         self.conditions, self.paired = conditions, conditions.task.paired
-        self.keep = keep // 3 if self.paired else keep
+        self.keep = math.ceil(keep / 3) if self.paired else keep
         self._seen, self._pictures, self._values = 0, [], []
 
     def __call__(self, batches: Iterator[Tensor], ids: Sequence[int]) -> Iterator[Tensor]:

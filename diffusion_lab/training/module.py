@@ -67,7 +67,8 @@ class DiffusionModule(LightningModule):
         Lightning refuses to do so for a fused optimizer in mixed precision, because such a one unscales float16
         gradients itself; gradients of bfloat16 are not scaled, so there is nothing to refuse.
         """
-        if gradient_clip_val and getattr(self.trainer.precision_plugin, "scaler", None) is None:
+        by_norm = gradient_clip_algorithm in (None, "norm")
+        if by_norm and gradient_clip_val and getattr(self.trainer.precision_plugin, "scaler", None) is None:
             nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
         else:
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)

@@ -263,6 +263,12 @@ def test_what_needs_a_gpu(composed, override: str, words: str, monkeypatch: pyte
     assert len(errors) == 1 and errors[0].startswith(override) and words in errors[0]
 
 
+def test_guidance_is_no_fault_while_the_classes_are_not_here(composed, tmp_path: Path) -> None:
+    words = ["dataset=image_folder", f"dataset.source.root={tmp_path}/none", "dataset.conditional=true", "metrics=none"]
+    cfg = composed(*words, "dataset.label_dropout=0.1", "solver=guided", "network=unet_small")
+    assert all("guided" not in str(error).lower() for error in check(cfg))
+
+
 def test_float16_gradients_are_not_clipped_before_a_fused_optimizer_unscales_them(composed, monkeypatch) -> None:
     monkeypatch.setattr(machine, "gpu_count", lambda: 1)
     (error,) = machine.check_machine(composed("precision=16-mixed"))

@@ -85,3 +85,16 @@ def test_without_an_extractor_the_pairs_are_still_compared():
     names = list(values(Evaluation(num_samples=20, names=["fid"])(model, DDIM(steps=2), data)))
     assert names == ["psnr20", "hue_error20"]
     assert Evaluation(num_samples=0, names=[])(model, DDIM(steps=2), data, keep=9).results == []
+
+
+def test_there_is_a_picture_however_few_are_asked_for(digits):
+    class Grey(torch.nn.Module):
+        def forward(self, x_t, t, low_res):
+            return x_t
+
+    data = ImageDataModule(Digits(), batch_size=16, task=SuperResolution(2))
+    model = untrained()
+    model.network = Grey()
+    for keep, shown in ((1, 3), (3, 3), (4, 6)):
+        found = Evaluation(num_samples=0, names=[])(model, DDIM(steps=2), data, keep=keep)
+        assert found.images.shape == (shown, 1, 8, 8)

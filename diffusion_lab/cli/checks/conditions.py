@@ -34,9 +34,9 @@ def condition_faults(network: nn.Module, conditions: Conditions) -> list[str]:
     return faults
 
 
-def guidance_fault(solver: Solver, null_label: int | None) -> str | None:
+def guidance_fault(solver: Solver, conditions: Conditions) -> str | None:
     """The sentence for guidance of a model whose labels are never withheld."""
-    if not solver.needs_null_label or null_label is not None:
+    if not solver.needs_null_label or conditions.label_dropout > 0:
         return None
     return (
         f"solver={type(solver).__name__} must have a model whose labels were withheld at times in training; train with "

@@ -161,7 +161,7 @@ class Parts:
             with self._collect("solver"):
                 self.objects["solver"].check(self.objects["schedule"])
         if self._have("solver", "dataset"):
-            fault = guidance_fault(self.objects["solver"], self.objects["dataset"].conditions.null_label)
+            fault = guidance_fault(self.objects["solver"], self.objects["dataset"].conditions)
             if fault is not None:
                 self._fault(fault)
 
