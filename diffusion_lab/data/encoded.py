@@ -81,6 +81,12 @@ def check_test_share(test_share: float) -> None:
         raise ValueError(f"test_share={test_share} must lie in (0, 1); use 0.1 to hold out every tenth image")
 
 
+def check_min_size(min_size: int | None) -> None:
+    """Raise ValueError unless it is None or at least 1 pixel."""
+    if min_size is not None and min_size < 1:
+        raise ValueError(f"min_size={min_size} must be at least 1 pixel; null forbids enlarging")
+
+
 def check_on_bad(on_bad: str) -> None:
     """Raise ValueError unless it is error or skip."""
     if on_bad not in ("error", "skip"):

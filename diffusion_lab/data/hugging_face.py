@@ -18,7 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diffusion_lab.data.encoded import EncodedImages, bad_images, check_on_bad, check_test_share, random_split
+from diffusion_lab.data.encoded import (
+    EncodedImages,
+    bad_images,
+    check_min_size,
+    check_on_bad,
+    check_test_share,
+    random_split,
+)
 from diffusion_lab.data.hub import Unreadable, open_hub, open_local
 from diffusion_lab.data.image_folder import default_cache
 from diffusion_lab.data.scan import Seen, count_modes, scan_rows
@@ -80,8 +87,7 @@ class HuggingFace(ImageSource):
         super().__init__()
         self.square = Square(image_size, channels, resize)
         check_test_share(test_share)
-        if min_size is not None and min_size < 1:
-            raise ValueError(f"min_size={min_size} must be at least 1 pixel; null forbids enlarging")
+        check_min_size(min_size)
         check_on_bad(on_bad)
         if test_split == train_split:
             raise ValueError(f"test_split={test_split} must not be train_split; use null to hold out test_share of it")

@@ -17,7 +17,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from diffusion_lab.data.encoded import EncodedImages, bad_images, check_on_bad, check_test_share, random_split
+from diffusion_lab.data.encoded import (
+    EncodedImages,
+    bad_images,
+    check_min_size,
+    check_on_bad,
+    check_test_share,
+    random_split,
+)
 from diffusion_lab.data.scan import Seen, count_modes, scan
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.data.square import Square
@@ -71,8 +78,7 @@ class ImageFolder(ImageSource):
         super().__init__()
         self.square = Square(image_size, channels, resize)
         check_test_share(test_share)
-        if min_size is not None and min_size < 1:
-            raise ValueError(f"min_size={min_size} must be at least 1 pixel; null forbids enlarging")
+        check_min_size(min_size)
         check_on_bad(on_bad)
         self.root = Path(root).expanduser()
         self.name = self.root.name or "image_folder"

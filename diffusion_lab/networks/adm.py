@@ -1,15 +1,10 @@
 """The U-Nets of OpenAI: improved diffusion, ADM, its super-resolution, and latent diffusion's.
 
-    conv_in
-    encoder level l = 0 .. L-1      R x [ResBlock (Attention)]      then halve the size, except after the last level
-    middle                          ResBlock Attention ResBlock
-    decoder level l = L-1 .. 0      (R+1) x [ResBlock (Attention)]  then double the size, except after level 0
-    norm SiLU conv_out
+    conv_in   the plan of `plan.py` with residual blocks, attention behind some of them   norm SiLU conv_out
 
 The plan is the DDPM U-Net's (`unet.py`): level l works on (image_size / 2^l)^2 pixels with base_channels x
-channel_multipliers[l] channels, and each block of the decoder takes one result of the encoder back, newest first.
-What differs are the layers (`adm_layers.py`): several attention heads, the time embedding as scale and shift, residual
-blocks that change the size, and how weights start.
+channel_multipliers[l] channels. What differs are the layers (`adm_layers.py`): several attention heads, the time
+embedding as scale and shift, residual blocks that change the size, and how weights start.
 """
 
 from __future__ import annotations
@@ -26,8 +21,8 @@ from diffusion_lab.networks.adm_layers import (
     Attention,
     Downsample,
     ResBlock,
-    TimeEmbedding,
     Upsample,
+    cos_sin_embedding,
     double,
     group_norm,
     halve,
@@ -41,10 +36,11 @@ from diffusion_lab.networks.checks import (
     check_label,
     level_sizes,
 )
-from diffusion_lab.networks.recompute import run
+from diffusion_lab.networks.layers import TimeEmbedding
+from diffusion_lab.networks.plan import UNetPlan
 
 
-class ADMUNet(nn.Module):
+class ADMUNet(UNetPlan):
     """(x_t, t, label) -> (B, out_channels, image_size, image_size).
 
     The defaults are improved diffusion's network for CIFAR-10: 52,546,438 parameters with learned variance.
@@ -106,54 +102,23 @@ class ADMUNet(nn.Module):
         check_classes(num_classes)
         check_number("time_scale", time_scale, "()", 0, float("inf"), "use 1.0, or 0.25 for T=4000")
         features = 4 * base_channels
-        build = Builder(
+        layers = ADMLayers(
             features, num_heads, head_channels, attention_layout, scale_shift_norm, resblock_updown, dropout
         )
         self.checkpointing, self.time_scale = checkpointing, time_scale
-        self.time = TimeEmbedding(base_channels, features)
+        self.time = TimeEmbedding(base_channels, features, cos_sin_embedding, nn.Linear)
         self.label = None if num_classes is None else nn.Embedding(num_classes, features)
         self.conv_in = nn.Conv2d(self.images * in_channels, base_channels, 3, padding=1)
 
-        channels, skips = base_channels, [base_channels]
-        last = len(sizes) - 1
         widths = [base_channels * multiplier for multiplier in channel_multipliers]
-        self.encoder = nn.ModuleList()
-        for level, (size, width) in enumerate(zip(sizes, widths, strict=True)):
-            inputs = [channels] + [width] * (num_res_blocks - 1)
-            blocks = [build.block(n, width, size in attention_resolutions) for n in inputs]
-            self.encoder.append(Level(blocks, build.down(width) if level < last else None))
-            skips += [width] * (num_res_blocks + (level < last))
-            channels = width
-
-        self.middle = nn.ModuleList([build.block(channels, channels, attend) for attend in (True, False)])
-
-        self.decoder = nn.ModuleList()
-        for level in range(last, -1, -1):
-            width = widths[level]
-            inputs = [before + skips.pop() for before in [channels] + [width] * num_res_blocks]
-            blocks = [build.block(n, width, sizes[level] in attention_resolutions) for n in inputs]
-            self.decoder.append(Level(blocks, build.up(width) if level > 0 else None))
-            channels = width
-
+        attends = [size in attention_resolutions for size in sizes]
+        channels = self.lay(layers, base_channels, widths, attends, num_res_blocks)
         self.norm_out = group_norm(channels)
         self.conv_out = zeroed(nn.Conv2d(channels, out_channels, 3, padding=1))
 
     def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
         """x (B,in_channels,H,W), t (B,) timesteps, label (B,) int64 in 0..num_classes-1 -> (B,out_channels,H,W)."""
-        e = F.silu(self._embed(t, label))
-        h = self.conv_in(x)
-        skips = [h]
-        for level in self.encoder:
-            for part in level.parts():
-                h = run(part, h, e, recompute=self.checkpointing)
-                skips.append(h)
-        for block in self.middle:
-            h = run(block, h, e, recompute=self.checkpointing)
-        for level in self.decoder:
-            for block in level.blocks:
-                h = run(block, torch.cat([h, skips.pop()], dim=1), e, recompute=self.checkpointing)
-            if level.resample is not None:
-                h = run(level.resample, h, e, recompute=self.checkpointing)
+        h = self.walk(self.conv_in(x), F.silu(self._embed(t, label)), recompute=self.checkpointing)
         return self.conv_out(F.silu(self.norm_out(h)))
 
     def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
@@ -207,20 +172,7 @@ class Block(nn.Module):
         return self.attention(self.res(x, e))
 
 
-class Level(nn.Module):
-    """The blocks of one size and the change of size behind them, or None; `ADMUNet.forward` runs them."""
-
-    def __init__(self, blocks: list[Block], resample: nn.Module | None) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(blocks)
-        self.resample = resample
-
-    def parts(self) -> list[nn.Module]:
-        """Blocks and change of size, in the order in which they run."""
-        return [*self.blocks, *([] if self.resample is None else [self.resample])]
-
-
-class Builder:
+class ADMLayers:
     """Blocks of one network, which differ in their channels alone; arguments as `ADMUNet`, features is E."""
 
     def __init__(

@@ -61,25 +61,6 @@ def double(x: Tensor) -> Tensor:
     return F.interpolate(x, scale_factor=2.0, mode="nearest")
 
 
-class TimeEmbedding(nn.Module):
-    """Linear(SiLU(Linear(cos_sin_embedding(t)))): (B,) -> (B,E).
-
-    Args:
-        dim: of the cosines and sines.
-        features: E.
-    """
-
-    def __init__(self, dim: int, features: int) -> None:
-        super().__init__()
-        self.dim = dim
-        self.hidden = nn.Linear(dim, features)
-        self.out = nn.Linear(features, features)
-
-    def forward(self, t: Tensor) -> Tensor:
-        waves = cos_sin_embedding(t, self.dim).to(self.hidden.weight.dtype)
-        return self.out(F.silu(self.hidden(waves)))
-
-
 class ResBlock(nn.Module):
     """Residual block with the time embedding in its middle: (B,in,H,W), (B,E) -> (B,out,H',W').
 

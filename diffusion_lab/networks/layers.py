@@ -10,6 +10,7 @@ and the network answers almost 0.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -75,21 +76,29 @@ def _glorot(layer, gain: float):
 
 
 class TimeEmbedding(nn.Module):
-    """Linear(SiLU(Linear(timestep_embedding(t)))): (B,) -> (B,E).
+    """affine(SiLU(affine(waves(t)))): (B,) -> (B,E).
 
     Args:
-        dim: of the sines and cosines.
+        dim: of the waves.
         features: E.
+        waves: (t (B,), dim) -> (B, dim).
+        affine: (inputs, outputs) -> an affine map with its initial weights.
     """
 
-    def __init__(self, dim: int, features: int) -> None:
+    def __init__(
+        self,
+        dim: int,
+        features: int,
+        waves: Callable[[Tensor, int], Tensor] = timestep_embedding,
+        affine: Callable[[int, int], nn.Linear] = linear,
+    ) -> None:
         super().__init__()
-        self.dim = dim
-        self.hidden = linear(dim, features)
-        self.out = linear(features, features)
+        self.dim, self.waves = dim, waves
+        self.hidden = affine(dim, features)
+        self.out = affine(features, features)
 
     def forward(self, t: Tensor) -> Tensor:
-        waves = timestep_embedding(t, self.dim).to(self.hidden.weight.dtype)
+        waves = self.waves(t, self.dim).to(self.hidden.weight.dtype)
         return self.out(F.silu(self.hidden(waves)))
 
 
@@ -154,7 +163,8 @@ class Downsample(nn.Module):
         super().__init__()
         self.conv = conv(channels, channels, 3, stride=2)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, e: Tensor | None = None) -> Tensor:
+        """`e`, which blocks that change the size take, is not used."""
         return self.conv(F.pad(x, (0, 1, 0, 1)))
 
 
@@ -165,5 +175,6 @@ class Upsample(nn.Module):
         super().__init__()
         self.conv = conv(channels, channels, 3)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, e: Tensor | None = None) -> Tensor:
+        """`e`, which blocks that change the size take, is not used."""
         return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))

@@ -1,21 +1,14 @@
 """The U-Net of DDPM (Ho et al. 2020, appendix B).
 
-    conv_in
-    encoder level l = 0 .. L-1      R x [ResBlock (Attention)]      then halve the size, except after the last level
-    middle                          ResBlock Attention ResBlock
-    decoder level l = L-1 .. 0      (R+1) x [ResBlock (Attention)]  then double the size, except after level 0
-    norm SiLU conv_out
+    conv_in   the plan of `plan.py` with residual blocks, attention behind some of them   norm SiLU conv_out
 
-Level l works on (image_size / 2^l)^2 pixels with base_channels x channel_multipliers[l] channels. Every result of the
-encoder, conv_in and the halvings included, is kept; each of the decoder's (R+1) L blocks takes one back, newest first,
-beside its input.
+Level l works on (image_size / 2^l)^2 pixels with base_channels x channel_multipliers[l] channels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -37,9 +30,10 @@ from diffusion_lab.networks.layers import (
     conv,
     group_norm,
 )
+from diffusion_lab.networks.plan import UNetPlan
 
 
-class UNet(nn.Module):
+class UNet(UNetPlan):
     """(x_t, t, label) -> (B, out_channels, image_size, image_size).
 
     With base 128, multipliers 1, 2, 2, 2, two blocks, attention at 16 and 3 x 32 x 32 images it is DDPM's network for
@@ -87,50 +81,15 @@ class UNet(nn.Module):
         self.label = None if num_classes is None else nn.Embedding(num_classes, features)
         self.conv_in = conv(in_channels, base_channels, 3)
 
-        channels, skips = base_channels, [base_channels]
-        last = len(sizes) - 1
-        self.encoder = nn.ModuleList()
-        for level, (size, multiplier) in enumerate(zip(sizes, channel_multipliers, strict=True)):
-            width = base_channels * multiplier
-            inputs = [channels] + [width] * (num_res_blocks - 1)
-            resample = Downsample(width) if level < last else None
-            self.encoder.append(Level(inputs, width, features, dropout, size in attention_resolutions, resample))
-            skips += [width] * (num_res_blocks + (level < last))
-            channels = width
-
-        self.middle = nn.ModuleList([Block(channels, channels, features, dropout, attend) for attend in (True, False)])
-
-        self.decoder = nn.ModuleList()
-        for level in range(last, -1, -1):
-            width = base_channels * channel_multipliers[level]
-            inputs = [before + skips.pop() for before in [channels] + [width] * num_res_blocks]
-            resample = Upsample(width) if level > 0 else None
-            attend = sizes[level] in attention_resolutions
-            self.decoder.append(Level(inputs, width, features, dropout, attend, resample))
-            channels = width
-
+        widths = [base_channels * multiplier for multiplier in channel_multipliers]
+        attends = [size in attention_resolutions for size in sizes]
+        channels = self.lay(DDPMLayers(features, dropout), base_channels, widths, attends, num_res_blocks)
         self.norm_out = group_norm(channels)
         self.conv_out = conv(channels, out_channels, 3, gain=NEAR_ZERO)
 
     def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
         """x (B,in_channels,H,W), t (B,) timesteps, label (B,) int64 in 0..num_classes-1 -> (B,out_channels,H,W)."""
-        e = F.silu(self._embed(t, label))
-        h = self.conv_in(x)
-        skips = [h]
-        for level in self.encoder:
-            for block in level.blocks:
-                h = block(h, e)
-                skips.append(h)
-            if level.resample is not None:
-                h = level.resample(h)
-                skips.append(h)
-        for block in self.middle:
-            h = block(h, e)
-        for level in self.decoder:
-            for block in level.blocks:
-                h = block(torch.cat([h, skips.pop()], dim=1), e)
-            if level.resample is not None:
-                h = level.resample(h)
+        h = self.walk(self.conv_in(x), F.silu(self._embed(t, label)))
         return self.conv_out(F.silu(self.norm_out(h)))
 
     def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
@@ -151,12 +110,20 @@ class Block(nn.Module):
         return self.attention(self.res(x, e))
 
 
-class Level(nn.Module):
-    """The blocks of one size and the change of size behind them, or None; `UNet.forward` runs them."""
+class DDPMLayers:
+    """The layers of DDPM: E features of the time embedding, probability of dropout."""
 
-    def __init__(
-        self, inputs: list[int], width: int, features: int, dropout: float, attend: bool, resample: nn.Module | None
-    ) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList([Block(channels, width, features, dropout, attend) for channels in inputs])
-        self.resample = resample
+    def __init__(self, features: int, dropout: float) -> None:
+        self.features, self.dropout = features, dropout
+
+    def block(self, in_channels: int, out_channels: int, attend: bool) -> Block:
+        """A residual block, with attention behind it if `attend`."""
+        return Block(in_channels, out_channels, self.features, self.dropout, attend)
+
+    def down(self, channels: int) -> Downsample:
+        """A convolution with stride 2."""
+        return Downsample(channels)
+
+    def up(self, channels: int) -> Upsample:
+        """Each pixel twice, and a convolution."""
+        return Upsample(channels)

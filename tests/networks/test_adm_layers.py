@@ -10,12 +10,12 @@ from diffusion_lab.networks.adm_layers import (
     Attention,
     Downsample,
     ResBlock,
-    TimeEmbedding,
     Upsample,
     cos_sin_embedding,
     double,
     halve,
 )
+from diffusion_lab.networks.layers import TimeEmbedding
 from tests.networks.filling import fill, numbers
 
 
@@ -44,7 +44,8 @@ def test_time_embedding_has_the_closed_form(dim):
 
 def test_time_is_not_rounded_in_bfloat16_networks():
     assert cos_sin_embedding(torch.tensor([999.0], dtype=torch.bfloat16), 32).dtype == torch.float32
-    assert TimeEmbedding(32, 64).bfloat16()(torch.arange(4)).dtype == torch.bfloat16
+    time = TimeEmbedding(32, 64, cos_sin_embedding, torch.nn.Linear).bfloat16()
+    assert time(torch.arange(4)).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("scale_shift_norm", [True, False])

@@ -1,0 +1,104 @@
+"""The plan that all U-Nets share, whatever their layers are.
+
+    encoder level l = 0 .. L-1      R x [block]      then halve the size, except after the last level
+    middle                          block, with attention, and block
+    decoder level l = L-1 .. 0      (R+1) x [block]  then double the size, except after level 0
+
+Every result of the encoder, its input and the halvings included, is kept; each of the decoder's (R+1) L blocks takes
+one back, newest first, beside its input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from diffusion_lab.networks.recompute import run
+
+
+class Layers(Protocol):
+    """Makes the parts of one network; each is called with features (B,C,H,W) and the time embedding (B,E)."""
+
+    def block(self, in_channels: int, out_channels: int, attend: bool) -> nn.Module:
+        """Keeps the size; attention at its end if `attend`."""
+        ...
+
+    def down(self, channels: int) -> nn.Module:
+        """Halves the size."""
+        ...
+
+    def up(self, channels: int) -> nn.Module:
+        """Doubles the size."""
+        ...
+
+
+class Level(nn.Module):
+    """The blocks of one size and the change of size behind them, or None; `UNetPlan.walk` runs them."""
+
+    def __init__(self, blocks: Iterable[nn.Module], resample: nn.Module | None) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.resample = resample
+
+    def parts(self) -> list[nn.Module]:
+        """Blocks and change of size, in the order in which they run."""
+        return [*self.blocks, *([] if self.resample is None else [self.resample])]
+
+
+class UNetPlan(nn.Module):
+    """A network with `encoder`, `middle` and `decoder`; a subclass calls `lay` once and `walk` in `forward`."""
+
+    def lay(
+        self, layers: Layers, first: int, widths: Sequence[int], attends: Sequence[bool], num_res_blocks: int
+    ) -> int:
+        """Make the parts.
+
+        Args:
+            layers: makes each of them.
+            first: channels that come into the encoder.
+            widths: channels of each level.
+            attends: whether each level's blocks have attention.
+            num_res_blocks: R.
+
+        Returns:
+            channels that come out of the decoder.
+        """
+        channels, skips, last = first, [first], len(widths) - 1
+        self.encoder = nn.ModuleList()
+        for level, (width, attend) in enumerate(zip(widths, attends, strict=True)):
+            inputs = [channels] + [width] * (num_res_blocks - 1)
+            # Made before the blocks: initial weights are drawn in the order in which parts are made.
+            resample = layers.down(width) if level < last else None
+            self.encoder.append(Level([layers.block(n, width, attend) for n in inputs], resample))
+            skips += [width] * (num_res_blocks + (level < last))
+            channels = width
+
+        self.middle = nn.ModuleList([layers.block(channels, channels, attend) for attend in (True, False)])
+
+        self.decoder = nn.ModuleList()
+        for level in range(last, -1, -1):
+            width = widths[level]
+            inputs = [before + skips.pop() for before in [channels] + [width] * num_res_blocks]
+            resample = layers.up(width) if level > 0 else None
+            self.decoder.append(Level([layers.block(n, width, attends[level]) for n in inputs], resample))
+            channels = width
+        return channels
+
+    def walk(self, h: Tensor, e: Tensor, recompute: bool = False) -> Tensor:
+        """(B,first,H,W), (B,E) -> (B,C,H,W); `recompute` as in `recompute.run`."""
+        skips = [h]
+        for level in self.encoder:
+            for part in level.parts():
+                h = run(part, h, e, recompute=recompute)
+                skips.append(h)
+        for block in self.middle:
+            h = run(block, h, e, recompute=recompute)
+        for level in self.decoder:
+            for block in level.blocks:
+                h = run(block, torch.cat([h, skips.pop()], dim=1), e, recompute=recompute)
+            if level.resample is not None:
+                h = run(level.resample, h, e, recompute=recompute)
+        return h
