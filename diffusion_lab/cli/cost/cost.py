@@ -35,8 +35,8 @@ from diffusion_lab.cli.processes import gpu_count, world_size
 from diffusion_lab.cli.train import quiet_libraries
 from diffusion_lab.data import Conditions, ImageDataModule
 
-NETWORK_SHARE = 0.6  # of a convolution's FLOP/s that a U-Net reaches, measured on CPUs
-DISK_BYTES_PER_S = 2e8  # a checkpoint is serialised, hashed and flushed; measured 150 to 400 MB/s
+NETWORK_SHARE = 0.6  # assumed: of a convolution's FLOP/s, what a U-Net reaches
+DISK_BYTES_PER_S = 2e8  # assumed: a checkpoint is serialised, hashed and flushed
 
 
 @dataclass
