@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 # One thread per test process: two processes with two threads each would wait for one another on two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-all lint type wheel clean
+.PHONY: help setup demo test test-quick bench lint type wheel clean
 
 help:
 	@echo "make setup      make .venv and install the package with its tests' requirements"
 	@echo "make demo       compare four timestep samplers on digits, then show the report (about 5 minutes)"
 	@echo "make test       everything: the quick suite, then the slow one (10 to 17 minutes)"
 	@echo "make test-quick the quick suite alone (2 to 4 minutes)"
+	@echo "make bench      time everything against its goals and peers (20 minutes); ONLY=NAME for one part"
 	@echo "make lint       ruff, check and format"
 	@echo "make type       pyright"
 	@echo "make wheel      build the wheel into dist/"
@@ -35,6 +36,13 @@ test: setup
 
 test-quick: setup
 	$(BIN)/python -m pytest -m "not slow" -n 2
+
+$(VENV)/.bench: $(VENV)/.done
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,bench]"
+	touch $@
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks $(ONLY)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.turns import ratio, turns
+from benchmarks.paired import ratio
+from benchmarks.turns import turns
 
 STEPS = 40  # one lesson, f_S
 SETTINGS = {

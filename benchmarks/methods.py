@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.turns import ratio, turns
+from benchmarks.paired import ratio
+from benchmarks.turns import turns
 from diffusion_lab.cli.config import conf_dir
 
 STEPS = 40

@@ -1,11 +1,8 @@
 """Trainings that take turns on one machine, and what each turn costs.
 
 Every configuration trains in a process of its own, with one thread. Only one of them runs at any time: after `steps`
-optimizer steps it hands over to the next. A turn is measured in CPU seconds of the process, not in wall time, so that
-other work on the machine, whose share changes from minute to minute, does not count; turns of one round stand side by
-side in time, so that what remains of it hits all alike. The unit to quote is the ratio of two turns of one round.
-
-    ratio = median over rounds of  seconds(A, round)/seconds(B, round)
+optimizer steps it hands over to the next. A turn is measured in CPU seconds of the process, not in wall time; see
+`paired.py` for why, and for the ratio to quote.
 """
 
 from __future__ import annotations
@@ -17,32 +14,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
 
 from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.callbacks.base import StepCallback
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
-
-
-class Ratio(NamedTuple):
-    """Median of the ratios of paired turns, and the lowest and the highest of them."""
-
-    median: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.median:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
-
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
-    """Of turns of the same rounds, in order."""
-    ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
-    middle = len(ratios) // 2
-    median = ratios[middle] if len(ratios) % 2 else 0.5 * (ratios[middle - 1] + ratios[middle])
-    return Ratio(median, ratios[0], ratios[-1])
 
 
 def turns(trainings: Mapping[str, Sequence[str]], steps: int, rounds: int) -> dict[str, list[float]]:

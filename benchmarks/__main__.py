@@ -1,0 +1,40 @@
+"""Everything that is measured, with its goal beside it: `make bench`, or `make bench ONLY=training_step`.
+
+Each benchmark of `lines/` runs in a fresh process of its own, one after the other, with one thread unless it says
+otherwise. A whole run writes its table into benchmarks/README.md, a run of some benchmarks only prints it. A benchmark
+that fails says so in the table, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from benchmarks.measured import measure, names
+from benchmarks.table import heading, section, write
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("only", nargs="*", metavar="NAME", help=f"of {', '.join(names())}; all by default")
+    options = parser.parse_args()
+    unknown = [name for name in options.only if name not in names()]
+    if unknown:
+        parser.error(f"{unknown[0]!r} must be one of {', '.join(names())}")
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[variable] = "1"  # before any child imports torch or NumPy
+    start = time.perf_counter()
+    results = [measure(name) for name in options.only or names()]
+    minutes = (time.perf_counter() - start) / 60
+    text = "\n\n".join([heading(minutes), *(section(result) for result in results)])
+    print("\n" + text)
+    if not options.only:
+        write(text)
+        print("\nwritten to benchmarks/README.md")
+    return int(any(result.error for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

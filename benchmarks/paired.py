@@ -1,0 +1,63 @@
+"""Things that take turns on one machine, and the ratios of what their turns cost.
+
+A shared machine's speed drifts from minute to minute. What is compared is therefore run in turn, A B C A B C ..., with
+one thread and in CPU seconds, and only turns of the same round, which stand side by side in time, are divided:
+
+    ratio = median over rounds of  seconds(A, round)/seconds(B, round)
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+
+class Ratio(NamedTuple):
+    """Median over rounds, and the lowest and the highest of them."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{_short(self.median)} [{_short(self.low)}, {_short(self.high)}]"
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Ratio:
+        """Of one value per round."""
+        return Ratio(statistics.median(values), min(values), max(values))
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+    """ours/theirs, of turns of the same rounds, in order."""
+    return Ratio.of([a / b for a, b in zip(ours, theirs, strict=True)])
+
+
+def interleaved(
+    tasks: Mapping[str, Callable[[], object]],
+    rounds: int,
+    warmup: int = 1,
+    clock: Callable[[], float] = time.thread_time,
+) -> dict[str, list[float]]:
+    """Seconds of each turn of each task: name -> one number per round.
+
+    Args:
+        tasks: name -> what to run.
+        rounds: turns of each that count.
+        warmup: turns of each before them, which do not.
+        clock: in seconds; by default the CPU time of this thread, which misses other threads.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    for _ in range(warmup + rounds):
+        for name, task in tasks.items():
+            start = clock()
+            task()
+            seconds[name].append(clock() - start)
+    return {name: values[warmup:] for name, values in seconds.items()}
+
+
+def _short(value: float) -> str:
+    """At least three digits that count: 1.05, 12.3, 480."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
