@@ -1,0 +1,245 @@
+"""Training on a GPU beside diffusers: `python -m benchmarks.accelerator`, written to benchmarks/accelerator.md.
+
+    images/s     of `diffusion-lab train` as it stands, and of a plain loop around diffusers' network of equal shapes
+    idle         share of the time in which no kernel runs, from a profile of 10 steps
+    memory       the allocator's peak
+
+At the batch of each network's paper. Steps are timed in chunks, after a warm-up that holds compilation, with the device
+waited for before and after each chunk. `--device cpu` runs the same code without a GPU, to see that it works; idle and
+memory are then left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import gc
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from lightning.pytorch import Trainer
+
+from benchmarks import peers
+from benchmarks.machine import versions
+from benchmarks.paired import Ratio
+from diffusion_lab.callbacks.base import StepCallback
+from diffusion_lab.cli.build import build_run
+from diffusion_lab.cli.config import compose_train
+from diffusion_lab.cli.train import facts, quiet_libraries
+from diffusion_lab.timesteps import StepRecord
+from diffusion_lab.training import DiffusionModule
+
+PROFILED = 10  # steps
+WARMUP = 5  # steps
+
+
+class Setting(NamedTuple):
+    """A network at its paper's batch."""
+
+    words: list[str]  # overrides of `diffusion-lab train`
+    batch: int
+    micro: int  # rows of one forward pass, so that it fits
+    size: int  # pixels per side
+    peer: Callable[[], torch.nn.Module] | None  # the same shapes from diffusers, which has no U-ViT of this kind
+
+
+SETTINGS = {
+    "unet_ddpm": Setting(["network=unet_ddpm"], 128, 128, 32, peers.unet_ddpm),
+    "adm_64": Setting(["network=adm_64", "variance=learned_range"], 2048, 64, 64, peers.adm_64),
+    "uvit_small": Setting(["network=uvit_small"], 128, 128, 32, None),
+}
+OPTIONS = {
+    "float32": [],
+    "bf16": ["precision=bf16-mixed"],
+    "bf16, channels_last": ["precision=bf16-mixed", "channels_last=true"],
+    "bf16, compile": ["precision=bf16-mixed", "compile=true"],
+    "bf16, channels_last, compile": ["precision=bf16-mixed", "channels_last=true", "compile=true"],
+}
+
+
+class Figures(NamedTuple):
+    """What one training gave."""
+
+    images_per_second: Ratio
+    idle: float | None = None
+    gigabytes: float | None = None
+
+
+class Stopwatch(StepCallback):
+    """Seconds of `chunks` times `steps` optimizer steps, then a profile."""
+
+    def __init__(self, device: str, steps: int, chunks: int) -> None:
+        self.device, self.steps, self.chunks = device, steps, chunks
+        self.seconds: list[float] = []
+        self.idle: float | None = None
+
+    @property
+    def timed(self) -> int:
+        """Finished steps when the last chunk ends."""
+        return WARMUP + self.steps * self.chunks
+
+    @property
+    def last(self) -> int:
+        """Steps of the whole training."""
+        return self.timed + (PROFILED if self.device == "cuda" else 0)
+
+    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
+        if WARMUP <= step <= self.timed and (step - WARMUP) % self.steps == 0:
+            now = _now(self.device)
+            if step > WARMUP:
+                self.seconds.append(now - self._start)
+            self._start = now
+        if self.device == "cuda":
+            self._profile_after(step)
+
+    def _profile_after(self, step: int) -> None:
+        if step == self.timed:
+            self._profile = _profiler().__enter__()
+        elif step == self.last:
+            _now(self.device)
+            self._profile.__exit__(None, None, None)
+            self.idle = idle_share(_kernels(self._profile))
+
+
+def ours(setting: Setting, words: list[str], device: str, steps: int, chunks: int) -> Figures:
+    """A training as `diffusion-lab train` runs it; validation, samples and checkpoints are left out."""
+    watch = Stopwatch(device, steps, chunks)
+    quiet = ["~callbacks.generation", "~callbacks.validation", "~callbacks.checkpoint"]
+    data = ["dataset=gaussian", "dataset.source.channels=3", f"dataset.source.image_size={setting.size}"]
+    data += ["dataset.source.num_images=4096", f"batch_size={setting.batch}", f"images_per_device={setting.micro}"]
+    accelerator = f"trainer.accelerator={'gpu' if device == 'cuda' else 'cpu'}"
+    with tempfile.TemporaryDirectory() as folder:
+        everything = [*data, *setting.words, *words, *quiet, f"max_steps={watch.last}", accelerator]
+        cfg = compose_train(everything, Path(folder) / "run")
+        run = build_run(cfg, facts(cfg), [watch])
+        run.trainer.fit(run.module, datamodule=run.data)
+    return Figures(_rate(setting, steps, watch.seconds), watch.idle, _peak(device))
+
+
+def theirs(setting: Setting, precision: torch.dtype, device: str, steps: int, chunks: int) -> Figures:
+    """The peer's network in a plain loop, its batch already on the device."""
+    assert setting.peer is not None
+    x0 = torch.randn(setting.batch, 3, setting.size, setting.size, device=device)
+    step = peers.training_step(setting.peer().to(device), x0, precision, setting.micro)
+    for _ in range(WARMUP):
+        step()
+    seconds = []
+    for _ in range(chunks):
+        start = _now(device)
+        for _ in range(steps):
+            step()
+        seconds.append(_now(device) - start)
+    idle = None
+    if device == "cuda":
+        with _profiler() as profile:
+            for _ in range(PROFILED):
+                step()
+            _now(device)
+        idle = idle_share(_kernels(profile))
+    return Figures(_rate(setting, steps, seconds), idle, _peak(device))
+
+
+def idle_share(kernels: Iterable[tuple[float, float]]) -> float:
+    """Share of the time from the first start to the last end in which none of the (start, end) runs.
+
+    Raises:
+        ValueError: no kernel.
+    """
+    spans = sorted(kernels)
+    if not spans:
+        raise ValueError("a profile without kernels tells nothing; run on a GPU")
+    busy, reached = 0.0, spans[0][0]
+    for start, end in spans:
+        busy += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return 1.0 - busy / (reached - spans[0][0])
+
+
+def _profiler() -> torch.profiler.profile:
+    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+
+
+def _kernels(profile: torch.profiler.profile) -> list[tuple[float, float]]:
+    events = (event for event in profile.events() or () if event.device_type == torch.autograd.DeviceType.CUDA)
+    return [(event.time_range.start, event.time_range.end) for event in events]
+
+
+def _now(device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _rate(setting: Setting, steps: int, seconds: list[float]) -> Ratio:
+    return Ratio.of([setting.batch * steps / value for value in seconds])
+
+
+def _peak(device: str) -> float | None:
+    if device != "cuda":
+        return None
+    gigabytes = torch.cuda.max_memory_allocated() / 1e9
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return gigabytes
+
+
+def _row(network: str, who: str, figures: Figures, peer: Figures | None) -> str:
+    over = "" if peer is None else f"{figures.images_per_second.median / peer.images_per_second.median:.2f}"
+    idle = "" if figures.idle is None else f"{100 * figures.idle:.1f} %"
+    memory = "" if figures.gigabytes is None else f"{figures.gigabytes:.1f} GB"
+    return f"| {network} | {who} | {figures.images_per_second} | {over} | {idle} | {memory} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.accelerator", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--only", choices=tuple(SETTINGS), help="one network")
+    parser.add_argument("--batch", type=int, help="another batch than the paper's")
+    parser.add_argument("--steps", type=int, default=20, help="of one chunk (20)")
+    parser.add_argument("--chunks", type=int, default=3, help="(3)")
+    options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("no GPU is visible to PyTorch; --device cpu runs the same code without one")
+    quiet_libraries()
+    name = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
+    lines = [f"{datetime.date.today()}, {name}. {versions()}. `python -m benchmarks.accelerator`.", ""]
+    lines += ["| network, batch | training | images/s | over diffusers | idle | memory |", "|" + " --- |" * 6]
+    print("\n".join(lines), flush=True)
+
+    def say(row: str) -> None:
+        lines.append(row)
+        print(row, flush=True)
+
+    timing = (options.device, options.steps, options.chunks)
+    for network, setting in SETTINGS.items():
+        if options.only in (None, network):
+            if options.batch:
+                setting = setting._replace(batch=options.batch, micro=min(options.batch, setting.micro))
+            _compare(f"{network}, {setting.batch}", setting, timing, say)
+    if options.device == "cuda" and options.only is None:
+        Path(__file__).with_name("accelerator.md").write_text("\n".join(lines) + "\n")
+    return 0
+
+
+def _compare(name: str, setting: Setting, timing: tuple[str, int, int], say: Callable[[str], None]) -> None:
+    """Rows of one network: diffusers in both precisions, ours with every option, over diffusers' in its precision."""
+    diffusers: dict[str, Figures] = {}
+    for precision, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16)):
+        if setting.peer is not None:
+            diffusers[precision] = theirs(setting, dtype, *timing)
+            say(_row(name, f"diffusers, {precision}", diffusers[precision], None))
+    for option, words in OPTIONS.items():
+        figures = ours(setting, words, *timing)
+        say(_row(name, f"diffusion-lab, {option}", figures, diffusers.get(option.split(",")[0])))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
