@@ -58,7 +58,7 @@ def bare(network: Callable[[], nn.Module], images: Tensor, batch_size: int) -> L
     def run(baton: Callable[[], None], steps: int) -> None:
         net, tables = network(), Tables()
         parameters = list(net.parameters())
-        average = [p.detach().clone() for p in parameters]
+        average, now = [p.detach().clone() for p in parameters], [p.detach() for p in parameters]
         optimizer = torch.optim.Adam(parameters, lr=LR, fused=True)
         for _ in range(steps):
             x0 = images[torch.randint(0, len(images), (batch_size,))]
@@ -67,8 +67,7 @@ def bare(network: Callable[[], nn.Module], images: Tensor, batch_size: int) -> L
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, CLIP)
             optimizer.step()
-            with torch.no_grad():
-                torch._foreach_lerp_(average, parameters, 1 - DECAY)
+            torch._foreach_lerp_(average, now, 1 - DECAY)
             baton()
 
     return run

@@ -28,6 +28,7 @@ class HeadTracking(StepCallback):
         if records[0].errors is None or records[0].errors.shape[1] == 0:
             return
         record = StepRecord.join(records)
+        assert record.errors is not None
         prediction = module.denoiser.prediction
         log_snr = module.denoiser.schedule.log_snr[record.gather(record.t)]
         prediction.observe(log_snr, record.gather(record.errors))
