@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from diffusion_lab.annealing import Annealing
+from diffusion_lab.callbacks.base import RunCallback
 
 
-class AnnealingCallback(Callback):
+class AnnealingCallback(RunCallback):
     """Before each update: lr = initial lr * factor(step), betas = (beta1(step), beta2).
 
     There is no Lightning scheduler beside it. The values are pure functions of the step, so nothing is saved.

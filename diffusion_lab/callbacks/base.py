@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import Tensor
 
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.timesteps import StepRecord
@@ -14,31 +14,30 @@ from diffusion_lab.training import DiffusionModule
 C = TypeVar("C", bound=Callback)
 
 
-class StepCallback(Callback):
+class RunCallback(Callback):
+    """A callback that does nothing in a step unless a subclass says so.
+
+    Lightning calls each of these hooks of each callback in every step; eleven callbacks that do nothing cost it as much
+    as a tiny network's forward pass. It passes over a hook that is None.
+    """
+
+    on_train_batch_start: Any = None
+    on_before_zero_grad: Any = None
+    on_before_backward: Any = None
+    on_after_backward: Any = None
+    on_before_optimizer_step: Any = None
+    on_train_batch_end: Any = None
+
+
+class StepCallback(RunCallback):
     """A callback that acts once per optimizer step, after it, whatever the gradient accumulation.
 
-    Lightning fires `on_train_batch_end` once per microbatch; an update happened when `global_step` has grown. The
-    records of its microbatches are handed over together.
+    The module calls it: it knows when an update happened, and keeps the records of the update's microbatches.
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._seen = trainer.global_step
-        self._records: list[StepRecord] = []
-
-    def on_train_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: dict[str, Tensor],
-        batch_idx: int,
-    ) -> None:
-        self._records.append(outputs["record"])
-        if trainer.global_step == self._seen:
-            return
-        self._seen = trainer.global_step
-        records, self._records = self._records, []
-        self.on_step_end(trainer, diffusion(pl_module), self._seen, records)
+        module = diffusion(pl_module)
+        module.after_step.append(partial(self.on_step_end, trainer, module))
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         """After the update that made the number of finished steps `step`; `records` are its microbatches'."""

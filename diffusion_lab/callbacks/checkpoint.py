@@ -83,6 +83,8 @@ class Checkpoint(StepCallback):
         if threading.current_thread() is threading.main_thread():
             # After Lightning's own handlers, which would end the job with exit code 0 and no checkpoint.
             self._handlers = {number: signal.signal(number, self._remember) for number in SIGNALS}
+            # It would still ask all processes in every step whether one has got its signal, and wait for the answer.
+            trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         for number, handler in self._handlers.items():

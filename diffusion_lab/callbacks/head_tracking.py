@@ -25,9 +25,10 @@ class HeadTracking(StepCallback):
         self.every = check_interval("every", every)
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
-        record = StepRecord.join(records)
-        if record.errors is None or record.errors.shape[1] == 0:
+        if records[0].errors is None or records[0].errors.shape[1] == 0:
             return
+        record = StepRecord.join(records)
+        assert record.errors is not None
         prediction = module.denoiser.prediction
         log_snr = module.denoiser.schedule.log_snr[record.gather(record.t)]
         prediction.observe(log_snr, record.gather(record.errors))

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 
-from diffusion_lab.callbacks.base import data_of, diffusion, find
+from diffusion_lab.callbacks.base import RunCallback, data_of, diffusion, find
 from diffusion_lab.callbacks.checkpoint import Interrupted
 from diffusion_lab.callbacks.progress import Progress
 from diffusion_lab.files import write_json
 from diffusion_lab.loggers import RunLogger, cut_lines, log_config
 
 
-class RunRecord(Callback):
+class RunRecord(RunCallback):
     """Writes what the run is (configuration, its hash, versions, parameters) and what became of it.
 
     At the start of training it also cuts the run's line files back to the step that training starts from, so that

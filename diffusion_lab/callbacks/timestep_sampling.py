@@ -61,6 +61,8 @@ class TimestepSampling(StepCallback):
         return self.sampler.draw(x0, self._module.context(x0, cond, self._probe))
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
+        if type(self.sampler).observe is TimestepSampler.observe:  # it learns nothing, and joining copies the images
+            return
         record = StepRecord.join(records)
         position = self._module.position._replace(step=step - 1, micro=0)
         context = Context(position, self._module.streams, record.x0.device, self._probe, record.cond)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
-from diffusion_lab.callbacks.base import diffusion
+from diffusion_lab.callbacks.base import RunCallback, diffusion
 from diffusion_lab.callbacks.timestep_sampling import sampler_of
 
 
-class WeightNormalization(Callback):
+class WeightNormalization(RunCallback):
     """Calls `Weighting.refresh` before updates 0, every, 2 every, ...; a no-op for a weighting with normalize=none.
 
     The number is computed from all T timesteps, hence not in every step; between two refreshes it is a buffer of the

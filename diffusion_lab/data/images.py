@@ -5,7 +5,7 @@ A training batch reaches the model as {"image": (b,C,H,W) float32} and its condi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from diffusion_lab.data.conditions import Cond, Conditions
 from diffusion_lab.data.loading import TrainingRows, training_loader
@@ -162,7 +161,7 @@ class ImageDataModule(LightningDataModule):
         self._check_enough(len(images), world_size)
         self.conditions.check_labels(images, "training")
 
-    def train_dataloader(self) -> DataLoader:
+    def train_dataloader(self) -> Iterable[dict[str, Any]]:
         trainer = self.trainer
         self.order = StepOrder(
             len(self.source.train()),

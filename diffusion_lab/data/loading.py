@@ -1,10 +1,12 @@
-"""From a place in the run to a batch of bytes, in a DataLoader that never ends."""
+"""From a place in the run to a batch of bytes, in a loader that never ends."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from diffusion_lab.data.order import Rows, StepOrder
@@ -33,18 +35,45 @@ class TrainingRows(Dataset[dict[str, Any]]):
         return batch
 
 
-def training_loader(rows: TrainingRows, order: StepOrder, num_workers: int, pin_memory: bool) -> DataLoader:
+class DirectLoader:
+    """The microbatches one after the other, fetched where they are asked for.
+
+    Args:
+        rows: takes microbatches.
+        order: names them.
+        pin_memory: put the tensors where a GPU can copy from while the host goes on.
+    """
+
+    def __init__(self, rows: TrainingRows, order: StepOrder, pin_memory: bool) -> None:
+        self.rows, self.order, self.pin_memory = rows, order, pin_memory
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for rows in self.order:
+            batch = self.rows.__getitems__(rows)
+            if self.pin_memory:
+                batch = {
+                    key: value.pin_memory() if isinstance(value, Tensor) else value for key, value in batch.items()
+                }
+            yield batch
+
+
+def training_loader(
+    rows: TrainingRows, order: StepOrder, num_workers: int, pin_memory: bool
+) -> Iterable[dict[str, Any]]:
     """An endless loader of the microbatches that `order` names.
 
-    The loader has a generator of its own, because it would otherwise draw the workers' seeds from the global one.
+    Without workers it is a plain loop, because a DataLoader takes as long for a batch as a small network for a layer.
+    With them it has a generator of its own: it would otherwise draw the workers' seeds from the global one.
     """
+    if num_workers == 0:
+        return DirectLoader(rows, order, pin_memory)
     return DataLoader(
         rows,
         batch_sampler=order,
         num_workers=num_workers,
         collate_fn=_as_it_is,
         pin_memory=pin_memory,
-        persistent_workers=num_workers > 0,
+        persistent_workers=True,
         generator=torch.Generator().manual_seed(0),
     )
 

@@ -31,6 +31,7 @@ class Loss(NamedTuple):
     vlb: Tensor  # (B,) w L_t of the hybrid loss; 0 unless the variance is learned
     parts: Parts  # (B,K) the native loss as a weighting takes it
     errors: Tensor  # (B,E) what the prediction tracks of its heads, detached; E = 0 with one head
+    snr: Tensor  # (B,) float32 signal-to-noise ratio of each row
 
 
 class Denoiser(nn.Module):
@@ -128,18 +129,19 @@ class Denoiser(nn.Module):
 
         The bound's term trains the variance alone: the estimate in it is detached (and not clipped).
         """
-        x_t = self.schedule.perturb(x0, eps, t)
+        alpha, sigma = self._scales(x0, t)
+        x_t = alpha * x0 + sigma * eps
         out, extra = self._answer(x_t, t, cond)
-        alpha, sigma = self._scales(x_t, t)
-        parts = self.prediction.parts(out, x0, eps, alpha, sigma, self.schedule.snr[t].float())
+        snr = self.schedule.snr[t].float()
+        parts = self.prediction.parts(out, x0, eps, alpha, sigma, snr)
         native = parts.loss.sum(1)
         errors = self.prediction.errors(out.detach(), x0, x_t, alpha, sigma)
         if not self.variance.channels:
-            return Loss(native, torch.zeros_like(native), parts, errors)
+            return Loss(native, torch.zeros_like(native), parts, errors, snr)
         x0_hat = self.prediction.estimate(out.detach(), x_t, alpha, sigma).x0
         log_variance = self.variance.log_variance(extra, t, self.schedule)
         term = bound_term(x0, x0_hat, log_variance, t, self.schedule)
-        return Loss(native, self.variance.loss_weight(self.schedule) * term, parts, errors)
+        return Loss(native, self.variance.loss_weight(self.schedule) * term, parts, errors, snr)
 
     def _scales(self, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         return self.schedule.alpha(t, x_t.ndim), self.schedule.sigma(t, x_t.ndim)
@@ -155,7 +157,10 @@ class Denoiser(nn.Module):
                 f"out_channels={out.shape[1]} must be {heads + extra}: {self.prediction.heads} per image channel for "
                 f"the prediction and {self.variance.channels} for the variance; build the network with that number"
             )
-        prediction, variance = out.float().split([heads, extra], dim=1)
+        out = out.float()
+        if not extra:  # most models; a split costs its backward pass a copy
+            return out, out[:, heads:]
+        prediction, variance = out.split([heads, extra], dim=1)
         return prediction, variance
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Denoiser:

@@ -5,6 +5,7 @@ Symbols, with zero-based timesteps t = 0 (least noise) .. T-1:
     b_t                     variance added at step t, `betas`
     A_t = prod_{s<=t}(1-b_s)        `alphas_cumprod`, with A_{-1} = 1
     x_t = sqrt(A_t) x_0 + sqrt(1-A_t) eps,  eps ~ N(0, I)
+    sqrt(A_t), sqrt(1-A_t)          `signal_scale`, `noise_scale`
     SNR_t = A_t / (1-A_t)           `snr`;  ln SNR_t is `log_snr`
     sqrt(1/SNR_t)                   noise level in units of the signal (Karras et al. 2022), `noise_level`
 
@@ -32,11 +33,7 @@ def extract(table: Tensor, t: Tensor, ndim: int = 1) -> Tensor:
     One gather on the device of both; nothing waits for it. t must lie in [0, T): it is not checked here, because a
     check would wait for the device, and a negative t counts from the end as everywhere in PyTorch.
     """
-    return _column(table[t], ndim)
-
-
-def _column(values: Tensor, ndim: int) -> Tensor:
-    return values.float().reshape(-1, *[1] * (ndim - 1))
+    return table[t].float().reshape(-1, *[1] * (ndim - 1))
 
 
 class NoiseSchedule(nn.Module):
@@ -57,6 +54,8 @@ class NoiseSchedule(nn.Module):
     alphas_cumprod: Tensor
     snr: Tensor
     log_snr: Tensor
+    signal_scale: Tensor
+    noise_scale: Tensor
     noise_level: Tensor
     posterior_variance: Tensor
     posterior_log_variance_clipped: Tensor
@@ -79,6 +78,8 @@ class NoiseSchedule(nn.Module):
             "alphas_cumprod": a,
             "snr": a / (1 - a),
             "log_snr": a.log() - torch.log1p(-a),
+            "signal_scale": a.sqrt(),
+            "noise_scale": (1 - a).sqrt(),
             "noise_level": ((1 - a) / a).sqrt(),
             "posterior_variance": variance,
             "posterior_log_variance_clipped": floored.log(),
@@ -95,12 +96,11 @@ class NoiseSchedule(nn.Module):
 
     def alpha(self, t: Tensor, ndim: int = 1) -> Tensor:
         """sqrt(A_t), the scale of the signal: (B,) -> (B, 1, ..., 1) float32 with `ndim` dimensions."""
-        # The root is taken of B numbers in float64 rather than kept as one more table.
-        return _column(self.alphas_cumprod[t].sqrt(), ndim)
+        return extract(self.signal_scale, t, ndim)
 
     def sigma(self, t: Tensor, ndim: int = 1) -> Tensor:
         """sqrt(1 - A_t), the scale of the noise: (B,) -> (B, 1, ..., 1) float32 with `ndim` dimensions."""
-        return _column((1 - self.alphas_cumprod[t]).sqrt(), ndim)
+        return extract(self.noise_scale, t, ndim)
 
     def perturb(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
         """x_t = sqrt(A_t) x_0 + sqrt(1-A_t) eps: (B,...), (B,...), (B,) -> (B,...)."""

@@ -44,7 +44,7 @@ def test_the_named_images_and_timesteps_are_the_bad_ones():
     from diffusion_lab.timesteps import StepRecord
 
     guard = Guard(every=1)
-    module = types.SimpleNamespace(device=torch.device("cpu"))
+    module = types.SimpleNamespace(device=torch.device("cpu"), after_step=[])
     order = types.SimpleNamespace(local_indices=lambda step: torch.arange(100 * step, 100 * step + 4))
     trainer = types.SimpleNamespace(global_step=0, datamodule=types.SimpleNamespace(order=order))
     guard.on_train_start(trainer, module)
