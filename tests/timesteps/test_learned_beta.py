@@ -32,6 +32,25 @@ def test_the_policy_has_the_published_size_and_starts_nearly_uniform():
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_layout_of_the_policys_weights_changes_rounding_alone(channels):
+    """Also its gradient; the convolutions of the other layout add their products in another order."""
+    policy, x0 = BetaPolicy(channels), torch.rand(16, channels, 32, 32) * 2 - 1
+    torch.nn.init.normal_(policy.last.weight)  # away from a law that is the same for every image
+    other = copy.deepcopy(policy)
+    for conv in other.convs:
+        conv.weight.data = conv.weight.data.contiguous()
+    assert not policy.convs[2].weight.is_contiguous()
+    answers = [torch.stack(some(x0)) for some in (policy, other)]
+    torch.testing.assert_close(*answers, rtol=1e-5, atol=1e-6)
+    ours, theirs = (
+        torch.autograd.grad(answer.sum(), list(some.parameters()))
+        for answer, some in zip(answers, (policy, other), strict=True)
+    )
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("side", [1, 8, 28, 33, 64])
 def test_the_policy_takes_images_of_any_size(side):
     a, _ = BetaPolicy(1)(torch.randn(2, 1, side, side))
@@ -169,6 +188,19 @@ def test_a_lesson_costs_one_forward_pass_per_pair_and_look(arguments, rows_of_a_
         )
     chunks = -(-rows_of_a_look // 16)
     assert sum(rows) == 4 * rows_of_a_look and len(rows) == 4 * chunks  # lessons at steps 0 and 2, two looks each
+
+
+@pytest.mark.parametrize("most", [25, 16, 4])
+def test_a_look_takes_few_calls_of_equal_size_and_their_number_changes_rounding_alone(most):
+    network = UNet(1, 1, 8, base_channels=8, channel_multipliers=(1,), num_res_blocks=1, attention_resolutions=())
+    torch.nn.init.normal_(network.conv_out.weight)  # away from the zero output of a new network
+    rows = []
+    network.register_forward_hook(lambda module, inputs, output: rows.append(len(output)))
+    denoiser = Denoiser(network, linear(T), Epsilon(), FixedLarge())
+    x0, t, index = torch.randn(25, 1, 8, 8), torch.arange(25), torch.arange(25)
+    whole, split = (DenoiserProbe(denoiser, Streams(0), max_rows=n).pairs(x0, t, index, 25, 0) for n in (25, most))
+    assert rows == {25: [25, 25], 16: [25, 13, 12], 4: [25, 4, 4, 4, 4, 3, 3, 3]}[most]
+    torch.testing.assert_close(whole, split, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 7), (4, 4), (9, 4)])
