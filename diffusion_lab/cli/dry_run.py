@@ -53,6 +53,7 @@ def _summary(costs: list[Cost]) -> str:
 
 def _rows(cfg: DictConfig, cost: Cost, folder: Path) -> list[tuple[str, str]]:
     looks = cost.looks
+    sampler = f"{looks.sampler_rows} rows of the timestep sampler, " if looks.sampler_rows else ""
     return [
         ("folder", os.path.relpath(folder)),
         ("parameters", f"{cost.parameters:,}"),
@@ -67,7 +68,8 @@ def _rows(cfg: DictConfig, cost: Cost, folder: Path) -> list[tuple[str, str]]:
         (
             "evaluation",
             f"{duration(cost.evaluation_seconds)} for {looks.generations} x {looks.samples} samples of {looks.calls} "
-            f"network calls, {looks.validations} x {looks.images} validation images, {looks.checkpoints} checkpoints",
+            f"network calls, {looks.validations} x {looks.images} validation images, {sampler}"
+            f"{looks.checkpoints} checkpoints",
         ),
         ("checkpoints", f"{cost.checkpoints} x {size(cost.checkpoint)} = {size(cost.disk)}"),
     ]

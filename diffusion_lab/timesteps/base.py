@@ -247,6 +247,11 @@ class TimestepSampler(nn.Module, ABC):
     def check(self, batch_size: int) -> None:
         """Called before step 1 with the rows of an update; a ValueError if they are too few for this sampler."""
 
+    def look_rows(self, steps: int, batch_size: int) -> int:
+        """Forward passes of one image that it asks the probe for in so many steps, over all processes; a backward pass
+        counts as two. For the prediction of a run's cost."""
+        return 0
+
     @abstractmethod
     def probabilities(self, step: int) -> Tensor:
         """(T,) float64, sums to 1: the marginal law of a draw at this step. Changes nothing."""

@@ -19,8 +19,7 @@ def draw_beta(a: Tensor, b: Tensor, context: Context) -> Tensor:
     row i's number does not depend on how the batch is split (PyTorch's own Gamma takes as many as it happens to need).
     """
     numbers = context.uniform(len(a), COLUMNS)
-    first, second = numbers.chunk(2, dim=1)
-    x, y = log_gamma(a.double(), first), log_gamma(b.double(), second)
+    x, y = log_gamma(torch.cat([a, b]).double(), torch.cat(numbers.chunk(2, dim=1))).chunk(2)
     # In logarithms: with a, b << 1 both Gamma variables may underflow.
     return torch.sigmoid(x - y).clamp(EDGE, 1 - EDGE)
 

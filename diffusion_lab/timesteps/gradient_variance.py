@@ -80,6 +80,9 @@ class GradientVariance(TimestepSampler):
     def check(self, batch_size: int) -> None:
         check_integer("images", self.images, 2, "use 8, and as many rows in a batch", maximum=batch_size)
 
+    def look_rows(self, steps: int, batch_size: int) -> int:
+        return -(-steps // self.every) * 3 * len(self._grid) * self.images
+
     def probabilities(self, step: int) -> Tensor:
         return self._cdf.diff(prepend=self._cdf.new_zeros(1))
 

@@ -145,6 +145,10 @@ class LearnedBeta(TimestepSampler):
             self.policy = BetaPolicy(image_shape[0], self._hidden, self._hidden_layers)
         self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=self.lr)
 
+    def look_rows(self, steps: int, batch_size: int) -> int:
+        rewarded = -(-batch_size // self.reward_every)
+        return -(-steps // self.every) * 2 * (len(self._grid) + rewarded * len(self.selected))
+
     def probabilities(self, step: int) -> Tensor:
         return beta_masses(self.law[:, 0], self.law[:, 1], self.num_timesteps)
 

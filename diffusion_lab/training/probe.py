@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
@@ -23,7 +23,7 @@ class DenoiserProbe:
         denoiser: what is looked at.
         streams: the run's random numbers.
         precision: gives the training's autocast context.
-        max_rows: rows of one network call.
+        max_rows: rows of one network call at most, >= 1.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class DenoiserProbe:
         steps = t.to(x0.device).repeat(images)
         parts = []
         with self._looking():
-            for some in torch.arange(images * times, device=x0.device).split(self.max_rows):
+            for some in self._calls(images * times, x0.device):
                 here = {key: value[row[some]] for key, value in cond.items()}
                 parts.append(self.denoiser.loss(x0[row[some]], eps[some], steps[some], **here).native)
         return torch.cat(parts).view(images, times)
@@ -67,7 +67,7 @@ class DenoiserProbe:
         eps = self._noise((total, *x0.shape[1:]), x0.device, seed)[index]
         parts = []
         with nullcontext() if keep_mode else self._evaluating(), self.precision():
-            for some in torch.arange(len(x0), device=x0.device).split(self.max_rows):
+            for some in self._calls(len(x0), x0.device):
                 here = {key: value[some] for key, value in cond.items()}
                 parts.append(self.denoiser.loss(x0[some], eps[some], t[some], **here).native)
         return torch.cat(parts)
@@ -118,6 +118,11 @@ class DenoiserProbe:
                 moments[1, k] = squares / images
         variance, second = sum_(moments)
         return variance.clamp(min=0), second
+
+    def _calls(self, rows: int, device: torch.device) -> Sequence[Tensor]:
+        """The numbers 0..rows-1 in as few network calls as `max_rows` allows, all of about the same size: a CPU takes
+        longer for each row of a small call."""
+        return torch.arange(rows, device=device).tensor_split(max(1, -(-rows // self.max_rows)))
 
     def _noise(self, shape: tuple[int, ...], device: torch.device, seed: int) -> Tensor:
         return self.streams.normal(shape, "timesteps", -1, seed, device=device)

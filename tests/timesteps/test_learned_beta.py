@@ -32,6 +32,23 @@ def test_the_policy_has_the_published_size_and_starts_nearly_uniform():
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+def test_the_layout_of_the_policys_weights_changes_rounding_alone(dtype, tolerance):
+    """Convolutions of another layout add their products in another order. The gradient is compared in float64, because
+    in float32 rounding may decide which pixel is the largest."""
+    torch.manual_seed(0)
+    policy, x0 = BetaPolicy(3).to(dtype), torch.rand(16, 3, 32, 32, dtype=dtype) * 2 - 1
+    torch.nn.init.normal_(policy.last.weight)  # away from a law that is the same for every image
+    other = copy.deepcopy(policy)
+    other.convs.to(memory_format=torch.contiguous_format)
+    assert other.convs[2].weight.is_contiguous() and not policy.convs[2].weight.is_contiguous()
+    ours, theirs = (torch.stack(some(x0)) for some in (policy, other))
+    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=0)
+    if dtype == torch.float64:
+        gradients = (torch.autograd.grad(a.sum(), list(p.parameters())) for a, p in ((ours, policy), (theirs, other)))
+        torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("side", [1, 8, 28, 33, 64])
 def test_the_policy_takes_images_of_any_size(side):
     a, _ = BetaPolicy(1)(torch.randn(2, 1, side, side))
@@ -169,6 +186,20 @@ def test_a_lesson_costs_one_forward_pass_per_pair_and_look(arguments, rows_of_a_
         )
     chunks = -(-rows_of_a_look // 16)
     assert sum(rows) == 4 * rows_of_a_look and len(rows) == 4 * chunks  # lessons at steps 0 and 2, two looks each
+    assert sampler.look_rows(3, 16) == sum(rows)  # what a dry run counts
+
+
+@pytest.mark.parametrize("most", [25, 16, 4])
+def test_a_look_takes_few_calls_of_equal_size_and_their_number_changes_rounding_alone(most):
+    network = UNet(1, 1, 8, base_channels=8, channel_multipliers=(1,), num_res_blocks=1, attention_resolutions=())
+    torch.nn.init.normal_(network.conv_out.weight)  # away from the zero output of a new network
+    rows = []
+    network.register_forward_hook(lambda module, inputs, output: rows.append(len(output)))
+    denoiser = Denoiser(network, linear(T), Epsilon(), FixedLarge())
+    x0, t, index = torch.randn(25, 1, 8, 8), torch.arange(25), torch.arange(25)
+    whole, split = (DenoiserProbe(denoiser, Streams(0), max_rows=n).pairs(x0, t, index, 25, 0) for n in (25, most))
+    assert rows == {25: [25, 25], 16: [25, 13, 12], 4: [25, 4, 4, 4, 4, 3, 3, 3]}[most]
+    torch.testing.assert_close(whole, split, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 7), (4, 4), (9, 4)])

@@ -12,6 +12,7 @@ import torch
 from diffusion_lab.annealing import MDLRC
 from diffusion_lab.cli.load import load_run
 from diffusion_lab.diffusion import FDMScale
+from diffusion_lab.networks import UNet
 from diffusion_lab.training.checkpoint_io import VerifiedCheckpointIO, load
 from tests.harness import configuration, differences, final_state, train_child
 
@@ -58,6 +59,26 @@ def test_the_mean_weight_is_one_also_where_draws_carry_a_weight(tmp_path: Path) 
     weight = schedule.snr.clamp(max=5.0) / schedule.snr  # Min-SNR on the eps loss
     state = load(folder / "checkpoints" / "last.ckpt", map_location="cpu")["state_dict"]
     assert float(state["weighting.factor"]) == pytest.approx(1 / float(weight.mean()), rel=1e-5)
+
+
+def test_a_look_asks_for_at_most_twice_the_rows_of_a_microbatch_at_a_time(tmp_path: Path) -> None:
+    """40 timesteps and 2 x 3 rewards before the update in the first of two microbatches of 8, 6 in the second."""
+    rows = tmp_path / "rows"
+
+    def note() -> None:
+        forward = UNet.forward
+
+        def noting(self: UNet, x: torch.Tensor, *args: torch.Tensor, **cond: torch.Tensor) -> torch.Tensor:
+            if not torch.is_grad_enabled():
+                with rows.open("a") as file:
+                    file.write(f"{len(x)} ")
+            return forward(self, x, *args, **cond)
+
+        UNet.forward = noting  # type: ignore[method-assign]
+
+    words = ["sampler=learned_beta", "sampler.grid_stride=1", "accumulate=2", "~callbacks.validation", "max_steps=1"]
+    train_child(configuration(tmp_path / "run", *words), note).succeed()
+    assert rows.read_text().split() == ["16", "15", "15", "6", "13", "13", "13", "13"]
 
 
 def test_gradients_are_clipped_in_bfloat16_with_a_fused_optimizer(tmp_path: Path) -> None:

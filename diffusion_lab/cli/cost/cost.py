@@ -1,7 +1,7 @@
 """What a run costs: counted on the meta device, and its time either tried here or taken from FLOPs.
 
     training     max_steps * seconds of a step
-    evaluation   samples, their features, validation, checkpoints and the start
+    evaluation   samples, their features, validation, the timestep sampler's looks, checkpoints and the start
 
 Where the data and the devices are here and a step is short enough, both are measured with steps of the real loop.
 Elsewhere seconds = FLOPs / (processes * FLOP/s), and `Cost.basis` says where the FLOP/s come from.
@@ -51,7 +51,7 @@ class Cost:
         libraries: bytes that a process of this library has before its run begins; None on a GPU.
         images_per_second: of all processes together.
         training_seconds: all steps.
-        evaluation_seconds: samples, features, validation, checkpoints and the start.
+        evaluation_seconds: samples, features, validation, the timestep sampler's looks, checkpoints and the start.
         looks: how often and how much.
         measured: whether steps of the real loop were taken.
         basis: where the times come from, in words.
@@ -194,11 +194,13 @@ def _times(counted: _Counted, budget_s: float, missing: list[str]) -> tuple[floa
     free = free_bytes(device)
     if not missing and expected < 3 * budget_s and counted.memory.peak < 0.9 * free:
         trial, looks = take_steps(cfg, budget_s, counted.looks), counted.looks
+        row = trial.step * counted.forward / (counted.both * cfg.batch_size)  # of a pass without gradients
         images = looks.generations * looks.samples + (_reference_images(cfg) if looks.measured else 0)
         beside = (
             looks.generations * looks.samples * trial.sample + looks.validations * looks.images * trial.validation
         ) / processes + images * trial.feature / processes
-        return trial.step, beside + trial.start + counted.saving_seconds, True, f"measured over {trial.steps} steps"
+        beside += looks.sampler_rows * row + trial.start + counted.saving_seconds
+        return trial.step, beside, True, f"measured over {trial.steps} steps"
     rows = _rows_to_try(counted, rate, budget_s, free)
     if rows:
         given = example(counted.conditions, rows, device)

@@ -14,6 +14,7 @@ from diffusion_lab.cli.build import part
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.data import Conditions
 from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.timesteps import TimestepSampler
 
 
 class Example(NamedTuple):
@@ -47,7 +48,7 @@ def flops(network: nn.Module, conditions: Conditions) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Looks:
-    """What happens beside the training steps.
+    """What happens beside the training steps, over the whole run.
 
     Attributes:
         generations: times that samples are made.
@@ -59,6 +60,7 @@ class Looks:
         images: network calls of one image each per validation, over all processes.
         validation_rows: images at a time.
         checkpoints: times that one is written.
+        sampler_rows: forward passes of one image that the timestep sampler asks for, over all processes.
     """
 
     generations: int
@@ -70,11 +72,12 @@ class Looks:
     images: int
     validation_rows: int
     checkpoints: int
+    sampler_rows: int
 
     @property
     def network_calls(self) -> int:
         """Of one image each, without gradients, over the whole run."""
-        return self.generations * self.samples * self.calls + self.validations * self.images
+        return self.generations * self.samples * self.calls + self.validations * self.images + self.sampler_rows
 
 
 def count_looks(cfg: DictConfig, data: Any) -> Looks:
@@ -94,6 +97,7 @@ def count_looks(cfg: DictConfig, data: Any) -> Looks:
         images=images,
         validation_rows=min(validation.get("batch_size", 128), images) if validations else 0,
         checkpoints=max(1, _times(cfg, saved)) if saved is not None else 0,
+        sampler_rows=_sampler_rows(cfg),
     )
 
 
@@ -101,6 +105,12 @@ def _times(cfg: DictConfig, node: DictConfig | None) -> int:
     """How often a callback acts: every so many steps and at the end."""
     every = node.get("every", 0) if node is not None else 0
     return -(-cfg.max_steps // every) if every else 0
+
+
+def _sampler_rows(cfg: DictConfig) -> int:
+    """What the timestep sampler looks at in the whole run, and the one inside it if it wraps another."""
+    samplers = [one for one in part(cfg, "sampler").modules() if isinstance(one, TimestepSampler)]
+    return sum(sampler.look_rows(cfg.max_steps, cfg.batch_size) for sampler in samplers)
 
 
 def _samples(cfg: DictConfig, data: Any) -> tuple[int, int, int, bool, int]:

@@ -47,6 +47,24 @@ def test_time_on_gpus_that_are_elsewhere(composed, no_gpu: None) -> None:
     assert cost.memory.buckets == cost.memory.gradients == 4 * cost.parameters  # DDP's copies
 
 
+def test_what_the_sampler_looks_at_is_part_of_the_cost(composed, no_gpu: None) -> None:
+    """Every step is a lesson here: 2 (40 + 3 * 16) rows without gradients."""
+    words = [
+        "trainer=gpu",
+        "trainer.devices=1",
+        "schedule.num_timesteps=40",
+        "batch_size=16",
+        "max_steps=100",
+        "solver.steps=40",
+    ]
+    lessons = ["sampler=learned_beta", "sampler.every=1", "sampler.grid_stride=1", "sampler.reward_every=1"]
+    plain, learned = of(composed(*words)), of(composed(*words, *lessons))
+    more = 100 * 2 * (40 + 3 * 16) * plain.forward_flops
+    assert learned.flops_of(1600) - plain.flops_of(1600) == more
+    rate = 1600 * plain.training_flops / plain.training_seconds
+    assert learned.seconds - plain.seconds == pytest.approx(more / rate)
+
+
 def test_time_on_a_cpu_without_the_data(composed, no_gpu: None) -> None:
     cost = of(composed("trainer=cpu"))
     assert cost.basis.startswith("estimated: ") and "random images" in cost.basis

@@ -1,0 +1,125 @@
+"""What the learned Beta sampler adds to training, over cycles of 40 steps.
+
+    (40 step + 39 draw + lesson)/(40 step)
+
+- `step`: forward, backward, clip and optimizer of one batch,
+- `draw`: the policy acts, as at every step,
+- `lesson`: once in a cycle it acts, looks at the losses before and after the update, learns, and chooses S anew.
+
+All three are the sampler's and the network's own calls, in turn, in float32 and seconds of one thread; a step here has
+no average, no log and no Lightning, which makes the ratio larger. T/B = 8, as Kim et al. train CIFAR-10 (T = 1000,
+B = 128): T = 128 and B = 16 for a U-Net of width 32 and for the 35.7 M one of the paper. Counting network rows alone, a
+forward pass being a third of a step, gives 1 + (2 points + 2 |S| rewarded rows)/(120 B): 1.026 by default, 1.183 on the
+full grid. For the paper's network the full grid is left out, because one lesson takes a minute.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from benchmarks.line import Goal, Line, at_most
+from benchmarks.paired import Ratio, interleaved
+from diffusion_lab.cli.build import build_module, part
+from diffusion_lab.cli.config import compose_train
+from diffusion_lab.streams import Streams
+from diffusion_lab.timesteps import Context, LearnedBeta, Position, StepRecord
+from diffusion_lab.training import DenoiserProbe, DiffusionModule
+
+CYCLE = 40  # steps with one lesson, f_S
+STRIDE = "sampler.grid_stride=10"  # the default at T = 1000
+PICTURES = [  # pixels from a Gaussian: they lie in memory and their content costs nothing
+    "dataset=gaussian",
+    "dataset.source.channels=3",
+    "dataset.source.image_size=32",
+    "dataset.source.num_images=64",
+    "schedule.num_timesteps=128",
+    "batch_size=16",
+]
+DIGITS = ["dataset=digits", "network=unet_tiny", "schedule.num_timesteps=1000", "batch_size=128"]
+
+
+class Mode(NamedTuple):
+    """One way of using the sampler, and what it should cost at most."""
+
+    name: str
+    overrides: list[str]
+    goal: Goal | None = None
+
+
+DEFAULT = Mode("every 10th timestep, a quarter of the rows", ["sampler=learned_beta", STRIDE], at_most(1.05))
+FULL = Mode(
+    "all timesteps, all rows",
+    ["sampler=learned_beta", "sampler.grid_stride=1", "sampler.reward_every=1"],
+    at_most(1.22),
+)
+RELEASED = Mode("learned_beta_released: with fresh noise and dropout", ["sampler=learned_beta_released"])
+
+
+def lines() -> Iterator[Line]:
+    """The same three modes without a goal where the policy is larger than the network."""
+    width = ["network=unet_ddpm", "network.base_channels=32"]
+    yield from _lines("width 32", [*PICTURES, *width], [DEFAULT, FULL, RELEASED], rounds=3)
+    yield from _lines("35.7 M", [*PICTURES, "network=unet_ddpm"], [DEFAULT], rounds=3)
+    without = [mode._replace(goal=None) for mode in (DEFAULT, FULL, RELEASED)]
+    yield from _lines("digits, 0.16 M, T = 1000, B = 128", DIGITS, without, rounds=10)
+
+
+def _lines(setting: str, training: list[str], modes: Sequence[Mode], rounds: int) -> Iterator[Line]:
+    cfg = _composed(training)
+    data = part(cfg, "dataset")
+    module, x0 = build_module(cfg, data), torch.rand(cfg.batch_size, *data.shape) * 2 - 1
+    probe = DenoiserProbe(module.denoiser, Streams(0), max_rows=2 * len(x0))  # as in a run
+    tasks: dict[str, Callable[[], object]] = {"step": _step(module, x0)}
+    for mode in modes:
+        sampler = part(_composed([*training, *mode.overrides]), "sampler")
+        sampler.setup(data.shape)
+        tasks[f"lesson {mode.name}"] = _acts(sampler, x0, 0, probe)
+        tasks[f"draw {mode.name}"] = _acts(sampler, x0, 1, probe)
+    seconds = interleaved(tasks, rounds)
+    steps = [CYCLE * step for step in seconds["step"]]
+    for mode in modes:
+        draws = [(CYCLE - 1) * draw / some for draw, some in zip(seconds[f"draw {mode.name}"], steps, strict=True)]
+        lesson = [one / some for one, some in zip(seconds[f"lesson {mode.name}"], steps, strict=True)]
+        total = Ratio.of([1 + a + b for a, b in zip(draws, lesson, strict=True)])
+        note = f"draws {statistics.median(draws):.3f}, lesson {statistics.median(lesson):.3f}"
+        yield Line(f"{setting}: {mode.name}", total, mode.goal, note=note)
+
+
+def _composed(words: list[str]) -> DictConfig:
+    with tempfile.TemporaryDirectory() as folder:
+        return compose_train(words, Path(folder) / "run")
+
+
+def _step(module: DiffusionModule, x0: Tensor) -> Callable[[], None]:
+    optimizer, streams = module.configure_optimizers(), Streams(0)
+    t = torch.arange(len(x0)) % module.denoiser.num_timesteps
+
+    def run() -> None:
+        module.train()
+        noise = streams.normal(tuple(x0.shape), "noise", 0)
+        module.denoiser.loss(x0, noise, t).native.mean().backward()
+        nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return run
+
+
+def _acts(sampler: LearnedBeta, x0: Tensor, step: int, probe: DenoiserProbe) -> Callable[[], None]:
+    """`draw` and `observe` of one step; step 0 has a lesson, step 1 has none."""
+
+    def run() -> None:
+        with torch.no_grad():
+            context = Context(Position(step), Streams(0), probe=probe)
+            t, weight = sampler.draw(x0, context)
+            sampler.observe(StepRecord(x0, {}, t, weight, weight), context)
+
+    return run
