@@ -82,6 +82,14 @@ class Summary:
         return torch.cat(self._points)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of all that is kept."""
+        kept = [self._agreed, *self._points]
+        kept += [self.moments.sums] if self.moments is not None else []
+        kept += [self.scores.sums, self.scores.split] if self.scores is not None else []
+        return sum(tensor.nbytes for tensor in kept)
+
+    @property
     def agreement(self) -> float | None:
         """Share of the images that have the class that was asked for; None if no classes were compared."""
         right, compared = self._agreed.tolist()
