@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import part
 from diffusion_lab.cli.errors import ConfigError, config_errors
-from diffusion_lab.cli.evaluate import pick_device
+from diffusion_lab.cli.inference import pick_device
 
 
 def run(cfg: DictConfig) -> None:

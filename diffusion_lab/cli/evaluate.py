@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import part
@@ -26,6 +25,7 @@ def run(cfg: DictConfig) -> float | None:
     from rich.console import Console
     from rich.table import Table
 
+    from diffusion_lab.cli.inference import ready
     from diffusion_lab.cli.load import load_run
 
     if cfg.run is None:
@@ -35,10 +35,9 @@ def run(cfg: DictConfig) -> float | None:
     if not evaluation.names and not trained.data.conditions.task.paired:
         raise ConfigError("metrics.names=[] must name what to measure; use metrics.names=[fid]")
     solver = pick_solver(cfg, trained)
-    device = pick_device(cfg.device)
-    _, results, _ = evaluation(
-        trained.denoiser.to(device), solver, trained.data, device, progress=True, ema_decay=trained.decay
-    )
+    with ready(trained.denoiser, cfg.device, cfg.precision) as device:
+        told = (trained.denoiser, solver, trained.data, device)
+        _, results, _ = evaluation(*told, progress=True, ema_decay=trained.decay)
     if not results:
         raise ConfigError("dataset.features=null must name a feature extractor for metrics; this data set has none")
     table = Table("metric", "value", title=f"{cfg.run} at step {trained.step}")
@@ -74,12 +73,3 @@ def pick_solver(cfg: DictConfig, trained: Trained) -> Solver:
     if fault is not None:
         raise ConfigError(fault)
     return solver
-
-
-def pick_device(name: str) -> torch.device:
-    """ "auto" is the GPU where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"device={name} must be a device of this machine, which has no GPU; use device=cpu")
-    return torch.device(name)

@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.evaluate import pick_device, pick_solver
+from diffusion_lab.cli.evaluate import pick_solver
 
 
 def run(cfg: DictConfig) -> None:
@@ -20,6 +20,7 @@ def run(cfg: DictConfig) -> None:
     A conditional model's samples also go to one grid per class, `class-3.png`; those of a super-resolution model stand
     in `grid.png` between what was given and the truth, a test image.
     """
+    from diffusion_lab.cli.inference import ready
     from diffusion_lab.cli.load import load_run
     from diffusion_lab.metrics import generate, save_grid
 
@@ -30,23 +31,23 @@ def run(cfg: DictConfig) -> None:
     conditions = trained.data.conditions
     labels = parse_labels(cfg.labels, conditions.num_classes)
     solver = pick_solver(cfg, trained)
-    device = pick_device(cfg.device)
     asked = conditions.of_samples(ids)
     if labels:
         asked["label"] = torch.tensor(labels)[torch.arange(len(ids)) % len(labels)]
     row = {number: k for k, number in enumerate(ids)}
-    images = generate(
-        trained.denoiser.to(device),
-        solver,
-        ids,
-        cfg.seed,
-        trained.data.shape,
-        cfg.batch_size,
-        device,
-        progress=True,
-        conditions=lambda some: {key: value[[row[i] for i in some]] for key, value in asked.items()},
-        to_pixels=trained.data.source.to_pixels,
-    )
+    with ready(trained.denoiser, cfg.device, cfg.precision) as device:
+        images = generate(
+            trained.denoiser,
+            solver,
+            ids,
+            cfg.seed,
+            trained.data.shape,
+            cfg.batch_size,
+            device,
+            progress=True,
+            conditions=lambda some: {key: value[[row[i] for i in some]] for key, value in asked.items()},
+            to_pixels=trained.data.source.to_pixels,
+        )
     folder = Path(cfg.outdir or Path(cfg.run) / "generated" / f"step-{trained.step:08d}")
     for number, image in zip(ids, images, strict=True):
         save_grid(image[None], folder / f"{number:06d}.png", columns=1, scale=1, gap=0)

@@ -4,7 +4,6 @@ from diffusion_lab.metrics.evaluation import Evaluated, Evaluation, Result
 from diffusion_lab.metrics.features import ClassifierFeatures, FeatureExtractor, Features, extract
 from diffusion_lab.metrics.fidelity import (
     PrecisionRecall,
-    Statistics,
     frechet_distance,
     frechet_from_statistics,
     inception_score,
@@ -14,7 +13,8 @@ from diffusion_lab.metrics.fidelity import (
 )
 from diffusion_lab.metrics.generation import SampleNoise, generate, generate_batches
 from diffusion_lab.metrics.inception import InceptionFeatures
-from diffusion_lab.metrics.measures import METRICS, evaluate_images, measure, metric_names
+from diffusion_lab.metrics.measures import METRICS, Summary, evaluate_images, measure, metric_names
+from diffusion_lab.metrics.moments import Moments, ScoreSums, Statistics
 from diffusion_lab.metrics.pictures import grid, save_grid
 from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
@@ -29,11 +29,14 @@ __all__ = [
     "Features",
     "InceptionFeatures",
     "Interval",
+    "Moments",
     "PrecisionRecall",
     "Reference",
     "Result",
     "SampleNoise",
+    "ScoreSums",
     "Statistics",
+    "Summary",
     "TimestepMean",
     "Totals",
     "evaluate_images",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -13,9 +13,19 @@ from torch import Tensor
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.distributed import gather_rows, rank, world_size
-from diffusion_lab.metrics.features import FeatureExtractor, Features, extract_batches, thousands
+from diffusion_lab.metrics.features import FeatureExtractor, features_of, thousands
 from diffusion_lab.metrics.generation import generate_batches
-from diffusion_lab.metrics.measures import AGREEMENT, METRICS, NEIGHBOURS, SPLITS, Names, check_same_shape, measure
+from diffusion_lab.metrics.measures import (
+    AGREEMENT,
+    COMPARE_POINTS,
+    METRICS,
+    NEIGHBOURS,
+    SPLITS,
+    Names,
+    Summary,
+    check_same_shape,
+    measure,
+)
 from diffusion_lab.metrics.paired import PAIRED
 from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.metrics.watched import Watched
@@ -100,6 +110,7 @@ class Evaluation:
         progress: bool = False,
         ema_decay: float | None = None,
         keep: int = 64,
+        metrics: bool = True,
     ) -> Evaluated:
         """Sample, extract, measure. Every rank must call; each makes its share of the samples.
 
@@ -111,32 +122,29 @@ class Evaluation:
             progress: whether to show bars.
             ema_decay: of the denoiser's weights, None for the raw ones; only recorded.
             keep: how many of the first samples to return, for a picture.
+            metrics: whether to measure; else only the pictures' samples are made.
 
         Raises:
             ValueError: samples that are not finite, too few samples or reference images, or a cache of something else.
         """
         extractor, conditions = data_module.features, data_module.conditions
-        names = self.names if extractor is not None else ()
+        paired, names = conditions.task.paired, self.names if extractor is not None else ()
         self.check(extractor)
-        ids = self._ids(self.num_samples > 0 and (bool(names) or conditions.task.paired), keep)
-        watched = Watched(conditions, keep)
+        measured = metrics and self.num_samples > 0 and (bool(names) or paired)
+        ids, watched = self._ids(measured, keep), Watched(conditions, keep)
         told = (self.batch_size, device, progress, conditions.of_samples, data_module.source.to_pixels)
         batches = watched(generate_batches(denoiser, solver, ids, self.seed, data_module.shape, *told), ids)
-        common = {
-            "samples": self.num_samples,
-            "solver": solver.describe(),
-            "ema_decay": ema_decay,
-            "seed": self.seed,
-        }
+        common = {"samples": self.num_samples, "solver": solver.describe(), "ema_decay": ema_decay, "seed": self.seed}
         results: list[Result] = []
-        if extractor is not None and names:
-            local = extract_batches(extractor, batches, len(ids), device)
+        if measured and extractor is not None and names:
+            summary = self._summary(batches, ids, data_module, device)
             check_same_shape(tuple(watched.pictures.shape[1:]), data_module.source.pixels().shape)
-            results = self._compare(self._gathered(local, device), data_module, common, device, progress)
+            results = self._compare(summary, data_module, common, device, progress)
         else:
             deque(batches, maxlen=0)
-        if self.num_samples and conditions.task.paired:
-            results += self._compare_pairs(self._gathered((watched.values,), device)[0], data_module, common)
+        if measured and paired:
+            values = gather_rows(watched.values.to(device)).cpu()[: self.num_samples]
+            results += self._compare_pairs(values, data_module, common)
         return Evaluated(watched.pictures, results, watched.columns)
 
     def _ids(self, measured: bool, keep: int) -> range:
@@ -144,32 +152,36 @@ class Evaluation:
         share = math.ceil(self.num_samples / world_size())
         return range(rank() * share, (rank() + 1) * share) if measured else range(0 if rank() else keep)
 
-    def _gathered(self, local: Sequence[Tensor], device: torch.device | str) -> list[Tensor]:
-        """All ranks' rows in order of id; the last rank made a few samples too many if the share is not whole."""
-        # On the device: NCCL cannot gather CPU tensors.
-        return [gather_rows(part.to(device)).cpu()[: self.num_samples] for part in local]
+    def _summary(
+        self, batches: Iterator[Tensor], ids: range, data: ImageDataModule, device: torch.device | str
+    ) -> Summary:
+        """Of all ranks' samples; the last rank makes a few too many if the share is not whole."""
+        extractor, conditions, done = data.features, data.conditions, 0
+        summary = Summary(self.names, self.num_samples, extractor.feature_dim, device)
+        for found in features_of(extractor, batches, len(ids), device):
+            here = ids[done : done + len(found.features)]
+            summary.update(here, found)
+            if not conditions.task.paired and found.logits.shape[1] == data.num_classes:
+                summary.compare_classes(here, found.logits, conditions.of_samples(here)["label"])
+            done += len(here)
+        return summary.across_ranks()
 
     def _compare(
-        self, rows: list[Tensor], data: ImageDataModule, common: dict[str, Any], device: torch.device | str, bar: bool
+        self, generated: Summary, data: ImageDataModule, common: dict[str, Any], device: torch.device | str, bar: bool
     ) -> list[Result]:
         """The metrics of sets, and how often the extractor's class is the one that was asked for."""
-        generated, extractor = Features(*rows), data.features
-        source = data.source.pixels()
+        extractor, source = data.features, data.source.pixels()
         images = source.train() if self.split == "train" else source.test()
-        points = self.num_samples if set(self.names) & {"kid", "precision", "recall"} else 0
+        points = self.num_samples if set(self.names) & COMPARE_POINTS else 0
         told = (source.name, self.split, points)
         real = reference_statistics(images, extractor, *told, device=device, progress=bar)
-        values = measure(generated, real.statistics, real.features, self.names)
-        results = [
+        values = measure(generated, real.statistics, real.features)
+        if generated.agreement is not None:
+            values[AGREEMENT] = generated.agreement
+        return [
             Result(extractor.metric_name(name, self.num_samples), value, protocol(name, real, common))
             for name, value in values.items()
         ]
-        if not data.conditions.task.paired and generated.logits.shape[1] == data.num_classes:
-            asked = data.conditions.of_samples(range(self.num_samples))["label"]
-            share = float((generated.logits.argmax(1) == asked).double().mean())
-            name = extractor.metric_name(AGREEMENT, self.num_samples)
-            results.append(Result(name, share, protocol(AGREEMENT, real, common)))
-        return results
 
     def _compare_pairs(self, values: Tensor, data: ImageDataModule, common: dict[str, Any]) -> list[Result]:
         """Means over samples of what compares each with its truth."""

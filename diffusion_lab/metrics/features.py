@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -34,12 +34,19 @@ class Features(NamedTuple):
 class FeatureExtractor(nn.Module, ABC):
     """A frozen network from uint8 images to `Features`, loaded when it is first used.
 
-    A subclass gives `name`, `feature_dim`, `weights_file()` and `load()`.
+    A subclass gives `name`, `feature_dim`, `channels`, `preprocessing`, `weights_file()` and `load()`, and
+    `images_per_call` where 64 is not best.
+
+    Attributes:
+        preprocessing: what is done to the bytes before the network, in words that change when it changes: part of the
+            key of cached statistics.
     """
 
     name: str
     feature_dim: int
     channels: int
+    preprocessing: str
+    images_per_call: int = 64  # of the network, however many images are given; what is fastest on a CPU
 
     @abstractmethod
     def weights_file(self) -> Path:
@@ -88,9 +95,12 @@ class FeatureExtractor(nn.Module, ABC):
                 f"the extractor {self.name!r}; turn [-1, 1] floats into bytes with diffusion_lab.data.to_uint8"
             )
         # Training may run in bfloat16; features of that precision would shift every distance.
-        with torch.autocast(images.device.type, enabled=False):
-            features, logits = self._network[0].to(images.device)(images)
-        return Features(features.float(), logits.float())
+        with torch.autocast(images.device.type, enabled=False), torch.inference_mode():
+            network = self._network[0].to(images.device)
+            found = [network(part) for part in images.split(self.images_per_call)]
+        # Copies: what leaves is an ordinary tensor again.
+        features, logits = (torch.cat(parts).float() for parts in zip(*found, strict=True))
+        return Features(features, logits)
 
 
 class ClassifierFeatures(FeatureExtractor):
@@ -105,6 +115,8 @@ class ClassifierFeatures(FeatureExtractor):
     Raises:
         ValueError: there are no such weights.
     """
+
+    preprocessing = "x/127.5 - 1"
 
     def __init__(self, weights: str) -> None:
         super().__init__()
@@ -155,24 +167,23 @@ def extract(
     Returns:
         features (N,D) and logits (N,K), float32 on the CPU.
     """
-    return extract_batches(extractor, images.split(batch_size), len(images), device, progress)
+    found = list(features_of(extractor, images.split(batch_size), len(images), device, progress))
+    return Features(*(torch.cat(parts).cpu() for parts in zip(*found, strict=True)))
 
 
-def extract_batches(
+def features_of(
     extractor: FeatureExtractor,
     batches: Iterable[Tensor],
     total: int,
     device: torch.device | str = "cpu",
     progress: bool = False,
-) -> Features:
-    """As `extract`, for images that are read or made batch by batch; `total` is their number, for the bar."""
-    parts = []
+) -> Iterator[Features]:
+    """Features of images that are read or made batch by batch, on `device`; `total` is their number, for the bar."""
     hide = None if progress else True  # None: tqdm hides the bar when the output is not a terminal
-    with torch.no_grad(), tqdm(total=total, desc=f"{extractor.name} features", disable=hide) as bar:
+    with tqdm(total=total, desc=f"{extractor.name} features", disable=hide) as bar:
         for batch in batches:
-            parts.append(Features(*(part.cpu() for part in extractor(batch.to(device)))))
+            yield extractor(batch.to(device))
             bar.update(len(batch))
-    return Features(torch.cat([p.features for p in parts]), torch.cat([p.logits for p in parts]))
 
 
 def thousands(n: int) -> str:

@@ -46,14 +46,18 @@ class SampleNoise:
 
     def start(self) -> Tensor:
         """x_T (n,C,H,W) float32 on the CPU."""
-        return self._rows(0)
+        return self._rows(0, pinned=False)
 
     def __call__(self, k: int, like: Tensor) -> Tensor:
         """Noise of the solver's step k (0 = noisiest), with the shape, dtype and device of `like` (n,C,H,W)."""
-        return self._rows(k + 1).to(like)
+        # From pinned memory the copy waits for nothing: the noise of the next steps is drawn while a GPU computes.
+        return self._rows(k + 1, pinned=like.is_cuda).to(like, non_blocking=True)
 
-    def _rows(self, position: int) -> Tensor:
-        return torch.stack([self.streams.normal(self.shape, "eval", SAMPLES, i, position) for i in self.ids])
+    def _rows(self, position: int, pinned: bool) -> Tensor:
+        rows = torch.empty(len(self.ids), *self.shape, pin_memory=pinned)
+        for row, i in zip(rows, self.ids, strict=True):
+            row.normal_(generator=self.streams.generator("cpu", "eval", SAMPLES, i, position))
+        return rows
 
 
 def generate(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from diffusion_lab.metrics.features import FeatureExtractor, file_sha256, thousands
 
@@ -30,6 +31,8 @@ class InceptionFeatures(FeatureExtractor):
     name = "inception"
     feature_dim = 2048
     channels = 3
+    preprocessing = "TensorFlow 1 bilinear to 299x299, (x - 128)/128"
+    images_per_call = 16
 
     def __init__(self, weights: str | None = None) -> None:
         super().__init__()
@@ -71,5 +74,14 @@ class InceptionFeatures(FeatureExtractor):
         network = FeatureExtractorInceptionV3(
             "inception-v3-compat", ["2048", "logits_unbiased"], feature_extractor_weights_path=str(path)
         )
-        # Channels last is 1.5 times as fast in float32 on a CPU, and the same arithmetic.
-        return network.to(memory_format=torch.channels_last)
+        # On a CPU in float32 channels last takes 0.62 of the time, and 0.53 without the batch norms.
+        return fold_batch_norms(network).to(memory_format=torch.channels_last)
+
+
+def fold_batch_norms(network: nn.Module) -> nn.Module:
+    """Every block's batch norm as weights and bias of the convolution before it, in place: the same function of a
+    frozen network, but for rounding (3e-7 of the largest feature)."""
+    for block in network.modules():
+        if isinstance(getattr(block, "bn", None), nn.BatchNorm2d):
+            block.conv, block.bn = fuse_conv_bn_eval(block.conv, block.bn), nn.Identity()
+    return network

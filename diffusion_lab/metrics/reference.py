@@ -1,8 +1,9 @@
 """Statistics of the real images, computed once and kept on disk under a name that cannot be wrong.
 
 The file's name is a hash of everything the numbers depend on: data set, hash of its pixels, split, number of images,
-shape, extractor, hash of the extractor's weights. The same record is inside the file and is compared when it is read,
-so a file that was renamed or copied is refused and never silently used.
+shape, extractor, hash of the extractor's weights, what is done to the bytes before the network, kind of device that it
+ran on, and the version of the code that makes the statistics. The same record is inside the file and is compared when
+it is read, so a file that was renamed or copied is refused and never silently used.
 
 The npz has EDM's keys `mu` (D,) and `sigma` (D,D) (Karras et al. 2022, `fid.py`), so their tool reads it too.
 """
@@ -22,8 +23,10 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.data import ImageSet
-from diffusion_lab.metrics.features import FeatureExtractor, extract_batches
-from diffusion_lab.metrics.fidelity import Statistics, statistics
+from diffusion_lab.metrics.features import FeatureExtractor, features_of
+from diffusion_lab.metrics.moments import Moments, Statistics
+
+FORMAT = 2  # of the numbers, not of the file: 1 had float32 means; raise it when anything else changes them
 
 
 class Reference(NamedTuple):
@@ -46,9 +49,17 @@ def cache_folder() -> Path:
     return Path(named) if named else user / "diffusion-lab"
 
 
-def describe(images: ImageSet, extractor: FeatureExtractor, dataset: str, split: str, subset: int) -> dict[str, Any]:
+def describe(
+    images: ImageSet,
+    extractor: FeatureExtractor,
+    dataset: str,
+    split: str,
+    subset: int,
+    device: torch.device | str = "cpu",
+) -> dict[str, Any]:
     """The record that names reference statistics; every argument as in `reference_statistics`."""
     return {
+        "format": FORMAT,
         "dataset": dataset,
         "split": split,
         "fingerprint": images.fingerprint(),
@@ -56,6 +67,8 @@ def describe(images: ImageSet, extractor: FeatureExtractor, dataset: str, split:
         "shape": list(images.take([0]).shape[1:]),
         "extractor": extractor.name,
         "weights_sha256": extractor.weights_sha256,
+        "preprocessing": extractor.preprocessing,
+        "device": torch.device(device).type,  # a GPU's convolutions may round their factors to TF32
         "subset": min(subset, len(images)),
     }
 
@@ -71,7 +84,7 @@ def reference_statistics(
     device: torch.device | str = "cpu",
     progress: bool = False,
 ) -> Reference:
-    """Statistics of a split, from the disk if they are there.
+    """Statistics of a split, from the disk if they are there. Beside them only `subset` features are kept in memory.
 
     Args:
         images: the whole split, N images in uint8.
@@ -85,17 +98,21 @@ def reference_statistics(
     Raises:
         ValueError: a file of that name holds statistics of something else, or there are fewer than 2 D images.
     """
-    metadata = describe(images, extractor, dataset, split, subset)
+    metadata = describe(images, extractor, dataset, split, subset, device)
     folder = cache_folder() / "reference" if folder is None else folder
     path = folder / f"{dataset}-{split}-{extractor.name}-{_digest(metadata)}.npz"
     if found := load(path, metadata):
         return found
     batches = (images.take(ids) for ids in torch.arange(len(images)).split(batch_size))
-    features = extract_batches(extractor, batches, len(images), device, progress).features
     count = metadata["subset"]
-    rows = torch.arange(count) * len(images) // max(count, 1)
-    # A copy: a view would keep the features of the whole split in memory.
-    result = Reference(metadata, statistics(features), features[rows].clone())
+    kept = torch.arange(count) * len(images) // max(count, 1)
+    moments, points, start = Moments(extractor.feature_dim, device), [], 0
+    for found in features_of(extractor, batches, len(images), device, progress):
+        moments.update(found.features)
+        here = kept[(kept >= start) & (kept < start + len(found.features))] - start
+        points.append(found.features.cpu()[here])
+        start += len(found.features)
+    result = Reference(metadata, moments.statistics(), torch.cat(points))
     save(path, result)
     return result
 

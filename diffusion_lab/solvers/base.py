@@ -45,7 +45,6 @@ class Solver(ABC):
             ValueError: the steps do not fit the schedule.
         """
 
-    @torch.no_grad()
     def __call__(
         self, denoiser: Denoiser, x_T: Tensor, *, noise: Noise, progress: bool = False, **cond: Tensor
     ) -> Tensor:
@@ -67,8 +66,9 @@ class Solver(ABC):
             # disable=None: tqdm stays silent when the output is not a terminal.
             return iter(tqdm(range(iterations), self.describe(), leave=False, disable=None if progress else True))
 
-        with _eval_mode(denoiser):
-            return self.solve(denoiser, x_T, noise, bar, cond)
+        with _eval_mode(denoiser), torch.inference_mode():
+            x = self.solve(denoiser, x_T, noise, bar, cond)
+        return x.clone()  # an ordinary tensor, which autograd may be given
 
 
 def check_steps(steps: Steps | None) -> Steps | None:

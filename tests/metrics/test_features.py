@@ -1,9 +1,11 @@
 """Extractors: how good they are, what they refuse, what they are called."""
 
+import copy
 import json
 
 import pytest
 import torch
+from torch import nn
 
 from diffusion_lab.data import Digits, FashionMNIST
 from diffusion_lab.data.fashion_mnist import DEBIAN_FOLDER
@@ -144,12 +146,45 @@ def test_inception_equals_torch_fidelity(tmp_path, monkeypatch):
     torch.manual_seed(0)
     theirs = FeatureExtractorInceptionV3("inception-v3-compat", ["2048", "logits_unbiased"])
     monkeypatch.undo()
+    for part in theirs.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.running_mean.normal_(std=0.1)
+            part.running_var.uniform_(0.5, 1.5)
     path = tmp_path / "weights.pth"
     torch.save(theirs.state_dict(), path)
     monkeypatch.setattr(inception_module, "SHA256_PREFIX", features_module.file_sha256(path)[:8])
-    images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    # More than one call of the network.
+    images = torch.randint(0, 256, (18, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     ours = InceptionFeatures(str(path))(images)
     features, logits = theirs(images)
-    assert ours.features.shape == (4, 2048) and ours.logits.shape == (4, 1008)
-    assert torch.allclose(ours.features, features, rtol=1e-3, atol=1e-4 * features.abs().max())
-    assert torch.allclose(ours.logits, logits, rtol=1e-3, atol=1e-4 * logits.abs().max())
+    assert ours.features.shape == (18, 2048) and ours.logits.shape == (18, 1008)
+    assert (ours.features - features).abs().max() <= 1e-5 * features.abs().max()
+    assert (ours.logits - logits).abs().max() <= 1e-5 * logits.abs().max()
+
+
+def test_batch_norms_fold_into_convolutions():
+    """Against the unfolded network with means, variances, weights and biases that are not trivial."""
+
+    class Block(nn.Module):
+        def __init__(self, inputs, outputs):
+            super().__init__()
+            self.conv = nn.Conv2d(inputs, outputs, 3, bias=False)
+            self.bn = nn.BatchNorm2d(outputs, eps=0.001)
+
+        def forward(self, x):
+            return self.bn(self.conv(x)).relu()
+
+    torch.manual_seed(0)
+    network = nn.Sequential(Block(3, 8), Block(8, 8)).eval().requires_grad_(False)
+    for block in network:
+        for values in (block.bn.running_mean, block.bn.bias):
+            values.normal_()
+        for values in (block.bn.running_var, block.bn.weight):
+            values.uniform_(0.5, 2)
+    x = torch.randn(4, 3, 10, 10)
+    wanted, untouched = network(x), copy.deepcopy(network)
+    folded = inception_module.fold_batch_norms(network)
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in folded.modules())
+    assert (folded(x) - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+    untouched[0].bn = nn.Identity()  # the control: a batch norm that is only left out
+    assert not torch.allclose(untouched(x), wanted, atol=0.1)

@@ -38,12 +38,21 @@ def test_frechet_distance_of_known_gaussians(rows):
 
 
 def test_frechet_distance_against_the_matrix_square_root(rows):
-    a = rows(90, 8, 2) @ rows(8, 8, 3)
-    b = rows(70, 8, 4) @ rows(8, 8, 5) + 1
-    cov_a, cov_b = (np.cov(x.double().numpy(), rowvar=False) for x in (a, b))
+    a = (rows(90, 8, 2) @ rows(8, 8, 3)).double()
+    b = (rows(70, 8, 4) @ rows(8, 8, 5) + 1).double()
+    cov_a, cov_b = (np.cov(x.numpy(), rowvar=False) for x in (a, b))
     root = scipy.linalg.sqrtm(cov_a @ cov_b).real
-    expected = float((a.mean(0) - b.mean(0)).double().square().sum()) + np.trace(cov_a + cov_b - 2 * root)
-    assert frechet_distance(a, b) == pytest.approx(expected, rel=1e-5)
+    expected = float((a.mean(0) - b.mean(0)).square().sum()) + np.trace(cov_a + cov_b - 2 * root)
+    assert frechet_distance(a, b) == pytest.approx(expected, rel=1e-9)
+
+
+def test_frechet_distance_of_features_that_are_always_zero(rows):
+    """Their covariances have no Cholesky factor: the distance is that of the other features alone."""
+    a, b = rows(60, 6, 0), rows(50, 6, 1) + 0.5
+    with_zeros = [torch.cat([x, torch.zeros(len(x), 3)], dim=1) for x in (a, b)]
+    expected = frechet_distance(a, b)
+    assert frechet_distance(*with_zeros) == pytest.approx(expected, rel=1e-6)
+    assert frechet_distance(*reversed(with_zeros)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_frechet_distance_of_samples_approaches_the_truth(rows):
@@ -156,10 +165,11 @@ def test_equal_to_torch_fidelity(digits):
         verbose=False,
     )
     ours = evaluate_images(generated, real, ClassifierFeatures("digits"), batch_size=64)
+    # Its means are float32, ours float64; precision and recall are counts.
     assert ours == {
-        "fd260_digits": expected["frechet_inception_distance"],
+        "fd260_digits": pytest.approx(expected["frechet_inception_distance"], rel=1e-6),
         "kd260_digits": expected["kernel_inception_distance_mean"],
-        "is260_digits": expected["inception_score_mean"],
+        "is260_digits": pytest.approx(expected["inception_score_mean"], rel=1e-12),
         "precision260_digits": expected["precision"],
         "recall260_digits": expected["recall"],
     }

@@ -8,6 +8,7 @@ from diffusion_lab.data import to_uint8
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.metrics import SampleNoise, generate
 from diffusion_lab.solvers import DDIM, DDPM
+from diffusion_lab.streams import Streams
 
 SHAPE = (1, 4, 4)
 SOLVERS = [DDIM(steps=5), DDIM(steps=5, eta=1.0), DDPM(steps=5)]
@@ -58,6 +59,15 @@ def test_two_solvers_start_from_the_same_latents():
     assert draws[1].dtype == torch.float64
     flat = torch.stack([draw.flatten().float() for draw in draws])
     assert (torch.corrcoef(flat) - torch.eye(3)).abs().max() < 0.5 and not torch.equal(flat[0], flat[1])
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 2), (1, 3, 5), (1, 8, 8), (3, 32, 32)])
+def test_every_latent_and_noise_is_the_draw_that_its_position_names(shape):
+    streams, noise = Streams(3), SampleNoise(3, [5, 0, 8], shape)
+    like = torch.zeros(3, *shape)
+    for position, found in ((0, noise.start()), (1, noise(0, like)), (8, noise(7, like))):
+        wanted = [streams.normal(shape, "eval", 2, i, position) for i in (5, 0, 8)]
+        assert torch.equal(found, torch.stack(wanted))
 
 
 def test_latents_are_standard_normal():

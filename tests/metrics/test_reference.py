@@ -1,14 +1,17 @@
 """The cache of reference statistics: right, fast the second time, and never of something else."""
 
 import json
+import weakref
 
 import numpy as np
 import pytest
 import torch
 
 from diffusion_lab.data import ArrayImages
-from diffusion_lab.metrics import extract, reference_statistics, statistics
-from diffusion_lab.metrics.reference import load
+from diffusion_lab.metrics import extract, reference_statistics
+from diffusion_lab.metrics import reference as reference_module
+from diffusion_lab.metrics.features import features_of
+from diffusion_lab.metrics.reference import describe, load
 
 
 @pytest.fixture
@@ -24,9 +27,9 @@ def only_file(folder):
 def test_statistics_are_those_of_all_images_and_points_are_spread(images, digits, tmp_path):
     found = reference_statistics(images, digits.features, "digits", "train", subset=100, folder=tmp_path)
     features = extract(digits.features, images.images).features
-    expected = statistics(features)
-    assert np.array_equal(found.statistics.mu, expected.mu)
-    assert np.array_equal(found.statistics.sigma, expected.sigma)
+    wanted = features.double().numpy()
+    assert np.allclose(found.statistics.mu, wanted.mean(0), rtol=1e-12)
+    assert np.allclose(found.statistics.sigma, np.cov(wanted, rowvar=False), rtol=1e-10, atol=1e-12)
     assert torch.equal(found.features, features[::3])
 
 
@@ -37,7 +40,7 @@ def test_the_second_time_nothing_is_extracted(images, digits, tmp_path, monkeypa
     assert again.metadata == first.metadata
     assert np.array_equal(again.statistics.mu, first.statistics.mu)
     assert np.array_equal(again.statistics.sigma, first.statistics.sigma)
-    assert again.statistics.mu.dtype == np.float32 and again.statistics.sigma.dtype == np.float64
+    assert again.statistics.mu.dtype == again.statistics.sigma.dtype == np.float64
     assert torch.equal(again.features, first.features)
 
 
@@ -52,7 +55,17 @@ def test_whatever_the_numbers_depend_on_gives_another_file(images, digits, tmp_p
     reference_statistics(images, digits.features, "digits", "train", subset=10, folder=tmp_path)
     monkeypatch.setitem(digits.features.__dict__, "weights_sha256", "0" * 64)
     reference_statistics(images, digits.features, "digits", "train", folder=tmp_path)
-    assert len(list(tmp_path.glob("*.npz"))) == 7
+    monkeypatch.setattr(type(digits.features), "preprocessing", "x/255")
+    reference_statistics(images, digits.features, "digits", "train", folder=tmp_path)
+    monkeypatch.setattr(reference_module, "FORMAT", 1000)
+    reference_statistics(images, digits.features, "digits", "train", folder=tmp_path)
+    assert len(list(tmp_path.glob("*.npz"))) == 9
+
+
+def test_another_kind_of_device_has_another_record(images, digits):
+    told = (images, digits.features, "digits", "train", 0)
+    cpu, gpu, second = (describe(*told, device) for device in ("cpu", "cuda", "cuda:1"))
+    assert cpu != gpu and gpu == second
 
 
 def test_a_file_of_something_else_is_refused(images, digits, tmp_path):
@@ -79,6 +92,23 @@ def test_a_damaged_file_is_made_again(images, digits, tmp_path, damage):
     assert load(path, first.metadata) is None
     reference_statistics(images, digits.features, "digits", "train", folder=tmp_path)
     assert np.array_equal(load(path, first.metadata).statistics.sigma, first.statistics.sigma)
+
+
+def test_features_of_the_split_do_not_stay_in_memory(images, digits, tmp_path, monkeypatch):
+    """What is alive after each batch: the sums and the points that were asked for, whatever went through."""
+    alive = []
+
+    def watched(*args):
+        for found in features_of(*args):
+            born.append(weakref.ref(found.features))
+            yield found
+            del found
+            alive.append(sum(ref() is not None for ref in born[:-1]))
+
+    born = []
+    monkeypatch.setattr(reference_module, "features_of", watched)
+    reference_statistics(images, digits.features, "digits", "train", subset=10, folder=tmp_path, batch_size=30)
+    assert alive == [0] * 10
 
 
 def test_edm_can_read_it(images, digits, tmp_path):

@@ -70,6 +70,17 @@ def test_predictions_give_the_same_images(solver):
     torch.testing.assert_close(results[0], results[2], atol=2e-3, rtol=0)
 
 
+def test_the_images_are_ordinary_tensors_and_the_network_is_left_trainable():
+    """The walk runs in inference mode, whose tensors autograd refuses."""
+    network = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Conv2d(4, 1, 3, padding=1))
+    network.forward = lambda x, t: nn.Sequential.forward(network, x)
+    images = DDIM(3)(Denoiser(network, linear(20), Epsilon(), FixedLarge()), torch.randn(2, 1, 4, 4), noise=no_noise)
+    assert not images.is_inference() and not images.requires_grad
+    network.train()
+    network(images, None).square().sum().backward()
+    assert all(p.grad is not None for p in network.parameters())
+
+
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: s.describe())
 def test_same_arguments_give_the_same_bits_and_rows_do_not_mix(solver):
     denoiser = best_denoiser(cosine())

@@ -68,7 +68,7 @@ class ByHeart(nn.Module):
 class Colours(FeatureExtractor):
     """The mean of each channel, with no weights but a file to name."""
 
-    name, feature_dim, channels = "colours", 3, 3
+    name, feature_dim, channels, preprocessing = "colours", 3, 3, "x/255"
 
     def weights_file(self) -> Path:
         return Path(__file__)

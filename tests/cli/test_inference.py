@@ -1,0 +1,61 @@
+"""Device, layout and precision of a trained model."""
+
+import pytest
+import torch
+from torch import nn
+
+from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.inference import ready
+from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
+from diffusion_lab.metrics import generate
+from diffusion_lab.networks import UNet
+from diffusion_lab.solvers import DDIM
+
+
+def untrained():
+    torch.manual_seed(0)
+    network = UNet(1, 1, 8, base_channels=8, channel_multipliers=(1, 2), num_res_blocks=1, attention_resolutions=(4,))
+    nn.init.normal_(network.conv_out.weight, std=0.1)  # an answer that is not almost 0
+    return Denoiser(network.eval(), linear(50), Epsilon(), FixedLarge())
+
+
+def samples(denoiser, precision=None):
+    told = (denoiser, DDIM(steps=5), range(6), 0, (1, 8, 8))
+    if precision is None:
+        return generate(*told).int()
+    with ready(denoiser, "cpu", precision) as device:
+        return generate(*told, device=device).int()
+
+
+def test_the_fast_layout_gives_the_same_images():
+    """Convolutions add up in another order: one grey level at most where a value lay between two."""
+    plain, fast = samples(untrained()), samples(untrained(), "32-true")
+    assert (plain - fast).abs().max() <= 1
+    assert (plain != fast).double().mean() < 0.01
+
+
+def test_bfloat16_computes_in_bfloat16_and_leaves_the_weights():
+    denoiser, seen = untrained(), []
+    denoiser.network.conv_out.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
+    coarse = samples(denoiser, "bf16-mixed")
+    assert set(seen) == {torch.bfloat16}
+    assert {p.dtype for p in denoiser.parameters()} == {torch.float32}
+    off = (coarse - samples(untrained())).abs().double()
+    assert 0 < off.mean() < 2  # grey levels
+    seen.clear()
+    samples(denoiser, "32-true")
+    assert set(seen) == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "message"),
+    [
+        ("cpu", "64-true", "^precision=64-true must be one of 32-true, bf16-mixed, 16-mixed; use 32-true"),
+        ("cpu", "16-mixed", "^precision=16-mixed must be computed on a GPU"),
+        ("cuda", "32-true", "^device=cuda must be a device of this machine"),
+    ],
+)
+def test_what_is_not_here_is_refused(device, precision, message, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=message), ready(untrained(), device, precision):
+        pass
