@@ -26,6 +26,7 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, JobsFailed
 from diffusion_lab.cli.folders import forget_sweep
+from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.processes import local_devices
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, compose_job, write_sweep
 from hydra_plugins.diffusion_lab_launcher._pool import Outcome, Pool
@@ -149,7 +150,8 @@ def _start_single_threaded() -> int:
     """Import torch without its pool of threads, which would not survive a fork; returns how many it would have."""
     # CUDA must be counted without a context: a forked child could not make its own after that.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    import torch
+    with importing():
+        import torch
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
