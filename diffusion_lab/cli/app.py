@@ -33,6 +33,7 @@ from diffusion_lab.cli.errors import (
     RunLocked,
 )
 from diffusion_lab.cli.folders import forget_run, forget_sweep, write_hydra_folder
+from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
 
 
@@ -106,7 +107,8 @@ class App:
         from diffusion_lab.cli.arguments import config_dirs
         from diffusion_lab.cli.validate import check
 
-        return check(cfg, config_dirs(self.arguments), self._passed, here)
+        with importing():  # the first check finds the class that each part names
+            return check(cfg, config_dirs(self.arguments), self._passed, here)
 
     def _task(self, cfg: DictConfig, hydra_cfg: Any) -> Any:
         first = is_first()  # the other processes were checked by the first, or are being checked by it

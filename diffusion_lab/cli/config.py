@@ -84,26 +84,28 @@ def without(cfg: DictConfig, keys: tuple[str, ...] = NOT_IN_HASH) -> DictConfig:
     So it is for a configuration that is being composed, whose run folder is not known yet, and for one that was read
     back from a run, in which the folder is written out.
     """
-    trimmed = copy.deepcopy(cfg)
-    folders = OmegaConf.to_container(trimmed.get("paths") or OmegaConf.create())
+    return DictConfig(_without(cfg, keys))
+
+
+def _without(cfg: DictConfig, keys: tuple[str, ...], **changed: Any) -> dict[str, Any]:
+    """`without` as plain values, with some top-level values `changed` before references are resolved."""
+    content = cast(dict[str, Any], OmegaConf.to_container(cfg)) | changed
+    content.pop("hydra", None)
+    folders = content.get("paths")
     written = folders.get("run_dir") if isinstance(folders, dict) else None
-    OmegaConf.set_readonly(trimmed, False)
-    with open_dict(trimmed):
-        if "hydra" in trimmed:
-            del trimmed["hydra"]
-        if isinstance(trimmed.get("paths"), DictConfig):
-            trimmed["paths"] = {str(key): f"<{key}>" for key in trimmed["paths"]}
-        resolved = OmegaConf.to_container(trimmed, resolve=True)
+    if isinstance(folders, dict):
+        content["paths"] = {key: f"<{key}>" for key in folders}
+    resolved = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(content), resolve=True))
     if isinstance(written, str) and "${" not in written:
         resolved = _replace_folder(resolved, written)
     for key in keys:
         *parents, last = key.split(".")
-        node = resolved
+        node: Any = resolved
         for parent in parents:
             node = node.get(parent) if isinstance(node, dict) else None
         if isinstance(node, dict):
             node.pop(last, None)
-    return DictConfig(resolved)
+    return resolved
 
 
 def _replace_folder(node: Any, folder: str) -> Any:
@@ -126,8 +128,9 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
     return cast(dict[str, Any], OmegaConf.to_container(node, resolve=True))
 
 
-def _digest(cfg: DictConfig) -> str:
-    text = json.dumps(OmegaConf.to_container(without(cfg)), sort_keys=True, separators=(",", ":"), default=str)
+def _digest(cfg: DictConfig, **changed: Any) -> str:
+    content = _without(cfg, NOT_IN_HASH, **changed)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -138,11 +141,7 @@ def config_hash(cfg: DictConfig) -> str:
 
 def group_hash(cfg: DictConfig) -> str:
     """`config_hash` with the seed set to 0 before references are resolved: equal for the seeds of one method."""
-    seedless = copy.deepcopy(cfg)
-    OmegaConf.set_readonly(seedless, False)
-    with open_dict(seedless):
-        seedless["seed"] = 0
-    return _digest(seedless)
+    return _digest(cfg, seed=0)
 
 
 def choices_of(cfg: DictConfig) -> dict[str, Any]:

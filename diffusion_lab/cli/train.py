@@ -93,14 +93,15 @@ def hand_on(number: int) -> None:
 def facts(cfg: DictConfig) -> dict[str, Any]:
     """What run.json says of the run before it starts; plain values only."""
     overrides, command = command_line()
+    digest = config_hash(cfg)
     source = OmegaConf.select(cfg, "dataset.source", default=None)
     return {
-        "run_id": f"{run_name(cfg)}-{config_hash(cfg)[:8]}",
+        "run_id": f"{run_name(cfg)}-{digest[:8]}",
         "name": cfg.get("name"),
         "method": method_name(cfg),
         "seed": cfg.seed,
         "config": plain(cfg),
-        "config_hash": config_hash(cfg),
+        "config_hash": digest,
         "group_hash": group_hash(cfg),
         "overrides": overrides,
         "command": command,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -80,7 +81,7 @@ class Pool:
         """All jobs; returns their outcomes in the same order."""
         outcomes: dict[int, Outcome] = {}
         waiting, running = list(jobs), list[_Running]()
-        with self._signals(), screen:
+        with self._signals(), _kept(), screen:
             while waiting or running:
                 self._tell(running, screen)
                 self._start(waiting, running, outcomes, screen)
@@ -192,6 +193,17 @@ class Pool:
         screen.stopping(self.stopped_by, len(running), first)
         for item in running:
             item.child.ask(self.stopped_by) if first else item.child.kill(signal.SIGKILL)
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Inside, what there is now is left alone by the garbage collector: a job would otherwise walk through all that was
+    imported before the fork, and by that copy its pages."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def objective(job: Job) -> float | None:

@@ -17,7 +17,9 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.utils import JobReturn, JobStatus, configure_log, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
@@ -26,7 +28,9 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, JobsFailed
 from diffusion_lab.cli.folders import forget_sweep
+from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.processes import local_devices
+from hydra_plugins.diffusion_lab_launcher._composed import ComposedOnce
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, compose_job, write_sweep
 from hydra_plugins.diffusion_lab_launcher._pool import Outcome, Pool
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
@@ -71,6 +75,8 @@ class DiffusionLabLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.context, self.task, self.config = hydra_context, task_function, config
+        self.loader = ComposedOnce(hydra_context.config_loader)
+        hydra_context.config_loader = cast(ConfigLoader, self.loader)  # for the sweeper, which has the same context
         if hasattr(task_function, "sweep_folder"):  # a sweep that cannot be composed never reaches `launch`
             register_resolvers()
             task_function.sweep_folder = Path(str(config.hydra.sweep.dir))
@@ -89,6 +95,7 @@ class DiffusionLabLauncher(Launcher):
                 compose_job(self.context, self.config, list(overrides), initial_job_idx + i)
                 for i, overrides in enumerate(job_overrides)
             ]
+            self.loader.forget()
             self._check(jobs)
         except BaseException:
             forget_sweep(folder)
@@ -149,7 +156,8 @@ def _start_single_threaded() -> int:
     """Import torch without its pool of threads, which would not survive a fork; returns how many it would have."""
     # CUDA must be counted without a context: a forked child could not make its own after that.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    import torch
+    with importing():
+        import torch
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,0 +1,47 @@
+"""What a whole command costs: seconds of the clock, and CPU seconds of its process and of all that it starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Spent(NamedTuple):
+    """By one command, in seconds."""
+
+    wall: float
+    cpu: float
+
+
+def spend(arguments: Sequence[str], folder: str, code: int = 0, **variables: str) -> Spent:
+    """Run `diffusion-lab ARGUMENTS` in a folder, as a process of its own with one thread.
+
+    Args:
+        arguments: words of the command.
+        folder: working folder.
+        code: the exit code that it must end with.
+        variables: of its environment, besides this process's.
+
+    Raises:
+        RuntimeError: it ended with another exit code; what it said is in the message.
+    """
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "diffusion_lab.cli.main", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    said = process.stdout.read() if process.stdout else ""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != code:
+        raise RuntimeError(f"`diffusion-lab {' '.join(arguments)}` ended with {process.returncode}: {said[-2000:]}")
+    return Spent(time.perf_counter() - start, usage.ru_utime + usage.ru_stime)

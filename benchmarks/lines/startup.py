@@ -1,0 +1,58 @@
+"""Start-up: what is answered before anything is trained.
+
+CPU seconds (user and system) of the whole process, from its start to its end, for commands that need no torch. Median
+over 7 rounds, in each of which every command runs once. A misspelt setting and a misspelt option must end with exit
+code 2. The import of Lightning alone, which all of them must do without, stands below as a measure of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from benchmarks.commands import spend
+from benchmarks.line import Line, at_most
+from benchmarks.paired import Ratio
+
+ROUNDS = 7
+GOAL = at_most(0.7)
+
+
+def lines() -> Iterator[Line]:
+    with tempfile.TemporaryDirectory() as folder:
+        answers = _answers(folder)
+        seconds: dict[str, list[float]] = {name: [] for name in answers}
+        for _ in range(ROUNDS):
+            for name, answer in answers.items():
+                seconds[name].append(answer())
+    for name, values in seconds.items():
+        yield Line(name, Ratio.of(values), None if name == "import lightning" else GOAL, "s")
+
+
+def _answers(folder: str) -> dict[str, Callable[[], float]]:
+    """Name -> what runs the command and gives its CPU seconds."""
+
+    def cpu(*words: str, code: int = 0, **variables: str) -> Callable[[], float]:
+        return lambda: spend(words, folder, code, **variables).cpu
+
+    return {
+        "--help": cpu("--help"),
+        "train --help": cpu("train", "--help"),
+        "train --cfg job": cpu("train", "--cfg", "job"),
+        "a misspelt setting: train max_stepz=3": cpu("train", "max_stepz=3", code=2),
+        "a misspelt option: train network=unet_tiy": cpu("train", "network=unet_tiy", code=2),
+        "completion of `train sampler=s`": cpu("-sc", "query=bash", COMP_LINE="diffusion-lab train sampler=s"),
+        "train -sc install=bash": cpu("train", "-sc", "install=bash"),
+        "import lightning": partial(_import, folder),
+    }
+
+
+def _import(folder: str) -> float:
+    process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", "import lightning.pytorch"], cwd=folder)
+    _, _, usage = os.wait4(process.pid, 0)
+    process.returncode = 0
+    return usage.ru_utime + usage.ru_stime

@@ -1,0 +1,77 @@
+"""Sweeps: eight short jobs by our launcher, and by eight commands.
+
+Wall time (there are several processes) of `diffusion-lab train -m sampler=uniform,loss_second_moment seed=0,1,2,3`, the
+digits with the default network, validation and checkpoints, without pictures, in 32 steps, which train for about two
+seconds: by the launcher one job at a time and two at a time, one thread each, against a command for each job, one after
+the other. In each of two rounds four of the eight commands run (uniform in one, loss_second_moment in the other; they
+cost the same) and count twice, two before the sweeps and two after them.
+
+The overhead of a job is the CPU time that each of eight further jobs of one step adds to a sweep, in all its processes,
+less what the job itself spends in Lightning's fit (the step, validation, checkpoint): composing and checking its
+configuration, its process, building its parts, its records. Other work on the machine slows down the commands and one
+job at a time alike, but two at a time get two shares of the processor.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.commands import Spent, spend
+from benchmarks.line import Line, at_least, at_most
+from benchmarks.paired import Ratio, ratio
+
+SAMPLERS, SEEDS, ROUNDS = ("uniform", "loss_second_moment"), (0, 1, 2, 3), 2
+HERE = str(Path(__file__).resolve().parents[2])  # the clock must be a class of the working folder
+JOB = ("max_steps=32", "~callbacks.generation")
+CELLS = ("sampler=uniform,loss_second_moment", "seed=0,1,2,3")
+CLOCK = "+callbacks.clock={_target_: benchmarks.sweep_clock.FitClock, folder: %s}"
+
+
+def lines() -> Iterator[Line]:
+    seconds: dict[str, list[float]] = {"apart": [], "one": [], "two": []}
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(ROUNDS):
+            apart = [_alone(folder, SAMPLERS[number], seed) for seed in SEEDS[:2]]
+            seconds["one"].append(train(folder, "-m", *CELLS, *JOB).wall)
+            seconds["two"].append(train(folder, "-m", *CELLS, *JOB, "hydra.launcher.n_jobs=2").wall)
+            apart += [_alone(folder, SAMPLERS[number], seed) for seed in SEEDS[2:]]
+            seconds["apart"].append(2 * sum(apart))
+        yield Line("eight commands over a sweep, one job at a time", ratio(seconds["apart"], seconds["one"]), at_least(2.5))
+        yield Line("eight commands over a sweep, two at a time", ratio(seconds["apart"], seconds["two"]), at_least(3.5))
+        yield Line("a sweep of eight jobs, one at a time", Ratio.of(seconds["one"]), unit="s")
+        yield Line("overhead of a job over its work", _overhead(folder), at_most(0.5), "s of CPU")
+
+
+def train(folder: str, *words: str) -> Spent:
+    """What `diffusion-lab train WORDS` costs in an empty folder of runs."""
+    runs = Path(folder, "runs")
+    shutil.rmtree(runs, ignore_errors=True)
+    return spend(["train", *words, f"paths.root={runs}"], HERE)
+
+
+def _alone(folder: str, sampler: str, seed: int) -> float:
+    return train(folder, f"sampler={sampler}", f"seed={seed}", *JOB).wall
+
+
+def _overhead(folder: str) -> Ratio:
+    values = []
+    for _ in range(ROUNDS):
+        few, many = (_with_work(folder, seeds) for seeds in (range(1), range(9)))
+        values.append((many.cpu - few.cpu) / 8 - statistics.median(_works(folder)))
+    return Ratio.of(values)
+
+
+def _with_work(folder: str, seeds: Sequence[int]) -> Spent:
+    """A sweep over seeds whose jobs train for one step and write down what that took."""
+    for old in Path(folder).glob("*.fit"):
+        old.unlink()
+    values = ",".join(map(str, seeds))
+    return train(folder, "-m", f"seed={values}", *JOB, "max_steps=1", CLOCK % folder)
+
+
+def _works(folder: str) -> list[float]:
+    return [float(path.read_text()) for path in Path(folder).glob("*.fit")]
