@@ -89,6 +89,8 @@ class DiffusionModule(LightningModule):
 
     def on_train_start(self) -> None:
         self._step = -1
+        for optimizer in self.trainer.optimizers:
+            match_layout(optimizer)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Count the finished steps in today's microbatches, which more or fewer devices may have changed.
@@ -128,6 +130,18 @@ class DiffusionModule(LightningModule):
         position, rows = self.position, len(x0)
         shape = (position.global_rows(rows), *x0.shape[1:])
         return self.streams.normal(shape, "noise", position.step, device=x0.device)[position.rows(rows)]
+
+
+def match_layout(optimizer: torch.optim.Optimizer) -> None:
+    """Put the optimizer's moments into the memory order of their weights.
+
+    A fused optimizer reads both number by number, in memory order and unchecked, and moments come from the checkpoint
+    in the order in which they were saved, which may have been another `channels_last`.
+    """
+    for weight, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.shape == weight.shape and value.stride() != weight.stride():
+                state[key] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
 
 
 def seed_dropout(streams: Streams, position: Position, device: torch.device) -> None:
