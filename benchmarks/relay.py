@@ -1,0 +1,70 @@
+"""Loops that take turns in one process, and what each turn of each costs.
+
+Each loop runs in a thread of its own, and only one of them at any time: after `steps` steps it hands over to the next.
+A loop that somebody else wrote, such as Lightning's, needs no change for that: it only has to call `baton` after every
+step. A turn is measured in CPU seconds of the loop's own thread, see `paired.py` for why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from threading import Semaphore, Thread
+
+Loop = Callable[[Callable[[], None], int], object]
+
+
+class Baton:
+    """What a loop calls after every step; it returns when the loop may go on."""
+
+    def __init__(self, steps: int, turns: int) -> None:
+        self.steps, self.turns = steps, turns
+        self.mine, self.over = Semaphore(0), Semaphore(0)
+        self.seconds: list[float] = []
+        self.error: BaseException | None = None
+        self._step = 0
+
+    def __call__(self) -> None:
+        if self._step % self.steps == 0:
+            if self._step:
+                self.seconds.append(time.thread_time() - self._start)
+            self.over.release()
+            self.mine.acquire()
+            self._start = time.thread_time()
+        self._step += 1
+
+    def run(self, loop: Loop) -> None:
+        """The thread."""
+        self.mine.acquire()
+        try:
+            loop(self, self.steps * self.turns + 1)
+        except BaseException as error:
+            self.error = error
+        self.over.release()
+
+
+def relay(loops: Mapping[str, Loop], steps: int, rounds: int, warmup: int = 1) -> dict[str, list[float]]:
+    """CPU seconds per step: name -> one number per round.
+
+    Args:
+        loops: name -> called with `baton` and the number of steps to do, which is one more than are measured: what
+            stands before the first call of `baton`, setting up and the first step, is not part of any turn.
+        steps: of a turn.
+        rounds: turns of each that count.
+        warmup: turns of each before them, which do not.
+    """
+    batons = {name: Baton(steps, warmup + rounds) for name in loops}
+    for name, loop in loops.items():
+        Thread(target=batons[name].run, args=(loop,), daemon=True).start()
+    for _ in range(1 + warmup + rounds):  # the first time it sets up
+        for baton in batons.values():
+            baton.mine.release()
+            baton.over.acquire()
+            if baton.error is not None:
+                raise baton.error
+    for baton in batons.values():  # to the end, so that each cleans up
+        baton.mine.release()
+        baton.over.acquire()
+        if baton.error is not None:
+            raise baton.error
+    return {name: [value / steps for value in baton.seconds[warmup:]] for name, baton in batons.items()}
