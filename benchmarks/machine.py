@@ -7,13 +7,15 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
+from diffusion_lab.cli.speed import has_bfloat16
+
 LIBRARIES = ("torch", "lightning", "hydra-core", "diffusers", "torchvision", "torch-fidelity")
 
 
 def hardware() -> str:
     """Processor, cores, memory, and whether it multiplies in bfloat16; one line."""
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    bf16 = "bfloat16 instructions" if has_bf16() else "no bfloat16 instructions"
+    bf16 = "bfloat16 instructions" if has_bfloat16() else "no bfloat16 instructions"
     return f"{len(os.sched_getaffinity(0))} cores of {_processor()}, {gigabytes:.0f} GiB, {bf16}"
 
 
@@ -22,11 +24,6 @@ def versions() -> str:
     parts = [f"Python {platform.python_version()}"]
     parts += [f"{name} {metadata.version(name)}" for name in LIBRARIES]
     return ", ".join(parts)
-
-
-def has_bf16() -> bool:
-    """Whether this processor multiplies bfloat16 numbers itself; else PyTorch converts them to float32 and back."""
-    return any(flag in _cpuinfo("flags").split() for flag in ("avx512_bf16", "amx_bf16"))
 
 
 def _processor() -> str:

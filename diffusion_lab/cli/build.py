@@ -17,6 +17,7 @@ from torch import nn
 from diffusion_lab.callbacks import RunRecord
 from diffusion_lab.cli.errors import config_errors
 from diffusion_lab.cli.processes import srun_tasks
+from diffusion_lab.cli.speed import lay_out
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Prediction, Variance
 from diffusion_lab.streams import Streams
@@ -62,7 +63,7 @@ def build_denoiser(cfg: DictConfig, data: ImageDataModule) -> Denoiser:
     names = ("schedule", "prediction", "variance", "preconditioning")
     schedule, prediction, variance, preconditioning = (part(cfg, name) for name in names)
     torch.manual_seed(Streams(cfg.seed).key("init"))
-    network = build_network(cfg, data, prediction, variance)
+    network = lay_out(build_network(cfg, data, prediction, variance), cfg)
     null_label = data.conditions.null_label
     return Denoiser(network, schedule, prediction, variance, preconditioning=preconditioning, null_label=null_label)
 
@@ -70,6 +71,8 @@ def build_denoiser(cfg: DictConfig, data: ImageDataModule) -> Denoiser:
 def build_module(cfg: DictConfig, data: ImageDataModule) -> DiffusionModule:
     """The LightningModule on the CPU, not yet with its sampler."""
     denoiser = build_denoiser(cfg, data)
+    if cfg.get("compile"):
+        denoiser.network.compile()  # in place: the names of the parameters stay
     return DiffusionModule(denoiser, part(cfg, "weighting"), part(cfg, "optimizer"), Streams(cfg.seed))
 
 

@@ -2,9 +2,10 @@
 
 A run is a function of (config, seed, step). Its folder is therefore named by a readable slug and by a hash of
 the part of the configuration that can change a number of the run: the same command finds its unfinished run
-again, and no clock is involved. What only says where, on which devices, in which portions and how loudly a run takes
-place is left out of the hash (`NOT_IN_HASH`). Devices and portions change the last bits of a sum, nothing that is
-drawn; a run whose portions change in the middle goes on as the same run, equal to rounding instead of to the bit.
+again, and no clock is involved. What only says where, on which devices, in which portions, in which layout of the
+memory and how loudly a run takes place is left out of the hash (`NOT_IN_HASH`). Devices, portions and layout change the
+last bits of a sum, nothing that is drawn; a run in which they change in the middle goes on as the same run, equal to
+rounding instead of to the bit.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ NOT_IN_HASH = (
     "accumulate",
     "dataset.accumulate",
     "trainer.accumulate_grad_batches",
+    "channels_last",
+    "compile",
     "trainer.accelerator",
     "trainer.devices",
     "trainer.strategy",

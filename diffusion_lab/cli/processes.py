@@ -47,6 +47,12 @@ def gpu_count() -> int:
     return torch.cuda.device_count()
 
 
+def on_cpu(trainer: DictConfig) -> bool:
+    """Whether a run that takes place on this machine computes on its CPU."""
+    accelerator = trainer.get("accelerator", "auto")
+    return accelerator == "cpu" or (accelerator == "auto" and gpu_count() == 0)
+
+
 def microbatches(cfg: DictConfig) -> int:
     """`accumulate` from `images_per_device`: batch_size / (processes * images_per_device).
 

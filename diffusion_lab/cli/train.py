@@ -59,6 +59,7 @@ def _fit(cfg: DictConfig, folder: Path) -> None:
 
     from diffusion_lab.callbacks import Interrupted as Stopped
     from diffusion_lab.cli.build import build_run
+    from diffusion_lab.cli.speed import slow_bfloat16
     from diffusion_lab.training import newest_good
 
     quiet_libraries()
@@ -71,6 +72,8 @@ def _fit(cfg: DictConfig, folder: Path) -> None:
         check_same_run(cfg, content["callbacks"]["RunRecord"]["config"], content["global_step"])
         say(f"continuing {folder} from step {content['global_step']} ({path.name})")
         del found, content
+    if warning := slow_bfloat16(cfg):
+        say(warning)
     parts = build_run(cfg, facts(cfg))
     try:
         parts.trainer.fit(parts.module, datamodule=parts.data, ckpt_path=path, weights_only=True)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from diffusion_lab.networks.layers import num_groups
+from diffusion_lab.networks.layers import conv_of_doubled, num_groups
 
 LAYOUTS = ("legacy", "new")
 
@@ -174,4 +174,4 @@ class Upsample(nn.Module):
 
     def forward(self, x: Tensor, e: Tensor) -> Tensor:
         """`e` is not used, as in `Downsample`."""
-        return self.conv(double(x))
+        return conv_of_doubled(x, self.conv)

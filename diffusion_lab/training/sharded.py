@@ -46,6 +46,7 @@ class ShardedStrategy(DDPStrategy):
         self.accelerator.setup(trainer)
         self.precision_plugin.convert_module(self.model)
         self.model_to_device()
+        self.model.to(memory_format=torch.contiguous_format)  # the only layout that can be cut up
         shard(self.model)
         # A hook, because Lightning asks the module itself as well when forked processes hand back their results.
         self.model.register_state_dict_post_hook(_gather)

@@ -22,6 +22,8 @@ NOT_IN_HASH = (
     "~callbacks.progress",
     "logger=none",
     "paths.root=elsewhere",
+    "channels_last=true",
+    "compile=true",
 )
 
 

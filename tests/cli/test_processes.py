@@ -88,5 +88,8 @@ def test_what_needs_the_whole_network_is_refused_with_sharded_weights(composed) 
     for name, key in (("gradient_variance", "GradientVariance"), ("learned_beta", "LearnedBeta")):
         (error,) = check(composed(*sharded, f"sampler={name}"))
         assert str(error).startswith(f"sampler={key} must find the whole network") and "use trainer=ddp" in str(error)
+    for key in ("channels_last", "compile"):
+        (error,) = check(composed(*sharded, f"{key}=true"))
+        assert str(error).startswith(f"{key}=true must be false with trainer=fsdp")
     told = [str(error) for error in check(composed(*sharded, "precision=16-mixed"))]
     assert any("must be bf16-mixed or 32-true with trainer=fsdp" in error for error in told)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from omegaconf import OmegaConf, open_dict
 
+from diffusion_lab.cli import processes, speed
 from diffusion_lab.cli.checks import machine
 from diffusion_lab.cli.config import config_hash, plain
+from diffusion_lab.cli.speed import compiler_fault, slow_bfloat16
 from diffusion_lab.cli.validate import check
 
 # overrides; what the sentence starts with; words that must be in it. Numbers are rows of the catalogue of bad inputs.
@@ -101,6 +104,8 @@ CASES = {
     "37 no folder": (["paths.root=/dev/null/runs"], "paths.root=/dev/null/runs", ["write to"]),
     "38 accelerator": (["trainer.accelerator=gpuu"], "trainer.accelerator=gpuu", ["cpu, gpu", "did you mean 'gpu'?"]),
     "38 precision": (["precision=fp16"], "precision=fp16", ["bf16-mixed", "use 32-true"]),
+    "38 layout": (["channels_last=maybe"], "channels_last=maybe", ["true or false or null", "use null"]),
+    "38 compile": (["compile=null"], "compile is missing", ["use compile=false"]),
     "38 strategy": (["trainer.strategy=dpp"], "trainer.strategy=dpp", ["did you mean 'ddp'?"]),
     "38 no devices": (["trainer.devices=0"], "trainer.devices=0", ["at least one", "trainer.devices=1"]),
     "39 too few samples for any metric": (["metrics.num_samples=10"], "metrics.num_samples=10", ["too few", "use"]),
@@ -261,6 +266,37 @@ def test_what_needs_a_gpu(composed, override: str, words: str, monkeypatch: pyte
     monkeypatch.setattr(machine, "gpu_count", lambda: 0)
     errors = [str(error) for error in check(composed(override))]
     assert len(errors) == 1 and errors[0].startswith(override) and words in errors[0]
+
+
+@pytest.mark.parametrize(("accelerator", "gpus", "kind"), [("cpu", 0, "C++"), ("auto", 0, "C++"), ("auto", 1, "C")])
+def test_what_compiles_needs_a_compiler(composed, accelerator, gpus, kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = composed("compile=true", f"trainer.accelerator={accelerator}")
+    monkeypatch.setattr(processes, "gpu_count", lambda: gpus)
+    assert compiler_fault(composed()) is None
+    for variable in ("CC", "CXX"):
+        monkeypatch.setenv(variable, sys.executable)
+    assert compiler_fault(cfg) is None
+    for variable in ("CC", "CXX"):
+        monkeypatch.setenv(variable, "none-of-these")
+    text = f"compile=true must find a {kind} compiler (none-of-these), and there is none; use compile=false"
+    assert compiler_fault(cfg) == text
+    if accelerator == "cpu":
+        assert [str(error) for error in check(cfg)] == [text]
+
+
+@pytest.mark.parametrize(
+    ("flags", "override", "warned"),
+    [
+        ("flags\t: fpu avx512f", "precision=bf16-mixed", True),
+        ("flags\t: fpu avx512_bf16", "precision=bf16-mixed", False),
+        ("Features\t: fp bf16", "precision=bf16-mixed", False),
+        ("flags\t: fpu avx512f", "precision=32-true", False),
+    ],
+)
+def test_bfloat16_on_a_processor_without_it_is_told(composed, flags, override, warned, monkeypatch, tmp_path) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{flags}\n")
+    monkeypatch.setattr(speed, "CPUINFO", tmp_path / "cpuinfo")
+    assert bool(slow_bfloat16(composed(override, "trainer.accelerator=cpu"))) == warned
 
 
 def test_guidance_is_no_fault_while_the_classes_are_not_here(composed, tmp_path: Path) -> None:

@@ -103,6 +103,10 @@ def test_halving_pads_right_and_bottom():
 
 def test_doubling_repeats_pixels():
     layer = warm(Upsample(4))
-    x = torch.randn(1, 4, 3, 3).double()
+    x = torch.randn(1, 4, 3, 5).double().requires_grad_()
     repeated = x.repeat_interleave(2, -1).repeat_interleave(2, -2)
-    assert torch.allclose(layer(x), F.conv2d(repeated, layer.conv.weight, layer.conv.bias, padding=1))
+    expected = F.conv2d(repeated, layer.conv.weight, layer.conv.bias, padding=1)
+    assert torch.allclose(layer(x), expected)
+    of, gradient = (x, *layer.parameters()), torch.randn_like(expected)
+    for ours, theirs in zip(*(torch.autograd.grad(y, of, gradient) for y in (layer(x), expected)), strict=True):
+        assert torch.allclose(ours, theirs)

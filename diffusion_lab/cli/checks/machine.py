@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.config import config_hash
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, MissingHere, nearest
 from diffusion_lab.cli.processes import batch_fault, gpu_count, local_devices
+from diffusion_lab.cli.speed import compiler_fault
 
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 MARGIN = 50_000_000  # bytes that shall stay free for logs and sample grids
@@ -39,6 +40,8 @@ def check_machine(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
     if fault := batch_fault(cfg):
         errors.append(ConfigError(fault))
     on_cpu = accelerator == "cpu" or (here and accelerator == "auto" and gpu_count() == 0)
+    if here and (fault := compiler_fault(cfg)):
+        errors.append(MissingHere(fault))
     if on_cpu and str(cfg.precision).startswith("16-"):
         kind = ConfigError if accelerator == "cpu" else MissingHere
         text = f"precision={cfg.precision} must be computed on a GPU, and this run has none; use bf16-mixed"

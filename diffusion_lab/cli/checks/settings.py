@@ -62,6 +62,8 @@ SETTINGS = {
     "images_per_device": Setting(int, "use a divisor of batch_size, or null", least=1, null=True),
     "accumulate": Setting(int, "use 1", least=1),
     "precision": Setting(str, "use 32-true", among=PRECISIONS),
+    "channels_last": Setting(bool, "use null for what is faster", null=True),
+    "compile": Setting(bool, "use compile=false"),
     "gradient_clip": Setting(float, "use 1.0, or null for no clipping", least=0, open=True, null=True),
     "log_every": Setting(int, "use 50", least=1),
     "snapshot_every": Setting(int, "use 500, or 0 for none", least=0),

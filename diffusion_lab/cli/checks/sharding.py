@@ -23,6 +23,9 @@ def against_sharding(cfg: DictConfig, objects: Mapping[str, Any]) -> Iterator[st
         return
     if cfg.precision == "16-mixed":
         yield "precision=16-mixed must be bf16-mixed or 32-true with trainer=fsdp: its loss scale is each process's own"
+    for key in ("channels_last", "compile"):
+        if cfg[key]:
+            yield f"{key}=true must be false with trainer=fsdp, which cuts up plain tensors of a plain network"
     sampler = objects.get("sampler")
     if sampler is not None and any(getattr(part, "looks", False) for part in sampler.modules()):
         yield (

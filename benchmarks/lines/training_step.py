@@ -1,0 +1,142 @@
+"""A training step of unet_ddpm over diffusers, the plainest loop, and the convolutions' limit.
+
+35,746,307 parameters, batch 16 of 3 x 32 x 32, one thread. A step is noise and timesteps, forward, mean square error,
+backward, clip at norm 1, Adam, average of the weights:
+
+    diffusers   UNet2DModel of the same shapes, in the steps of diffusers' own example: DDPMScheduler, torch's Adam as
+                it comes, EMAModel, loss.item(); always float32, its example's default
+    plain       our network in the plainest PyTorch loop, with a fused Adam and a foreach average
+    ours        `diffusion-lab train network=unet_ddpm` with all that acts in a step; validation and samples off
+
+The loops take turns of one step each in one process, in CPU seconds of their own threads, after one step that does not
+count; a figure is the median over rounds of a ratio of turns of one round. bfloat16 stands in rounds of its own, only
+one where the processor has no such instructions, because each step then takes half a minute.
+
+The limit is a 3 x 3 convolution of the network, forward and backward, which takes its turn in the same rounds: the best
+of its large shapes in the better of both layouts. The step's share of it counts the network's own floating point
+operations (torch.utils.flop_counter, 2 per multiplication) over the whole step's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks import peers
+from benchmarks.line import Line, at_least
+from benchmarks.loops import bare, ours
+from benchmarks.paired import Ratio, interleaved, ratio
+from benchmarks.relay import Loop, relay
+from diffusion_lab.cli.speed import has_bfloat16
+from diffusion_lab.networks import UNet
+
+BATCH, ROUNDS = 16, 3
+SHAPES = ((128, 128, 32), (256, 128, 32), (256, 256, 32), (256, 256, 16))  # channels in, out, pixels per side
+REPEATS = 4  # convolutions of a turn
+WORDS = [
+    "network=unet_ddpm",
+    "dataset=gaussian",
+    "dataset.source.channels=3",
+    "dataset.source.image_size=32",
+    "dataset.source.num_images=256",
+    f"batch_size={BATCH}",
+]
+
+Pass = Callable[[], None]
+
+
+def lines() -> Iterator[Line]:
+    images = torch.randn(256, 3, 32, 32)
+    loops = {
+        "diffusers": _diffusers(images[:BATCH]),
+        "plain": bare(lambda: UNet(3, 3, 32), images, BATCH),
+        "ours": ours(None, WORDS),
+        "usual layout": ours(None, [*WORDS, "channels_last=false"]),
+        "limit": (limit := Convolution(torch.float32)),
+    }
+    seconds = relay(loops, 1, ROUNDS, warmup=0)
+    yield Line("float32: diffusers' time over ours", ratio(seconds["diffusers"], seconds["ours"]), at_least(1.15))
+    yield Line("float32: the plain loop's time over ours", ratio(seconds["plain"], seconds["ours"]))
+    yield Line("channels_last=false over the default", ratio(seconds["usual layout"], seconds["ours"]))
+    yield from _limit("float32", seconds["ours"], limit.per_operation(seconds["limit"]))
+    yield from _bfloat16(images)
+
+
+def _bfloat16(images: Tensor) -> Iterator[Line]:
+    native = has_bfloat16()
+    note = "" if native else "bfloat16 is emulated here"
+    loops = {
+        "diffusers": _diffusers(images[:BATCH]),
+        "ours": ours(None, [*WORDS, "precision=bf16-mixed"]),
+        "channels last": ours(None, [*WORDS, "precision=bf16-mixed", "channels_last=true"]),
+        "limit": (limit := Convolution(torch.bfloat16)),
+    }
+    seconds = relay(loops, 1, ROUNDS if native else 1, warmup=0)
+    for name, what, goal in (("ours", "", 2.2), ("channels last", " with channels_last=true (stretch)", 2.7)):
+        figure = ratio(seconds["diffusers"], seconds[name])
+        yield Line(f"bf16-mixed{what}: diffusers' float32 time over ours", figure, at_least(goal), note=note)
+    yield from _limit("bf16-mixed", seconds["ours"], limit.per_operation(seconds["limit"]), note)
+
+
+def _limit(name: str, step: list[float], limit: list[float], note: str = "") -> Iterator[Line]:
+    """Share of the convolutions' speed, and both speeds; `limit` is seconds of 1e9 operations."""
+    speeds = [operations() / 1e9 / seconds for seconds in step]
+    most = [1 / seconds for seconds in limit]
+    yield Line(f"{name}: speed over the convolution's", ratio(speeds, most), at_least(0.65), note=note)
+    yield Line(f"{name}: speed", Ratio.of(speeds), unit="GFLOP/s")
+    yield Line(f"{name}: the convolution's speed", Ratio.of(most), unit="GFLOP/s")
+
+
+def operations() -> int:
+    """Floating point operations of the network in one step: forward and backward."""
+    with torch.device("meta"):
+        network, x, t = UNet(3, 3, 32), torch.zeros(1, 3, 32, 32), torch.zeros(1, dtype=torch.int64)
+    with FlopCounterMode(display=False) as counter:
+        network(x, t).sum().backward()
+    return BATCH * counter.get_total_flops()
+
+
+def _diffusers(images: Tensor) -> Loop:
+    def run(baton: Callable[[], None], steps: int) -> None:
+        step = peers.training_step(peers.unet_ddpm(), images)
+        for _ in range(steps):
+            step()
+            baton()
+
+    return run
+
+
+class Convolution:
+    """A loop for `relay` over the best of `SHAPES`, forward and backward, `REPEATS` times a step."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def __call__(self, baton: Callable[[], None], steps: int) -> None:
+        layouts = (torch.contiguous_format, torch.channels_last)
+        tries = [self._passes(*shape, layout) for shape in SHAPES for layout in layouts]
+        seconds = interleaved({str(i): one for i, (one, _) in enumerate(tries)}, rounds=1)
+        both, self.operations = min(tries, key=lambda one: seconds[str(tries.index(one))][0] / one[1])
+        for _ in range(steps):
+            for _ in range(REPEATS):
+                both()
+            baton()
+
+    def per_operation(self, seconds: list[float]) -> list[float]:
+        """Seconds of a step -> seconds of 1e9 operations."""
+        return [value / (REPEATS * self.operations / 1e9) for value in seconds]
+
+    def _passes(self, inputs: int, outputs: int, size: int, layout: torch.memory_format) -> tuple[Pass, int]:
+        """Both passes, and their floating point operations."""
+        x = torch.randn(BATCH, inputs, size, size, dtype=self.dtype).contiguous(memory_format=layout).requires_grad_()
+        w = torch.randn(outputs, inputs, 3, 3, dtype=self.dtype).contiguous(memory_format=layout).requires_grad_()
+        gradient = torch.randn(BATCH, outputs, size, size, dtype=self.dtype).contiguous(memory_format=layout)
+
+        def both() -> None:
+            torch.autograd.grad(F.conv2d(x, w, padding=1), (x, w), gradient)
+
+        return both, 3 * 2 * BATCH * size * size * inputs * outputs * 9

@@ -1,0 +1,34 @@
+"""A training step of U-ViT in bfloat16 over float32.
+
+`diffusion-lab train network=uvit_small`, 44,255,328 parameters, 2 images of 3 x 32 x 32 a step (each is 257 tokens),
+one thread, with all that acts in a step; the two trainings take turns of one step each in one process, in CPU seconds
+of their own threads. Only `precision` differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.line import Line, at_least
+from benchmarks.loops import ours
+from benchmarks.paired import ratio
+from benchmarks.relay import relay
+from diffusion_lab.cli.speed import has_bfloat16
+
+WORDS = [
+    "network=uvit_small",
+    "dataset=gaussian",
+    "dataset.source.channels=3",
+    "dataset.source.image_size=32",
+    "dataset.source.num_images=256",
+    "batch_size=2",
+]
+
+
+def lines() -> Iterator[Line]:
+    loops = {precision: ours(None, [*WORDS, f"precision={precision}"]) for precision in ("32-true", "bf16-mixed")}
+    native = has_bfloat16()
+    seconds = relay(loops, 1, rounds=3 if native else 1, warmup=0)
+    figure = ratio(seconds["32-true"], seconds["bf16-mixed"])
+    note = "" if native else "bfloat16 is emulated here"
+    yield Line("float32's time over bf16-mixed's", figure, at_least(2), note=note)
