@@ -1,7 +1,8 @@
 """Statistics of the loss at every timestep.
 
-One `TimestepMean.update` of 128 rows, what the timestep log adds to a step, with T = 1000 and T = 4000 timesteps: three
-float64 tables of size T, to which 128 numbers are added.
+`TimestepMean.update` of 128 rows, what the timestep log adds to a step, with T = 1000 and T = 4000 timesteps: three
+float64 tables of size T, to which 128 numbers are added. A thousand updates are timed, so that the additions, which are
+made for several updates at once, are part of the figure.
 """
 
 from __future__ import annotations

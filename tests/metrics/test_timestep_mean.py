@@ -22,6 +22,19 @@ def test_totals_against_numpy():
     assert torch.isnan(totals.mean()[9]) and torch.isnan(totals.variance()[9])
 
 
+def test_batches_are_added_in_their_order_to_the_bit():
+    torch.manual_seed(0)
+    table, forwards, backwards = TimestepMean(7), *torch.zeros(2, 7, dtype=torch.float64)
+    batches = [(torch.randint(0, 7, (5,)), torch.randn(5) * 10.0 ** (i % 9)) for i in range(100)]  # 3 times 32, and 4
+    for t, value in batches:
+        table.update(t, value)
+        forwards.index_add_(0, t, value.double())
+    for t, value in batches[::-1]:
+        backwards.index_add_(0, t, value.double())
+    assert torch.equal(table.totals().sum, forwards)
+    assert not torch.equal(table.totals().sum, backwards)
+
+
 def test_repeated_timesteps_in_one_batch_all_count():
     table = TimestepMean(4)
     table.update(torch.tensor([2, 2, 2]), torch.tensor([1.0, 2.0, 6.0]))

@@ -24,23 +24,17 @@ from diffusion_lab.cli.build import build_run
 from diffusion_lab.cli.train import facts, quiet_libraries
 from tests.harness import configuration
 
-FIRST, LAST = 2, 38  # steps that are watched; more than the statistics keep before they add them up
+FIRST, FEW, MANY = 2, 6, 36  # steps that are watched; many are more than the statistics keep before they add them up
 QUIET = [
+    "network.base_channels=4",
+    "network.channel_multipliers=[1]",
     "log_every=1000",
     "snapshot_every=0",
     "checkpoint_every=0",
     "callbacks.progress.every=1000",  # seconds; it reads a loss then
     "callbacks.guard.every=1000",
-    f"max_steps={LAST + 1}",
 ]
-READS = {
-    "aten._local_scalar_dense",
-    "aten.nonzero",
-    "aten.masked_select",
-    "aten.unique2",
-    "aten._unique2",
-    "aten.equal",
-}
+READS = {"aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten._unique2", "aten.equal"}
 METHODS = ("tolist", "numpy", "cpu")
 
 
@@ -70,11 +64,11 @@ def _by_mask(name: str, args: Any) -> bool:
 class Begin(Callback):
     """Before everything else of a step."""
 
-    def __init__(self, watch: Watch) -> None:
-        self.watch, self.inside = watch, contextlib.ExitStack()
+    def __init__(self, watch: Watch, last: int) -> None:
+        self.watch, self.last, self.inside = watch, last, contextlib.ExitStack()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-        if FIRST <= trainer.global_step < LAST:
+        if FIRST <= trainer.global_step < self.last:
             self.inside.enter_context(self.watch)
             for name in METHODS:
                 self._count(name)
@@ -110,19 +104,21 @@ class End(StepCallback):
         self.begin.inside.close()
 
 
-def watched(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, *overrides: str, more: Callback | None = None) -> Watch:
+def watched(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, *overrides: str, last: int = FEW, more: Callback | None = None
+) -> Watch:
     """A short training with the default callbacks; `self.log` fails."""
     quiet_libraries()
     for name in ("log", "log_dict"):
         monkeypatch.setattr(LightningModule, name, lambda *_, **__: pytest.fail("self.log was called"))
-    cfg = configuration(tmp_path / "run", *QUIET, *overrides)
+    cfg = configuration(tmp_path / "run", *QUIET, f"max_steps={last + 1}", *overrides)
     watch = Watch()
-    begin = Begin(watch)
+    begin = Begin(watch, last)
     run = build_run(cfg, facts(cfg), [*([more] if more else []), End(begin)])
     getattr(run.trainer, "callbacks").insert(0, begin)  # noqa: B009 - Lightning sets it without declaring it
     with begin.inside:
         run.trainer.fit(run.module, datamodule=run.data)
-    assert watch.sizes["aten._foreach_lerp_", ()] == 0 and sum(watch.sizes.values()) > 1000
+    assert sum(watch.sizes.values()) > 100
     return watch
 
 
@@ -164,7 +160,7 @@ class Reader(StepCallback):
 )
 def test_a_read_would_be_seen(read, tmp_path, monkeypatch):
     found = reads(watched(tmp_path, monkeypatch, more=Reader(read)))
-    assert set(found.values()) == {LAST - FIRST}
+    assert set(found.values()) == {FEW - FIRST}
 
 
 def sizes(watch: Watch) -> Counter:
@@ -172,10 +168,11 @@ def sizes(watch: Watch) -> Counter:
     return Counter({key: count for key, count in watch.sizes.items() if key[0] != "aten.index_add_"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ddpm", "logit_normal", "min_snr"])
 def test_no_work_grows_with_the_number_of_timesteps(method, tmp_path, monkeypatch):
     short, long = (
-        watched(tmp_path / steps, monkeypatch, f"method={method}", f"schedule.num_timesteps={steps}")
+        watched(tmp_path / steps, monkeypatch, f"method={method}", f"schedule.num_timesteps={steps}", last=MANY)
         for steps in ("1000", "4000")
     )
     assert sizes(short) == sizes(long)
@@ -192,4 +189,4 @@ def test_work_on_all_timesteps_would_be_seen(tmp_path, monkeypatch):
         sizes(watched(tmp_path / steps, monkeypatch, f"schedule.num_timesteps={steps}", more=Tables()))
         for steps in ("1000", "4000")
     )
-    assert short - long == {("aten.log", (1000,)): LAST - FIRST}
+    assert short - long == {("aten.log", (1000,)): FEW - FIRST}
