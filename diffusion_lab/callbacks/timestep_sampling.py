@@ -71,8 +71,9 @@ class TimestepSampling(StepCallback):
 def _rows(trainer: Trainer) -> int:
     """Rows of one microbatch on one process.
 
-    Looks take twice as many at a time. Without gradients these need less memory than training's rows, which need not
-    hold of a fixed number; and with batches of 16 and 128 they cost a CPU the least per row, whose caches more leave.
+    Looks take twice as many at a time. Without gradients that needs at most half the memory of the training pass, or
+    about as much with `checkpointing`, so that a batch that fits can be looked at; a fixed number need not fit. With
+    batches of 16 and 128 it also costs a CPU about the least per row: larger calls leave its caches.
     """
     return data_of(trainer).batch_size // (trainer.world_size * trainer.accumulate_grad_batches)
 
