@@ -196,7 +196,7 @@ def _times(counted: _Counted, budget_s: float, missing: list[str]) -> tuple[floa
         trial, looks = take_steps(cfg, budget_s, counted.looks), counted.looks
         images = looks.generations * looks.samples + (_reference_images(cfg) if looks.measured else 0)
         beside = (
-            looks.generations * looks.samples * trial.sample + looks.validations * looks.images * trial.validation
+            looks.all_samples * trial.sample + looks.validations * looks.images * trial.validation
         ) / processes + images * trial.feature / processes
         return trial.step, beside + trial.start + counted.saving_seconds, True, f"measured over {trial.steps} steps"
     rows = _rows_to_try(counted, rate, budget_s, free)
