@@ -18,10 +18,10 @@ import torch
 from diffusers import DDIMPipeline, DDIMScheduler, DDPMPipeline, DDPMScheduler
 from torch import Tensor, nn
 
+from benchmarks import peers
 from benchmarks.line import Line, at_least, at_most
 from benchmarks.machine import has_bf16
 from benchmarks.paired import Ratio, interleaved, ratio
-from benchmarks.peer import diffusers_unet
 from diffusion_lab.cli.inference import ready
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.metrics import generate
@@ -32,7 +32,7 @@ IMAGES, STEPS, ROUNDS = 8, 2, 3
 
 
 def lines() -> Iterator[Line]:
-    denoiser, theirs = _denoiser(UNet(3, 3, 32)), diffusers_unet().eval()
+    denoiser, theirs = _denoiser(UNet(3, 3, 32)), peers.unet_ddpm().eval()
     parameters = [sum(p.numel() for p in network.parameters()) for network in (denoiser, theirs)]
     assert parameters[0] == parameters[1], parameters
     nothing = _denoiser(Nothing())

@@ -22,29 +22,40 @@ class Generation(StepCallback):
     Sample i is a function of (evaluation seed, i): the grids of all steps and of all runs start from the same latents.
     Values go to the loggers as `metrics/<name>`, and with their protocol to evaluations.jsonl in the run folder.
 
+    Metrics want many more samples than a grid, so they are measured at some of the generations: at those with a
+    multiple of `metrics_every` since the one before, and at the end.
+
     Args:
         directory: the run folder; grids go to samples/step-00001000.png in it.
         solver: how samples are made.
         evaluation: what is measured on them, and on how many.
         every: optimizer steps between two generations; 0 turns it off.
+        metrics_every: fewest optimizer steps between two measurements; 0 measures at every generation.
         grid: images in the grid, a square number looks best; at most the evaluation's number of samples.
     """
 
     def __init__(
-        self, directory: str, solver: Solver, evaluation: Evaluation, every: int = 1000, grid: int = 64
+        self,
+        directory: str,
+        solver: Solver,
+        evaluation: Evaluation,
+        every: int = 1000,
+        metrics_every: int = 0,
+        grid: int = 64,
     ) -> None:
         if grid < 1:
             raise ValueError(f"grid={grid} must be at least 1 image; use 64")
         self.directory, self.solver, self.evaluation = Path(directory), solver, evaluation
         self.every, self.grid = check_interval("every", every), grid
+        self.metrics_every = check_interval("metrics_every", metrics_every)
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         if not due(step, self.every, trainer.max_steps):
             return
         with averaged_weights(trainer, module) as decay, trainer.strategy.precision_plugin.forward_context():
-            images, results, columns = self.evaluation(
-                module.denoiser, self.solver, data_of(trainer), module.device, ema_decay=decay, keep=self.grid
-            )
+            told = (module.denoiser, self.solver, data_of(trainer), module.device)
+            metrics = measured(step, self.every, self.metrics_every, trainer.max_steps)
+            images, results, columns = self.evaluation(*told, ema_decay=decay, keep=self.grid, metrics=metrics)
         if not trainer.is_global_zero:
             return
         path = self.directory / "samples" / f"step-{step:08d}.png"
@@ -61,3 +72,8 @@ class Generation(StepCallback):
                         "protocol": result.protocol,
                     }
                     file.write(json.dumps(line) + "\n")
+
+
+def measured(step: int, every: int, metrics_every: int, last: int) -> bool:
+    """Whether the generation after `step` is measured: a function of the step alone, so a resumed run agrees."""
+    return step == last or metrics_every == 0 or step // metrics_every > (step - every) // metrics_every

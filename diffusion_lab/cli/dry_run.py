@@ -54,6 +54,8 @@ def _summary(costs: list[Cost]) -> str:
 def _rows(cfg: DictConfig, cost: Cost, folder: Path) -> list[tuple[str, str]]:
     looks = cost.looks
     sampler = f"{looks.sampler_rows} rows of the timestep sampler, " if looks.sampler_rows else ""
+    samples = f"{looks.generations} x {looks.samples} samples"
+    samples += f" and {looks.grids} x {looks.grid}" if looks.grids else ""
     return [
         ("folder", os.path.relpath(folder)),
         ("parameters", f"{cost.parameters:,}"),
@@ -67,9 +69,8 @@ def _rows(cfg: DictConfig, cost: Cost, folder: Path) -> list[tuple[str, str]]:
         ("training", f"{duration(cost.training_seconds)} for {cfg.max_steps} steps"),
         (
             "evaluation",
-            f"{duration(cost.evaluation_seconds)} for {looks.generations} x {looks.samples} samples of {looks.calls} "
-            f"network calls, {looks.validations} x {looks.images} validation images, {sampler}"
-            f"{looks.checkpoints} checkpoints",
+            f"{duration(cost.evaluation_seconds)} for {samples} of {looks.calls} network calls, "
+            f"{looks.validations} x {looks.images} validation images, {sampler}{looks.checkpoints} checkpoints",
         ),
         ("checkpoints", f"{cost.checkpoints} x {size(cost.checkpoint)} = {size(cost.disk)}"),
     ]

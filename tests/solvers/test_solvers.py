@@ -74,7 +74,7 @@ def test_the_images_are_ordinary_tensors_and_the_network_is_left_trainable():
     """The walk runs in inference mode, whose tensors autograd refuses."""
     network = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Conv2d(4, 1, 3, padding=1))
     network.forward = lambda x, t: nn.Sequential.forward(network, x)
-    images = DDIM(3)(Denoiser(network, linear(20), Epsilon(), FixedLarge()), torch.randn(2, 1, 4, 4), noise=no_noise)
+    images = DDIM(3)(Denoiser(network, linear(50), Epsilon(), FixedLarge()), torch.randn(2, 1, 4, 4), noise=no_noise)
     assert not images.is_inference() and not images.requires_grad
     network.train()
     network(images, None).square().sum().backward()

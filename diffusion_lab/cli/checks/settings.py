@@ -67,6 +67,7 @@ SETTINGS = {
     "gradient_clip": Setting(float, "use 1.0, or null for no clipping", least=0, open=True, null=True),
     "log_every": Setting(int, "use 50", least=1),
     "snapshot_every": Setting(int, "use 500, or 0 for none", least=0),
+    "metrics_every": Setting(int, "use 2000, or 0 for metrics at every snapshot", least=0),
     "checkpoint_every": Setting(int, "use 500, or 0 for one at the end", least=0),
     "keep_every": Setting(int, "use a multiple of checkpoint_every, or 0 for none", least=0),
     "name": Setting(str, "use null to name the sweep by its experiment or data set", null=True),

@@ -197,7 +197,7 @@ def _times(counted: _Counted, budget_s: float, missing: list[str]) -> tuple[floa
         row = trial.step * counted.forward / (counted.both * cfg.batch_size)  # of a pass without gradients
         images = looks.generations * looks.samples + (_reference_images(cfg) if looks.measured else 0)
         beside = (
-            looks.generations * looks.samples * trial.sample + looks.validations * looks.images * trial.validation
+            looks.all_samples * trial.sample + looks.validations * looks.images * trial.validation
         ) / processes + images * trial.feature / processes
         beside += looks.sampler_rows * row + trial.start + counted.saving_seconds
         return trial.step, beside, True, f"measured over {trial.steps} steps"

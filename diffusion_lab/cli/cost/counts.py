@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from diffusion_lab.callbacks.generation import measured as generation_is_measured
 from diffusion_lab.cli.build import part
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.data import Conditions
@@ -51,8 +52,10 @@ class Looks:
     """What happens beside the training steps, over the whole run.
 
     Attributes:
-        generations: times that samples are made.
+        generations: times that samples are made and, if there are metrics, measured.
         samples: each time, over all processes.
+        grids: further times, when samples are only made for a picture.
+        grid: samples each of these times.
         calls: network calls per sample.
         measured: whether features of the samples are extracted, and once those of the reference images.
         rows: samples at a time on one process.
@@ -65,6 +68,8 @@ class Looks:
 
     generations: int
     samples: int
+    grids: int
+    grid: int
     calls: int
     measured: bool
     rows: int
@@ -75,14 +80,19 @@ class Looks:
     sampler_rows: int
 
     @property
+    def all_samples(self) -> int:
+        """Over the whole run and all processes."""
+        return self.generations * self.samples + self.grids * self.grid
+
+    @property
     def network_calls(self) -> int:
         """Of one image each, without gradients, over the whole run."""
-        return self.generations * self.samples * self.calls + self.validations * self.images + self.sampler_rows
+        return self.all_samples * self.calls + self.validations * self.images + self.sampler_rows
 
 
 def count_looks(cfg: DictConfig, data: Any) -> Looks:
     """Samples, validations and checkpoints of the whole run."""
-    generations, samples, calls, measured, rows = _samples(cfg, data)
+    generations, samples, grids, grid, calls, measured, rows = _samples(cfg, data)
     validation = cfg.callbacks.get("validation")
     validations = _times(cfg, validation)
     images = _validation_images(data) * validation.get("repeats", 1) if validations else 0
@@ -90,6 +100,8 @@ def count_looks(cfg: DictConfig, data: Any) -> Looks:
     return Looks(
         generations=generations,
         samples=samples,
+        grids=grids,
+        grid=grid,
         calls=calls,
         measured=measured,
         rows=rows,
@@ -113,18 +125,24 @@ def _sampler_rows(cfg: DictConfig) -> int:
     return sum(sampler.look_rows(cfg.max_steps, cfg.batch_size) for sampler in samplers)
 
 
-def _samples(cfg: DictConfig, data: Any) -> tuple[int, int, int, bool, int]:
-    """Times, samples per time, network calls per sample, whether they are measured, rows of one call."""
+def _samples(cfg: DictConfig, data: Any) -> tuple[int, int, int, int, int, bool, int]:
+    """Generations, samples of each, further grids, samples of each, network calls per sample, whether there are
+    metrics, rows of one call."""
     generation = cfg.callbacks.get("generation")
     times = _times(cfg, generation)
     if not times:
-        return 0, 0, 0, False, 0
+        return 0, 0, 0, 0, 0, False, 0
     metrics = part(cfg, "metrics")
     task = data.conditions.task
     measured = bool(metrics.num_samples) and ((bool(metrics.names) and data.features is not None) or task.paired)
-    samples = metrics.num_samples if measured else generation.get("grid", 64)
-    share = -(-samples // world_size(cfg)) if measured else samples
-    return times, samples, solver_calls(cfg), measured, min(metrics.batch_size, share)
+    grid = generation.get("grid", 64)
+    if not measured:
+        return times, grid, 0, grid, solver_calls(cfg), False, min(metrics.batch_size, grid)
+    steps = (min(k * generation.every, cfg.max_steps) for k in range(1, times + 1))
+    told = (generation.every, generation.get("metrics_every", 0), cfg.max_steps)
+    generations = sum(generation_is_measured(step, *told) for step in steps)
+    rows = min(metrics.batch_size, -(-metrics.num_samples // world_size(cfg)))
+    return generations, metrics.num_samples, times - generations, grid, solver_calls(cfg), True, rows
 
 
 def _validation_images(data: Any) -> int:

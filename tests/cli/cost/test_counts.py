@@ -70,10 +70,16 @@ def test_looks_of_a_run(composed) -> None:
     data = ImageDataModule(Digits(), batch_size=64, features=object())
     cfg = composed("max_steps=1100", "snapshot_every=500", "metrics.num_samples=200", "solver.steps=7")
     looks = count_looks(cfg, data)
-    assert (looks.generations, looks.samples, looks.calls, looks.rows) == (3, 200, 7, 200)  # at 500, 1000, the end
+    # Pictures at 500 and 1000, and metrics at the end.
+    assert (looks.generations, looks.samples, looks.calls, looks.rows) == (1, 200, 7, 200)
+    assert (looks.grids, looks.grid) == (2, 64)
     assert (looks.validations, looks.images, looks.validation_rows) == (3, 360, 128)
     assert looks.checkpoints == 3
-    assert looks.network_calls == 3 * (200 * 7 + 360)
+    assert looks.network_calls == (200 + 2 * 64) * 7 + 3 * 360
+    more = composed("max_steps=1100", "snapshot_every=500", "metrics.num_samples=200", "metrics_every=1000")
+    assert (count_looks(more, data).generations, count_looks(more, data).grids) == (2, 1)  # at 1000 and the end
+    alone = composed("max_steps=1100", "snapshot_every=500", "metrics=none")
+    assert (count_looks(alone, data).generations, count_looks(alone, data).samples) == (3, 64)
     for without in ("snapshot_every=0", "~callbacks.generation"):
         assert count_looks(composed(without), data).generations == 0
     assert count_looks(composed("callbacks.validation=null", "callbacks.checkpoint=null"), data).checkpoints == 0
