@@ -1,0 +1,1 @@
+"""One file per plot of growth, see `benchmarks.growth`."""
