@@ -40,7 +40,9 @@ def lines() -> Iterator[Line]:
             seconds["two"].append(train(folder, "-m", *CELLS, *JOB, "hydra.launcher.n_jobs=2").wall)
             apart += [_alone(folder, SAMPLERS[number], seed) for seed in SEEDS[2:]]
             seconds["apart"].append(2 * sum(apart))
-        yield Line("eight commands over a sweep, one job at a time", ratio(seconds["apart"], seconds["one"]), at_least(2.5))
+        yield Line(
+            "eight commands over a sweep, one job at a time", ratio(seconds["apart"], seconds["one"]), at_least(2.5)
+        )
         yield Line("eight commands over a sweep, two at a time", ratio(seconds["apart"], seconds["two"]), at_least(3.5))
         yield Line("a sweep of eight jobs, one at a time", Ratio.of(seconds["one"]), unit="s")
         yield Line("overhead of a job over its work", _overhead(folder), at_most(0.5), "s of CPU")
