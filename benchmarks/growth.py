@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.line import Goal
 
@@ -90,16 +90,22 @@ def draw(drawn: Sequence[Panel], path: Path = FIGURE) -> None:
     plt.close(figure)
 
 
-def _draw(axis, panel: Panel) -> None:
+def _draw(axis: Any, panel: Panel) -> None:
     compared = [panel.y[0] * (x / panel.x[0]) ** panel.order for x in panel.x]
     label = {0: "constant", 1: "in proportion", -1: "shared out"}[panel.order]
-    axis.plot(panel.x, compared, "--", color="0.6", linewidth=1, label=label)
+    axis.plot(panel.x, compared, "--", color="0.55", linewidth=1, label=label)
     axis.plot(panel.x, panel.y, "o-", color="#1f5fa8", markersize=4, linewidth=1.5, clip_on=False, label="measured")
     axis.set_xlim(0, 1.05 * panel.x[-1])
     axis.set_ylim(0, 1.25 * max(*panel.y, *compared))
-    axis.set_xticks(panel.x, [f"{x:,.0f}" for x in panel.x])
+    ticks = [x for x in panel.x if x >= panel.x[-1] / 10 or x == panel.x[0]]
+    axis.set_xticks(ticks, [_short(x) for x in ticks])
     axis.set_xlabel(panel.x_label)
     axis.set_ylabel(panel.y_label)
-    axis.set_title(f"{panel.x[0]:,.0f} to {panel.x[-1]:,.0f}: times {panel.growth:.2f}", loc="left")
+    way = f"{_short(panel.x[0])} to {_short(panel.x[-1])}"
+    axis.set_title(f"{way}: times {panel.growth:.2f} (goal {panel.goal})", loc="left")
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, loc="lower right" if panel.order < 1 else "upper left")
+    axis.legend(frameon=False, loc={0: "lower right", 1: "upper left", -1: "upper right"}[panel.order])
+
+
+def _short(x: float) -> str:
+    return f"{x / 1000:g}k" if x >= 1000 else f"{x:g}"
