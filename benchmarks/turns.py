@@ -36,7 +36,8 @@ def turns(trainings: Mapping[str, Sequence[str]], steps: int, rounds: int) -> di
     Raises:
         EOFError: a training ended early; its error stands above.
     """
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["diffusion_lab.cli.build", "diffusion_lab.loggers"])  # once, not in each training
     with ExitStack() as stack:
         lines: dict[str, Connection] = {}
         for name, overrides in trainings.items():
@@ -65,11 +66,12 @@ class TakeTurns(StepCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
-        self.line.send(None)
-        self._wait()
+        if trainer.is_global_zero:
+            self.line.send(None)
+            self._wait()
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
-        if step % self.steps == 0:
+        if step % self.steps == 0 and trainer.is_global_zero:  # the other ranks wait for this one in the next step
             self.line.send(time.process_time() - self._start)
             if step < trainer.max_steps:
                 self._wait()

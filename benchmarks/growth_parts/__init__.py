@@ -1,1 +1,1 @@
-"""One file per plot of growth."""
+"""One file per plot of growth, see `benchmarks.growth`."""

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import torch
 
-from diffusion_lab.metrics import Features, Summary
+from benchmarks.growth import Points
+from benchmarks.line import at_most
 
+X, Y, ORDER, GOAL = "images", "MB of statistics", 0, at_most(1)
 COUNTS, BATCH, DIM, CLASSES = (1_000, 4_000, 16_000, 64_000), 500, 2048, 1008
 NAMES = ("fid", "is")
 
 
-def points() -> tuple[list[float], list[float]]:
-    """x images, y megabytes."""
+def points() -> Points:
     return [float(count) for count in COUNTS], [_megabytes(count) for count in COUNTS]
 
 
 def _megabytes(count: int) -> float:
+    from diffusion_lab.metrics import Features, Summary
+
     summary = Summary(NAMES, count, DIM)
     batch = Features(torch.randn(BATCH, DIM), torch.randn(BATCH, CLASSES))
     for first in range(0, count, BATCH):

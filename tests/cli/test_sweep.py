@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from diffusion_lab.cli.main import main
-from tests.harness import Child
+from tests.harness import Child, differences, final_state
 
 SWEEP = [
     "train",
@@ -87,3 +89,17 @@ def test_a_sweep_of_two_processes_each(tmp_path: Path) -> None:
         assert json.loads((run / "run.json").read_text())["world_size"] == 2
         assert json.loads((run / "result.json").read_text())["status"] == "done"
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["two"]
+
+
+@pytest.mark.slow
+def test_a_job_of_a_sweep_is_to_the_bit_the_run_of_its_own_command(tmp_path: Path) -> None:
+    tiny = ["scale=smoke", "max_steps=4", "network.base_channels=8", "trainer.accelerator=cpu", "~callbacks.generation"]
+    _command(tmp_path, "log", "train", "-m", "seed=0,1", "name=two", "hydra.launcher.n_jobs=2", *tiny).succeed()
+    first, second = sorted((tmp_path / "runs" / "two").glob("digits-*"))
+    alone = [sys.executable, "-m", "diffusion_lab.cli.main", "train", "seed=1", *tiny, "paths.root=alone"]
+    subprocess.run(alone, cwd=tmp_path, check=True, capture_output=True)
+    run = tmp_path / "alone" / second.name
+    assert differences(final_state(second), final_state(run)) == []
+    assert differences(final_state(first), final_state(run)) != []
+    results = [json.loads((folder / "result.json").read_text()) for folder in (first, second, run)]
+    assert results[1]["metrics"] == results[2]["metrics"] != results[0]["metrics"]

@@ -1,0 +1,111 @@
+"""How cost grows: a small plot for each file of `growth_parts/`, all in growth.svg.
+
+A file there says in its docstring what is measured, and has
+
+    X, Y     labels of the axes, with units
+    ORDER    of the line to compare with, y_0 (x/x_0)^ORDER: 0 constant, 1 in proportion, -1 shared out
+    GOAL     of the last y over the first
+    points() -> Points
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from benchmarks.line import Goal
+
+FIGURE = Path(__file__).resolve().parent / "growth.svg"
+STEPS, ROUNDS, RANKS = 10, 4, (1, 2, 4)
+
+Points = tuple[list[float], list[float]]
+
+
+class Panel(NamedTuple):
+    """One plot: what its file says, and the points that it gave."""
+
+    name: str
+    x_label: str
+    y_label: str
+    order: int
+    goal: Goal
+    x: list[float]
+    y: list[float]
+
+    @property
+    def growth(self) -> float:
+        """The last y over the first."""
+        return self.y[-1] / self.y[0]
+
+
+def parts() -> dict[str, ModuleType]:
+    """The files of `growth_parts/`, in alphabetical order."""
+    import benchmarks.growth_parts as folder
+
+    names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
+    return {name: importlib.import_module(f"benchmarks.growth_parts.{name}") for name in names}
+
+
+def panels() -> Iterator[Panel]:
+    """Measure one after the other."""
+    for name, part in parts().items():
+        yield Panel(name, part.X, part.Y, part.ORDER, part.GOAL, *part.points())
+
+
+def step_times(trainings: Mapping[int, Sequence[str]]) -> Points:
+    """x -> overrides; y is the CPU time of a step in ms, the median of turns that the trainings take."""
+    from benchmarks.turns import turns
+
+    seconds = turns({str(x): words for x, words in trainings.items()}, STEPS, ROUNDS)
+    return [float(x) for x in trainings], [1000 * statistics.median(seconds[str(x)]) / STEPS for x in trainings]
+
+
+def rank_times(batch_size: Callable[[int], int]) -> Points:
+    """x is the number of ranks, y the CPU time of a step in the first of them, ms, in which waiting costs nothing."""
+    words = {ranks: [f"batch_size={batch_size(ranks)}", f"trainer.devices={ranks}"] for ranks in RANKS}
+    return step_times({ranks: [*w, "trainer.strategy=ddp_fork"] if ranks > 1 else w for ranks, w in words.items()})
+
+
+def draw(drawn: Sequence[Panel], path: Path = FIGURE) -> None:
+    """Small multiples, each from 0, with the line that it is compared with."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams.update({"svg.hashsalt": "growth", "font.size": 9, "axes.titlesize": 9})
+    import matplotlib.pyplot as plt
+
+    columns = min(3, len(drawn))
+    rows = -(-len(drawn) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(3.3 * columns, 2.7 * rows), squeeze=False, layout="constrained")
+    for axis, panel in zip(axes.flat, drawn, strict=False):
+        _draw(axis, panel)
+    for axis in axes.flat[len(drawn) :]:
+        axis.remove()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def _draw(axis: Any, panel: Panel) -> None:
+    compared = [panel.y[0] * (x / panel.x[0]) ** panel.order for x in panel.x]
+    label = {0: "constant", 1: "in proportion", -1: "shared out"}[panel.order]
+    axis.plot(panel.x, compared, "--", color="0.55", linewidth=1, label=label)
+    axis.plot(panel.x, panel.y, "o-", color="#1f5fa8", markersize=4, linewidth=1.5, clip_on=False, label="measured")
+    axis.set_xlim(0, 1.05 * panel.x[-1])
+    axis.set_ylim(0, 1.25 * max(*panel.y, *compared))
+    ticks = [x for x in panel.x if x >= panel.x[-1] / 10 or x == panel.x[0]]
+    axis.set_xticks(ticks, [_short(x) for x in ticks])
+    axis.set_xlabel(panel.x_label)
+    axis.set_ylabel(panel.y_label)
+    way = f"{_short(panel.x[0])} to {_short(panel.x[-1])}"
+    axis.set_title(f"{way}: times {panel.growth:.2f} (goal {panel.goal})", loc="left")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, loc={0: "lower right", 1: "upper left", -1: "upper right"}[panel.order])
+
+
+def _short(x: float) -> str:
+    return f"{x / 1000:g}k" if x >= 1000 else f"{x:g}"
