@@ -24,7 +24,14 @@ from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, Ru
 from diffusion_lab.cli.processes import is_first
 
 # What a continued run may change without becoming another run; everything outside the hash may change anyway.
-MAY_CHANGE = ("max_steps", "trainer.max_steps", "callbacks.checkpoint", "callbacks.generation.every")
+MAY_CHANGE = (
+    "max_steps",
+    "trainer.max_steps",
+    "metrics_every",
+    "callbacks.checkpoint",
+    "callbacks.generation.every",
+    "callbacks.generation.metrics_every",
+)
 LIBRARIES = ("torch", "lightning", "hydra-core", "omegaconf", "torch-fidelity", "numpy")
 
 
