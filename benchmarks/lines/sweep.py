@@ -4,7 +4,7 @@ Wall time (there are several processes) of `diffusion-lab train -m sampler=unifo
 digits with the default network, validation and checkpoints, without pictures, in 32 steps, which train for about two
 seconds: by the launcher one job at a time and two at a time, one thread each, against a command for each job, one after
 the other. In each of two rounds four of the eight commands run (uniform in one, loss_second_moment in the other; they
-cost the same) and count twice, two before the sweeps and two after them.
+cost the same within 3 %) and count twice, two before the sweeps and two after them.
 
 The overhead of a job is the CPU time that each of four further jobs of one step adds to a sweep, in all its processes,
 less what the job itself spends in Lightning's fit (the step, validation, checkpoint): composing and checking its
