@@ -89,7 +89,8 @@ def ours(network: DictConfig | None, overrides: Sequence[str]) -> Loop:
     def run(baton: Callable[[], None], steps: int) -> None:
         quiet_libraries()
         with tempfile.TemporaryDirectory() as folder:
-            cfg = compose_train([*overrides, *QUIET, f"max_steps={steps}"], Path(folder) / "run")
+            # One step more than is measured: a run's last one writes a checkpoint.
+            cfg = compose_train([*overrides, *QUIET, f"max_steps={steps + 1}"], Path(folder) / "run")
             if network is not None:
                 cfg.network = network
             run = build_run(cfg, facts(cfg), [_Baton(baton)])

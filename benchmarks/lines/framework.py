@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from benchmarks.line import Line, at_most
 from benchmarks.loops import bare, node, ours, stock, terminal
-from benchmarks.paired import Ratio, interleaved
+from benchmarks.paired import Ratio
 from benchmarks.relay import relay
 from diffusion_lab.data import Digits, to_float
 from diffusion_lab.networks import UNet
@@ -88,4 +88,4 @@ def _large(images: Tensor) -> Iterator[Line]:
 def _bare_step() -> list[float]:
     """Seconds of steps of unet_ddpm at batch 16."""
     loop = bare(partial(UNET, image_size=32, attention_resolutions=(16,)), torch.randn(64, 1, 32, 32), 16)
-    return interleaved({"step": lambda: loop(lambda: None, 1)}, rounds=2)["step"]
+    return relay({"step": loop}, steps=1, rounds=2, warmup=0)["step"]

@@ -4,9 +4,9 @@ Wall time (there are several processes) of `diffusion-lab train -m sampler=unifo
 digits with the default network, validation and checkpoints, without pictures, in 32 steps, which train for about two
 seconds: by the launcher one job at a time and two at a time, one thread each, against a command for each job, one after
 the other. In each of two rounds four of the eight commands run (uniform in one, loss_second_moment in the other; they
-cost the same) and count twice, two before the sweeps and two after them.
+cost the same within 3 %) and count twice, two before the sweeps and two after them.
 
-The overhead of a job is the CPU time that each of eight further jobs of one step adds to a sweep, in all its processes,
+The overhead of a job is the CPU time that each of four further jobs of one step adds to a sweep, in all its processes,
 less what the job itself spends in Lightning's fit (the step, validation, checkpoint): composing and checking its
 configuration, its process, building its parts, its records. Other work on the machine slows down the commands and one
 job at a time alike, but two at a time get two shares of the processor.
@@ -62,8 +62,8 @@ def _alone(folder: str, sampler: str, seed: int) -> float:
 def _overhead(folder: str) -> Ratio:
     values = []
     for _ in range(ROUNDS):
-        few, many = (_with_work(folder, seeds) for seeds in (range(1), range(9)))
-        values.append((many.cpu - few.cpu) / 8 - statistics.median(_works(folder)))
+        few, many = (_with_work(folder, seeds) for seeds in (range(1), range(5)))
+        values.append((many.cpu - few.cpu) / 4 - statistics.median(_works(folder)))
     return Ratio.of(values)
 
 
