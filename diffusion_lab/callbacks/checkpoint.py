@@ -109,9 +109,8 @@ class Checkpoint(StepCallback):
         # At every step: a cluster gives a minute or two, and a step of a large network may take many seconds. The sum
         # is looked at one step later: by then it has come to the host, and no process waits for its device.
         before = self._arriving.read() if self._arriving else [0] * len(SIGNALS)
-        self._arriving = _Arriving(
-            sum_(torch.tensor([self._signal == number for number in SIGNALS], dtype=torch.int32, device=module.device))
-        )
+        signals = torch.tensor([self._signal == number for number in SIGNALS], dtype=torch.int32)
+        self._arriving = _Arriving(sum_(signals.to(module.device, non_blocking=True)))  # a blocking copy waits for it
         return next((number for number, count in zip(SIGNALS, before, strict=True) if count), 0)
 
     def _write(self, trainer: Trainer, step: int) -> None:
