@@ -82,6 +82,7 @@ def fold_batch_norms(network: nn.Module) -> nn.Module:
     """Every block's batch norm as weights and bias of the convolution before it, in place: the same function of a
     frozen network, but for rounding (3e-7 of the largest feature)."""
     for block in network.modules():
-        if isinstance(getattr(block, "bn", None), nn.BatchNorm2d):
-            block.conv, block.bn = fuse_conv_bn_eval(block.conv, block.bn), nn.Identity()
+        conv, norm = getattr(block, "conv", None), getattr(block, "bn", None)
+        if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+            block.conv, block.bn = fuse_conv_bn_eval(conv, norm), nn.Identity()
     return network
