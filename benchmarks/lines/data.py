@@ -5,7 +5,7 @@ CPU time of this one thread for 20 training batches, in the shape and with the l
 is `ImageDataModule` with its loader, its order and `on_after_batch_transfer`, over bytes in memory. Theirs is what a
 torchvision tutorial does: a Dataset of PIL images (made from an array, as torchvision's CIFAR10 does) with
 RandomHorizontalFlip, ToTensor and Normalize(0.5, 0.5), in a DataLoader(shuffle=True) without workers, which lose on few
-cores. Median over 9 rounds of turns.
+cores. Median over 5 rounds of turns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.line import Line, at_least
 from benchmarks.paired import Ratio, interleaved, ratio
 from diffusion_lab.data import ArrayImages, ImageDataModule, ImageSource
 
-IMAGES, BATCH, BATCHES, ROUNDS = 10_000, 128, 20, 9
+IMAGES, BATCH, BATCHES, ROUNDS = 10_000, 128, 20, 5
 
 
 def lines() -> Iterator[Line]:
