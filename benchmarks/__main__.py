@@ -1,8 +1,9 @@
 """Everything that is measured, with its goal beside it: `make bench`, or `make bench ONLY=training_step`.
 
 Each benchmark of `lines/` runs in a fresh process of its own, one after the other, with one thread unless it says
-otherwise. A whole run writes its table into benchmarks/README.md, a run of some benchmarks only prints it. A benchmark
-that fails says so in the table, and the exit code is 1.
+otherwise. A whole run writes its table into benchmarks/README.md; a run of some benchmarks puts its part in the place
+of the old one, if the table there is of the same machine and versions. A benchmark that fails says so in the table, and
+the exit code is 1.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import time
 
 from benchmarks.measured import measure, names
-from benchmarks.table import heading, section, write
+from benchmarks.table import heading, section, update, write
 
 
 def main() -> int:
@@ -33,6 +34,10 @@ def main() -> int:
     if not options.only:
         write(text)
         print("\nwritten to benchmarks/README.md")
+    elif all([update(result) for result in results if not result.error]):
+        print("\nits part of benchmarks/README.md is written anew")
+    else:
+        print("\nbenchmarks/README.md stays: its table is of another machine or other versions")
     return int(any(result.error for result in results))
 
 

@@ -4,7 +4,7 @@ A file there says in its docstring what is measured, and has
 
     X, Y     labels of the axes, with units
     ORDER    of the line to compare with, y_0 (x/x_0)^ORDER: 0 constant, 1 in proportion, -1 shared out
-    GOAL     of the last y over the first
+    GOAL     of the last y over the first; None where nothing is promised
     points() -> Points
 """
 
@@ -33,7 +33,7 @@ class Panel(NamedTuple):
     x_label: str
     y_label: str
     order: int
-    goal: Goal
+    goal: Goal | None
     x: list[float]
     y: list[float]
 
@@ -102,7 +102,8 @@ def _draw(axis: Any, panel: Panel) -> None:
     axis.set_xlabel(panel.x_label)
     axis.set_ylabel(panel.y_label)
     way = f"{_short(panel.x[0])} to {_short(panel.x[-1])}"
-    axis.set_title(f"{way}: times {panel.growth:.2f} (goal {panel.goal})", loc="left")
+    goal = "" if panel.goal is None else f" (goal {panel.goal})"
+    axis.set_title(f"{way}: times {panel.growth:.2f}{goal}", loc="left")
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False, loc={0: "lower right", 1: "upper left", -1: "upper right"}[panel.order])
 

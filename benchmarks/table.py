@@ -23,9 +23,14 @@ class Result(Protocol):
     error: str
 
 
+def place() -> str:
+    """Where and with what."""
+    return f"{hardware()}. {versions()}."
+
+
 def heading(minutes: float) -> str:
-    """When, where and with what."""
-    return f"{datetime.date.today()}, {hardware()}. {versions()}. {minutes:.0f} minutes in all."
+    """The place, and how long all of it took."""
+    return f"{place()} {minutes:.0f} minutes in all."
 
 
 def section(result: Result) -> str:
@@ -35,11 +40,29 @@ def section(result: Result) -> str:
     if result.error:
         rows.append(["failed", "", "", result.error.replace("|", "/").split("\n")[0]])
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"### {result.title}: `make bench ONLY={result.name}` ({result.seconds:.0f} s)\n\n{table}"
+    when = f"{datetime.date.today()}, {result.seconds:.0f} s"
+    return f"### {result.title}: `make bench ONLY={result.name}` ({when})\n\n{table}"
 
 
 def write(text: str) -> None:
     """Put it between the two marks of the README."""
-    before, rest = README.read_text().split(BEGIN)
-    _, after = rest.split(END)
+    before, _, after = _parts()
     README.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+
+
+def update(result: Result) -> bool:
+    """Put one benchmark's section in the place of its old one, if the table there is of this place and has one."""
+    head, *sections = _parts()[1].strip().split("\n\n### ")
+    mark = f"`make bench ONLY={result.name}`"
+    if not head.startswith(place()) or not any(mark in old for old in sections):
+        return False
+    new = section(result).removeprefix("### ")
+    write("\n\n### ".join([head, *(new if mark in old else old for old in sections)]))
+    return True
+
+
+def _parts() -> tuple[str, str, str]:
+    """Of the README: before the marks, between them, after them."""
+    before, rest = README.read_text().split(BEGIN)
+    between, after = rest.split(END)
+    return before, between, after

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from benchmarks import peers
 from benchmarks.line import Line, at_least, at_most
-from benchmarks.machine import has_bf16
 from benchmarks.paired import Ratio, interleaved, ratio
 from diffusion_lab.cli.inference import ready
+from diffusion_lab.cli.speed import has_bfloat16
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.metrics import generate
 from diffusion_lab.networks import UNet
@@ -47,7 +47,7 @@ def lines() -> Iterator[Line]:
     seconds = interleaved(tasks, ROUNDS)
     yield Line("DDIM, fp32", ratio(seconds["their ddim"], seconds["ddim"]), at_least(1.07))
     yield Line("DDPM, fp32", ratio(seconds["their ddpm"], seconds["ddpm"]), at_least(1.07))
-    note = "" if has_bf16() else "this CPU has no bfloat16 instructions"
+    note = "" if has_bfloat16() else "this CPU has no bfloat16 instructions"
     yield Line("DDIM, bf16", ratio(seconds["their ddim"], seconds["bf16"]), at_least(2.1), note=note)
     share = [100 * ours / whole for ours, whole in zip(seconds["nothing"], seconds["ddim"], strict=True)]
     yield Line("all but the network", Ratio.of(share), at_most(1), "%")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
@@ -67,6 +68,23 @@ def test_the_table_stands_between_its_marks(tmp_path: Path, monkeypatch: pytest.
         assert copy.read_text() == f"{before}\n\n{text}\n\n{after}"
 
 
+def test_one_part_of_the_table_is_replaced_on_the_same_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "README.md"
+    copy.write_text(f"# Before\n\n{table.BEGIN}\n{table.END}\n")
+    monkeypatch.setattr(table, "README", copy)
+    first, second = (Benchmark(name, name, [Line("a", ONE)], 1.0) for name in ("first", "second"))
+    table.write("\n\n".join([table.heading(1.0), table.section(first), table.section(second)]))
+    before = copy.read_text()
+    assert table.update(second) and copy.read_text() == before
+    assert table.update(second._replace(lines=[Line("b", ONE)]))
+    assert copy.read_text().count("| a |") == copy.read_text().count("| b |") == 1
+    assert copy.read_text().index("| a |") < copy.read_text().index("| b |")
+    now = copy.read_text()
+    assert not table.update(Benchmark("third", "third", [], 1.0))
+    monkeypatch.setattr(table, "place", lambda: "another machine.")
+    assert not table.update(second) and copy.read_text() == now
+
+
 def test_the_readme_has_its_marks() -> None:
     text = table.README.read_text()
     assert text.count(table.BEGIN) == text.count(table.END) == 1
@@ -75,7 +93,7 @@ def test_the_readme_has_its_marks() -> None:
 
 def test_a_section_shows_lines_and_what_failed() -> None:
     text = table.section(Benchmark("x", "Title", [Line("a", ONE, at_most(1))], 3.0, "ValueError: a | b\nmore"))
-    assert "### Title: `make bench ONLY=x` (3 s)" in text
+    assert "### Title: `make bench ONLY=x` (" in text and ", 3 s)" in text
     assert "| a | 1.00 [0.90, 1.10] | <= 1 | yes |" in text
     assert "| failed |  |  | ValueError: a / b |" in text
 
@@ -84,17 +102,18 @@ def test_a_section_shows_lines_and_what_failed() -> None:
 def test_the_exit_code_says_whether_all_was_measured(
     error: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    written = []
+    written, replaced = [], []
     monkeypatch.setattr(command, "names", lambda: ["good", "other"])
     monkeypatch.setattr(
         command, "measure", lambda name: Benchmark(name, name, [Line("a", ONE)], 1.0, error if name == "other" else "")
     )
     monkeypatch.setattr(command, "heading", lambda minutes: "heading")
     monkeypatch.setattr(command, "write", written.append)
+    monkeypatch.setattr(command, "update", lambda result: replaced.append(result.name) or True)
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.setenv(variable, "1")
     monkeypatch.setattr(sys, "argv", ["benchmarks", "good"])
-    assert command.main() == 0 and written == []  # one benchmark alone is printed, not written
+    assert command.main() == 0 and written == [] and replaced == ["good"]
     monkeypatch.setattr(sys, "argv", ["benchmarks"])
     assert command.main() == code
     assert len(written) == 1 and ("| failed |" in written[0]) is bool(error)
@@ -126,6 +145,13 @@ def test_a_benchmark_that_raises_is_told_of(
 def test_a_benchmark_in_a_process_of_its_own(capsys: pytest.CaptureFixture) -> None:
     result = measure("no_such_benchmark")
     assert result.lines == [] and "ModuleNotFoundError" in result.error
+
+
+@pytest.mark.slow
+def test_every_benchmark_can_be_imported() -> None:
+    words = "import importlib, sys; [importlib.import_module('benchmarks.lines.' + name) for name in sys.argv[1:]]"
+    done = subprocess.run([sys.executable, "-c", words, *names()], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 def test_turns_are_divided_round_by_round() -> None:
