@@ -13,12 +13,12 @@ PANELS = [
 ]
 
 
-def test_every_file_has_axes_a_line_to_compare_with_and_a_goal() -> None:
+def test_every_file_has_axes_and_a_line_to_compare_with() -> None:
     found = parts()
     assert {"timesteps", "ema_decays", "statistics_memory", "sweep_jobs"} <= set(found)
     for part in found.values():
         assert part.__doc__ and part.X and part.Y
-        assert part.ORDER in (-1, 0, 1) and isinstance(part.GOAL, Goal) and callable(part.points)
+        assert part.ORDER in (-1, 0, 1) and isinstance(part.GOAL, Goal | None) and callable(part.points)
 
 
 def test_growth_is_the_last_over_the_first() -> None:
