@@ -1,0 +1,37 @@
+"""Loops that take turns: one at a time, and only the turns that were asked for are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks.relay import Loop, relay
+
+
+def _loop(name: str, seen: list[str], more: int = 0) -> Loop:
+    def run(baton: Callable[[], None], steps: int) -> None:
+        for _ in range(steps + more):
+            seen.append(name)
+            baton()
+        seen.append(f"{name} ends")
+
+    return run
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_turns_alternate_and_further_steps_are_not_counted(steps: int) -> None:
+    seen: list[str] = []
+    seconds = relay({"a": _loop("a", seen), "b": _loop("b", seen, more=2)}, steps, rounds=4, warmup=1)
+    assert {name: len(values) for name, values in seconds.items()} == {"a": 4, "b": 4}
+    assert all(value >= 0 for values in seconds.values() for value in values)
+    turn = steps * ["a"] + steps * ["b"]
+    assert seen == ["a", "b", *5 * turn, "a ends", "b", "b", "b ends"]
+
+
+def test_a_loop_that_fails_ends_the_relay() -> None:
+    def fails(baton: Callable[[], None], steps: int) -> None:
+        raise ValueError("no luck")
+
+    with pytest.raises(ValueError, match="no luck"):
+        relay({"good": _loop("good", []), "bad": fails}, 1, 2)
