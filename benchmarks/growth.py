@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from benchmarks.line import Goal
 
 FIGURE = Path(__file__).resolve().parent / "growth.svg"
-STEPS, ROUNDS, RANKS = 10, 4, (1, 2, 4)
+STEPS, ROUNDS, RANKS = 10, 3, (1, 2, 4)
 
 Points = tuple[list[float], list[float]]
 

@@ -62,7 +62,7 @@ def _tiny(images: Tensor) -> Iterator[Line]:
         "stock": stock(Perceptron, images, BATCH),
     }
     with terminal():
-        seconds = relay(loops, steps=100, rounds=15)
+        seconds = relay(loops, steps=100, rounds=9)
     over = {name: [1e6 * (a - b) for a, b in zip(seconds[name], seconds["bare"], strict=True)] for name in loops}
     yield Line("tiny network: a bare step", Ratio.of([1e6 * value for value in seconds["bare"]]), unit="us")
     note = "set on a machine where a bare step takes 354 us"

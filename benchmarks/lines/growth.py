@@ -1,7 +1,7 @@
 """Growth: what a step costs with more timesteps, averages and ranks, and what more images and jobs cost.
 
 Each row is the last point over the first of one plot of growth.svg, which this run draws. Times of steps are CPU time
-of trainings that take turns of 10 steps, median of 4 turns, as in every part of `growth_parts/`; of several ranks it is
+of trainings that take turns of 10 steps, median of 3 turns, as in every part of `growth_parts/`; of several ranks it is
 the first rank's, so that two cores can stand for four machines. Of a sweep it is the CPU time of all its processes.
 """
 

@@ -69,7 +69,7 @@ def lines() -> Iterator[Line]:
     yield from _lines("width 32", [*PICTURES, *width], [DEFAULT, FULL, RELEASED], rounds=3)
     yield from _lines("35.7 M", [*PICTURES, "network=unet_ddpm"], [DEFAULT], rounds=2)
     without = [mode._replace(goal=None) for mode in (DEFAULT, FULL, RELEASED)]
-    yield from _lines("digits, 0.16 M, T = 1000, B = 128", DIGITS, without, rounds=10)
+    yield from _lines("digits, 0.16 M, T = 1000, B = 128", DIGITS, without, rounds=6)
 
 
 def _lines(setting: str, training: list[str], modes: Sequence[Mode], rounds: int) -> Iterator[Line]:

@@ -55,13 +55,11 @@ def lines() -> Iterator[Line]:
         "diffusers": _diffusers(images[:BATCH]),
         "plain": bare(lambda: UNet(3, 3, 32), images, BATCH),
         "ours": ours(None, WORDS),
-        "usual layout": ours(None, [*WORDS, "channels_last=false"]),
         "limit": (limit := Convolution(torch.float32)),
     }
     seconds = relay(loops, 1, ROUNDS, warmup=0)
     yield Line("float32: diffusers' time over ours", ratio(seconds["diffusers"], seconds["ours"]), at_least(1.15))
     yield Line("float32: the plain loop's time over ours", ratio(seconds["plain"], seconds["ours"]))
-    yield Line("channels_last=false over the default", ratio(seconds["usual layout"], seconds["ours"]))
     yield from _limit("float32", seconds["ours"], limit.per_operation(seconds["limit"]))
     yield from _bfloat16(images)
 
