@@ -16,7 +16,7 @@ from torch import nn
 
 from diffusion_lab.callbacks import RunRecord
 from diffusion_lab.cli.errors import config_errors
-from diffusion_lab.cli.processes import srun_tasks
+from diffusion_lab.cli.processes import on_cpu, srun_tasks
 from diffusion_lab.cli.speed import lay_out
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Prediction, Variance
@@ -63,7 +63,8 @@ def build_denoiser(cfg: DictConfig, data: ImageDataModule) -> Denoiser:
     names = ("schedule", "prediction", "variance", "preconditioning")
     schedule, prediction, variance, preconditioning = (part(cfg, name) for name in names)
     torch.manual_seed(Streams(cfg.seed).key("init"))
-    network = lay_out(build_network(cfg, data, prediction, variance), cfg)
+    network = build_network(cfg, data, prediction, variance)
+    lay_out(network, cfg.get("channels_last"), cfg.precision, on_cpu(cfg.trainer))
     null_label = data.conditions.null_label
     return Denoiser(network, schedule, prediction, variance, preconditioning=preconditioning, null_label=null_label)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.speed import lay_out
 
 if TYPE_CHECKING:
     from diffusion_lab.diffusion import Denoiser
@@ -34,10 +35,7 @@ def ready(denoiser: Denoiser, device: str, precision: str = "32-true") -> Iterat
     if precision == "16-mixed" and where.type != "cuda":
         raise ConfigError("precision=16-mixed must be computed on a GPU, and device is none; use bf16-mixed")
     dtype = DTYPES[precision]
-    denoiser.to(where)
-    if where.type == "cpu" and dtype == torch.float32:
-        # Convolutions take 0.8 to 0.9 of the time, and nothing takes more (benchmarks/lines/sampling.py).
-        denoiser.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    lay_out(denoiser.to(where).network, None, precision, where.type == "cpu")
     with torch.autocast(where.type, dtype, enabled=dtype != torch.float32):
         yield where
 

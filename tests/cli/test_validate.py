@@ -263,7 +263,8 @@ def test_bad_input_gives_one_sentence(composed, case: str, tmp_path: Path) -> No
     [("trainer.accelerator=gpu", "trainer=cpu"), ("precision=16-mixed", "use bf16-mixed")],
 )
 def test_what_needs_a_gpu(composed, override: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "gpu_count", lambda: 0)
+    for module in (machine, processes):
+        monkeypatch.setattr(module, "gpu_count", lambda: 0)
     errors = [str(error) for error in check(composed(override))]
     assert len(errors) == 1 and errors[0].startswith(override) and words in errors[0]
 
@@ -306,7 +307,8 @@ def test_guidance_is_no_fault_while_the_classes_are_not_here(composed, tmp_path:
 
 
 def test_float16_gradients_are_not_clipped_before_a_fused_optimizer_unscales_them(composed, monkeypatch) -> None:
-    monkeypatch.setattr(machine, "gpu_count", lambda: 1)
+    for module in (machine, processes):
+        monkeypatch.setattr(module, "gpu_count", lambda: 1)
     (error,) = machine.check_machine(composed("precision=16-mixed"))
     assert str(error).startswith("optimizer.fused=true must be false") and "use optimizer.fused=false" in str(error)
     for words in (["optimizer.fused=false"], ["gradient_clip=null"]):

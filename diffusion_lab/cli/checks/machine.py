@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import config_hash
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, MissingHere, nearest
-from diffusion_lab.cli.processes import batch_fault, gpu_count, local_devices
+from diffusion_lab.cli.processes import batch_fault, gpu_count, local_devices, on_cpu
 from diffusion_lab.cli.speed import compiler_fault
 
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
@@ -39,10 +39,10 @@ def check_machine(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
     errors += [ConfigError(error) for error in _check_strategy(cfg)]
     if fault := batch_fault(cfg):
         errors.append(ConfigError(fault))
-    on_cpu = accelerator == "cpu" or (here and accelerator == "auto" and gpu_count() == 0)
+    cpu = accelerator == "cpu" or (here and on_cpu(cfg.trainer))
     if here and (fault := compiler_fault(cfg)):
         errors.append(MissingHere(fault))
-    if on_cpu and str(cfg.precision).startswith("16-"):
+    if cpu and str(cfg.precision).startswith("16-"):
         kind = ConfigError if accelerator == "cpu" else MissingHere
         text = f"precision={cfg.precision} must be computed on a GPU, and this run has none; use bf16-mixed"
         errors.append(kind(text))
