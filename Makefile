@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One thread per test process: two processes with two threads each would wait for one another on two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-quick bench lint type wheel clean
+.PHONY: help setup demo test test-quick bench profile lint type wheel clean
 
 help:
 	@echo "make setup      make .venv and install the package with its tests' requirements"
@@ -13,6 +13,7 @@ help:
 	@echo "make test       everything: the quick suite, then the slow one (10 to 17 minutes)"
 	@echo "make test-quick the quick suite alone (2 to 4 minutes)"
 	@echo "make bench      time everything against its goals and peers (20 minutes); ONLY=NAME for one part"
+	@echo "make profile    show what the time goes into where a goal is missed (2 minutes); ONLY=NAME for one"
 	@echo "make lint       ruff, check and format"
 	@echo "make type       pyright"
 	@echo "make wheel      build the wheel into dist/"
@@ -40,6 +41,9 @@ test-quick: setup
 $(VENV)/.bench: $(VENV)/.done
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,bench]"
 	touch $@
+
+profile: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.profiles $(ONLY)
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks $(ONLY)

@@ -27,6 +27,8 @@ from diffusion_lab.callbacks.base import StepCallback
 from diffusion_lab.cli.build import build_run
 from diffusion_lab.cli.config import compose_train
 from diffusion_lab.cli.train import facts, quiet_libraries
+from diffusion_lab.timesteps import StepRecord
+from diffusion_lab.training import DiffusionModule
 
 BETAS, DECAY, CLIP, LR = torch.linspace(1e-4, 0.02, 1000), 0.9999, 1.0, 2e-4
 QUIET = ["snapshot_every=0", "checkpoint_every=0", "trainer.accelerator=cpu"]  # no validation, samples, checkpoints
@@ -74,13 +76,14 @@ def bare(network: Callable[[], nn.Module], images: Tensor, batch_size: int) -> L
 
 
 class _Baton(StepCallback):
-    """Hands over after every optimizer step."""
+    """Hands over after every optimizer step, and ends the training after `steps`."""
 
-    def __init__(self, baton: Callable[[], None]) -> None:
-        self.baton = baton
+    def __init__(self, baton: Callable[[], None], steps: int) -> None:
+        self.baton, self.steps = baton, steps
 
-    def on_step_end(self, *_: Any) -> None:
+    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         self.baton()
+        trainer.should_stop = step == self.steps
 
 
 def ours(network: DictConfig | None, overrides: Sequence[str]) -> Loop:
@@ -89,11 +92,11 @@ def ours(network: DictConfig | None, overrides: Sequence[str]) -> Loop:
     def run(baton: Callable[[], None], steps: int) -> None:
         quiet_libraries()
         with tempfile.TemporaryDirectory() as folder:
-            # One step more than is measured: a run's last one writes a checkpoint.
+            # One step more than are made: a run's last one writes a checkpoint.
             cfg = compose_train([*overrides, *QUIET, f"max_steps={steps + 1}"], Path(folder) / "run")
             if network is not None:
                 cfg.network = network
-            run = build_run(cfg, facts(cfg), [_Baton(baton)])
+            run = build_run(cfg, facts(cfg), [_Baton(baton, steps)])
             run.trainer.fit(run.module, datamodule=run.data)
 
     return run

@@ -49,8 +49,8 @@ def lines() -> Iterator[Line]:
     whole = 2000 * one.step + looks + one.metrics - one.grid
     yield Line("default run: validation and grids", Ratio.of([100 * looks / whole]), at_most(5), "%")
     yield Line("default run: metrics", Ratio.of([100 * (one.metrics - one.grid) / whole]), None, "%")
-    one = _measured([*CIFAR, "max_steps=6", "snapshot_every=3", "callbacks.generation.grid=16"])
-    looks = 5 * (one.validation * 10_000 / 128 + one.grid * 64 / 16)
+    one = _measured([*CIFAR, "max_steps=6", "snapshot_every=3", "callbacks.generation.grid=8"])
+    looks = 5 * (one.validation * 10_000 / 128 + one.grid * 64 / 8)
     whole = 20_000 * one.step + looks
     yield Line("CIFAR-10's size, scale=small: the same", Ratio.of([100 * looks / whole]), at_most(5), "%")
 

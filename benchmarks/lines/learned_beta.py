@@ -66,8 +66,8 @@ RELEASED = Mode("learned_beta_released: with fresh noise and dropout", ["sampler
 def lines() -> Iterator[Line]:
     """The same three modes without a goal where the policy is larger than the network."""
     width = ["network=unet_ddpm", "network.base_channels=32"]
-    yield from _lines("width 32", [*PICTURES, *width], [DEFAULT, FULL, RELEASED], rounds=3)
-    yield from _lines("35.7 M", [*PICTURES, "network=unet_ddpm"], [DEFAULT], rounds=2)
+    yield from _lines("width 32", [*PICTURES, *width], [DEFAULT, FULL, RELEASED], rounds=2)
+    yield from _lines("35.7 M", [*PICTURES, "network=unet_ddpm"], [DEFAULT], rounds=1)
     without = [mode._replace(goal=None) for mode in (DEFAULT, FULL, RELEASED)]
     yield from _lines("digits, 0.16 M, T = 1000, B = 128", DIGITS, without, rounds=6)
 

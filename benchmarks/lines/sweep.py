@@ -6,7 +6,7 @@ seconds: by the launcher one job at a time and two at a time, one thread each, a
 the other. In each of two rounds two of the eight commands run (uniform in one, loss_second_moment in the other; they
 cost the same within 3 %) and count four times, one before the sweeps and one after them.
 
-The overhead of a job is the CPU time that each of four further jobs of one step adds to a sweep, in all its processes,
+The overhead of a job is the CPU time that each of eight further jobs of one step adds to a sweep, in all its processes,
 less what the job itself spends in Lightning's fit (the step, validation, checkpoint): composing and checking its
 configuration, its process, building its parts, its records. Other work on the machine slows down the commands and one
 job at a time alike, but two at a time get two shares of the processor.
@@ -60,11 +60,8 @@ def _alone(folder: str, sampler: str, seed: int) -> float:
 
 
 def _overhead(folder: str) -> Ratio:
-    values = []
-    for _ in range(ROUNDS):
-        few, many = (_with_work(folder, seeds) for seeds in (range(1), range(5)))
-        values.append((many.cpu - few.cpu) / 4 - statistics.median(_works(folder)))
-    return Ratio.of(values)
+    one, nine = (_with_work(folder, range(jobs)) for jobs in (1, 9))
+    return Ratio.of([(nine.cpu - one.cpu) / 8 - statistics.median(_works(folder))])
 
 
 def _with_work(folder: str, seeds: Sequence[int]) -> Spent:

@@ -9,8 +9,8 @@ backward, clip at norm 1, Adam, average of the weights:
     ours        `diffusion-lab train network=unet_ddpm` with all that acts in a step; validation and samples off
 
 The loops take turns of one step each in one process, in CPU seconds of their own threads, after one step that does not
-count; a figure is the median over rounds of a ratio of turns of one round. bfloat16 stands in rounds of its own, only
-one where the processor has no such instructions, because each step then takes half a minute.
+count; a figure is the median over rounds of a ratio of turns of one round. bfloat16 stands in rounds of its own. Where
+the processor has no such instructions that is one round of batch 4, because 16 images would take half a minute a step.
 
 The limit is a 3 x 3 convolution of the network, forward and backward, which takes its turn in the same rounds: the best
 of its large shapes in the better of both layouts. The step's share of it counts the network's own floating point
@@ -34,7 +34,7 @@ from benchmarks.relay import Loop, relay
 from diffusion_lab.cli.speed import has_bfloat16
 from diffusion_lab.networks import UNet
 
-BATCH, ROUNDS = 16, 3
+BATCH, FEW, ROUNDS = 16, 4, 3
 SHAPES = ((128, 128, 32), (256, 128, 32), (256, 256, 32), (256, 256, 16))  # channels in, out, pixels per side
 REPEATS = 4  # convolutions of a turn
 WORDS = [
@@ -43,7 +43,6 @@ WORDS = [
     "dataset.source.channels=3",
     "dataset.source.image_size=32",
     "dataset.source.num_images=256",
-    f"batch_size={BATCH}",
 ]
 
 Pass = Callable[[], None]
@@ -54,48 +53,49 @@ def lines() -> Iterator[Line]:
     loops = {
         "diffusers": _diffusers(images[:BATCH]),
         "plain": bare(lambda: UNet(3, 3, 32), images, BATCH),
-        "ours": ours(None, WORDS),
-        "limit": (limit := Convolution(torch.float32)),
+        "ours": ours(None, [*WORDS, f"batch_size={BATCH}"]),
+        "limit": (limit := Convolution(torch.float32, BATCH)),
     }
     seconds = relay(loops, 1, ROUNDS, warmup=0)
     yield Line("float32: diffusers' time over ours", ratio(seconds["diffusers"], seconds["ours"]), at_least(1.15))
     yield Line("float32: the plain loop's time over ours", ratio(seconds["plain"], seconds["ours"]))
-    yield from _limit("float32", seconds["ours"], limit.per_operation(seconds["limit"]))
+    yield from _limit("float32", BATCH, seconds["ours"], limit.per_operation(seconds["limit"]))
     yield from _bfloat16(images)
 
 
 def _bfloat16(images: Tensor) -> Iterator[Line]:
     native = has_bfloat16()
-    note = "" if native else "bfloat16 is emulated here"
+    batch, note = (BATCH, "") if native else (FEW, f"bfloat16 is emulated here, batch {FEW}")
+    words = [*WORDS, f"batch_size={batch}", "precision=bf16-mixed"]
     loops = {
-        "diffusers": _diffusers(images[:BATCH]),
-        "ours": ours(None, [*WORDS, "precision=bf16-mixed"]),
-        "channels last": ours(None, [*WORDS, "precision=bf16-mixed", "channels_last=true"]),
-        "limit": (limit := Convolution(torch.bfloat16)),
+        "diffusers": _diffusers(images[:batch]),
+        "ours": ours(None, words),
+        "channels last": ours(None, [*words, "channels_last=true"]),
+        "limit": (limit := Convolution(torch.bfloat16, batch)),
     }
     seconds = relay(loops, 1, ROUNDS if native else 1, warmup=0)
     for name, what, goal in (("ours", "", 2.2), ("channels last", " with channels_last=true (stretch)", 2.7)):
         figure = ratio(seconds["diffusers"], seconds[name])
         yield Line(f"bf16-mixed{what}: diffusers' float32 time over ours", figure, at_least(goal), note=note)
-    yield from _limit("bf16-mixed", seconds["ours"], limit.per_operation(seconds["limit"]), note)
+    yield from _limit("bf16-mixed", batch, seconds["ours"], limit.per_operation(seconds["limit"]), note)
 
 
-def _limit(name: str, step: list[float], limit: list[float], note: str = "") -> Iterator[Line]:
+def _limit(name: str, batch: int, step: list[float], limit: list[float], note: str = "") -> Iterator[Line]:
     """Share of the convolutions' speed, and both speeds; `limit` is seconds of 1e9 operations."""
-    speeds = [operations() / 1e9 / seconds for seconds in step]
+    speeds = [operations(batch) / 1e9 / seconds for seconds in step]
     most = [1 / seconds for seconds in limit]
     yield Line(f"{name}: speed over the convolution's", ratio(speeds, most), at_least(0.65), note=note)
     yield Line(f"{name}: speed", Ratio.of(speeds), unit="GFLOP/s")
     yield Line(f"{name}: the convolution's speed", Ratio.of(most), unit="GFLOP/s")
 
 
-def operations() -> int:
-    """Floating point operations of the network in one step: forward and backward."""
+def operations(batch: int) -> int:
+    """Floating point operations of the network in one step of `batch` images: forward and backward."""
     with torch.device("meta"):
         network, x, t = UNet(3, 3, 32), torch.zeros(1, 3, 32, 32), torch.zeros(1, dtype=torch.int64)
     with FlopCounterMode(display=False) as counter:
         network(x, t).sum().backward()
-    return BATCH * counter.get_total_flops()
+    return batch * counter.get_total_flops()
 
 
 def _diffusers(images: Tensor) -> Loop:
@@ -111,8 +111,8 @@ def _diffusers(images: Tensor) -> Loop:
 class Convolution:
     """A loop for `relay` over the best of `SHAPES`, forward and backward, `REPEATS` times a step."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
+    def __init__(self, dtype: torch.dtype, batch: int) -> None:
+        self.dtype, self.batch = dtype, batch
 
     def __call__(self, baton: Callable[[], None], steps: int) -> None:
         layouts = (torch.contiguous_format, torch.channels_last)
@@ -130,11 +130,15 @@ class Convolution:
 
     def _passes(self, inputs: int, outputs: int, size: int, layout: torch.memory_format) -> tuple[Pass, int]:
         """Both passes, and their floating point operations."""
-        x = torch.randn(BATCH, inputs, size, size, dtype=self.dtype).contiguous(memory_format=layout).requires_grad_()
+        x = (
+            torch.randn(self.batch, inputs, size, size, dtype=self.dtype)
+            .contiguous(memory_format=layout)
+            .requires_grad_()
+        )
         w = torch.randn(outputs, inputs, 3, 3, dtype=self.dtype).contiguous(memory_format=layout).requires_grad_()
-        gradient = torch.randn(BATCH, outputs, size, size, dtype=self.dtype).contiguous(memory_format=layout)
+        gradient = torch.randn(self.batch, outputs, size, size, dtype=self.dtype).contiguous(memory_format=layout)
 
         def both() -> None:
             torch.autograd.grad(F.conv2d(x, w, padding=1), (x, w), gradient)
 
-        return both, 3 * 2 * BATCH * size * size * inputs * outputs * 9
+        return both, 3 * 2 * self.batch * size * size * inputs * outputs * 9

@@ -1,0 +1,66 @@
+"""A step of the tiny network, by whose code runs.
+
+cProfile's own time of every function (without those that it calls) over 200 steps of the perceptron of `make bench
+ONLY=framework`, in the bare loop, `diffusion-lab train` and stock Lightning. cProfile slows down a call of a Python
+function more than one of an operator, so the rows of Python code look larger than they are; the calls are exact.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+from collections.abc import Iterator
+
+from benchmarks.kinds import whose
+from benchmarks.lines.framework import BATCH, Perceptron
+from benchmarks.loops import bare, node, ours, stock, terminal
+from benchmarks.relay import Loop
+from diffusion_lab.data import Digits, to_float
+
+FIRST, STEPS = 50, 200  # steps before the profile, and in it
+
+
+def rows() -> Iterator[tuple[str, ...]]:
+    images = to_float(Digits().train().take(range(1437)))
+    loops: dict[str, Loop] = {
+        "bare loop": bare(Perceptron, images, BATCH),
+        "diffusion-lab": ours(node("benchmarks.lines.framework.Perceptron"), [f"batch_size={BATCH}"]),
+        "stock Lightning": stock(Perceptron, images, BATCH),
+    }
+    spent = {name: by_code(profiled(loop)) for name, loop in loops.items()}
+    yield "whose code", *(cell for name in loops for cell in (f"{name}, us a step", "calls a step"))
+    codes = sorted({code for one in spent.values() for code in one})
+    for code in [*codes, "all"]:
+        cells = (one.get(code, (0.0, 0.0)) if code != "all" else _total(one) for one in spent.values())
+        yield code, *(f"{value:.0f}" for cell in cells for value in cell)
+
+
+def profiled(loop: Loop) -> pstats.Stats:
+    """Of `STEPS` steps after the first ones."""
+    watch, calls = cProfile.Profile(), iter(range(1, FIRST + STEPS + 10))
+
+    def baton() -> None:
+        number = next(calls)
+        if number == FIRST:
+            watch.enable()
+        elif number == FIRST + STEPS:
+            watch.disable()
+
+    with terminal():
+        loop(baton, FIRST + STEPS + 1)
+    return pstats.Stats(watch)
+
+
+def by_code(stats: pstats.Stats) -> dict[str, tuple[float, float]]:
+    """Whose code -> microseconds and calls of a step."""
+    spent: dict[str, tuple[float, float]] = {}
+    for (file, _, function), (_, calls, seconds, _, _) in stats.stats.items():  # type: ignore[attr-defined]
+        code = whose(file, function)
+        before = spent.get(code, (0.0, 0.0))
+        spent[code] = (before[0] + 1e6 * seconds / STEPS, before[1] + calls / STEPS)
+    return spent
+
+
+def _total(spent: dict[str, tuple[float, float]]) -> tuple[float, float]:
+    microseconds, calls = zip(*spent.values(), strict=True)
+    return sum(microseconds), sum(calls)
