@@ -17,7 +17,7 @@ NAMES = ("fid", "is")
 
 
 def points() -> Points:
-    return [float(count) for count in COUNTS], [_megabytes(count) for count in COUNTS]
+    return [float(count) for count in COUNTS], [[_megabytes(count)] for count in COUNTS]
 
 
 def _megabytes(count: int) -> float:

@@ -13,7 +13,7 @@ JOBS = (1, 4, 8)
 
 
 def points() -> Points:
-    return [float(jobs) for jobs in JOBS], [_seconds(jobs) for jobs in JOBS]
+    return [float(jobs) for jobs in JOBS], [[_seconds(jobs)] for jobs in JOBS]
 
 
 def _seconds(jobs: int) -> float:

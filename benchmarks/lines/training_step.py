@@ -34,7 +34,7 @@ from benchmarks.relay import Loop, relay
 from diffusion_lab.cli.speed import has_bfloat16
 from diffusion_lab.networks import UNet
 
-BATCH, FEW, ROUNDS = 16, 4, 3
+BATCH, FEW, ROUNDS = 16, 4, 5
 SHAPES = ((128, 128, 32), (256, 128, 32), (256, 256, 32), (256, 256, 16))  # channels in, out, pixels per side
 REPEATS = 4  # convolutions of a turn
 WORDS = [
