@@ -4,7 +4,7 @@ Adam divides by the root of a gradient's mean square, so with its usual eps a gr
 whole step. Here eps = 0.01 keeps weights a smooth function of gradients, and two layouts can be compared.
 """
 
-from functools import cache, partialmethod
+from functools import partialmethod
 
 import pytest
 import torch
@@ -57,30 +57,29 @@ class Trained:
         return float(losses), float(weights)
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    """The same steps in float32 and the usual layout, once for all tests of a method."""
-    return cache(lambda method: Trained(tmp_path_factory.mktemp("plain"), method, "channels_last=false"))
-
-
 def convolutions(network):
     return [m.weight for m in network.modules() if isinstance(m, nn.Conv2d) and min(m.weight.shape[1:3]) > 1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_channels_last_changes_the_rounding_alone(method, plain, tmp_path):
-    last = Trained(tmp_path, method, "channels_last=true")
+def test_a_method_keeps_its_numbers(method, tmp_path):
+    """One test of both settings, because both are compared with the same steps in float32 and the usual layout."""
+    usual = Trained(tmp_path / "usual", method, "channels_last=false")
+    check_layout(Trained(tmp_path / "last", method, "channels_last=true"), usual)
+    check_precision(Trained(tmp_path / "half", method, "precision=bf16-mixed", "log_every=100"), usual)
+
+
+def check_layout(last, usual):
+    """Channels last changes the rounding alone."""
     assert all(w.is_contiguous(memory_format=torch.channels_last) for w in convolutions(last.denoiser.network))
-    assert not any(w.is_contiguous(memory_format=torch.channels_last) for w in convolutions(plain(method).denoiser))
-    assert max(last.far(plain(method))) < ROUNDING
+    assert not any(w.is_contiguous(memory_format=torch.channels_last) for w in convolutions(usual.denoiser.network))
+    assert max(last.far(usual)) < ROUNDING
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_what_is_recorded_and_averaged_stays_in_float32_or_better(method, plain, tmp_path):
-    half = Trained(tmp_path, method, "precision=bf16-mixed", "log_every=100")
-    assert 10 * ROUNDING < max(half.far(plain(method))) < 1e-3
+def check_precision(half, usual):
+    """What is recorded and averaged stays in float32 or better, and the network does compute in bfloat16."""
+    assert 10 * ROUNDING < max(half.far(usual)) < 1e-3
     for record in half.records:
         tensors = [record.loss, record.objective, *([] if record.errors is None else [record.errors])]
         assert {value.dtype for value in tensors} == {torch.float32}
