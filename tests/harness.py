@@ -74,6 +74,8 @@ class Child:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)
+        while os.getsid(self.pid) != self.pid:  # until it has its group, there is nothing that `kill` could kill
+            time.sleep(0.001)
 
     def kill(self) -> None:
         """SIGKILL to the whole group, ranks and data workers included."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from hydra.utils import instantiate
-from lightning.fabric.plugins.environments import SLURMEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.pytorch import Callback, Trainer
 from omegaconf import DictConfig
 from torch import nn

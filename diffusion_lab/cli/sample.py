@@ -69,7 +69,7 @@ def parse_labels(labels: Any, num_classes: int | None) -> list[int]:
     """
     if labels is None:
         return []
-    given = list(labels) if isinstance(labels, Sequence) and not isinstance(labels, str) else [labels]
+    given: list[Any] = list(labels) if isinstance(labels, Sequence) and not isinstance(labels, str) else [labels]
     if num_classes is None:
         raise ConfigError(f"labels={labels} must be null for this run, which was trained without labels")
     wrong = [label for label in given if type(label) is not int or not 0 <= label < num_classes]

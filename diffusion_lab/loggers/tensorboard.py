@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers.logger import rank_zero_experiment
+from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
 from diffusion_lab.loggers.base import RunLogger

@@ -11,7 +11,7 @@ one back, newest first, beside its input.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -90,13 +90,13 @@ class UNetPlan(nn.Module):
     def walk(self, h: Tensor, e: Tensor, recompute: bool = False) -> Tensor:
         """(B,first,H,W), (B,E) -> (B,C,H,W); `recompute` as in `recompute.run`."""
         skips = [h]
-        for level in self.encoder:
+        for level in cast(Iterable[Level], self.encoder):
             for part in level.parts():
                 h = run(part, h, e, recompute=recompute)
                 skips.append(h)
         for block in self.middle:
             h = run(block, h, e, recompute=recompute)
-        for level in self.decoder:
+        for level in cast(Iterable[Level], self.decoder):
             for block in level.blocks:
                 h = run(block, torch.cat([h, skips.pop()], dim=1), e, recompute=recompute)
             if level.resample is not None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -158,7 +158,8 @@ def log_axis(axis: Axes) -> None:
     axis.set_yscale("log")
     low, high = axis.get_ylim()
     spec = axis.get_subplotspec()
-    inches = 0.75 * axis.get_figure(root=True).get_figheight() / (spec.get_gridspec().nrows if spec else 1)
+    height = cast("Figure", axis.get_figure(root=True)).get_figheight()
+    inches = 0.75 * height / (spec.get_gridspec().nrows if spec else 1)
     roomy = 3 * math.log10(high / low) * LABEL_INCHES < inches
     axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if roomy else (1.0,), numticks=8))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

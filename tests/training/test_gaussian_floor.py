@@ -10,18 +10,18 @@ from diffusion_lab.streams import Streams
 from tests.harness import configuration, train_child
 from tests.training.trained import averaged_denoiser
 
-VARIANCE, MEAN, STEPS, BUCKETS = 0.25, 0.5, 1500, 10
+VARIANCE, MEAN, STEPS, BUCKETS = 0.25, 0.5, 500, 10
 OVERRIDES = [
     "dataset=gaussian",
     f"dataset.source.means=[{MEAN}]",
     f"dataset.source.variances=[{VARIANCE}]",
     "schedule.num_timesteps=1000",
     "network.base_channels=16",
-    "batch_size=64",
+    "batch_size=32",
     "optimizer.lr=0.002",
     "annealing=cosine",
     f"max_steps={STEPS}",
-    "log_every=500",
+    "log_every=250",
     "snapshot_every=0",
     "checkpoint_every=0",
     "callbacks.ema.decays=[0.99]",
