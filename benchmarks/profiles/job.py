@@ -20,12 +20,13 @@ from diffusion_lab.cli.app import App
 from diffusion_lab.cli.build import build_run
 from diffusion_lab.cli.config import compose_train, config_hash
 from diffusion_lab.cli.folders import write_hydra_folder
-from diffusion_lab.cli.train import facts
+from diffusion_lab.cli.train import facts, quiet_libraries
 
 REPEATS = 9
 
 
 def rows() -> Iterator[tuple[str, ...]]:
+    quiet_libraries()
     yield "part", "where", "ms of CPU"
     with tempfile.TemporaryDirectory() as folder:
         whole = compose_train([], Path(folder) / "run")
