@@ -28,7 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import peers
 from benchmarks.line import Line, at_least
-from benchmarks.loops import bare, ours
+from benchmarks.loops import bare, ours, terminal
 from benchmarks.paired import Ratio, interleaved, ratio
 from benchmarks.relay import Loop, relay
 from diffusion_lab.cli.speed import has_bfloat16
@@ -56,7 +56,8 @@ def lines() -> Iterator[Line]:
         "ours": ours(None, [*WORDS, f"batch_size={BATCH}"]),
         "limit": (limit := Convolution(torch.float32, BATCH)),
     }
-    seconds = relay(loops, 1, ROUNDS, warmup=0)
+    with terminal():
+        seconds = relay(loops, 1, ROUNDS, warmup=0)
     yield Line("float32: diffusers' time over ours", ratio(seconds["diffusers"], seconds["ours"]), at_least(1.15))
     yield Line("float32: the plain loop's time over ours", ratio(seconds["plain"], seconds["ours"]))
     yield from _limit("float32", BATCH, seconds["ours"], limit.per_operation(seconds["limit"]))
@@ -73,7 +74,8 @@ def _bfloat16(images: Tensor) -> Iterator[Line]:
         "channels last": ours(None, [*words, "channels_last=true"]),
         "limit": (limit := Convolution(torch.bfloat16, batch)),
     }
-    seconds = relay(loops, 1, ROUNDS if native else 1, warmup=0)
+    with terminal():
+        seconds = relay(loops, 1, ROUNDS if native else 1, warmup=0)
     for name, what, goal in (("ours", "", 2.2), ("channels last", " with channels_last=true (stretch)", 2.7)):
         figure = ratio(seconds["diffusers"], seconds[name])
         yield Line(f"bf16-mixed{what}: diffusers' float32 time over ours", figure, at_least(goal), note=note)

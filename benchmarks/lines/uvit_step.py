@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.line import Line, at_least
-from benchmarks.loops import ours
+from benchmarks.loops import ours, terminal
 from benchmarks.paired import ratio
 from benchmarks.relay import relay
 from diffusion_lab.cli.speed import has_bfloat16
@@ -28,7 +28,8 @@ WORDS = [
 def lines() -> Iterator[Line]:
     loops = {precision: ours(None, [*WORDS, f"precision={precision}"]) for precision in ("32-true", "bf16-mixed")}
     native = has_bfloat16()
-    seconds = relay(loops, 1, rounds=3 if native else 1, warmup=0)
+    with terminal():
+        seconds = relay(loops, 1, rounds=3 if native else 1, warmup=0)
     figure = ratio(seconds["32-true"], seconds["bf16-mixed"])
     note = "" if native else "bfloat16 is emulated here"
     yield Line("float32's time over bf16-mixed's", figure, at_least(2), note=note)

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks import peers
 from benchmarks.kinds import KINDS, by_kind
 from benchmarks.lines.training_step import BATCH, WORDS
-from benchmarks.loops import ours
+from benchmarks.loops import ours, terminal
 from benchmarks.relay import Loop, relay
 
 ROUNDS = 3
@@ -26,7 +26,8 @@ ROUNDS = 3
 def rows() -> Iterator[tuple[str, ...]]:
     steps: dict[str, list[dict[str, float]]] = {"ours": [], "diffusers": []}
     loops = {"ours": ours(None, [*WORDS, f"batch_size={BATCH}"]), "diffusers": _diffusers}
-    relay({name: _watched(loop, steps[name]) for name, loop in loops.items()}, 1, ROUNDS, warmup=0)
+    with terminal():
+        relay({name: _watched(loop, steps[name]) for name, loop in loops.items()}, 1, ROUNDS, warmup=0)
     spent = {name: [by_kind(one) for one in steps[name]] for name in steps}
     yield "operators for", *(cell for name in steps for cell in (f"{name}, ms", "share"))
     for kind in [*KINDS, "everything else", "all"]:
