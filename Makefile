@@ -12,7 +12,7 @@ help:
 	@echo "make demo       compare four timestep samplers on digits, then show the report (about 5 minutes)"
 	@echo "make test       everything: the quick suite, then the slow one (10 to 17 minutes)"
 	@echo "make test-quick the quick suite alone (2 to 4 minutes)"
-	@echo "make bench      time everything against its goals and peers (20 minutes); ONLY=NAME for one part"
+	@echo "make bench      time everything against its goals and peers (15 to 20 minutes); ONLY=NAME for one part"
 	@echo "make profile    show what the time goes into where a goal is missed (2 minutes); ONLY=NAME for one"
 	@echo "make lint       ruff, check and format"
 	@echo "make type       pyright"
