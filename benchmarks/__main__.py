@@ -8,30 +8,22 @@ the exit code is 1.
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 import time
 
+from benchmarks.chosen import chosen
 from benchmarks.measured import measure, names
 from benchmarks.table import heading, section, update, write
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("only", nargs="*", metavar="NAME", help=f"of {', '.join(names())}; all by default")
-    options = parser.parse_args()
-    unknown = [name for name in options.only if name not in names()]
-    if unknown:
-        parser.error(f"{unknown[0]!r} must be one of {', '.join(names())}")
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[variable] = "1"  # before any child imports torch or NumPy
+    only = chosen("benchmarks", __doc__ or "", names())
     start = time.perf_counter()
-    results = [measure(name) for name in options.only or names()]
+    results = [measure(name) for name in only or names()]
     minutes = (time.perf_counter() - start) / 60
     text = "\n\n".join([heading(minutes), *(section(result) for result in results)])
     print("\n" + text)
-    if not options.only:
+    if not only:
         write(text)
         print("\nwritten to benchmarks/README.md")
     elif all([update(result) for result in results if not result.error]):

@@ -11,13 +11,13 @@ A file there says in its docstring what is measured, and has
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from benchmarks.chosen import files
 from benchmarks.line import Goal
 from benchmarks.paired import Ratio, ratio
 
@@ -53,8 +53,7 @@ def parts() -> dict[str, ModuleType]:
     """The files of `growth_parts/`, in alphabetical order."""
     import benchmarks.growth_parts as folder
 
-    names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
-    return {name: importlib.import_module(f"benchmarks.growth_parts.{name}") for name in names}
+    return {name: importlib.import_module(f"benchmarks.growth_parts.{name}") for name in files(folder)}
 
 
 def panels() -> Iterator[Panel]:

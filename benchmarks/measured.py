@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
-import pkgutil
 import time
 import traceback
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 import benchmarks.lines
+from benchmarks.chosen import files
 from benchmarks.line import Line
 
 
@@ -26,7 +26,7 @@ class Benchmark(NamedTuple):
 
 def names() -> list[str]:
     """The files of `lines/`, in alphabetical order."""
-    return sorted(module.name for module in pkgutil.iter_modules(benchmarks.lines.__path__))
+    return files(benchmarks.lines)
 
 
 def measure(name: str) -> Benchmark:

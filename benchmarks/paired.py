@@ -15,19 +15,21 @@ from typing import NamedTuple
 
 
 class Ratio(NamedTuple):
-    """Median over rounds, and the lowest and the highest of them."""
+    """Median over n rounds, and the lowest and the highest of them."""
 
     median: float
     low: float
     high: float
+    n: int
 
     def __str__(self) -> str:
-        return f"{_short(self.median)} [{_short(self.low)}, {_short(self.high)}]"
+        spread = "n=1" if self.n == 1 else f"{_short(self.low)}, {_short(self.high)}"
+        return f"{_short(self.median)} [{spread}]"
 
     @staticmethod
     def of(values: Sequence[float]) -> Ratio:
         """Of one value per round."""
-        return Ratio(statistics.median(values), min(values), max(values))
+        return Ratio(statistics.median(values), min(values), max(values), len(values))
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:

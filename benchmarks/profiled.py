@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import textwrap
 
 import benchmarks.profiles
+from benchmarks.chosen import files
 
 
 def names() -> list[str]:
-    """The files of this folder, in alphabetical order."""
-    return sorted(m.name for m in pkgutil.iter_modules(benchmarks.profiles.__path__) if m.name != "__main__")
+    """The files of `profiles/`, in alphabetical order."""
+    return files(benchmarks.profiles)
 
 
 def section(name: str) -> str:

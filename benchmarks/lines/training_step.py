@@ -51,7 +51,7 @@ Pass = Callable[[], None]
 def lines() -> Iterator[Line]:
     images = torch.randn(256, 3, 32, 32)
     loops = {
-        "diffusers": _diffusers(images[:BATCH]),
+        "diffusers": diffusers(images[:BATCH]),
         "plain": bare(lambda: UNet(3, 3, 32), images, BATCH),
         "ours": ours(None, [*WORDS, f"batch_size={BATCH}"]),
         "limit": (limit := Convolution(torch.float32, BATCH)),
@@ -69,7 +69,7 @@ def _bfloat16(images: Tensor) -> Iterator[Line]:
     batch, note = (BATCH, "") if native else (FEW, f"bfloat16 is emulated here, batch {FEW}")
     words = [*WORDS, f"batch_size={batch}", "precision=bf16-mixed"]
     loops = {
-        "diffusers": _diffusers(images[:batch]),
+        "diffusers": diffusers(images[:batch]),
         "ours": ours(None, words),
         "channels last": ours(None, [*words, "channels_last=true"]),
         "limit": (limit := Convolution(torch.bfloat16, batch)),
@@ -100,7 +100,9 @@ def operations(batch: int) -> int:
     return batch * counter.get_total_flops()
 
 
-def _diffusers(images: Tensor) -> Loop:
+def diffusers(images: Tensor) -> Loop:
+    """Its training of its unet_ddpm, on one and the same batch."""
+
     def run(baton: Callable[[], None], steps: int) -> None:
         step = peers.training_step(peers.unet_ddpm(), images)
         for _ in range(steps):
@@ -132,13 +134,13 @@ class Convolution:
 
     def _passes(self, inputs: int, outputs: int, size: int, layout: torch.memory_format) -> tuple[Pass, int]:
         """Both passes, and their floating point operations."""
-        x = (
-            torch.randn(self.batch, inputs, size, size, dtype=self.dtype)
-            .contiguous(memory_format=layout)
-            .requires_grad_()
-        )
-        w = torch.randn(outputs, inputs, 3, 3, dtype=self.dtype).contiguous(memory_format=layout).requires_grad_()
-        gradient = torch.randn(self.batch, outputs, size, size, dtype=self.dtype).contiguous(memory_format=layout)
+
+        def random(*shape: int) -> Tensor:
+            return torch.randn(shape, dtype=self.dtype).contiguous(memory_format=layout)
+
+        x = random(self.batch, inputs, size, size).requires_grad_()
+        w = random(outputs, inputs, 3, 3).requires_grad_()
+        gradient = random(self.batch, outputs, size, size)
 
         def both() -> None:
             torch.autograd.grad(F.conv2d(x, w, padding=1), (x, w), gradient)

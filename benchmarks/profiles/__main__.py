@@ -7,13 +7,12 @@ benchmarks/profiles/README.md; some of them are printed. A profile costs time it
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import multiprocessing
-import os
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from benchmarks.chosen import chosen
 from benchmarks.profiled import names, section
 from benchmarks.table import place
 
@@ -25,20 +24,13 @@ large; how long the whole takes stands in [the table of `make bench`](../README.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.profiles", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("only", nargs="*", metavar="NAME", help=f"of {', '.join(names())}; all by default")
-    options = parser.parse_args()
-    unknown = [name for name in options.only if name not in names()]
-    if unknown:
-        parser.error(f"{unknown[0]!r} must be one of {', '.join(names())}")
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[variable] = "1"  # before any child imports torch or NumPy
+    only = chosen("benchmarks.profiles", __doc__ or "", names())
     sections = []
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as processes:
-        for text in processes.map(section, options.only or names()):
+        for text in processes.map(section, only or names()):
             print(text, end="\n\n", flush=True)
             sections.append(text)
-    if not options.only:
+    if not only:
         README.write_text("\n\n".join([HEAD, f"{datetime.date.today()}. {place()}", *sections]) + "\n")
         print("written to benchmarks/profiles/README.md")
 

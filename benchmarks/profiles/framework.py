@@ -10,8 +10,9 @@ from __future__ import annotations
 import cProfile
 import pstats
 from collections.abc import Iterator
+from itertools import count
 
-from benchmarks.kinds import whose
+from benchmarks.kinds import functions, whose
 from benchmarks.lines.framework import BATCH, Perceptron
 from benchmarks.loops import bare, node, ours, stock, terminal
 from benchmarks.relay import Loop
@@ -37,7 +38,7 @@ def rows() -> Iterator[tuple[str, ...]]:
 
 def profiled(loop: Loop) -> pstats.Stats:
     """Of `STEPS` steps after the first ones."""
-    watch, calls = cProfile.Profile(), iter(range(1, FIRST + STEPS + 10))
+    watch, calls = cProfile.Profile(), count(1)
 
     def baton() -> None:
         number = next(calls)
@@ -54,10 +55,10 @@ def profiled(loop: Loop) -> pstats.Stats:
 def by_code(stats: pstats.Stats) -> dict[str, tuple[float, float]]:
     """Whose code -> microseconds and calls of a step."""
     spent: dict[str, tuple[float, float]] = {}
-    for (file, _, function), (_, calls, seconds, _, _) in stats.stats.items():  # type: ignore[attr-defined]
-        code = whose(file, function)
+    for function in functions(stats):
+        code = whose(function.file, function.name)
         before = spent.get(code, (0.0, 0.0))
-        spent[code] = (before[0] + 1e6 * seconds / STEPS, before[1] + calls / STEPS)
+        spent[code] = (before[0] + 1e6 * function.own / STEPS, before[1] + function.calls / STEPS)
     return spent
 
 

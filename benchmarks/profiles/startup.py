@@ -11,9 +11,12 @@ import pstats
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
+
+from benchmarks.kinds import functions
 
 COMMAND = """
 import cProfile, sys
@@ -36,16 +39,17 @@ PACKAGES = ("omegaconf", "yaml", "antlr4", "hydra", "diffusion_lab")
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    stats = profiled().stats  # type: ignore[attr-defined]
-    whole = sum(own for _, _, own, _, _ in stats.values())
+    found = list(functions(profiled()))
+    whole = sum(function.own for function in found)
     yield "part", "ms", "share"
-    for name, (file, function) in PARTS.items():
-        spent = sum(value[3] for key, value in stats.items() if key[0].endswith(file) and key[2] == function)
-        yield _row(name, spent, whole)
-    packages: Counter[str] = Counter()
-    for (file, _, _), (_, _, own, _, _) in stats.items():
-        packages[next((name for name in PACKAGES if name in Path(file).parts), "Python's own")] += own
-    for name, spent in packages.most_common():
+    for part, (file, name) in PARTS.items():
+        spent = sum(function.whole for function in found if function.file.endswith(file) and function.name == name)
+        yield _row(part, spent, whole)
+    packages: dict[str, float] = defaultdict(float)
+    for function in found:
+        package = next((name for name in PACKAGES if name in Path(function.file).parts), "Python's own")
+        packages[package] += function.own
+    for name, spent in sorted(packages.items(), key=itemgetter(1), reverse=True):
         yield _row(f"in all, functions of {name}", spent, whole)
     yield _row("all", whole, whole)
 

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks import peers
 from benchmarks.kinds import KINDS, by_kind
-from benchmarks.lines.training_step import BATCH, WORDS
+from benchmarks.lines.training_step import BATCH, WORDS, diffusers
 from benchmarks.loops import ours, terminal
 from benchmarks.relay import Loop, relay
 
@@ -25,7 +24,7 @@ ROUNDS = 3
 
 def rows() -> Iterator[tuple[str, ...]]:
     steps: dict[str, list[dict[str, float]]] = {"ours": [], "diffusers": []}
-    loops = {"ours": ours(None, [*WORDS, f"batch_size={BATCH}"]), "diffusers": _diffusers}
+    loops = {"ours": ours(None, [*WORDS, f"batch_size={BATCH}"]), "diffusers": diffusers(torch.randn(BATCH, 3, 32, 32))}
     with terminal():
         relay({name: _watched(loop, steps[name]) for name, loop in loops.items()}, 1, ROUNDS, warmup=0)
     spent = {name: [by_kind(one) for one in steps[name]] for name in steps}
@@ -60,10 +59,3 @@ def _watched(loop: Loop, steps: list[dict[str, float]]) -> Loop:
         loop(watched, number)
 
     return run
-
-
-def _diffusers(baton: Callable[[], None], steps: int) -> None:
-    step = peers.training_step(peers.unet_ddpm(), torch.randn(BATCH, 3, 32, 32))
-    for _ in range(steps):
-        step()
-        baton()

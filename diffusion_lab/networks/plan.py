@@ -90,13 +90,13 @@ class UNetPlan(nn.Module):
     def walk(self, h: Tensor, e: Tensor, recompute: bool = False) -> Tensor:
         """(B,first,H,W), (B,E) -> (B,C,H,W); `recompute` as in `recompute.run`."""
         skips = [h]
-        for level in cast(Iterable[Level], self.encoder):
+        for level in cast("Iterable[Level]", self.encoder):
             for part in level.parts():
                 h = run(part, h, e, recompute=recompute)
                 skips.append(h)
         for block in self.middle:
             h = run(block, h, e, recompute=recompute)
-        for level in cast(Iterable[Level], self.decoder):
+        for level in cast("Iterable[Level]", self.decoder):
             for block in level.blocks:
                 h = run(block, torch.cat([h, skips.pop()], dim=1), e, recompute=recompute)
             if level.resample is not None:

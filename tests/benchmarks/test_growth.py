@@ -22,7 +22,7 @@ def test_every_file_has_axes_and_a_line_to_compare_with() -> None:
 
 
 def test_growth_is_the_last_over_the_first_in_the_same_round() -> None:
-    assert [panel.growth for panel in PANELS] == [(1.05, 1.0, 1.1), (1.6, 1.6, 1.6)]
+    assert [panel.growth for panel in PANELS] == [(1.05, 1.0, 1.1, 3), (1.6, 1.6, 1.6, 1)]
     assert PANELS[0].y == [30.0, 31.5]  # medians, for the plot
 
 

@@ -17,7 +17,7 @@ from benchmarks.measured import Benchmark, measure, names
 from benchmarks.paired import Ratio, interleaved, ratio
 
 FOLDER = Path(benchmarks.lines.__file__).parent
-ONE = Ratio(1.0, 0.9, 1.1)
+ONE = Ratio(1.0, 0.9, 1.1, 3)
 FAILS = '"""What cannot be measured."""\n\ndef lines():\n    yield\n    raise ValueError("no | luck")\n'
 
 
@@ -50,11 +50,12 @@ def test_a_file_says_what_it_measures_and_how(name: str) -> None:
 )
 def test_a_goal_is_met_at_its_bound(goal, value: float, met: bool) -> None:
     assert goal.met(value) is met
-    assert Line("x", Ratio(value, value, value), goal).cells()[3] == ("yes" if met else "no")
+    assert Line("x", Ratio(value, value, value, 1), goal).cells()[3] == ("yes" if met else "no")
 
 
 def test_a_line_without_a_goal_and_one_with_a_note() -> None:
     assert Line("x", ONE, unit="us").cells() == ("x", "1.00 [0.90, 1.10] us", "", "")
+    assert Line("x", Ratio.of([2.0])).cells()[1] == "2.00 [n=1]"
     assert Line("x", ONE, at_least(2), note="no bfloat16").cells()[2:] == (">= 2", "no: no bfloat16")
 
 
@@ -155,7 +156,7 @@ def test_every_benchmark_can_be_imported() -> None:
 
 
 def test_turns_are_divided_round_by_round() -> None:
-    assert ratio([2.0, 9.0, 8.0], [1.0, 3.0, 2.0]) == Ratio(3.0, 2.0, 4.0)
+    assert ratio([2.0, 9.0, 8.0], [1.0, 3.0, 2.0]) == Ratio(3.0, 2.0, 4.0, 3)
     ticks = iter(range(100))
     seconds = interleaved({"a": list, "b": list}, rounds=2, warmup=1, clock=lambda: next(ticks))
     assert seconds == {"a": [1, 1], "b": [1, 1]} and next(ticks) == 12
