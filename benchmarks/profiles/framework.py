@@ -1,8 +1,9 @@
 """A step of the tiny network, by whose code runs.
 
 cProfile's own time of every function (without those that it calls) over 200 steps of the perceptron of `make bench
-ONLY=framework`, in the bare loop, `diffusion-lab train` and stock Lightning. cProfile slows down a call of a Python
-function more than one of an operator, so the rows of Python code look larger than they are; the calls are exact.
+ONLY=framework`, in the bare loop, `diffusion-lab train` and stock Lightning, which take turns of 50 steps. cProfile
+slows down a call of a Python function more than one of an operator, so the rows of Python code look larger than they
+are; the calls are exact.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from __future__ import annotations
 import cProfile
 import pstats
 from collections.abc import Iterator
-from itertools import count
 
 from benchmarks.kinds import functions, whose
 from benchmarks.lines.framework import BATCH, Perceptron
 from benchmarks.loops import bare, node, ours, stock, terminal
-from benchmarks.relay import Loop
+from benchmarks.relay import Loop, relay
+from benchmarks.watched import watched
 from diffusion_lab.data import Digits, to_float
 
-FIRST, STEPS = 50, 200  # steps before the profile, and in it
+FIRST, STEPS, TURN = 51, 200, 50  # steps before the profile, in it, and of a turn
 
 
 def rows() -> Iterator[tuple[str, ...]]:
@@ -28,28 +29,16 @@ def rows() -> Iterator[tuple[str, ...]]:
         "diffusion-lab": ours(node("benchmarks.lines.framework.Perceptron"), [f"batch_size={BATCH}"]),
         "stock Lightning": stock(Perceptron, images, BATCH),
     }
-    spent = {name: by_code(profiled(loop)) for name, loop in loops.items()}
+    profiles = {name: cProfile.Profile() for name in loops}
+    told = {name: watched(loop, profiles[name].enable, profiles[name].disable, FIRST) for name, loop in loops.items()}
+    with terminal():
+        relay(told, TURN, rounds=(FIRST + STEPS - 1) // TURN, warmup=0)
+    spent = {name: by_code(pstats.Stats(profile)) for name, profile in profiles.items()}
     yield "whose code", *(cell for name in loops for cell in (f"{name}, us a step", "calls a step"))
     codes = sorted({code for one in spent.values() for code in one})
     for code in [*codes, "all"]:
         cells = (one.get(code, (0.0, 0.0)) if code != "all" else _total(one) for one in spent.values())
         yield code, *(f"{value:.0f}" for cell in cells for value in cell)
-
-
-def profiled(loop: Loop) -> pstats.Stats:
-    """Of `STEPS` steps after the first ones."""
-    watch, calls = cProfile.Profile(), count(1)
-
-    def baton() -> None:
-        number = next(calls)
-        if number == FIRST:
-            watch.enable()
-        elif number == FIRST + STEPS:
-            watch.disable()
-
-    with terminal():
-        loop(baton, FIRST + STEPS + 1)
-    return pstats.Stats(watch)
 
 
 def by_code(stats: pstats.Stats) -> dict[str, tuple[float, float]]:

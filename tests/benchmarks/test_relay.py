@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.relay import Loop, relay
+from benchmarks.watched import watched
 
 
 def _loop(name: str, seen: list[str]) -> Loop:
@@ -35,3 +36,11 @@ def test_a_loop_that_fails_ends_the_relay() -> None:
 
     with pytest.raises(ValueError, match="no luck"):
         relay({"good": _loop("good", []), "bad": fails}, 1, 2)
+
+
+def test_a_watched_loop_is_profiled_in_its_turns_alone() -> None:
+    seen: list[str] = []
+    told = watched(_loop("a", seen), lambda: seen.append("on"), lambda: seen.append("off"), first=2)
+    relay({"a": told, "b": _loop("b", seen)}, 2, rounds=2, warmup=0)
+    profiled = ["on", "a", "off"]
+    assert seen == ["a", "b", "a", *profiled, "b", "b", *profiled, *profiled, "b", "b", "a ends", "b ends"]
