@@ -102,13 +102,14 @@ class App:
 
     def check(self, cfg: DictConfig, here: bool = True) -> list[ConfigError]:
         """All faults of a configuration that can be seen without training; `here`: on this very machine."""
-        if self.command != "train":
-            return []
         from diffusion_lab.cli.arguments import config_dirs
-        from diffusion_lab.cli.validate import check
+        from diffusion_lab.cli.validate import check, check_command
 
+        folders = config_dirs(self.arguments)
         with importing():  # the first check finds the class that each part names
-            return check(cfg, config_dirs(self.arguments), self._passed, here)
+            if self.command != "train":
+                return check_command(cfg, folders)
+            return check(cfg, folders, self._passed, here)
 
     def _task(self, cfg: DictConfig, hydra_cfg: Any) -> Any:
         first = is_first()  # the other processes were checked by the first, or are being checked by it

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.foreign import read_record, refuse_links, replayed
 
 VALUED = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p", "--cfg", "-c")
 
@@ -32,27 +32,19 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     What is typed beside it comes last and so wins; `validate` says which differences a resumed run may have.
 
     Raises:
-        ConfigError: the folder is missing or holds no run.
+        ConfigError: the folder is missing or holds no run, or asks for more than a run folder may.
     """
     folders = [word.split("=", 1)[1].strip("'\"") for word in arguments if word.startswith("resume=")]
     if not folders or folders[-1] in ("", "null"):
         return arguments
     folder = Path(folders[-1])
-    record = folder / "run.json"
-    if not record.is_file():
-        known = sorted(str(path.parent) for path in folder.parent.glob("*/run.json"))[:3]
-        seen = f"; runs there: {', '.join(known)}" if known else ""
-        raise ConfigError(f"resume={folder} must be the folder of a run, with a run.json in it{seen}")
-    try:
-        overrides = list(json.loads(record.read_text())["overrides"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"resume={folder}: {record} is damaged ({error}); start the run again") from error
+    record = read_record(folder, "resume")
     given = [word for word in arguments if not word.startswith("resume=")]
     if any(word in ("-m", "--multirun") for word in given):
         raise ConfigError(f"resume={folder} must not be combined with -m; run the sweep's own command again")
-    # The data say the number of classes now; runs of before had it typed.
-    kept = [word for word in overrides if not word.startswith(("resume=", "dry_run=", "network.num_classes="))]
-    quoted = str(folder).replace("'", "\\'")
+    refuse_links(folder, "resume")
+    kept = replayed(folder, record.get("overrides"), given)
+    quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
     # A job of a sweep goes on alone, although its experiment asks for the whole sweep.
     return [*kept, *given, f"resume='{quoted}'", f"hydra.run.dir='{quoted}'", "hydra.mode=RUN"]
 

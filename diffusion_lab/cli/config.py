@@ -14,12 +14,13 @@ import copy
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.processes import microbatches
 
 # Top-level keys and dotted paths that cannot change a number of the run, but for the order in which it is added up.
@@ -28,6 +29,7 @@ NOT_IN_HASH = (
     "paths",
     "name",
     "resume",
+    "allow",
     "dry_run",
     "cost",
     "objective",
@@ -67,6 +69,38 @@ def conf_dir() -> Path:
         if (candidate / "train.yaml").is_file():
             return candidate
     raise FileNotFoundError(f"no conf folder in {package} or beside it; reinstall diffusion-lab")
+
+
+def read_back(saved: Any) -> DictConfig:
+    """The configuration that run.json or a checkpoint holds, with today's words for what was not said then.
+
+    A run writes it with all references resolved. One that holds `${...}` was not written by a run, and is refused
+    before anything resolves it: a reference can carry a `_target_` past the eyes of who checks the values.
+
+    Raises:
+        ConfigError: it is no configuration, or holds a reference.
+    """
+    if not isinstance(saved, dict) or not saved or not all(isinstance(key, str) for key in saved):
+        raise ConfigError("run.json must hold a configuration under `config`; it is damaged or of another program")
+    if found := next(references(saved), None):
+        raise ConfigError(f"{found} must be a plain value: the configuration in a run folder holds no reference")
+    if not isinstance(saved.get("dataset"), dict) or not isinstance(saved.get("network"), dict):
+        raise ConfigError("run.json must hold a data set and a network; it is damaged or of another program")
+    return completed(OmegaConf.create(saved))
+
+
+def references(node: Any, path: str = "") -> Iterator[str]:
+    """`key=value` for every `${` and every `???` in the keys and values of plain containers."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if "${" in str(key):
+                yield f"{path}{key}"
+            yield from references(value, f"{path}{key}.")
+    elif isinstance(node, list | tuple):
+        for i, value in enumerate(node):
+            yield from references(value, f"{path}{i}.")
+    elif isinstance(node, str) and ("${" in node or node == "???"):
+        yield f"{path.rstrip('.')}={node}"
 
 
 def completed(saved: DictConfig) -> DictConfig:

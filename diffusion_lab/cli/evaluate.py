@@ -26,11 +26,11 @@ def run(cfg: DictConfig) -> float | None:
     from rich.table import Table
 
     from diffusion_lab.cli.inference import ready
-    from diffusion_lab.cli.load import load_run
+    from diffusion_lab.cli.load import load_run, trusted
 
     if cfg.run is None:
         raise ConfigError("run=null must be a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/")
-    trained = load_run(cfg.run, cfg.checkpoint, str(cfg.weights))
+    trained = load_run(cfg.run, str(cfg.checkpoint), str(cfg.weights), trusted(cfg))
     evaluation = part(cfg, "metrics")
     if not evaluation.names and not trained.data.conditions.task.paired:
         raise ConfigError("metrics.names=[] must name what to measure; use metrics.names=[fid]")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import build_denoiser, part
-from diffusion_lab.cli.config import completed
+from diffusion_lab.cli.config import read_back
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
+from diffusion_lab.cli.foreign import read_record, refuse_links
+from diffusion_lab.cli.targets import NOBODY_ELSE, Trust
+from diffusion_lab.cli.train import differences
 from diffusion_lab.cli.validate import check_read_back
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
@@ -30,29 +33,35 @@ class Trained:
     decay: float | None
 
 
-def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema") -> Trained:
-    """Load a run.
+def trusted(cfg: DictConfig) -> Trust:
+    """Whose classes a run folder may name: those in a --config-dir's folder and in `allow`, as typed now."""
+    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
+    folders = [source.path for source in sources if source.provider == "command-line"]
+    return Trust.read(folders, cfg.get("allow"))
+
+
+def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema", trust: Trust = NOBODY_ELSE) -> Trained:
+    """Load a run, whoever made its folder: its configuration is checked as a whole before anything of it is built.
 
     Args:
         folder: a run folder.
         checkpoint: "last" for the newest intact one, or the name of a snapshot such as "step-00001000".
         weights: "ema" for the first average, "raw" for the model's own weights, or a decay such as "0.9999".
+        trust: whose classes the run may name beside this package's.
 
     Raises:
-        ConfigError: no run there, no such checkpoint or average; names what there is.
+        ConfigError: no run there, no such checkpoint or average, or another run's; names what there is.
         InvalidConfig: the run's configuration names a class that is not allowed.
     """
     folder = Path(folder)
-    if not (folder / "run.json").is_file():
-        raise ConfigError(f"run={folder} must be a run folder with a run.json; `diffusion-lab report DIR` lists runs")
-    facts = json.loads((folder / "run.json").read_text())
-    cfg = OmegaConf.create(facts["config"])
-    assert isinstance(cfg, DictConfig)
-    cfg = completed(cfg)
-    errors = check_read_back(cfg, PARTS)  # a run folder may come from anybody
+    saved = read_record(folder, "run")["config"]
+    refuse_links(folder, "run")
+    errors = check_read_back(saved, PARTS, trust)
     if errors:
-        raise InvalidConfig(errors)
+        raise InvalidConfig(errors, f"run={folder}: ")
+    cfg = read_back(saved)
     content = _content(folder / "checkpoints", checkpoint)
+    _check_origin(cfg, content, folder)
     data = part(cfg, "dataset")
     denoiser = build_denoiser(cfg, data)
     prefix = "denoiser."
@@ -68,11 +77,29 @@ def _content(folder: Path, checkpoint: str) -> dict:
         if found is None:
             raise ConfigError(f"checkpoint={checkpoint} must exist in {folder}; train the run first")
         return found[1]
-    path = folder / f"{checkpoint.removesuffix('.ckpt')}.ckpt"
-    if not path.is_file():
-        names = ["last", *sorted(p.stem for p in folder.glob("step-*.ckpt"))]
+    name = checkpoint.removesuffix(".ckpt")
+    names = [path.stem for path in sorted(folder.glob("*.ckpt"))]
+    if name not in names:  # so it is a name, and not a path to somewhere else
         raise ConfigError(f"checkpoint={checkpoint} must be one of {names}; set keep_every to keep more when training")
-    return load(path, map_location="cpu")
+    return load(folder / f"{name}.ckpt", map_location="cpu")
+
+
+def _check_origin(cfg: DictConfig, content: dict, folder: Path) -> None:
+    """A checkpoint belongs to the run that wrote it: its number must not stand in another run's record.
+
+    Raises:
+        ConfigError: it holds no record, or that of a run with another configuration.
+    """
+    record = content.get("callbacks", {}).get("RunRecord")
+    if not isinstance(record, dict) or "state_dict" not in content:
+        raise ConfigError(f"run={folder}: the checkpoint must hold a run; it was written by another program")
+    differ = differences(read_back(record.get("config")), cfg)
+    if differ:
+        key, (theirs, ours) = next(iter(differ.items()))
+        raise ConfigError(
+            f"run={folder}: the checkpoint must be this run's, and is of one with {key}={theirs} where run.json has "
+            f"{ours}; put each file back into the folder of its run"
+        )
 
 
 def _load_average(denoiser: Denoiser, averages: dict, weights: str) -> float | None:

@@ -40,8 +40,8 @@ def main(argv: list[str] | None = None) -> int:
         hint = nearest(command, help_text.COMMANDS)
         print(f"config error: command={command} must be one of {choices}{hint}", file=sys.stderr)
         return EXIT_CONFIG
-    # As `python -m` does, so that a class in the working folder can be named from a yaml; last, to shadow nothing.
-    if "" not in sys.path and os.getcwd() not in sys.path:
+    if _own_classes(command, rest) and "" not in sys.path and os.getcwd() not in sys.path:
+        # As `python -m` does, so that a class in the working folder can be named from a yaml; last, to shadow nothing.
         sys.path.append(os.getcwd())
     if command not in HYDRA_COMMANDS:
         return importlib.import_module(f"diffusion_lab.cli.{command}").main(rest)
@@ -50,6 +50,12 @@ def main(argv: list[str] | None = None) -> int:
     from diffusion_lab.cli.app import App
 
     return App(command, rest, typed=words).run()
+
+
+def _own_classes(command: str, rest: list[str]) -> bool:
+    """Whether modules in the working folder may be imported: what reads a run folder may stand in a stranger's."""
+    reads_a_run = command in ("evaluate", "sample", "report") or any(word.startswith("resume=") for word in rest)
+    return not reads_a_run or bool(config_dirs(rest)) or any(word.startswith("allow=") for word in rest)
 
 
 def _help(command: str, rest: list[str]) -> int:

@@ -21,13 +21,13 @@ def run(cfg: DictConfig) -> None:
     in `grid.png` between what was given and the truth, a test image.
     """
     from diffusion_lab.cli.inference import ready
-    from diffusion_lab.cli.load import load_run
+    from diffusion_lab.cli.load import load_run, trusted
     from diffusion_lab.metrics import generate, save_grid
 
     if cfg.run is None:
         raise ConfigError("run=null must be a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/")
     ids = parse_ids(str(cfg.seeds))
-    trained = load_run(cfg.run, cfg.checkpoint, str(cfg.weights))
+    trained = load_run(cfg.run, str(cfg.checkpoint), str(cfg.weights), trusted(cfg))
     conditions = trained.data.conditions
     labels = parse_labels(cfg.labels, conditions.num_classes)
     solver = pick_solver(cfg, trained)

@@ -4,7 +4,8 @@ A configuration is data that people send each other, and `_target_` makes it a p
 allows only some, and judges the object that a name leads to, not the name: `diffusion_lab.data.os.system` is
 `posix.system`. Allowed are this package, the optimizers of torch, the named parts of Lightning, and, for a
 configuration composed on the command line, modules of the user's own: those in the working folder or in a folder
-beside one given with --config-dir. A configuration read from a run folder or a checkpoint never widens the list.
+beside one given with --config-dir. A configuration read from a run folder or a checkpoint never widens the list; only
+what is typed beside it does, --config-dir or allow=file.Class. Which of them may stand where, `checks.kinds` says.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import inspect
 import os
 import sys
 import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +31,57 @@ NAMES = {
     "lightning.pytorch.profilers.AdvancedProfiler": "lightning.pytorch.profilers.advanced",
     "lightning.pytorch.callbacks.DeviceStatsMonitor": "lightning.pytorch.callbacks.device_stats_monitor",
 }
+READ_BACK = "a class of diffusion_lab or torch.optim in a configuration that is read from a run folder"
 ALLOWED = "a class of diffusion_lab or torch.optim, or of a module of your own in the working folder"
 
 
-def resolve(path: str, target: Any, own_folders: tuple[Path, ...] = ()) -> Any:
+@dataclass(frozen=True)
+class Trust:
+    """Whose classes a configuration may name beside those of this package and its libraries.
+
+    Args:
+        folders: folders whose modules are the user's own.
+        names: dotted names that the user has typed.
+        read_back: the configuration was read from a run folder, so a refusal says how to allow a class.
+    """
+
+    folders: tuple[Path, ...] = ()
+    names: tuple[str, ...] = ()
+    read_back: bool = False
+
+    @classmethod
+    def typed(cls, config_dirs: list[str]) -> Trust:
+        """For a configuration that was typed: modules in the working folder and beside each --config-dir."""
+        return cls(own_folders(config_dirs))
+
+    @classmethod
+    def read(cls, config_dirs: list[str], allow: Any = None) -> Trust:
+        """For a configuration that was read from a run folder: nothing but what is typed beside it.
+
+        Args:
+            config_dirs: folders given with --config-dir; none of them: the working folder is not trusted either.
+            allow: the setting of that name: None, a dotted name or a list of them.
+
+        Raises:
+            ConfigError: `allow` is something else.
+        """
+        names: list[Any] = [] if allow is None else list(allow) if isinstance(allow, Sequence) else [allow]
+        names = [allow] if isinstance(allow, str) else names
+        if not all(isinstance(name, str) and "." in name for name in names):
+            raise ConfigError(f"allow={allow} must be names of classes of your own; use allow=file.Class")
+        return cls(own_folders(config_dirs) if config_dirs else (), tuple(names), True)
+
+
+NOBODY_ELSE = Trust(read_back=True)
+
+
+def resolve(path: str, target: Any, trust: Trust) -> Any:
     """The class or function that `target` names.
 
     Args:
         path: where in the configuration it stands, for the message.
         target: the value of `_target_`.
-        own_folders: folders whose modules are the user's own, and trusted.
+        trust: whose classes may be named beside those of this package.
 
     Raises:
         ConfigError: the name leads nowhere, or to something that is not allowed. A module outside the list is not
@@ -46,15 +90,23 @@ def resolve(path: str, target: Any, own_folders: tuple[Path, ...] = ()) -> Any:
     key = f"{path}._target_={target}"
     if not isinstance(target, str) or "." not in target or not all(p.isidentifier() for p in target.split(".")):
         raise ConfigError(f"{key} must be a dotted name; allowed is {ALLOWED}")
-    if target.startswith("diffusion_lab.cli.") or not (_listed(target) or _own_module(target, own_folders)):
-        raise ConfigError(f"{key} must be {ALLOWED}; put your class into a .py file there and name it file.Class")
+    own = target in trust.names or _own_module(target, trust.folders)
+    if target.startswith("diffusion_lab.cli.") or not (_listed(target) or own):
+        raise ConfigError(f"{key} must be {_allowed(trust, target)}")
     found = _locate(key, target)
     module = str(getattr(found, "__module__", None))
-    ok = f"{module}.".startswith(PACKAGES) or NAMES.get(target) == module or _own_module(f"{module}.x", own_folders)
+    ok = f"{module}.".startswith(PACKAGES) or NAMES.get(target) == module or _own_module(f"{module}.x", trust.folders)
+    ok = ok or (target in trust.names and module.split(".")[0] == target.split(".")[0])
     # An instance has its class's __module__, so only classes and plain functions may pass.
     if not ok or not (inspect.isclass(found) or inspect.isfunction(found)):
         raise ConfigError(f"{key} leads to {module}.{getattr(found, '__qualname__', '')} and must be {ALLOWED}")
     return found
+
+
+def _allowed(trust: Trust, target: str) -> str:
+    if not trust.read_back:
+        return f"{ALLOWED}; put your class into a .py file there and name it file.Class"
+    return f"{READ_BACK}; if the class is your own, repeat --config-dir or add allow={target}"
 
 
 def own_folders(config_dirs: list[str]) -> tuple[Path, ...]:

@@ -19,7 +19,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab import __version__
-from diffusion_lab.cli.config import completed, config_hash, group_hash, method_name, plain, run_name, without
+from diffusion_lab.cli.config import config_hash, group_hash, method_name, plain, read_back, run_name, without
 from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, RunLocked
 from diffusion_lab.cli.processes import is_first
 
@@ -165,19 +165,24 @@ def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int) -> None:
     Raises:
         InvalidConfig: naming every key that differs, with both values.
     """
-    old, new = (flatten(OmegaConf.to_container(without(c))) for c in (completed(OmegaConf.create(saved)), cfg))
-    differ = [key for key in sorted(old | new) if old.get(key) != new.get(key) and not key.startswith(MAY_CHANGE)]
     errors = [
         ConfigError(
-            f"{key}={new.get(key)} must equal the checkpoint's {old.get(key)} to continue its run; "
+            f"{key}={now} must equal the checkpoint's {then} to continue its run; "
             "restore it, or train into a new folder"
         )
-        for key in differ
+        for key, (then, now) in differences(read_back(saved), cfg).items()
     ]
     if cfg.max_steps < step:
         errors.append(ConfigError(f"max_steps={cfg.max_steps} must be at least {step}, where the run stands already"))
     if errors:
         raise InvalidConfig(errors)
+
+
+def differences(saved: DictConfig, cfg: DictConfig) -> dict[str, tuple[Any, Any]]:
+    """{key: (saved, now)} of the keys that make two configurations two runs, in alphabetic order."""
+    old, new = (flatten(OmegaConf.to_container(without(c))) for c in (saved, cfg))
+    differ = [key for key in sorted(old | new) if old.get(key) != new.get(key) and not key.startswith(MAY_CHANGE)]
+    return {key: (old.get(key), new.get(key)) for key in differ}
 
 
 def flatten(node: Any, path: str = "") -> dict[str, Any]:

@@ -7,13 +7,21 @@ computes nothing that starts a thread pool or touches a GPU, because a launcher 
 from __future__ import annotations
 
 import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.checks.machine import check_disk, check_folder, check_machine
 from diffusion_lab.cli.checks.settings import check_settings
+from diffusion_lab.cli.config import plain, read_back
 from diffusion_lab.cli.errors import ConfigError, MissingHere
+from diffusion_lab.cli.foreign import written_outside
 from diffusion_lab.cli.processes import world_size
+
+if TYPE_CHECKING:
+    from diffusion_lab.cli.targets import Trust
 
 
 def check(
@@ -33,15 +41,20 @@ def check(
             of the time that a sweep needs before job 0.
         here: the run takes place on this machine; otherwise its GPUs say nothing.
     """
+    from diffusion_lab.cli.checks.kinds import check_kinds
     from diffusion_lab.cli.checks.signatures import check_nodes
-    from diffusion_lab.cli.targets import own_folders
 
     cfg = copy.deepcopy(cfg)  # Hydra's `instantiate` writes resolved values into nodes that are referred to
     errors = check_settings(cfg)
     seedless = OmegaConf.to_yaml(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in ("seed", "paths")]))
     if passed and not errors and seedless in passed:
         return check_folder(cfg)
-    errors = [*errors, *check_nodes(cfg, own_folders(config_dirs or []))]
+    try:
+        trust = _trust(cfg, config_dirs or [])
+    except ConfigError as error:
+        return [error]
+    kinds = check_kinds(cfg, trust)
+    errors += kinds or check_nodes(cfg, trust)
     if errors:
         return _once(errors)
     errors = _check_parts(cfg, here)
@@ -50,6 +63,28 @@ def check(
     if passed is not None and not errors:
         passed.add(seedless)
     return _once(errors + check_folder(cfg))
+
+
+def _trust(cfg: DictConfig, config_dirs: list[str]) -> Trust:
+    """Whose classes may be named: what is composed for `resume=` stands in a folder that anybody may have made.
+
+    Raises:
+        ConfigError: `allow` without `resume`, or a resumed run that would write outside of its folder.
+    """
+    from diffusion_lab.cli.targets import Trust
+
+    if cfg.get("resume") is None:
+        if cfg.get("allow") is not None:
+            raise ConfigError(f"allow={cfg.allow} must be null without resume=DIR; a class that you type is allowed")
+        return Trust.typed(config_dirs)
+    try:
+        outside = next(written_outside(plain(cfg), Path(cfg.paths.run_dir)), None)
+    except OmegaConfBaseException:  # a reference that leads nowhere: check_nodes says which
+        outside = None
+    if outside is not None:
+        cure = "do not resume a folder like this"
+        raise ConfigError(f"resume={cfg.resume}: {outside} must lie in the run folder; {cure}")
+    return Trust.read(config_dirs, cfg.get("allow"))
 
 
 def missing_here(cfg: DictConfig) -> list[MissingHere]:
@@ -71,18 +106,36 @@ def _check_parts(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
     return errors
 
 
-def check_read_back(cfg: DictConfig, parts: tuple[str, ...]) -> list[ConfigError]:
-    """Faults of parts of a configuration that was read from a run folder or a checkpoint, before they are built.
+def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[ConfigError]:
+    """Faults of a configuration that was read from a run folder, before anything of it is built.
 
-    Such a file may come from somebody else, so only classes of this package and its libraries are allowed in it.
+    Such a file may come from somebody else. It is checked as a whole, also the parts that are not built: a run is one
+    thing, and trusted or not. `run.json` is written with all references resolved, so one that holds any is not ours.
 
     Args:
-        cfg: the configuration, with references resolved.
-        parts: the top-level nodes that will be built.
+        saved: the configuration as JSON gave it.
+        parts: the top-level nodes that will be built; only these must fit the signatures of today.
+        trust: what is allowed beside this package's classes, `Trust.read(...)`.
     """
+    from diffusion_lab.cli.checks.kinds import check_kinds
     from diffusion_lab.cli.checks.signatures import check_nodes
 
-    return check_nodes(OmegaConf.masked_copy(cfg, [name for name in parts if name in cfg]), own=())
+    try:
+        cfg = read_back(saved)
+    except ConfigError as error:
+        return [error]
+    lacking = [name for name in (*parts, "seed", "trainer", "precision") if cfg.get(name) is None]
+    if lacking:
+        return [ConfigError(f"{lacking[0]} is missing in run.json; it is damaged, or of another program")]
+    return check_kinds(cfg, trust) or check_nodes(OmegaConf.masked_copy(cfg, list(parts)), trust)
+
+
+def check_command(cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:
+    """Faults of the parts that `evaluate`, `sample` or `encode` is given on its command line: what they may be."""
+    from diffusion_lab.cli.checks.kinds import check_kinds
+    from diffusion_lab.cli.targets import Trust
+
+    return check_kinds(cfg, Trust.typed(config_dirs))
 
 
 def _once(errors: list[ConfigError]) -> list[ConfigError]:

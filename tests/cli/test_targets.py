@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from diffusion_lab.cli.config import plain
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.targets import own_folders, resolve
+from diffusion_lab.cli.targets import NOBODY_ELSE, Trust, resolve
 from diffusion_lab.cli.validate import check, check_read_back
 from diffusion_lab.timesteps import Uniform
 
@@ -45,7 +45,7 @@ PAYLOADS = [
 @pytest.mark.parametrize("target", PAYLOADS)
 def test_payloads_are_refused(target: str) -> None:
     with pytest.raises(ConfigError, match="_target_=" + target.replace(".", r"\.")):
-        resolve("sampler", target, own_folders([]))
+        resolve("sampler", target, Trust.typed([]))
 
 
 def test_a_payload_in_a_configuration_is_refused_and_not_called(composed, tmp_path: Path) -> None:
@@ -59,13 +59,13 @@ def test_a_payload_in_a_configuration_is_refused_and_not_called(composed, tmp_pa
 
 @pytest.mark.parametrize("target", ["diffusion_lab.timesteps.Uniform", "torch.optim.Adam", "lightning.pytorch.Trainer"])
 def test_what_the_yaml_files_name_is_allowed(target: str) -> None:
-    assert resolve("x", target).__name__ == target.rpartition(".")[2]
+    assert resolve("x", target, NOBODY_ELSE).__name__ == target.rpartition(".")[2]
 
 
 @pytest.mark.parametrize("target", [3, "", "uniform", "diffusion_lab..x", "diffusion_lab.x y", None])
 def test_what_is_no_dotted_name(target: object) -> None:
     with pytest.raises(ConfigError, match="dotted name"):
-        resolve("sampler", target)
+        resolve("sampler", target, NOBODY_ELSE)
 
 
 @pytest.fixture
@@ -81,25 +81,75 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_own_class_in_the_working_folder(own_module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(own_module)
-    assert issubclass(resolve("sampler", "mine_xyz.Mine", own_folders([])), Uniform)
+    assert issubclass(resolve("sampler", "mine_xyz.Mine", Trust.typed([])), Uniform)
     with pytest.raises(ConfigError, match="leads to subprocess.run"):
-        resolve("sampler", "mine_xyz.run", own_folders([]))
+        resolve("sampler", "mine_xyz.run", Trust.typed([]))
 
 
 def test_own_class_beside_a_config_dir(own_module: Path) -> None:
-    resolve("sampler", "mine_xyz.Mine", own_folders([str(own_module / "my_conf")]))
+    resolve("sampler", "mine_xyz.Mine", Trust.typed([str(own_module / "my_conf")]))
 
 
 def test_a_configuration_that_was_read_back_does_not_widen_the_list(own_module: Path) -> None:
     with pytest.raises(ConfigError, match="must be a class of diffusion_lab"):
-        resolve("sampler", "mine_xyz.Mine")
+        resolve("sampler", "mine_xyz.Mine", NOBODY_ELSE)
     assert "mine_xyz" not in sys.modules  # it was not even imported
 
 
-def test_parts_of_a_run_that_was_read_back(composed) -> None:
-    saved = OmegaConf.create(plain(composed()))
-    assert check_read_back(saved, ("dataset", "network", "schedule", "solver")) == []
-    saved.solver["_target_"] = "os.system"
-    saved.sampler["_target_"] = "mine.Mine"  # a sampler of the user's own is not built to evaluate its run
-    errors = check_read_back(saved, ("dataset", "network", "schedule", "solver"))
-    assert len(errors) == 1 and str(errors[0]).startswith("solver._target_=os.system")
+def test_a_class_that_was_read_back_is_allowed_by_its_name_or_its_folder(own_module: Path) -> None:
+    for trust in (Trust.read([], "mine_xyz.Mine"), Trust.read([], ["a.B", "mine_xyz.Mine"])):
+        resolve("sampler", "mine_xyz.Mine", trust)
+    resolve("sampler", "mine_xyz.Mine", Trust.read([str(own_module / "my_conf")]))
+    with pytest.raises(ConfigError, match="leads to subprocess.run"):
+        resolve("sampler", "mine_xyz.run", Trust.read([], "mine_xyz.run"))
+
+
+@pytest.mark.parametrize("allow", [3, "late", ["late.Late", 3], {"a": "b"}])
+def test_what_is_no_name_to_allow(allow: object) -> None:
+    with pytest.raises(ConfigError, match="must be names of classes of your own"):
+        Trust.read([], allow)
+
+
+PARTS = ("dataset", "network", "schedule", "solver")
+
+
+def test_a_run_that_was_read_back_is_checked_as_a_whole(composed) -> None:
+    saved = plain(composed())
+    assert check_read_back(saved, PARTS, NOBODY_ELSE) == []
+    saved["solver"]["_target_"] = "os.system"
+    saved["sampler"]["_target_"] = "mine.Mine"  # not built to evaluate its run, and yet
+    solver, sampler = sorted(map(str, check_read_back(saved, PARTS, NOBODY_ELSE)), reverse=True)
+    assert solver.startswith("solver._target_=os.system")
+    assert sampler.startswith("sampler._target_=mine.Mine") and sampler.endswith("or add allow=mine.Mine")
+
+
+# Each is a class or function of ours, or allowed somewhere; none is a part for that place.
+MISPLACED = [
+    ("sampler", "diffusion_lab.solvers.DDIM"),
+    ("sampler", "torch.optim.Adam"),
+    ("sampler", "diffusion_lab.timesteps.TimestepSampler"),
+    ("network", "diffusion_lab.timesteps.Uniform"),
+    ("network", "diffusion_lab.diffusion.Denoiser"),
+    ("optimizer", "torch.optim.lr_scheduler.StepLR"),
+    ("schedule", "diffusion_lab.diffusion.bound_weights"),
+    ("solver", "diffusion_lab.training.checkpoint_io.save"),
+    ("dataset.features", "diffusion_lab.training.checkpoint_io.save"),
+    ("dataset.source", "diffusion_lab.metrics.ClassifierFeatures"),
+    ("dataset.batch_size", "diffusion_lab.data.Digits"),
+    ("callbacks.evil", "diffusion_lab.training.checkpoint_io.load"),
+    ("callbacks.evil", "diffusion_lab.timesteps.Uniform"),
+    ("logger.evil", "diffusion_lab.callbacks.Guard"),
+    ("trainer.strategy", "diffusion_lab.files.write_json"),
+    ("metrics", "diffusion_lab.metrics.save_grid"),
+    ("seed", "diffusion_lab.data.Digits"),
+    ("evil", "diffusion_lab.data.Digits"),
+]
+
+
+@pytest.mark.parametrize(("place", "target"), MISPLACED)
+def test_only_parts_of_its_own_kind_stand_in_a_place(composed, place: str, target: str) -> None:
+    cfg = composed()
+    OmegaConf.update(cfg, place, {"_target_": target}, force_add=True)
+    typed, read = check(cfg), check_read_back(plain(cfg), PARTS, NOBODY_ELSE)
+    for errors in (typed, read):
+        assert any(str(error).startswith(f"{place}._target_={target} must ") for error in errors), errors

@@ -10,10 +10,11 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from diffusion_lab.cli.checks.kinds import check_kinds
 from diffusion_lab.cli.checks.settings import check_settings, required_groups
 from diffusion_lab.cli.checks.signatures import SPECIAL, check_nodes
 from diffusion_lab.cli.config import conf_dir, register_resolvers
-from diffusion_lab.cli.targets import resolve
+from diffusion_lab.cli.targets import Trust, resolve
 
 CONF = conf_dir()
 PRESETS = ("method", "experiment", "scale", "debug")
@@ -41,7 +42,7 @@ def composed(*overrides: str) -> DictConfig:
 
 
 def faults(cfg: DictConfig) -> list[str]:
-    return [str(error) for error in [*check_settings(cfg), *check_nodes(cfg, ())]]
+    return [str(error) for error in [*check_settings(cfg), *check_kinds(cfg, Trust()), *check_nodes(cfg, Trust())]]
 
 
 @pytest.mark.parametrize("round", range(len(ROUNDS)))
@@ -70,7 +71,7 @@ def _check_order(node: object, where: str) -> None:
             _check_order(node[key], where)
     if "_target_" not in node or node["_target_"].startswith("lightning."):  # somebody else's order
         return
-    order = list(inspect.signature(resolve(where, node["_target_"])).parameters)
+    order = list(inspect.signature(resolve(where, node["_target_"], Trust())).parameters)
     keys = [key for key in node if key not in SPECIAL and key != "defaults"]
     assert keys == sorted(keys, key=order.index), where
 

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from diffusion_lab.cli.checks.signatures import check_nodes
 from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.cli.targets import Trust
 from diffusion_lab.diffusion import V
 from diffusion_lab.testing import check_prediction
 
@@ -27,7 +28,7 @@ def make(*overrides: str):
     register_resolvers()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("train", overrides=list(overrides))
-    assert check_nodes(OmegaConf.masked_copy(cfg, ["prediction"]), ()) == []
+    assert check_nodes(OmegaConf.masked_copy(cfg, ["prediction"]), Trust()) == []
     return lambda: instantiate(cfg.prediction, _convert_="all")
 
 

@@ -134,6 +134,8 @@ def check_folder(cfg: DictConfig) -> list[ConfigError]:
     except InvalidConfig as error:
         told = "set hydra.run.dir to a new folder, or restore the values that it was started with"
         return [ConfigError(f"hydra.run.dir={folder} holds another run; {told}"), *error.errors]
+    except ConfigError as error:
+        return [ConfigError(f"hydra.run.dir={folder}: {error}")]
     except (ValueError, KeyError, TypeError) as error:
         return [ConfigError(f"hydra.run.dir={folder} must hold an undamaged run.json ({error}); remove it")]
     return []

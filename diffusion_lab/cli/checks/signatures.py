@@ -7,7 +7,6 @@ import inspect
 import types
 import typing
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -16,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from diffusion_lab.cli.checks.origin import origin
 from diffusion_lab.cli.checks.settings import required_groups
 from diffusion_lab.cli.errors import ConfigError, nearest
-from diffusion_lab.cli.targets import resolve
+from diffusion_lab.cli.targets import Trust, resolve
 
 SPECIAL = ("_target_", "_partial_", "_convert_", "_recursive_")
 ABSENT = object()
@@ -26,22 +25,22 @@ SHOWN = 12  # arguments that a message names
 WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
 
 
-def check_nodes(cfg: DictConfig, own: tuple[Path, ...]) -> list[ConfigError]:
+def check_nodes(cfg: DictConfig, trust: Trust) -> list[ConfigError]:
     """Faults of all parts, found without calling anything.
 
     Args:
         cfg: the configuration of a task, without Hydra's node.
-        own: folders of the user's own modules, see `diffusion_lab.cli.targets`.
+        trust: whose classes may be named, see `diffusion_lab.cli.targets`.
     """
     faults = []
     for key in map(str, cfg):
-        faults += _walk(cfg, key, key, own)
+        faults += _walk(cfg, key, key, trust)
         if key in required_groups():
             faults += _check_part(cfg, key)
     return [ConfigError(text) for text in faults]
 
 
-def _walk(parent: DictConfig | ListConfig, key: Any, path: str, own: tuple[Path, ...]) -> list[str]:
+def _walk(parent: DictConfig | ListConfig, key: Any, path: str, trust: Trust) -> list[str]:
     """Faults of all calls at and below a node."""
     if isinstance(parent, DictConfig) and OmegaConf.is_interpolation(parent, key):
         goal = origin(parent, key)  # what it refers to is checked where it stands
@@ -52,11 +51,11 @@ def _walk(parent: DictConfig | ListConfig, key: Any, path: str, own: tuple[Path,
     if node is ABSENT:
         return [f"{path} is missing; give it a value"]
     if isinstance(node, ListConfig):
-        return [text for i in range(len(node)) for text in _walk(node, i, f"{path}[{i}]", own)]
+        return [text for i in range(len(node)) for text in _walk(node, i, f"{path}[{i}]", trust)]
     if not isinstance(node, DictConfig):
         return []
-    faults = [text for child in node for text in _walk(node, child, f"{path}.{child}", own)]
-    return faults + (_check_call(node, path, own) if "_target_" in node else [])
+    faults = [text for child in node for text in _walk(node, child, f"{path}.{child}", trust)]
+    return faults + (_check_call(node, path, trust) if "_target_" in node else [])
 
 
 def _value(parent: DictConfig | ListConfig, key: Any) -> Any:
@@ -82,9 +81,9 @@ def _check_part(cfg: DictConfig, key: str) -> list[str]:
     ]
 
 
-def _check_call(node: DictConfig, path: str, own: tuple[Path, ...]) -> list[str]:
+def _check_call(node: DictConfig, path: str, trust: Trust) -> list[str]:
     try:
-        target = resolve(path, node["_target_"], own)
+        target = resolve(path, node["_target_"], trust)
     except ConfigError as error:
         return [str(error)]
     parameters = inspect.signature(target).parameters

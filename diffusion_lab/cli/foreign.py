@@ -1,0 +1,167 @@
+"""What a run folder may ask for: it may come from anybody.
+
+A run folder is data. Three things in it are more than numbers to us: the configuration, which names classes
+(`validate.check_read_back`), the overrides, which `resume=` types again, and links, through which a file that we write
+in the folder would land elsewhere. This module reads the record and looks at the last two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from diffusion_lab.cli.errors import ConfigError
+
+DROPPED = ("resume", "dry_run", "allow", "paths.root", "network.num_classes")  # said anew, or by the data, on resume
+WRITTEN = ("directory", "default_root_dir")  # arguments that name a place to write
+DEPTH = 4  # folders below a run folder in which a run writes
+
+
+def read_record(folder: Path, key: str) -> dict[str, Any]:
+    """run.json of a run folder.
+
+    Args:
+        folder: the folder.
+        key: the setting that names it, for the message.
+
+    Raises:
+        ConfigError: there is no run, or its record is damaged.
+    """
+    path = folder / "run.json"
+    if not path.is_file():
+        known = sorted(str(found.parent) for found in folder.parent.glob("*/run.json"))[:3]
+        seen = f"; runs there: {', '.join(known)}" if known else "; `diffusion-lab report DIR` lists runs"
+        raise ConfigError(f"{key}={folder} must be the folder of a run, with a run.json in it{seen}")
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        cure = "take it from a copy, or train anew"
+        raise ConfigError(f"{key}={folder}: run.json is damaged ({error}); {cure}") from error
+    if not isinstance(record, dict) or not isinstance(record.get("config"), dict):
+        raise ConfigError(f"{key}={folder}: run.json must hold a configuration under `config`; it is damaged")
+    return record
+
+
+def refuse_links(folder: Path, key: str) -> None:
+    """No link in a run folder may lead out of it.
+
+    Raises:
+        ConfigError: naming the first that does.
+    """
+    root = folder.resolve()
+    for link in _links(folder, DEPTH):
+        if not link.resolve().is_relative_to(root):
+            where = f"{link} leads to {link.resolve()}, outside of the folder"
+            raise ConfigError(f"{key}={folder} must hold its own files, and {where}; replace the link by what it names")
+
+
+def _links(folder: Path, depth: int) -> Iterator[Path]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_symlink():
+            yield Path(entry.path)
+        elif depth and entry.is_dir(follow_symlinks=False):
+            yield from _links(Path(entry.path), depth - 1)
+
+
+def replayed(folder: Path, overrides: Any, typed: list[str]) -> list[str]:
+    """The overrides of a run folder that `resume=` may type again.
+
+    Options, Hydra's own settings, references and other packages never stand in a record of ours. A path that leads
+    out of the folder may, but is taken only from whoever resumes: it is repeated on the command line.
+
+    Args:
+        folder: the run folder.
+        overrides: as run.json gave them.
+        typed: the words beside `resume=`.
+
+    Raises:
+        ConfigError: naming the first that is not allowed.
+    """
+    key = f"resume={folder}"
+    if not isinstance(overrides, list) or not all(isinstance(word, str) for word in overrides):
+        raise ConfigError(f"{key}: `overrides` of run.json must be a list of texts; it is damaged")
+    repeated = {_key(word) for word in typed}
+    kept = []
+    for word in overrides:
+        name = _key(word)
+        if name in DROPPED or name in repeated:
+            continue
+        if reason := _reason(word, name):
+            raise ConfigError(f"{key}: its run.json asks for {word!r}, and {reason}; do not resume a folder like this")
+        if path := _leads_out(word, name, folder):
+            cure = f"if that is where your files are, repeat it: diffusion-lab train {key} {word}"
+            raise ConfigError(f"{key}: its run.json asks for {word}, and {path} lies outside of the folder; {cure}")
+        kept.append(word)
+    return kept
+
+
+def _key(word: str) -> str:
+    return word.lstrip("+~").partition("=")[0].strip()
+
+
+def _reason(word: str, name: str) -> str | None:
+    """Why an override is none that a run writes down; None for one that may be."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    if word.startswith("-"):
+        return "an override must not be an option"
+    if name == "hydra" or name.startswith(("hydra.", "hydra/", "paths")):
+        return f"an override must not set {name}"
+    if "${" in word or "@" in name:
+        return "an override must be a plain value of its own key"
+    try:
+        swept = OverridesParser.create().parse_override(word).is_sweep_override()
+    except HydraException:
+        return "an override must read key=value"
+    return "an override must be one value" if swept else None
+
+
+def _leads_out(word: str, name: str, folder: Path) -> str | None:
+    """The first path in the value of an override that does not lie in `folder`; None if there is none.
+
+    The option of a group, `experiment=paper/table`, is no path as long as it does not climb.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    from diffusion_lab.cli.config import conf_dir
+
+    group = (conf_dir() / name).is_dir()
+    for text in _texts(OverridesParser.create().parse_override(word).value()):
+        path = Path(text)
+        if group and not path.is_absolute() and ".." not in path.parts:
+            continue
+        if "/" not in text and "\\" not in text and not text.startswith(("~", "..")):
+            continue
+        if "://" in text or not path.expanduser().resolve().is_relative_to(folder.resolve()):
+            return text
+    return None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in the value of a parsed override."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(key)
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+    elif value is not None and not isinstance(value, bool | int | float):
+        yield str(getattr(value, "text", value))  # Hydra's QuotedString
+
+
+def written_outside(cfg: Any, folder: Path, path: str = "") -> Iterator[str]:
+    """`key=value` of every place to write to, in plain containers, that does not lie in the run folder."""
+    children = cfg.items() if isinstance(cfg, dict) else enumerate(cfg) if isinstance(cfg, list) else ()
+    for key, value in children:
+        if key in WRITTEN and isinstance(value, str) and not Path(value).resolve().is_relative_to(folder.resolve()):
+            yield f"{path}{key}={value}"
+        yield from written_outside(value, folder, f"{path}{key}.")
