@@ -1,0 +1,90 @@
+"""Names and hashes of presets, without training: each option alone, the first jobs of each experiment, and rounds.
+
+A round takes one option of every group, so that few compositions hold every option: what the quick suite can afford.
+Rounds are read from the file, not made anew: an option that is added later changes no stored one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from diffusion_lab.cli.checks.settings import required_groups
+from diffusion_lab.cli.config import compose_train, conf_dir, config_hash, group_hash, run_name, sweep_name
+
+PRESETS = ("method", "scale", "debug")
+KINDS = ("rounds", "options", "jobs")
+# Where a group that stands inside another one goes.
+INSIDE = {
+    "prediction/space": ["prediction=mixed"],
+    "prediction/granularity": ["prediction=mixed"],
+    "prediction/reduction": ["prediction=mixed"],
+    "prediction/generation_head": ["prediction=mixed"],
+    "sampler@sampler.base": ["sampler=stratified"],
+}
+
+
+def names(group: str) -> list[str]:
+    """The options of a group; a folder inside it is a group of its own, but for presets."""
+    folder = conf_dir() / group.partition("@")[0]
+    files = folder.glob("**/*.yaml" if group in (*PRESETS, "experiment") else "*.yaml")
+    return sorted(str(path.relative_to(folder).with_suffix("")) for path in files)
+
+
+def composed(overrides: list[str]) -> Any:
+    """The training configuration; the folder is in no hash."""
+    return compose_train(overrides, Path("runs/run"))
+
+
+def identity(overrides: list[str]) -> list[str]:
+    """Name, config hash and group hash; of an experiment's job the folder of the sweep too."""
+    cfg = composed(overrides)
+    found = [run_name(cfg), config_hash(cfg), group_hash(cfg)]
+    return [*found, sweep_name(cfg)] if any(word.startswith("experiment=") for word in overrides) else found
+
+
+def wanted() -> dict[str, list[list[str]]]:
+    """What is stored anew, as lists of overrides: the rounds, every option alone, and jobs of every experiment."""
+    options = {group: names(group) for group in required_groups()}
+    rounds = [
+        [f"{group}={found[i % len(found)]}" for group, found in options.items()]
+        for i in range(max(map(len, options.values())))
+    ]
+    alone = [[], *([f"{group}={name}"] for group in [*options, *PRESETS] for name in names(group))]
+    alone += [[*before, f"{group}={name}"] for group, before in INSIDE.items() for name in names(group)]
+    return {"rounds": rounds, "options": alone, "jobs": [job for name in names("experiment") for job in jobs(name)]}
+
+
+def jobs(experiment: str) -> Iterator[list[str]]:
+    """The first job of an experiment's sweep, then those that differ from it in one swept key alone."""
+    word = f"experiment={experiment}"
+    params = composed([word]).hydra.sweeper.params or {}
+    parsed = OverridesParser.create().parse_overrides([f"{key}={value}" for key, value in params.items()])
+    values = [[f"{o.get_key_element()}={v}" for v in _values(o)] for o in parsed]
+    first = [found[0] for found in values]
+    yield [word, *first]
+    for i, found in enumerate(values):
+        yield from ([word, *first[:i], other, *first[i + 1 :]] for other in found[1:])
+
+
+def _values(override: Any) -> Iterator[str]:
+    if not override.is_sweep_override():
+        return iter([str(override.get_value_element_as_str())])
+    return itertools.chain(override.sweep_string_iterator())
+
+
+def key(overrides: list[str]) -> str:
+    """How a composition is called in the file: its overrides as one would type them."""
+    return " ".join(overrides)
+
+
+def rounds_to_store(stored: list[list[str]], new: list[list[str]]) -> list[list[str]]:
+    """The stored rounds of options that still exist, and those new ones that hold an option of no stored round."""
+    exist = {word for words in new for word in words}
+    kept = [words for words in stored if set(words) <= exist]
+    seen = {word for words in kept for word in words}
+    return kept + [words for words in new if not set(words) <= seen]
