@@ -44,9 +44,9 @@ def test_negative_control_another_seed_is_seen_by_every_comparison(tmp_path: Pat
     then, now = STORED["runs"]["logit_normal"], measure("logit_normal", tmp_path / "run", "seed=1")
     assert [line.partition(":")[0] for line in compare.identities(then, now)] == ["name", "config_hash"]
     different = compare.numbers(then, now, 5 * compare.TOLERANCE)
-    assert {line.partition(":")[0] for line in different} >= {"weights", "optimizer", "average 0.9", "average 0.99"}
+    assert {line.partition(":")[0] for line in different} >= {"weights", "optimizer", "average 0.3", "average 0.6"}
     assert any("train/loss:" in line for line in different) and any("val/loss:" in line for line in different)
-    assert {"weights", "optimizer", "average 0.9", "average 0.99"} <= set(compare.bits(then, now))
+    assert {"weights", "optimizer", "average 0.3", "average 0.6"} <= set(compare.bits(then, now))
 
 
 def test_the_comparisons_see_one_bit_one_number_and_a_lost_line() -> None:
