@@ -5,7 +5,7 @@ the part of the configuration that can change a number of the run: the same comm
 again, and no clock is involved. What only says where, on which devices, in which portions, in which layout of the
 memory and how loudly a run takes place is left out of the hash (`NOT_IN_HASH`). Devices, portions and layout change the
 last bits of a sum, nothing that is drawn; a run in which they change in the middle goes on as the same run, equal to
-rounding instead of to the bit.
+rounding instead of to the bit. A key that is younger than runs without it is left out at its default (`ADDED_LATER`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from diffusion_lab.cli.added_later import dropped, filled
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.processes import microbatches
 
@@ -54,6 +55,10 @@ NOT_IN_HASH = (
     "trainer.num_sanity_val_steps",
     "trainer.default_root_dir",
 )
+# A new key of a yaml file stands here with its default, so that runs made before it keep their names and go on: by the
+# `_target_` of the key's node wherever that stands, or by "" and the path from the top. Values are as in a resolved
+# configuration, and stay for good: a default that is changed later makes another run.
+ADDED_LATER: dict[str, dict[str, Any]] = {}
 # Named in the slug only when they differ.
 DEFAULT_CHOICES = {"task": "image_generation", "prediction": "eps", "preconditioning": "none", "weighting": "unit"}
 
@@ -112,7 +117,7 @@ def completed(saved: DictConfig) -> DictConfig:
         saved.dataset.setdefault("task", image_generation)
         saved.dataset.setdefault("label_dropout", 0.0)
         saved.network.pop("num_classes", None)  # the data say it
-    return saved
+    return DictConfig(filled(cast(dict[str, Any], OmegaConf.to_container(saved)), ADDED_LATER))
 
 
 def without(cfg: DictConfig, keys: tuple[str, ...] = NOT_IN_HASH) -> DictConfig:
@@ -166,7 +171,7 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
 
 
 def _digest(cfg: DictConfig, **changed: Any) -> str:
-    content = _without(cfg, NOT_IN_HASH, **changed)
+    content = dropped(_without(cfg, NOT_IN_HASH, **changed), ADDED_LATER)
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 

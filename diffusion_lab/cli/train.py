@@ -19,7 +19,17 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab import __version__
-from diffusion_lab.cli.config import config_hash, group_hash, method_name, plain, read_back, run_name, without
+from diffusion_lab.cli.added_later import filled
+from diffusion_lab.cli.config import (
+    ADDED_LATER,
+    config_hash,
+    group_hash,
+    method_name,
+    plain,
+    read_back,
+    run_name,
+    without,
+)
 from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, RunLocked
 from diffusion_lab.cli.processes import is_first
 
@@ -180,7 +190,7 @@ def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int) -> None:
 
 def differences(saved: DictConfig, cfg: DictConfig) -> dict[str, tuple[Any, Any]]:
     """{key: (saved, now)} of the keys that make two configurations two runs, in alphabetic order."""
-    old, new = (flatten(OmegaConf.to_container(without(c))) for c in (saved, cfg))
+    old, new = (flatten(filled(plain(without(c)), ADDED_LATER)) for c in (saved, cfg))
     differ = [key for key in sorted(old | new) if old.get(key) != new.get(key) and not key.startswith(MAY_CHANGE)]
     return {key: (old.get(key), new.get(key)) for key in differ}
 

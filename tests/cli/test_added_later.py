@@ -1,0 +1,120 @@
+"""A key that came later than a run leaves the run's name, its hashes and its right to go on as they were."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from diffusion_lab.cli.added_later import dropped, filled
+from diffusion_lab.cli.config import ADDED_LATER, completed, config_hash, group_hash, plain
+from diffusion_lab.cli.errors import InvalidConfig
+from diffusion_lab.cli.targets import resolve
+from diffusion_lab.cli.train import check_same_run
+from tests.harness import configuration, differences, final_state, train_child
+
+UNIFORM = "diffusion_lab.timesteps.Uniform"
+LSM = "diffusion_lab.timesteps.LossSecondMoment"
+DEEP = "sampler=stratified"  # its base is uniform
+# (entry, how the key is given, the default in words, another value)
+KEYS = [
+    (UNIFORM, "slope", 0.5, "+sampler.base.slope=0.5", "+sampler.base.slope=0.25"),
+    ("", "tempo", None, "+tempo=null", "+tempo=3"),
+    ("", "callbacks.clock", {"_target_": "a.Clock", "every": 1}, "+callbacks.clock={_target_:a.Clock,every:1}", None),
+    ("diffusion_lab.timesteps.Stratified", "turns", [1, 2], "+sampler.turns=[1,2]", "+sampler.turns=[2,1]"),
+]
+
+
+@pytest.mark.parametrize(("target", "key", "default", "given", "other"), KEYS)
+def test_the_hash_stays_at_the_default_and_changes_elsewhere(
+    composed: Any, monkeypatch: pytest.MonkeyPatch, target: str, key: str, default: Any, given: str, other: str | None
+) -> None:
+    old, new = composed(DEEP), composed(DEEP, given)
+    other = other or "+callbacks.clock={_target_:a.Clock,every:2}"
+    before = config_hash(old), group_hash(old)
+    assert config_hash(new) != before[0]  # what an entry is there for
+    monkeypatch.setitem(ADDED_LATER, target, {key: default})
+    assert (config_hash(old), group_hash(old)) == before
+    assert (config_hash(new), group_hash(new)) == before
+    assert config_hash(OmegaConf.create(plain(new))) == before[0]  # as it is read back
+    changed = composed(DEEP, other)
+    assert config_hash(changed) != before[0] and group_hash(changed) != before[1]
+
+
+@pytest.mark.parametrize(("target", "key", "default", "given", "other"), KEYS[:2])
+def test_a_run_goes_on_whether_its_saved_configuration_has_the_key_or_not(
+    composed: Any, monkeypatch: pytest.MonkeyPatch, target: str, key: str, default: Any, given: str, other: str
+) -> None:
+    old, new, changed = composed(DEEP), composed(DEEP, given), composed(DEEP, other)
+    if default is not None:
+        with pytest.raises(InvalidConfig):
+            check_same_run(new, plain(old), 0)
+    monkeypatch.setitem(ADDED_LATER, target, {key: default})
+    for cfg in (old, new):
+        for saved in (old, new):
+            check_same_run(cfg, plain(saved), 0)
+        path, value = other.removeprefix("+").split("=")
+        with pytest.raises(InvalidConfig, match=f"{path}={value} must equal the checkpoint's {default} to continue"):
+            check_same_run(changed, plain(cfg), 0)
+        with pytest.raises(InvalidConfig, match=f"{path}={default} must equal the checkpoint's {value} to continue"):
+            check_same_run(cfg, plain(changed), 0)
+
+
+def test_the_saved_configuration_of_an_old_run_is_completed(composed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ADDED_LATER, UNIFORM, {"slope": 0.5})
+    saved = completed(DictConfig(plain(composed(DEEP))))
+    assert saved.sampler.base.slope == 0.5 and "slope" not in saved.sampler
+
+
+def test_nodes_are_found_in_lists_and_inner_ones_first() -> None:
+    table = {"A": {"x": 1}, "": {"part": {"_target_": "A", "y": 2}}}
+    assert dropped({"a": [{"_target_": "A", "x": 1, "y": 1}, {"_target_": "B", "x": 1}]}, table) == {
+        "a": [{"_target_": "A", "y": 1}, {"_target_": "B", "x": 1}]
+    }
+    assert dropped({"part": {"_target_": "A", "x": 1, "y": 2}}, table) == {}
+    assert dropped({"part": {"_target_": "A", "x": True, "y": 2}}, table) == {
+        "part": {"_target_": "A", "x": True, "y": 2}
+    }
+    assert dropped({"x": 1, "part": {"x": 1}}, table) == {"x": 1, "part": {"x": 1}}
+
+
+def test_filling_and_dropping_leave_what_they_are_given() -> None:
+    config = {"a": {"_target_": "A"}}
+    table = {"A": {"x": [1], "deep.y": 2}}
+    full = filled(config, table)
+    assert full == {"a": {"_target_": "A", "x": [1]}} and config == {"a": {"_target_": "A"}}
+    full["a"]["x"].append(3)
+    assert table["A"]["x"] == [1]
+    before = {"a": {"_target_": "A", "x": [1]}}
+    assert dropped(before, table) == config and before == {"a": {"_target_": "A", "x": [1]}}
+
+
+@pytest.mark.parametrize("target", [target for target in ADDED_LATER if target])
+def test_the_entries_of_the_table_are_arguments_of_their_class(target: str) -> None:
+    arguments = inspect.signature(resolve("ADDED_LATER", target)).parameters
+    for key, default in ADDED_LATER[target].items():
+        name = key.partition(".")[0]
+        assert name in arguments, f"{target} takes no {name}"
+        assert arguments[name].default in (default, inspect.Parameter.empty), f"{target}: {name}"
+
+
+@pytest.mark.slow
+def test_a_run_that_was_made_before_the_key_is_trained_on_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The older configuration lacks `sampler.uniform`, whose default is the constructor's; today's names it."""
+    lsm = ["sampler=loss_second_moment", "sampler.history_per_timestep=1", "snapshot_every=6"]
+    folder = tmp_path / "old" / "run"
+    train_child(configuration(folder, *lsm, "~sampler.uniform", "max_steps=6")).succeed()
+    today = configuration(folder, *lsm, "max_steps=12")
+    refused = train_child(today)
+    assert refused.wait() != 0 and "sampler.uniform=0.001 must equal" in refused.log.read_text()
+    monkeypatch.setitem(ADDED_LATER, LSM, {"uniform": 0.001})
+    train_child(today).succeed()
+    whole = configuration(tmp_path / "whole" / "run", *lsm, "max_steps=12")
+    train_child(whole).succeed()
+    assert config_hash(whole) == config_hash(configuration(folder, *lsm, "~sampler.uniform", "max_steps=12"))
+    assert differences(final_state(folder), final_state(tmp_path / "whole" / "run")) == []
