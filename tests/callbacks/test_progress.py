@@ -1,0 +1,70 @@
+"""Training time and images per second, with a clock that the test moves."""
+
+from __future__ import annotations
+
+import json
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from diffusion_lab.callbacks import progress
+from diffusion_lab.callbacks.progress import Progress
+from diffusion_lab.timesteps import StepRecord
+
+RECORD = StepRecord(torch.zeros(1), {}, torch.zeros(1, dtype=torch.int64), torch.ones(1), torch.ones(1))
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(progress.time, "perf_counter", lambda: self.now)
+
+
+def started(callback: Progress, step: int) -> Any:
+    """A trainer at `step` with 12 images per step, on which the callback has begun."""
+    data = types.SimpleNamespace(batch_size=12)
+    trainer = types.SimpleNamespace(
+        global_step=step, max_steps=20, is_global_zero=True, datamodule=data, callbacks=[callback], world_size=1
+    )
+    callback.on_train_start(trainer, types.SimpleNamespace(after_step=[]))  # pyright: ignore[reportArgumentType]
+    return trainer
+
+
+def test_seconds_add_up_over_resumes_and_images_per_second_are_since_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock(monkeypatch)
+    first = Progress(str(tmp_path), every=1.0, line_every=5.0)
+    trainer = started(first, 0)
+    module: Any = None
+    for step in range(1, 9):  # 8 steps of 2 s
+        clock.now += 2.0
+        first.on_step_end(trainer, module, step, [RECORD])
+    assert first.elapsed() == 16.0 and first.images_per_second() == 8 * 12 / 16
+    saved = first.state_dict()
+    clock.now += 500.0  # nobody trains
+    second = Progress(str(tmp_path), every=1.0, line_every=5.0)
+    second.load_state_dict(saved)
+    assert second.elapsed() == 16.0 and second.images_per_second() == 0.0
+    trainer = started(second, 8)
+    for step in range(9, 21):  # 12 steps of 0.5 s
+        clock.now += 0.5
+        second.on_step_end(trainer, module, step, [RECORD])
+    assert second.elapsed() == 22.0 and second.images_per_second() == 12 * 12 / 6  # since this start
+    lines = [json.loads(line) for line in (tmp_path / "timing.jsonl").read_text().splitlines()]
+    assert (lines[-1]["step"], lines[-1]["images"], lines[-1]["seconds"]) == (20, 240, 22.0)
+    assert [line["images_per_second"] for line in lines] == [6.0] * 3 + [24.0] * 2
+    assert "images/s 24" in capsys.readouterr().out
+
+
+def test_the_report_divides_all_images_by_all_seconds(tmp_path: Path) -> None:
+    from diffusion_lab.reports import read_runs
+    from tests.reports.synthetic import write_run
+
+    write_run(tmp_path / "run", "uniform", 0, steps=250)
+    (tmp_path / "run" / "timing.jsonl").write_text(json.dumps({"step": 20, "images": 240, "seconds": 22.0}) + "\n")
+    (run,) = read_runs(tmp_path).runs
+    assert run.images_per_second == pytest.approx(240 / 22)
