@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 # One thread per test process: two processes with two threads each would wait for one another on two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-quick bench profile lint type wheel clean
+.PHONY: help setup demo test test-quick mutants bench profile lint type wheel clean
 
 help:
 	@echo "make setup      make .venv and install the package with its tests' requirements"
 	@echo "make demo       compare four timestep samplers on digits, then show the report (about 5 minutes)"
 	@echo "make test       everything: the quick suite, then the slow one (10 to 17 minutes)"
 	@echo "make test-quick the quick suite alone (2 to 4 minutes)"
+	@echo "make mutants    falsify numbers of a report one by one; the quick suite must notice (10 to 20 minutes)"
 	@echo "make bench      time everything against its goals and peers (15 to 20 minutes); ONLY=NAME for one part"
 	@echo "make profile    show what the time goes into where a goal is missed (2 minutes); ONLY=NAME for one"
 	@echo "make lint       ruff, check and format"
@@ -37,6 +38,9 @@ test: setup
 
 test-quick: setup
 	$(BIN)/python -m pytest -m "not slow" -n 2
+
+mutants: setup
+	$(BIN)/python -m tests.mutants
 
 $(VENV)/.bench: $(VENV)/.done
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,bench]"

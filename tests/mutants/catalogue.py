@@ -1,0 +1,222 @@
+"""Mutations of one line, each of which falsifies a number that a report shows.
+
+`old` must stand exactly once in the file, or the mutation proves nothing. When the code is rewritten, rewrite the
+mutation so that it falsifies the same number.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    """One mutation.
+
+    Attributes:
+        number: which number of a report it falsifies, and how.
+        file: below the root of the repository.
+        old: text of one line of the file that stands in it exactly once.
+        new: what replaces it.
+        tests: files or folders of quick tests that are tried first; then comes the whole quick suite.
+    """
+
+    number: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+LOGGED = ("tests/callbacks/test_logged_numbers.py",)
+CLOCK = ("tests/callbacks/test_progress.py",)
+TABLES = ("tests/reports/test_tables.py",)
+SEEDS = ("tests/metrics/test_uncertainty.py",)
+FEATURES = ("tests/metrics/test_fidelity.py", "tests/metrics/test_moments.py")
+PAIRS = ("tests/metrics/test_paired.py",)
+BOUND = ("tests/diffusion/test_likelihood.py",)
+AVERAGE = ("tests/callbacks/test_ema.py",)
+
+_LOG = "diffusion_lab/callbacks/timestep_log.py"
+_VALIDATION = "diffusion_lab/callbacks/validation.py"
+_PROGRESS = "diffusion_lab/callbacks/progress.py"
+_UNCERTAINTY = "diffusion_lab/metrics/uncertainty.py"
+_TABLES = "diffusion_lab/reports/tables.py"
+_RUNS = "diffusion_lab/reports/runs.py"
+_FIDELITY = "diffusion_lab/metrics/fidelity.py"
+_MOMENTS = "diffusion_lab/metrics/moments.py"
+_PAIRED = "diffusion_lab/metrics/paired.py"
+_LIKELIHOOD = "diffusion_lab/diffusion/likelihood.py"
+_EMA = "diffusion_lab/callbacks/ema.py"
+
+MUTANTS = [
+    Mutant("train/loss, doubled", _LOG, "float(loss.sum() / rows.sum())", "float(2 * loss.sum() / rows.sum())", LOGGED),
+    Mutant(
+        "train/loss, weighted",
+        "diffusion_lab/training/module.py",
+        "loss.native.detach(), objective.detach()",
+        "objective.detach(), objective.detach()",
+        LOGGED,
+    ),
+    Mutant("train/loss, of the whole run", _LOG, "self._recent.reset()", "pass", LOGGED),
+    Mutant(
+        "train/loss_t and quarters, reversed",
+        _LOG,
+        "_binned(rows, index)).tolist()",
+        "_binned(rows, index)).flip(0).tolist()",
+        LOGGED,
+    ),
+    Mutant(
+        "sampler/drawn, reversed",
+        _LOG,
+        "_binned(drawn / drawn.sum(), self._bin).tolist()",
+        "_binned(drawn / drawn.sum(), self._bin).flip(0).tolist()",
+        LOGGED,
+    ),
+    Mutant("sampler/drawn, since the last log", _LOG, "drawn = drawn + rows", "drawn = rows", LOGGED),
+    Mutant(
+        "sampler/p, reversed", _LOG, "_binned(p, self._bin).tolist()", "_binned(p, self._bin).flip(0).tolist()", LOGGED
+    ),
+    Mutant(
+        "sampler/objective, reversed",
+        _LOG,
+        "_binned(objective, self._bin).tolist()",
+        "_binned(objective, self._bin).flip(0).tolist()",
+        LOGGED,
+    ),
+    Mutant("sampler/objective, on the x0-loss", _LOG, ".double() * scale / snr", ".double() * scale", LOGGED),
+    Mutant(
+        "sampler/objective, without the draw's weight",
+        _LOG,
+        "p * sampler.weight(t, step).double() * eps_weight",
+        "p * eps_weight",
+        LOGGED,
+    ),
+    Mutant(
+        "val/loss_t, reversed",
+        _VALIDATION,
+        '"val/loss_t": loss.tolist()}',
+        '"val/loss_t": loss.flip(0).tolist()}',
+        LOGGED,
+    ),
+    Mutant("val/loss, summed over bins", _VALIDATION, "torch.nanmean(loss)", "torch.nansum(loss)", LOGGED),
+    Mutant("val/loss, of the raw weights", _VALIDATION, "averaged_weights(trainer, module), ", "", LOGGED),
+    Mutant(
+        "val/loss, of the easier half of the timesteps",
+        "diffusion_lab/training/validation.py",
+        "(order[ids] + 0.5) * num_timesteps / total",
+        "(order[ids] + 0.5) * num_timesteps / total / 2",
+        LOGGED,
+    ),
+    Mutant("averaged weights, shares exchanged", _EMA, "self._parameters, 1.0 - d)", "self._parameters, d)", AVERAGE),
+    Mutant(
+        "averaged weights, warm-up one step late",
+        _EMA,
+        "(1 + step) / (10 + step)) if",
+        "step / (9 + step)) if",
+        AVERAGE,
+    ),
+    Mutant(
+        "images/s of a run, in steps",
+        _PROGRESS,
+        "(self._step - self._first) * self._batch /",
+        "(self._step - self._first) /",
+        CLOCK,
+    ),
+    Mutant(
+        "time of a run, since the last start", _PROGRESS, "return self.seconds + (0.0 if", "return 0.0 + (0.0 if", CLOCK
+    ),
+    Mutant("images/s in the table, inverted", _RUNS, "return images / seconds", "return seconds / images", CLOCK),
+    Mutant(
+        "mean, of the first values",
+        _RUNS,
+        "return finite(float(values[-1]))",
+        "return finite(float(values[0]))",
+        TABLES,
+    ),
+    Mutant(
+        "standard deviation, divisor n", _UNCERTAINTY, "for v in values) / (n - 1))", "for v in values) / n)", SEEDS
+    ),
+    Mutant(
+        "interval, n degrees of freedom",
+        _UNCERTAINTY,
+        "student_quantile(level, n - 1) * std",
+        "student_quantile(level, n) * std",
+        SEEDS,
+    ),
+    Mutant("interval, without the root of n", _UNCERTAINTY, "* std / math.sqrt(n)", "* std / n", SEEDS),
+    Mutant(
+        "difference, of the wrong sign",
+        _UNCERTAINTY,
+        "mean_interval([x - y for x, y in",
+        "mean_interval([y - x for x, y in",
+        SEEDS,
+    ),
+    Mutant("claim, of improvements never", _UNCERTAINTY, "(self.low > 0 or self.high < 0)", "self.low > 0", SEEDS),
+    Mutant(
+        "cost, inverted",
+        _TABLES,
+        "reference / own for own, reference in",
+        "own / reference for own, reference in",
+        TABLES,
+    ),
+    Mutant(
+        "difference, seeds paired in order instead of by number",
+        _TABLES,
+        "return [(ours[seed], theirs[seed]) for seed in common]",
+        "return list(zip(ours.values(), list(theirs.values())[::-1]))[: len(common)]",
+        TABLES,
+    ),
+    Mutant(
+        "arrow, precision to fall", _TABLES, '_RISING = ("is", "precision", ', '_RISING = ("is", ', ("tests/reports",)
+    ),
+    Mutant("FID, half of the covariance's root", _FIDELITY, "- 2 * roots.sum()", "- roots.sum()", FEATURES),
+    Mutant("FID, without the means", _FIDELITY, "(mu_a - mu_b).square().sum() + ", "", FEATURES),
+    Mutant(
+        "FID, covariance with divisor n",
+        _MOMENTS,
+        "torch.outer(sums, mean)) / (count - 1)",
+        "torch.outer(sums, mean)) / count",
+        FEATURES,
+    ),
+    Mutant(
+        "KID, of half as many rows",
+        _FIDELITY,
+        "min(subset_size, len(a), len(b))",
+        "min(subset_size, len(a), len(b)) // 2",
+        FEATURES,
+    ),
+    Mutant(
+        "precision and recall, exchanged",
+        _FIDELITY,
+        'PrecisionRecall(result["precision"], result["recall"])',
+        'PrecisionRecall(result["recall"], result["precision"])',
+        FEATURES,
+    ),
+    Mutant(
+        "inception score, without the exponential", _MOMENTS, "divergence.exp().mean()", "divergence.mean()", FEATURES
+    ),
+    Mutant(
+        "agreement, inverted",
+        "diffusion_lab/metrics/measures.py",
+        "return right / compared if compared",
+        "return 1 - right / compared if compared",
+        ("tests/metrics/test_evaluation.py", "tests/metrics/test_moments.py"),
+    ),
+    Mutant("PSNR, 20 log10", _PAIRED, "return 10 * torch.log10", "return 20 * torch.log10", PAIRS),
+    Mutant("hue error, divided by C", _PAIRED, "math.sqrt(images.shape[1])", "images.shape[1]", PAIRS),
+    Mutant(
+        "PSNR of a run, of the worst sample",
+        "diffusion_lab/metrics/evaluation.py",
+        "values.mean(0).tolist()",
+        "values.amin(0).tolist()",
+        PAIRS,
+    ),
+    Mutant("bits/dim, mean of the terms", _LIKELIHOOD, "table.sum(1) + prior", "table.mean(1) + prior", BOUND),
+    Mutant(
+        "bits/dim, prior in nats",
+        _LIKELIHOOD,
+        "(per_dim.flatten(1).mean(1) / math.log(2))",
+        "per_dim.flatten(1).mean(1)",
+        BOUND,
+    ),
+]
