@@ -9,6 +9,34 @@ from diffusion_lab.diffusion import cosine
 from diffusion_lab.solvers import space_timesteps
 
 
+def accumulated(total: int, count: int) -> list[int]:
+    """One section as improved-diffusion walks it: a running float to which the stride is added after each timestep."""
+    stride = (total - 1) / (count - 1) if count > 1 else 1
+    current, taken = 0.0, []
+    for _ in range(count):
+        taken.append(round(current))
+        current += stride
+    return taken
+
+
+@pytest.mark.parametrize("total", [300, 1000, 4000])
+def test_every_count_is_the_accumulation_of_the_stride(total):
+    for count in range(1, total + 1):
+        assert space_timesteps(total, count).tolist() == accumulated(total, count), count
+
+
+def test_multiplying_the_stride_would_differ():
+    """The control: in 278 counts of T = 1000 the sum of the strides ends on the other side of a half."""
+    products = ([round(k * (999 / (n - 1))) for k in range(n)] for n in range(2, 1001))
+    assert sum(product != accumulated(1000, n) for n, product in enumerate(products, 2)) == 278
+
+
+def test_each_section_starts_its_own_sum():
+    kept = space_timesteps(300, "10,15,20").tolist()
+    parts = [[start + t for t in accumulated(100, count)] for start, count in ((0, 10), (100, 15), (200, 20))]
+    assert kept == sum(parts, []) and 149 in kept and 150 not in kept
+
+
 @pytest.mark.parametrize("spec", ["250", 250, [250]])
 def test_250_of_4000_is_improved_diffusions_map(spec):
     kept = space_timesteps(4000, spec)
