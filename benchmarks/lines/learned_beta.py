@@ -34,7 +34,7 @@ from diffusion_lab.timesteps import Context, LearnedBeta, Position, StepRecord
 from diffusion_lab.training import DenoiserProbe, DiffusionModule
 
 CYCLE = 40  # steps with one lesson, f_S
-STRIDE = "sampler.grid_stride=10"  # the default at T = 1000
+STRIDE = "sampler.grid_stride=10"  # as many points for each timestep as the default has at T = 1000
 PICTURES = [  # pixels from a Gaussian: they lie in memory and their content costs nothing
     "dataset=gaussian",
     "dataset.source.channels=3",

@@ -11,12 +11,18 @@ image at timestep tau and c_tau its weight in the bound (`diffusion.likelihood.b
     phi <- Adam step on  -(mean_i R_i log pi(u_i | x0_i) + c_H mean_i H(Beta(a_i, b_i)))                    (eq. 13)
 
 once every f_S updates. S holds the few timesteps whose change best predicts the change of the whole bound: one image's
-changes at all timesteps of a grid go into a queue of |Q| rows, and S is the |S| columns with the largest F-statistic
-against their sum.
+changes at all timesteps go into a queue of |Q| rows, and S is the |S| columns with the largest F-statistic against
+their sum.
+
+The queue may look at a grid of P timesteps instead of all T. The changes of E between its points are taken as linear
+(`timesteps.grid`), which gives all T columns and their sum, so that S is chosen among all timesteps. On the grid of all
+of them this is the published selection to the letter.
 
 The reward needs looks at the losses before and after an update. The bound's term is KL = c_tau E_tau + const in closed
 form, so a look is one network call for all pairs of image and timestep; with equal noise on both sides and without
-dropout, the difference is the update's effect alone.
+dropout, the difference is the update's effect alone. With one noise for a whole row of the queue its columns are a
+smooth function of the timestep, which a grid can follow. With a noise for each column they are not: the largest
+F-statistics of 1000 columns and a few rows are then those of the luckiest noises, and another grid selects others.
 """
 
 from __future__ import annotations
@@ -35,8 +41,10 @@ from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps.base import Context, Draw, Probe, StepRecord, TimestepSampler
 from diffusion_lab.timesteps.beta import beta_masses, draw_beta
 from diffusion_lab.timesteps.f_test import f_statistic
+from diffusion_lab.timesteps.grid import interpolated, masses, placed, strided
 from diffusion_lab.timesteps.looks import Look, Pairs, queue_pairs, reward_pairs
 
+POINTS, BY_WEIGHT = 100, 0.7  # of the default grid; the share of them that is placed by the reward's weights
 REMEMBERED = 64  # images whose laws make up the running marginal
 ENTROPY_MODES = ("additive", "released")
 
@@ -49,12 +57,17 @@ class LearnedBeta(TimestepSampler):
     `probabilities` is a running estimate: the mean law of the first 64 images of the last batch that taught the policy.
 
     Differs from Kim et al. and the released code, by default: common random numbers and eval mode for both looks,
-    because fresh noise and dropout make up more than 99 % of the released reward's variance; entropy as an additive
-    bonus, because inside the reward, where it is not detached, its bonus vanishes for the uniform policy; selection
-    from 5 rows of the queue on, because with 2 rows all F-statistics are equal; a grid of about 100 timesteps and a
-    part of the batch, because the reward's noise allows it. `sampler=learned_beta_released` has the released behaviour.
-    Differs from the released code in both: updates are counted over the run, not within the epoch; the look takes one
-    network call where that takes two; the actions of one batch do not depend on the number of processes.
+    because fresh noise and dropout make up more than 99 % of the released reward's variance; one noise for all
+    timesteps of a row of the queue, see the module; entropy as an additive bonus, because inside the reward, where it
+    is not detached, its bonus vanishes for the uniform policy; selection from 5 rows of the queue on, because with 2
+    rows all F-statistics are equal; a grid of 100 timesteps and a part of the batch, because the reward's noise allows
+    it. `sampler=learned_beta_released` has the released behaviour.
+
+    The default grid has seven tenths of its points by the weights c, which are what the bound is made of (with the
+    cosine schedule t > 990 has 98 % of them), and the rest evenly, because a network's loss may change where c is
+    small; both ends are in it. From the same measured changes of 30 U-Nets on digits (10 seeds of each schedule, 12
+    rows) every timestep of its S is within one stride of one of the full grid's in 10 of 10 seeds with linear, 8 with
+    quadratic and 9 with cosine; from every tenth timestep without weights, as it was, in 0, 1 and 0.
 
     Args:
         num_timesteps: T >= 2.
@@ -63,9 +76,9 @@ class LearnedBeta(TimestepSampler):
         num_selected: |S| in [1, number of grid points].
         queue: |Q| >= 3 rows.
         select_from: rows from which S is selected, in [2, |Q|].
-        grid_stride: every how many timesteps the queue looks; 0: so that there are about 100; 1: all T.
+        grid_stride: every how many timesteps the queue measures, and the last; 0: the default grid; 1: all T.
         reward_every: every how many rows of the batch are rewarded, >= 1.
-        common_noise: whether both looks use the same noise.
+        common_noise: whether both looks use the same noise, and the queue one noise for all timesteps of a row.
         eval_mode: whether dropout is off in both looks.
         entropy: c_H >= 0.
         entropy_mode: additive, or released (inside the reward and not detached).
@@ -88,6 +101,7 @@ class LearnedBeta(TimestepSampler):
     law: Tensor
     _grid: Tensor
     _c: Tensor
+    _mass: Tensor
 
     def __init__(
         self,
@@ -111,8 +125,8 @@ class LearnedBeta(TimestepSampler):
     ) -> None:
         super().__init__(check_integer("num_timesteps", num_timesteps, 2, "use 1000 as published"))
         stride = check_integer("grid_stride", grid_stride, 0, "use 0 for about 100 points", maximum=num_timesteps - 1)
-        grid = torch.arange(0, num_timesteps, stride or max(1, num_timesteps // 100))
         check_reward_weights(reward_weights, num_timesteps)
+        grid = strided(num_timesteps, stride) if stride else default_grid(reward_weights)
         self.every = check_integer("every", every, 1, "use 40 optimizer steps as published")
         cure = "use 3 as published, at most the timesteps that the queue looks at"
         check_integer("num_selected", num_selected, 1, cure, maximum=len(grid))
@@ -132,6 +146,7 @@ class LearnedBeta(TimestepSampler):
         self._seed = seed
         self.register_buffer("_grid", grid, persistent=False)
         self.register_buffer("_c", reward_weights.double(), persistent=False)
+        self.register_buffer("_mass", masses(reward_weights, grid), persistent=False)
         self.register_buffer("changes", torch.zeros(queue, len(grid), dtype=torch.float64))
         self.register_buffer("totals", torch.zeros(queue, dtype=torch.float64))
         self.register_buffer("filled", torch.zeros((), dtype=torch.int64))
@@ -179,14 +194,18 @@ class LearnedBeta(TimestepSampler):
         if context.micro == 0:
             pairs = Pairs.join([queue_pairs(x0, context.cond, self._grid), pairs])
         total = points + -(-context.global_rows(len(x0)) // every) * chosen
-        before = self._costs(context.probe_for(self), pairs, total, seed=2 * context.step)
+        before = self._losses(context.probe_for(self), pairs, total, seed=2 * context.step)
         # The first microbatch begins a new list: what was drawn but never observed is forgotten.
         self._looks = [*self._looks[: context.micro], Look(pairs, total, before, x0[mine], u[mine])]
 
-    def _costs(self, probe: Probe, pairs: Pairs, total: int, seed: int) -> Tensor:
-        """c_t E_t of each pair: (N,) float64."""
-        loss = probe.pairs(pairs.x0, pairs.t, pairs.index, total, seed, keep_mode=not self.eval_mode, **pairs.cond)
-        return loss.double() * self._c[pairs.t]
+    def _losses(self, probe: Probe, pairs: Pairs, total: int, seed: int) -> Tensor:
+        """E_t of each pair: (N,) float64."""
+        number = pairs.index
+        if self.common_noise:  # the pairs of the queue share noise number 0
+            shared = len(self._grid) - 1
+            number, total = (number - shared).clamp(min=0), total - shared
+        keep_mode = not self.eval_mode
+        return probe.pairs(pairs.x0, pairs.t, number, total, seed, keep_mode=keep_mode, **pairs.cond).double()
 
     # -- after it -----------------------------------------------------------------------------------------------
 
@@ -195,11 +214,11 @@ class LearnedBeta(TimestepSampler):
             return
         look, self._looks = Look.join(self._looks), []
         seed = 2 * context.step + (not self.common_noise)
-        change = look.before - self._costs(context.probe_for(self), look.pairs, look.total, seed)
+        change = look.before - self._losses(context.probe_for(self), look.pairs, look.total, seed)
         queued = look.pairs.index < len(self._grid)
         row = torch.zeros_like(self.changes[0]).index_add_(0, look.pairs.index[queued], change[queued])
-        reward = change[~queued].view(-1, len(self.selected)).sum(1)
-        self._learn(look.rewarded, look.u, reward)
+        of_bound = self._c[look.pairs.t[~queued]] * change[~queued]
+        self._learn(look.rewarded, look.u, reward=of_bound.view(-1, len(self.selected)).sum(1))
         self._remember(record)
         self._select(sum_(row))
 
@@ -228,16 +247,17 @@ class LearnedBeta(TimestepSampler):
         self.law.copy_(law[rows])
 
     def _select(self, row: Tensor) -> None:
-        """Push the changes of one image on the grid; with enough of them, choose S anew for the next lesson."""
+        """Push the changes of one image's loss on the grid; with enough of them, choose S anew for the next lesson."""
         size = len(self.totals)
         slot = int(self.filled) % size
-        self.changes[slot], self.totals[slot] = row, row.sum()
+        self.changes[slot], self.totals[slot] = row, self._mass @ row
         self.filled.add_(1)
         rows = min(int(self.filled), size)
         if rows >= self.select_from:
-            score = f_statistic(self.changes[:rows], self.totals[:rows])
+            columns = interpolated(self.changes[:rows], self._grid) * self._c
+            score = f_statistic(columns, self.totals[:rows])
             best = score.argsort(stable=True)[-len(self.selected) :]  # among equals the last, as NumPy's sort has it
-            self.selected.copy_(self._grid[best].sort().values)
+            self.selected.copy_(best.sort().values)
 
     # -- the optimizer's state ----------------------------------------------------------------------------------
 
@@ -254,6 +274,13 @@ class LearnedBeta(TimestepSampler):
                 if key != "step":  # Adam keeps its count on the host
                     moments[key] = fn(value)
         return self
+
+
+def default_grid(reward_weights: Tensor) -> Tensor:
+    """100 of T timesteps, 70 % of them by the weights c (T,) and the rest evenly; all where T is 100 or less."""
+    c = reward_weights.double()
+    even = torch.full_like(c, 1 / len(c))
+    return placed(torch.lerp(even, c / c.sum(), BY_WEIGHT) if bool(c.sum() > 0) else even, POINTS)
 
 
 def check_reward_weights(weights: Tensor, num_timesteps: int) -> None:

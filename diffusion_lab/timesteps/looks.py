@@ -3,8 +3,8 @@
     queue    the first image of the global batch, at every timestep of a grid of P points
     reward   every r-th row of the global batch, at each of the |S| selected timesteps
 
-A pair is known by its number among the P + ceil(G/r) |S| pairs of the global batch, which decides its noise; so what is
-measured does not depend on how processes and microbatches share the pairs.
+A pair is known by its number among the P + ceil(G/r) |S| pairs of the global batch, which decides its noise (those of
+the queue may share one); so what is measured does not depend on how processes and microbatches share the pairs.
 """
 
 from __future__ import annotations

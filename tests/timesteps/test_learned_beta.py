@@ -152,23 +152,23 @@ def test_the_queue_holds_the_exact_change_of_the_bound():
     sampler, probe = learned(grid_stride=1), Quadratic()
     lesson(sampler, probe)
     tau = torch.arange(T).double() / T
-    change = WEIGHTS * ((1.0 - tau) ** 2 - (0.9 - tau) ** 2)
+    change = (1.0 - tau) ** 2 - (0.9 - tau) ** 2
     torch.testing.assert_close(sampler.changes[0], change, atol=1e-6, rtol=0)
-    torch.testing.assert_close(sampler.totals[0], change.sum(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(sampler.totals[0], (WEIGHTS * change).sum(), atol=1e-5, rtol=0)
 
 
 def test_the_looks_happen_every_so_many_updates_with_the_counted_pairs():
     sampler, probe = learned(every=5, grid_stride=4, reward_every=4), Quadratic()
     for step in range(11):
         lesson(sampler, probe, step)
-    pairs = T // 4 + ROWS // 4 * 3
+    pairs = T // 4 + 1 + ROWS // 4 * 3  # every fourth timestep, and the last
     assert [n for n, _, _ in probe.calls] == [pairs] * 6  # updates 0, 5 and 10, before and after
     seeds = [seed for _, seed, _ in probe.calls]
     assert seeds[0::2] == seeds[1::2] and not any(keep for _, _, keep in probe.calls)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "rows_of_a_look"), [({}, 10 + 4 * 3), ({"grid_stride": 1, "reward_every": 1}, T + 16 * 3)]
+    ("arguments", "rows_of_a_look"), [({}, 11 + 4 * 3), ({"grid_stride": 1, "reward_every": 1}, T + 16 * 3)]
 )
 def test_a_lesson_costs_one_forward_pass_per_pair_and_look(arguments, rows_of_a_look):
     """The released code takes two calls for each, 4 T + 4 |S| B rows in all."""
@@ -227,9 +227,8 @@ def test_the_policy_moves_towards_the_timesteps_that_were_rewarded():
         def pairs(self, x0, t, index, total, seed, keep_mode=False, **cond):
             gain = torch.zeros(len(x0))
             if self.after:
-                queued = T
-                image = torch.div(index - queued, 3, rounding_mode="floor").clamp(min=0)
-                gain = torch.where(index >= queued, (self.last[image] > T / 2).float(), 0.0)
+                image = torch.div(index - 1, 3, rounding_mode="floor").clamp(min=0)
+                gain = torch.where(index > 0, (self.last[image] > T / 2).float(), 0.0)  # 0 is the queue's noise
             return 1.0 - gain
 
         after = False
@@ -265,7 +264,7 @@ def test_selected_timesteps_are_those_of_the_statistic():
     before = sampler.selected.clone()
     for step in range(3):
         lesson(sampler, probe, step)
-    expected = f_statistic(sampler.changes[:3], sampler.totals[:3]).topk(3).indices.sort().values
+    expected = f_statistic(sampler.changes[:3] * WEIGHTS, sampler.totals[:3]).topk(3).indices.sort().values
     assert before.tolist() == [0, 1, 2] and sampler.selected.tolist() == expected.tolist()
 
 

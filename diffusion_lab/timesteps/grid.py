@@ -1,0 +1,67 @@
+"""Grids: a function of all T timesteps, measured at P of them and linear between.
+
+Symbols: T timesteps; t_0 = 0 < t_1 < .. < t_{P-1} = T-1 the grid; h_j(t) the hat that is 1 at t_j, 0 at the other
+points and linear between, so that f(t) = sum_j f(t_j) h_j(t).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def placed(mass: Tensor, count: int) -> Tensor:
+    """A grid that is the denser, the more mass a timestep has: (T,) >= 0, not all 0 -> (min(count, T),) int64.
+
+    Point j is the timestep in which D, the sum of the density d, passes j + 1/2,
+
+        D_t = sum_{s<=t} d_s,   d_t = min(1, k m_t),   D_{T-1} = count
+
+    and the first and the last are moved to 0 and T-1. No timestep has two points, because no d is above 1: what is over
+    there goes to the others in proportion, by the choice of k.
+
+    Args:
+        mass: m_t.
+        count: P >= 2; T are enough.
+    """
+    total = len(mass)
+    if count >= total:
+        return torch.arange(total, device=mass.device)
+    density = torch.zeros_like(mass, dtype=torch.float64)
+    full = torch.zeros_like(mass, dtype=torch.bool)
+    while True:
+        rest = torch.where(full, 0.0, mass.double())
+        density = torch.where(full, 1.0, rest / rest.sum() * (count - int(full.sum())))
+        if not bool((density > 1).any()):
+            break
+        full |= density > 1
+    middles = torch.arange(count, dtype=torch.float64, device=mass.device) + 0.5
+    points = torch.searchsorted(density.cumsum(0), middles).clamp(max=total - 1)
+    points[0], points[-1] = 0, total - 1
+    return points
+
+
+def strided(total: int, stride: int) -> Tensor:
+    """0, stride, 2 stride, .. and T-1: (P,) int64."""
+    points = torch.arange(0, total, stride)
+    return points if points[-1] == total - 1 else torch.cat([points, points.new_tensor([total - 1])])
+
+
+def interpolated(values: Tensor, grid: Tensor) -> Tensor:
+    """f at all timesteps from f on the grid: (..., P), (P,) int64 -> (..., T) float64."""
+    if len(grid) == 1:
+        return values.double()
+    t = torch.arange(int(grid[-1]) + 1, device=grid.device)
+    right = torch.searchsorted(grid, t).clamp(1, len(grid) - 1)
+    left = right - 1
+    share = (t - grid[left]).double() / (grid[right] - grid[left]).double()
+    return values[..., left].double() * (1 - share) + values[..., right].double() * share
+
+
+def masses(weights: Tensor, grid: Tensor) -> Tensor:
+    """w_j = sum_t c_t h_j(t), so that sum_t c_t f(t) = sum_j w_j f(t_j): (T,), (P,) int64 -> (P,) float64.
+
+    On the grid of all timesteps they are the weights themselves.
+    """
+    hats = interpolated(torch.eye(len(grid), dtype=torch.float64, device=grid.device), grid)
+    return hats @ weights.double()
