@@ -8,8 +8,8 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
-from diffusion_lab.callbacks.base import StepCallback, check_interval, diffusion, due
-from diffusion_lab.callbacks.timestep_sampling import sampler_of
+from diffusion_lab.callbacks.base import StepCallback, check_interval, diffusion, due, find
+from diffusion_lab.callbacks.timestep_sampling import TimestepSampling, sampler_of
 from diffusion_lab.distributed import gather_rows, sum_
 from diffusion_lab.loggers import log_values
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
@@ -27,6 +27,7 @@ class TimestepLog(StepCallback):
         sampler/drawn         share of all rows since the start that fell into the bin
         sampler/objective     p_t E[weight] w_eps(t), normalised to sum 1 and summed by bin: the effective weight that
                               sampling and weighting together put on the eps-loss
+        sampler/<name>        what the sampler itself reports, `TimestepSampler.log_values`
         optim/lr, optim/beta1
 
     Per step it adds b numbers to float64 tables of size T on the device: no work that depends on T, no wait for the
@@ -77,6 +78,9 @@ class TimestepLog(StepCallback):
         values["sampler/p"] = _binned(p, self._bin).tolist()
         values["sampler/drawn"] = _binned(drawn / drawn.sum(), self._bin).tolist()
         values["sampler/objective"] = _binned(objective, self._bin).tolist()
+        sampling = find(trainer, TimestepSampling)
+        own = sampling.sampler.log_values() if sampling is not None else {}
+        values |= {f"sampler/{name}": value.tolist() for name, value in own.items()}
         group = trainer.optimizers[0].param_groups[0]
         values["optim/lr"] = float(group["lr"])
         if "betas" in group:

@@ -219,8 +219,8 @@ def sweep_name(cfg: DictConfig) -> str:
 
 
 def register_resolvers() -> None:
-    """Give yaml files `${run_name:}`, `${run_hash:}` (8 hex digits), `${sweep_name:}`, `${microbatches:}`
-    and `${share:x,n}`. May be called twice.
+    """Give yaml files `${run_name:}`, `${run_hash:}` (8 hex digits), `${sweep_name:}`, `${microbatches:}`,
+    `${share:x,n}` and `${at_most:m,n}`, the smaller of two numbers. May be called twice.
     """
     for name, function in {
         "run_name": run_name,
@@ -230,6 +230,7 @@ def register_resolvers() -> None:
     }.items():
         OmegaConf.register_new_resolver(name, lambda *, _root_, f=function: f(_root_), replace=True)
     OmegaConf.register_new_resolver("share", share, replace=True)
+    OmegaConf.register_new_resolver("at_most", min, replace=True)
 
 
 def share(fraction: float, steps: int) -> int:

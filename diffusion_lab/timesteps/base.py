@@ -247,6 +247,10 @@ class TimestepSampler(nn.Module, ABC):
     def check(self, batch_size: int) -> None:
         """Called before step 1 with the rows of an update; a ValueError if they are too few for this sampler."""
 
+    def log_values(self) -> dict[str, Tensor]:
+        """What a run's log shows of the sampler now, as `sampler/<name>`, each () or (n,); equal on all processes."""
+        return {}
+
     def look_rows(self, steps: int, batch_size: int) -> int:
         """Forward passes of one image that it asks the probe for in so many steps, over all processes; a backward pass
         counts as two. For the prediction of a run's cost."""

@@ -7,15 +7,17 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_choice, check_integer, check_number
 from diffusion_lab.timesteps.base import Context, StepRecord, TimestepSampler, invert
+from diffusion_lab.timesteps.grid import interpolated
 
 FORMS = ("variance", "root_second_moment")
+GROUPS = 4  # of images, whose estimates are averaged: their scatter is the standard error
 
 
 class GradientVariance(TimestepSampler):
-    """p_t from the gradients g_i of single images at timestep t, measured every `every` steps.
+    """p_t from the gradients g_i of single images at timestep t, measured from time to time.
 
-        variance             p_t ~ V_t = (1/(N-1)) sum_i |g_i - mean g|^2                 (Kim et al. 2025, Table 4)
-        root_second_moment   p_t ~ sqrt((1/N) sum_i |g_i|^2)
+        variance             p_t ~ V_t = (1/(n-1)) sum_i |g_i - mean g|^2                 (Kim et al. 2025, Table 4)
+        root_second_moment   p_t ~ sqrt((1/n) sum_i |g_i|^2)
 
     then p = (1 - u) p + u/T. The first is the paper's heuristic, which changes the objective. The second, with
     `reweight`, is the law that makes the variance of the unbiased estimate smallest; the gradients are those of the
@@ -25,22 +27,33 @@ class GradientVariance(TimestepSampler):
 
         t_j = max(j, round((T-1) (j/(K-1))^2)),   j = 0..K-1,
 
-    with the first `images` rows of the update's global batch, and interpolated linearly in t; each measurement counts
-    1 - `momentum` in the running mean, and one that is not finite, as from a loss that overflows half precision, does
-    not count. It costs points * images backward passes of one image, divided among the processes.
+    with the first `images` rows of the update's global batch, in 4 groups of n with noises of their own: the estimate
+    is the mean of the groups', its standard error their standard deviation over sqrt(4). Between the points it is linear
+    in t. Each measurement counts 1 - `momentum` in the running mean, and one that is not finite, as from a loss that
+    overflows half precision, does not count. It costs points * images backward passes of one image, divided among the
+    processes.
+
+    Measured is after `first`, 2 `first`, 4 `first`, .. updates below `every`, and after every multiple of `every`:
+    gradients change fastest at the beginning, so no law is older than half of the updates so far; the first `first` are
+    drawn uniformly, because an untrained network's gradients say nothing of a trained one's.
+
+    Logged are `sampler/measurements`, their number, and from the first one on `sampler/relative_error`, the standard
+    error of the running mean divided by it, the root mean square over the points: that of sampling images and noises
+    alone, not what the gradients have changed since.
 
     Differs from Kim et al.: the estimator, its smoothing and its refresh are not stated there; the grid, the running
     mean and the share of the uniform law are ours.
 
     Args:
         num_timesteps: T.
-        every: optimizer steps between two measurements, >= 1; the first is after the first update.
+        every: most optimizer steps between two measurements, >= 1.
         points: timesteps measured, in [2, T]; at most T are used.
-        images: N >= 2 images at each of them, at most those of an update.
+        images: N >= 8 images at each of them, at most those of an update.
         form: one of the two above.
         momentum: in [0, 1), weight of the past.
         uniform: u in [0, 1].
         reweight: whether the loss carries 1/(T p_t).
+        first: optimizer steps before the first measurement, >= 1, where that is less than `every`.
 
     Raises:
         ValueError: an argument outside its range, or u = 0 with `reweight`.
@@ -48,6 +61,7 @@ class GradientVariance(TimestepSampler):
 
     looks = True
     moment: Tensor
+    squared_error: Tensor
     measured: Tensor
     _grid: Tensor
     _cdf: Tensor
@@ -57,31 +71,49 @@ class GradientVariance(TimestepSampler):
         num_timesteps: int,
         every: int = 500,
         points: int = 20,
-        images: int = 8,
+        images: int = 32,
         form: str = "variance",
         momentum: float = 0.5,
         uniform: float = 0.01,
         reweight: bool = False,
+        first: int = 100,
     ) -> None:
         super().__init__(num_timesteps, reweight)
         self.every = check_integer("every", every, 1, "use 500, the default")
         check_integer("points", points, 2, "use 20, the default")
-        self.images = check_integer("images", images, 2, "use 8, the default")
+        self.images = check_integer("images", images, 2 * GROUPS, "use 32, and as many rows in a batch")
         self.form = check_choice("form", form, FORMS, "use variance for the published one")
         self.momentum = check_number("momentum", momentum, "[)", 0, 1, "use 0.5")
         cure = "use 0.01, because reweight=true divides by the probability" if reweight else "use 0.01"
         self.uniform = check_number("uniform", uniform, "(]" if reweight else "[]", 0, 1, cure)
+        self.first = check_integer("first", first, 1, "use 100, the default")
         self.register_buffer("_grid", squares(num_timesteps, min(points, num_timesteps)), persistent=False)
         self.register_buffer("moment", torch.zeros(len(self._grid), dtype=torch.float64))
+        self.register_buffer("squared_error", torch.zeros_like(self.moment))
         self.register_buffer("measured", torch.zeros((), dtype=torch.int64))
         # The cumulative law is state too: recomputed where it changes, so that a draw does no work that depends on T.
         self.register_buffer("_cdf", torch.arange(1, num_timesteps + 1, dtype=torch.float64) / num_timesteps)
 
     def check(self, batch_size: int) -> None:
-        check_integer("images", self.images, 2, "use 8, and as many rows in a batch", maximum=batch_size)
+        cure = "use 32, and as many rows in a batch"
+        check_integer("images", self.images, 2 * GROUPS, cure, maximum=batch_size)
 
     def look_rows(self, steps: int, batch_size: int) -> int:
-        return -(-steps // self.every) * 3 * len(self._grid) * self.images
+        return sum(map(self.due, range(1, steps + 1))) * 3 * len(self._grid) * self.images
+
+    def due(self, updates: int) -> bool:
+        """Whether it measures after so many updates."""
+        doubled, rest = divmod(updates, self.first)
+        early = updates < self.every and rest == 0 and doubled & (doubled - 1) == 0
+        return early or updates % self.every == 0
+
+    def log_values(self) -> dict[str, Tensor]:
+        values = {"measurements": self.measured}
+        if int(self.measured):
+            # A point where all gradients are zero has no relative error; it weighs nothing in the law either.
+            share = self.squared_error / self.moment.square()
+            values["relative_error"] = share[self.moment > 0].mean().sqrt()
+        return values
 
     def probabilities(self, step: int) -> Tensor:
         return self._cdf.diff(prepend=self._cdf.new_zeros(1))
@@ -96,27 +128,28 @@ class GradientVariance(TimestepSampler):
         return (1.0 / (self.num_timesteps * p)).float()
 
     def observe(self, record: StepRecord, context: Context) -> None:
-        if context.step % self.every:
+        if not self.due(context.step + 1):
             return
         x0 = record.gather(record.x0)[: self.images]
         cond = {key: record.gather(value)[: self.images] for key, value in record.cond.items()}
-        variance, second = context.probe_for(self).grad_moments(x0, self._grid, seed=context.step, **cond)
-        now = variance if self.form == "variance" else second.sqrt()
-        if not bool(torch.isfinite(now).all()):
+        found = []
+        for group, rows in enumerate(torch.arange(len(x0), device=x0.device).tensor_split(GROUPS)):
+            here = {key: value[rows] for key, value in cond.items()}
+            seed = GROUPS * context.step + group
+            variance, second = context.probe_for(self).grad_moments(x0[rows], self._grid, seed=seed, **here)
+            found.append(variance if self.form == "variance" else second.sqrt())
+        groups = torch.stack(found).double()
+        if not bool(torch.isfinite(groups).all()):
             return
         keep = self.momentum if int(self.measured) else 0.0
-        self.moment.mul_(keep).add_((1 - keep) * now.double())
+        self.moment.mul_(keep).add_((1 - keep) * groups.mean(0))
+        self.squared_error.mul_(keep**2).add_((1 - keep) ** 2 * groups.var(0) / GROUPS)
         self.measured.add_(1)
         self._cdf.copy_(self._law().cumsum(0))
 
     def _law(self) -> Tensor:
         """(T,) from the measured grid."""
-        t = torch.arange(self.num_timesteps, device=self.moment.device, dtype=torch.float64)
-        right = torch.searchsorted(self._grid, t.long()).clamp(1, len(self._grid) - 1)
-        left = right - 1
-        low, high = self._grid[left].double(), self._grid[right].double()
-        share = (t - low) / (high - low)
-        q = self.moment[left] * (1 - share) + self.moment[right] * share
+        q = interpolated(self.moment, self._grid)
         flat = torch.full_like(q, 1.0 / self.num_timesteps)
         # All gradients zero, as in a perfect model, have no shape to follow.
         follow = q / q.sum() if bool(q.sum() > 0) else flat

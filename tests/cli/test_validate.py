@@ -175,9 +175,9 @@ CASES = {
         ["finite", "measure"],
     ),
     "images that a batch does not have": (
-        ["sampler=gradient_variance", "batch_size=4"],
-        "sampler.images=8",
-        ["[2, 4]", "rows in a batch"],
+        ["sampler=gradient_variance", "sampler.images=128"],
+        "sampler.images=128",
+        ["[8, 64]", "rows in a batch"],
     ),
     "sampler that nothing drives": (
         ["method=speed", "~callbacks.timestep_sampling"],

@@ -16,7 +16,9 @@ NAMES = sorted(path.stem for path in Path(conf_dir(), "sampler").glob("*.yaml"))
 def make(name: str, steps: int):
     register_resolvers()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        cfg = compose("train", overrides=[f"sampler={name}", f"schedule.num_timesteps={steps}"])
+        # A short run, so that what is done a number of times in a run happens in the few updates of the checks.
+        short = ["max_steps=40", f"schedule.num_timesteps={steps}"]
+        cfg = compose("train", overrides=[f"sampler={name}", *short])
     return lambda: instantiate(cfg.sampler, _convert_="all")
 
 

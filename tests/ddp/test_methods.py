@@ -13,7 +13,7 @@ METHODS = sorted(path.stem for path in (conf_dir() / "method").glob("*.yaml"))
 STEPS = 8
 SOONER = {  # by the class of the sampler
     "LearnedBeta": {"every": 2, "select_from": 3, "queue": 3, "hidden": 8},
-    "GradientVariance": {"every": 3, "points": 3, "images": 2},
+    "GradientVariance": {"every": 3, "points": 3, "images": 8},
     "EqualLossSlots": {"num_slots": 4, "update_every": 2},
     "LossSecondMoment": {"history_per_timestep": 1},
 }
