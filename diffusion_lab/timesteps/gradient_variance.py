@@ -28,8 +28,8 @@ class GradientVariance(TimestepSampler):
         t_j = max(j, round((T-1) (j/(K-1))^2)),   j = 0..K-1,
 
     with the first `images` rows of the update's global batch, in 4 groups of n with noises of their own: the estimate
-    is the mean of the groups', its standard error their standard deviation over sqrt(4). Between the points it is linear
-    in t. Each measurement counts 1 - `momentum` in the running mean, and one that is not finite, as from a loss that
+    is the mean of the groups', its standard error their standard deviation over sqrt(4). Between points it is linear in
+    t. Each measurement counts 1 - `momentum` in the running mean, and one that is not finite, as from a loss that
     overflows half precision, does not count. It costs points * images backward passes of one image, divided among the
     processes.
 
