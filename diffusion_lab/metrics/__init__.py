@@ -18,7 +18,15 @@ from diffusion_lab.metrics.moments import Moments, ScoreSums, Statistics
 from diffusion_lab.metrics.pictures import grid, save_grid
 from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
-from diffusion_lab.metrics.uncertainty import Interval, mean_interval, paired_difference, student_quantile
+from diffusion_lab.metrics.uncertainty import (
+    Interval,
+    holm,
+    mean_interval,
+    paired_difference,
+    seeds_needed,
+    student_quantile,
+    width_ratio,
+)
 
 __all__ = [
     "METRICS",
@@ -46,6 +54,7 @@ __all__ = [
     "generate",
     "generate_batches",
     "grid",
+    "holm",
     "inception_score",
     "kernel_distance",
     "mean_interval",
@@ -55,6 +64,8 @@ __all__ = [
     "precision_recall",
     "reference_statistics",
     "save_grid",
+    "seeds_needed",
     "statistics",
     "student_quantile",
+    "width_ratio",
 ]

@@ -23,3 +23,6 @@ _uncertainty = _load()
 Interval = _uncertainty.Interval
 mean_interval = _uncertainty.mean_interval
 paired_difference = _uncertainty.paired_difference
+holm = _uncertainty.holm
+seeds_needed = _uncertainty.seeds_needed
+width_ratio = _uncertainty.width_ratio
