@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -20,40 +21,43 @@ def main(argv: list[str]) -> int:
         options = _parser().parse_args(argv)
     except SystemExit as end:  # argparse has printed the help or the fault
         return int(end.code or 0)
+    from diffusion_lab.cli.readings import read
     from diffusion_lab.reports import (
         check_suffix,
-        choose_metric,
-        group_runs,
         make_report,
         read_runs,
-        with_baseline,
+        sections_of,
         write_figures,
         write_page,
+        write_per_seed,
         write_table,
     )
 
     try:
         if options.table:
             check_suffix(options.table)
+        if options.see is not None and not 0 < options.see < math.inf:
+            raise ValueError(f"see={options.see:g} must be a difference above 0; use e.g. --see 0.5")
         folder = read_runs(options.folder)
-        groups = group_runs(folder.runs, options.by)
-        metric = choose_metric(groups, options.metric)
-        groups = with_baseline(groups, metric, options.baseline)
-        report = make_report(folder, groups, metric, options.by)
-        if options.table and not report.table:
+        sections = sections_of(folder.runs, options.metric, options.by, options.baseline, read)
+        report = make_report(folder, sections, options.by, options.see)
+        if options.table and not report.parts:
             raise ValueError(f"table={options.table} must have a run that has begun to train; leave --table out")
         page = write_page(options.out or Path(options.folder) / "report.html", report)
-        if report.table and options.table:
-            write_table(options.table, folder, report.table, _command(options))
-        pictures = write_figures(options.figures, report) if options.figures else []
+        written = {}
+        if options.table:
+            tables = {part.section.title: part.table for part in report.parts}
+            written["table"] = [write_table(options.table, folder, tables, _command(options))]
+            written["per seed"] = [write_per_seed(options.table, sections)]
+        if options.figures:
+            written["figure"] = write_figures(options.figures, report)
     except (ValueError, FileNotFoundError) as error:
         print(f"config error: {error}", file=sys.stderr)
         return EXIT_CONFIG
     _print(report, page)
-    if options.table:
-        print(f"table: {options.table}")
-    for picture in pictures:
-        print(f"figure: {picture}")
+    for what, paths in written.items():
+        for path in paths:
+            print(f"{what}: {path}")
     return 0
 
 
@@ -67,16 +71,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--metric", metavar="NAME", help="compare by this, e.g. fd1k_digits, precision or val/loss")
     parser.add_argument("--by", metavar="KEY", help="name the rows by this configuration key, e.g. solver.steps")
     parser.add_argument("--baseline", metavar="NAME", help="compare to the row of this name; default: the first")
+    parser.add_argument("--see", metavar="X", type=float, help="how many seeds a difference of X takes; default: 10 %%")
     parser.add_argument("--out", metavar="FILE", help="where the page goes; default FOLDER/report.html")
     parser.add_argument("--figures", metavar="DIR", help="also write the page's figures there, as SVG files")
-    parser.add_argument("--table", metavar="FILE", help="also write the table with its commands there, .md or .tex")
+    parser.add_argument(
+        "--table", metavar="FILE", help="also write the table there, .md or .tex, and its seeds as .csv"
+    )
     return parser
 
 
 def _command(options: argparse.Namespace) -> str:
     """The command that writes this table, without what does not change it."""
-    chosen = [(key, getattr(options, key)) for key in ("metric", "by", "baseline", "table")]
-    words = [word for key, value in chosen if value is not None for word in (f"--{key}", value)]
+    chosen = [(key, getattr(options, key)) for key in ("metric", "by", "baseline", "see", "table")]
+    words = [word for key, value in chosen if value is not None for word in (f"--{key}", f"{value}")]
     return shlex.join(["diffusion-lab", "report", options.folder, *words])
 
 
@@ -95,9 +102,13 @@ def _print(report: Report, page: Path) -> None:
     folder = report.folder
     counts = ", ".join(f"{count} {status}" for status, count in folder.counts.items())
     say(f"{folder.path}: {counts}")
-    if report.table:
-        console.print(rich_table(report.table.titles, report.table.lines))
-        say(report.table.legend, "dim")
+    for part in report.parts:
+        if len(report.parts) > 1:
+            say(f"\n{part.section.title}", "bold")
+        console.print(rich_table(part.table.titles, part.table.lines))
+        for note in part.table.notes:
+            say(note)
+        say(part.table.legend, "dim")
     troubles, waiting = notes.listed(notes.troubles(folder, report.metric))
     for trouble in troubles:
         say(f"{trouble.status:<12}{trouble.run}  {trouble.progress}  {trouble.cause}")

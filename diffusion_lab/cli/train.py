@@ -22,6 +22,7 @@ from diffusion_lab import __version__
 from diffusion_lab.cli.added_later import filled
 from diffusion_lab.cli.config import (
     ADDED_LATER,
+    choices_of,
     config_hash,
     group_hash,
     method_name,
@@ -119,6 +120,7 @@ def facts(cfg: DictConfig) -> dict[str, Any]:
         "run_id": f"{run_name(cfg)}-{digest[:8]}",
         "name": cfg.get("name"),
         "method": method_name(cfg),
+        "choices": {group: option for group, option in choices_of(cfg).items() if not group.startswith("hydra/")},
         "seed": cfg.seed,
         "config": plain(cfg),
         "config_hash": digest,

@@ -8,18 +8,20 @@ of the method lies in
 with probability `level`, if the v are normal; t is Student's quantile: P(|T| < t) = level. One run gives no interval.
 
 Two methods that used the same seeds are compared by the interval of v_i(a) - v_i(b): images, noise and latents are
-common. What pairing gains has to be measured, and differs: with V = (var(a) + var(b)) / var(a - b), the committed tables
-of experiments/methods have a median V of 1.9 on digits (n = 5, 21 rows) and of 1.35 on Fashion-MNIST (n = 3, 17 rows), and
-V < 1 in 8 of the 38. An unpaired interval also has 2n - 2 degrees of freedom instead of n - 1, so with n = 3 its median
-width is 0.75 of the paired one. Latents that are common to all evaluations, on the other hand, make the interval 18
-times narrower than latents of their own. A report therefore prints the ratio of the two widths. The paired interval is
-nevertheless the one to use: it is valid whether the two correlate or not, and the choice must not depend on the result.
+common. What pairing gains has to be measured, and differs: with V = (var(a) + var(b)) / var(a - b), the committed
+tables of experiments/methods have a median V of 1.9 on digits (n = 5, 21 rows) and of 1.35 on Fashion-MNIST (n = 3,
+17 rows), and V < 1 in 8 of the 38. An unpaired interval also has 2n - 2 degrees of freedom instead of n - 1, so with
+n = 3 its median width is 0.75 of the paired one. Latents that are common to all evaluations, on the other hand, make
+the interval 18 times narrower than latents of their own. A report therefore prints the ratio of the two widths. The
+paired interval is nevertheless the one to use: it is valid whether the two correlate or not, and the choice must not
+depend on the result.
 
-Several comparisons: a table of m rows without any difference has an interval without 0 with a probability far above 5 %.
-`holm` corrects the p of the m paired t-tests so that the probability of any false claim is at most 5 % (Holm 1979,
-"A simple sequentially rejective multiple test procedure"), however they depend on one another: all share a baseline. The
-number of seeds must be fixed beforehand: whoever adds seeds from n = 3 to 12 until the plain interval excludes 0 finds a
-difference where there is none in 18 % of the cases. Both rates are simulated in tests/metrics/test_uncertainty.py.
+Several comparisons: a table of m rows without any difference has an interval without 0 with a probability far above 5
+%. `holm` corrects the p of the m paired t-tests so that the probability of any false claim is at most 5 % (Holm 1979,
+"A simple sequentially rejective multiple test procedure"), however they depend on one another: all share a baseline.
+The number of seeds must be fixed beforehand: whoever adds seeds from n = 3 to 12 until the plain interval excludes 0
+finds a difference where there is none in 18 % of the cases. Both rates are simulated in
+tests/metrics/test_uncertainty.py.
 
 The spread over training seeds is 3.2 times that of resampling (arXiv 2606.20536), so resampling one model says little;
 report n with every interval.

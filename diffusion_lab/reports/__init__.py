@@ -1,32 +1,42 @@
 """Reports: a folder of runs, finished or not, as a table and one self-contained page. Imports no torch."""
 
 from diffusion_lab.reports.cells import Comparison, compare
+from diffusion_lab.reports.differences import Difference, Reading, beyond, differences
 from diffusion_lab.reports.fragment import check_suffix, write_table
 from diffusion_lab.reports.groups import Group, group_runs
 from diffusion_lab.reports.html import Report, make_report, page, write_figures, write_page
+from diffusion_lab.reports.per_seed import write_per_seed
 from diffusion_lab.reports.runs import STATUSES, Run, RunFolder
 from diffusion_lab.reports.scan import read_run, read_runs
+from diffusion_lab.reports.sections import Section, sections_of
 from diffusion_lab.reports.tables import Row, choose_metric, summarise, with_baseline
 
 __all__ = [
     "STATUSES",
     "Comparison",
+    "Difference",
     "Group",
+    "Reading",
     "Report",
     "Row",
     "Run",
     "RunFolder",
+    "Section",
+    "beyond",
     "check_suffix",
     "choose_metric",
     "compare",
+    "differences",
     "group_runs",
     "make_report",
     "page",
     "read_run",
     "read_runs",
+    "sections_of",
     "summarise",
     "with_baseline",
     "write_figures",
     "write_page",
+    "write_per_seed",
     "write_table",
 ]

@@ -11,7 +11,7 @@ from diffusion_lab.reports.figures import Figure, seeds_text
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.intervals import Interval
 from diffusion_lab.reports.plotting import SHORT_NAME, data_uri, look, panels, style
-from diffusion_lab.reports.tables import CLAIM_SEEDS, Row, baseline, pairs, rising, summarise, values
+from diffusion_lab.reports.tables import Row, baseline, pairs, rising, summarise, values
 
 FAR = 6.0  # a mean beyond so many times the median one does not set the axis
 WIDE = 1.5  # nor does an interval's end farther from the means than so many times the median half width
@@ -36,9 +36,9 @@ def differences(groups: Sequence[Group], metric: str) -> Figure | None:
     caption = (
         f"{metric} minus that of {base.label} at the same seed: diamonds are means over the common seeds "
         f"({seeds_text(compared, lambda group: seeds[group.label].tolist())}), lines their 95 % intervals of "
-        f"Student's t, dots single seeds. Filled and bold: {CLAIM_SEEDS} or more seeds and an interval without 0; "
-        "hollow: no claim. Of intervals around no difference at all, one in 20 excludes 0 by chance. An arrow at the "
-        "edge points to what lies beyond it."
+        f"Student's t, dots single seeds. Filled and bold: a verdict after Holm's correction for the number of rows; "
+        "hollow: none. Of the plain intervals around no difference at all, one in 20 excludes 0 by chance. An arrow at "
+        "the edge points to what lies beyond it."
     )
     name = base.label if len(base.label) <= SHORT_NAME else "the baseline"
     return Figure(f"Difference to {name}", caption, image)

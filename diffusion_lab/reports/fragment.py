@@ -7,7 +7,7 @@ no date, and paths as a reader elsewhere would type them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from diffusion_lab.reports.cells import Cell, Comparison, latex, markdown, tex
@@ -30,21 +30,37 @@ def check_suffix(path: str | Path) -> Path:
     return Path(path)
 
 
-def write_table(path: str | Path, folder: RunFolder, table: Comparison, command: str) -> Path:
-    """Write the fragment, in one atomic replacement; `command` is that of the report.
+def write_table(path: str | Path, folder: RunFolder, tables: Mapping[str, Comparison], command: str) -> Path:
+    """Write the fragment, in one atomic replacement.
+
+    Args:
+        path: with one of `SUFFIXES`.
+        folder: the runs.
+        tables: title of a section -> its table; titles are written where there are several.
+        command: that of the report.
 
     Raises:
         ValueError: the suffix is unknown, or the place cannot be written to.
     """
     path = check_suffix(path)
-    lines = [[Cell(portable(cell.text), cell.bold) for cell in line] for line in table.lines]
-    legend = table.legend
+    latex = path.suffix == ".tex"
+    pieces = []
+    for title, table in tables.items():
+        if len(tables) > 1:
+            pieces.append(rf"\subsubsection*{{{tex(title)}}}" + "\n" if latex else f"### {title}\n")
+        pieces.append((_tex_table if latex else _markdown_table)(_portable(table)))
     if folder.unfinished:
-        legend += f"; not finished: {status_words(folder.unfinished)}"
+        said = f"not finished: {status_words(folder.unfinished)}"
+        pieces.append(rf"\par\noindent {tex(said)}" + "\n" if latex else f"{said}\n")
     commands = [portable(text) for text in [*training_commands(folder), command]]
-    write = _tex_fragment if path.suffix == ".tex" else _markdown_fragment
-    replace(path, write(table.titles, lines, legend, commands).encode(), "table")
+    pieces.append((_tex_commands if latex else _markdown_commands)(commands))
+    replace(path, "\n".join(pieces).encode(), "table")
     return path
+
+
+def _portable(table: Comparison) -> Comparison:
+    lines = [[Cell(portable(cell.text), cell.bold) for cell in line] for line in table.lines]
+    return table._replace(lines=lines, notes=[portable(note) for note in table.notes])
 
 
 def training_commands(folder: RunFolder) -> list[str]:
@@ -63,13 +79,19 @@ def portable(text: str) -> str:
     return _ABSOLUTE.sub(shorten, text)
 
 
-def _markdown_fragment(titles: Sequence[str], lines: Sequence[Sequence[Cell]], legend: str, commands: list[str]) -> str:
-    block = "".join(f"    {command}\n" for command in commands)
-    return f"{markdown(titles, lines)}\n{legend}\n\n{block}"
+def _markdown_table(table: Comparison) -> str:
+    return f"{markdown(table)}\n{table.legend}\n"
 
 
-def _tex_fragment(titles: Sequence[str], lines: Sequence[Sequence[Cell]], legend: str, commands: list[str]) -> str:
+def _markdown_commands(commands: list[str]) -> str:
+    return "".join(f"    {command}\n" for command in commands)
+
+
+def _tex_table(table: Comparison) -> str:
+    return f"{latex(table)}\n\\par\\noindent {tex(table.legend)}\n"
+
+
+def _tex_commands(commands: list[str]) -> str:
     """Commands as text that may break at commas; `-{}-`, because two hyphens would become a dash."""
     said = [tex(command).replace("--", "-{}-").replace(",", r",\allowbreak{}") for command in commands]
-    block = "".join(rf"\par\noindent\texttt{{{text}}}" + "\n" for text in said)
-    return f"{latex(titles, lines)}\n\\par\\noindent {tex(legend)}\n{block}"
+    return "".join(rf"\par\noindent\texttt{{{text}}}" + "\n" for text in said)

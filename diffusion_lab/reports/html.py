@@ -24,35 +24,60 @@ from diffusion_lab.reports.files import replace
 from diffusion_lab.reports.groups import Group, short
 from diffusion_lab.reports.plotting import look, many
 from diffusion_lab.reports.runs import RunFolder
-from diffusion_lab.reports.tables import interval, protocols, rising, values
+from diffusion_lab.reports.sections import Section
+from diffusion_lab.reports.tables import VAL_LOSS, interval, protocols, rising, values
 
 _COMMON = ("dataset.source", "network", "schedule", "prediction", "weighting", "optimizer", "solver")
 _SETTINGS = ("max_steps", "batch_size", "precision")
 
 
-class Report(NamedTuple):
-    """What the terminal, the page and the files show, made once.
+class Part(NamedTuple):
+    """What the terminal, the page and the files show of one section, made once.
 
-    Args:
-        folder: from `read_runs`.
-        groups: from `group_runs`, in the order of the table; the first that has the metric is the baseline.
-        metric: what to compare by.
-        table: the comparison; None as long as no run has begun.
+    Attributes:
+        section: the groups that are compared.
+        table: their comparison.
         figures: those that the runs have something for.
     """
 
-    folder: RunFolder
-    groups: Sequence[Group]
-    metric: str
-    table: Comparison | None
+    section: Section
+    table: Comparison
     figures: Sequence[figures.Figure]
 
 
-def make_report(folder: RunFolder, groups: Sequence[Group], metric: str, by: str | None = None) -> Report:
-    """Compare and draw; `by` is the configuration key that names the groups, if one was chosen."""
-    if not groups:
-        return Report(folder, groups, metric, None, [])
-    return Report(folder, groups, metric, compare(groups, metric, by), _figures(groups, metric))
+class Report(NamedTuple):
+    """All sections of a folder; no part as long as no run has begun."""
+
+    folder: RunFolder
+    parts: Sequence[Part]
+
+    @property
+    def groups(self) -> list[Group]:
+        """Of all sections."""
+        return [group for part in self.parts for group in part.section.groups]
+
+    @property
+    def metric(self) -> str:
+        """That of the first section."""
+        return self.parts[0].section.metric if self.parts else VAL_LOSS
+
+
+def make_report(
+    folder: RunFolder, sections: Sequence[Section], by: str | None = None, size: float | None = None
+) -> Report:
+    """Compare and draw.
+
+    Args:
+        folder: from `read_runs`.
+        sections: from `sections_of`.
+        by: the configuration key that names the groups, if one was chosen.
+        size: difference for which the number of seeds is told; None: a tenth of the baseline's mean.
+    """
+    parts = [
+        Part(section, compare(section.groups, section.metric, by, size), _figures(section.groups, section.metric))
+        for section in sections
+    ]
+    return Report(folder, parts)
 
 
 def write_page(path: str | Path, report: Report) -> Path:
@@ -73,11 +98,13 @@ def write_figures(directory: str | Path, report: Report) -> list[Path]:
         ValueError: the folder cannot be written to.
     """
     paths = []
-    for figure in report.figures:
-        name = re.sub(r"[^a-z0-9]+", "-", figure.title.lower()).strip("-")
-        path = Path(directory) / f"{name}.svg"
-        replace(path, base64.b64decode(figure.image.partition("base64,")[2]), "figures")
-        paths.append(path)
+    for part in report.parts:
+        begin = f"{part.section.title} " if len(report.parts) > 1 else ""
+        for figure in part.figures:
+            name = re.sub(r"[^a-z0-9]+", "-", (begin + figure.title).lower()).strip("-")
+            path = Path(directory) / f"{name}.svg"
+            replace(path, base64.b64decode(figure.image.partition("base64,")[2]), "figures")
+            paths.append(path)
     return paths
 
 
@@ -97,17 +124,32 @@ def page(report: Report) -> str:
 
 def _content(report: Report) -> dict[str, Any]:
     """Everything that the template names."""
-    folder, groups, metric = report.folder, report.groups, report.metric
-    troubles, waiting = notes.listed(notes.troubles(folder, metric))
-    command, reason = notes.next_command(folder, groups, metric)
+    folder = report.folder
+    troubles, waiting = notes.listed(notes.troubles(folder, report.metric))
+    command, reason = notes.next_command(folder, report.groups, report.metric)
     return {
         "title": folder.path.resolve().name,
         "counts": folder.counts,
-        "settings": _settings(groups),
-        "warnings": notes.warnings(folder, groups, metric),
+        "versions_differ": notes.version_warnings(folder),
         "troubles": troubles,
         "waiting": waiting,
-        "figures": report.figures,
+        "parts": [_part(folder, part) for part in report.parts],
+        "commands": folder.commands,
+        "runs": [(folder.relative(run.folder), run.status, run.command) for run in folder.runs],
+        "versions": notes.versions(folder.runs),
+        "next_command": command,
+        "next_reason": reason,
+    }
+
+
+def _part(folder: RunFolder, part: Part) -> dict[str, Any]:
+    """Everything that the template names of one section."""
+    title, groups, metric = part.section
+    return {
+        "title": title,
+        "settings": _settings(groups),
+        "warnings": [*part.table.notes, *notes.warnings(folder, groups, metric)],
+        "figures": part.figures,
         "sample_columns": samples.columns(groups),
         "newest": samples.newest(groups),
         "many": many(len(groups)),
@@ -117,19 +159,12 @@ def _content(report: Report) -> dict[str, Any]:
         "protocols": notes.protocol_rows(groups, _measured(groups, metric)),
         "colors": [look(i).color for i in range(len(groups))],
         "configs": [(group.label, json.dumps(group.config, indent=1, default=str)) for group in groups],
-        "commands": folder.commands,
-        "runs": [(folder.relative(run.folder), run.status, run.command) for run in folder.runs],
-        "versions": notes.versions(folder.runs),
-        "next_command": command,
-        "next_reason": reason,
-        **_table(report.table),
+        "titles": part.table.titles,
+        "lines": part.table.lines,
+        "legend": part.table.legend,
+        "markdown": markdown(part.table),
+        "latex": latex(part.table),
     }
-
-
-def _table(table: Comparison | None) -> dict[str, Any]:
-    if table is None:
-        return {"titles": [], "lines": [], "legend": "no run has begun to train", "markdown": "", "latex": ""}
-    return table._asdict() | {"markdown": markdown(*table[:2]), "latex": latex(*table[:2])}
 
 
 def _figures(groups: Sequence[Group], metric: str) -> list[figures.Figure]:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from diffusion_lab.reports.cells import number
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.runs import Run, RunFolder
-from diffusion_lab.reports.tables import CLAIM_SEEDS, protocols
+from diffusion_lab.reports.tables import protocols
+from diffusion_lab.reports.verdicts import CLAIM_SEEDS
 
 PENDING_SHOWN = 10  # more that have not started are counted, not listed
 _RESTARTABLE = ("failed", "interrupted", "lost", "pending")
@@ -132,14 +133,20 @@ def versions(runs: Sequence[Run]) -> dict[str, list[str]]:
     return {library: list(values) for library, values in found.items()}
 
 
-def warnings(folder: RunFolder, groups: Sequence[Group], metric: str) -> list[str]:
-    """Reasons to read the table with care."""
+def version_warnings(folder: RunFolder) -> list[str]:
+    """Where the runs had different libraries, or code that is in no commit."""
     said = []
     for library, values in versions(folder.runs).items():
         if len(values) > 1:
             said.append(f"The runs used different versions of {library}: {', '.join(values)}.")
         elif library == "git" and values[0].endswith("+"):
             said.append(f"The checkout ({values[0]}) had changes that are not in a commit.")
+    return said
+
+
+def warnings(folder: RunFolder, groups: Sequence[Group], metric: str) -> list[str]:
+    """Reasons to read the table of these groups with care."""
+    said = []
     for group in groups:
         if len(protocols(group, metric)) > 1:
             said.append(f"{group.label}: its seeds measured {metric} in different ways, so they are not averaged.")

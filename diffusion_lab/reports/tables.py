@@ -5,7 +5,7 @@
                 others, that says whether the groups differ
     cost        time per image relative to the baseline, over the seeds that both have: r_i = v_i(baseline)/v_i with v
                 in images/s; mean of the r_i, not ratio of the means
-    bold        only a difference over 3 or more seeds whose interval excludes 0
+    verdict     of all rows together, corrected for their number (`verdicts`); bold follows it
 
 One finished run is called n=1 and has no interval. Values whose protocols differ are neither averaged nor compared.
 """
@@ -15,14 +15,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.intervals import Interval, mean_interval, paired_difference
 from diffusion_lab.reports.runs import STATUSES, Run
+from diffusion_lab.reports.verdicts import Verdict, judge, usual_size
 
-CLAIM_SEEDS = 3  # fewer support no claim
 VAL_LOSS = "val/loss"
 BASELINE = "baseline"
 _FAMILIES = ("fid", "fd", "kid", "kd", "is", "precision", "recall", "psnr", "hue_error", "agreement")
@@ -41,6 +41,7 @@ class Row:
         val_loss, images_per_second, seconds: intervals over the same finished runs.
         note: why metric is None.
         unpaired: why difference is None; "baseline" for the baseline.
+        verdict: what the difference allows to say beside the table's others; None without a difference.
     """
 
     group: Group
@@ -52,6 +53,7 @@ class Row:
     seconds: Interval | None
     note: str = ""
     unpaired: str = ""
+    verdict: Verdict | None = None
 
     @property
     def is_baseline(self) -> bool:
@@ -60,7 +62,7 @@ class Row:
     @property
     def bold(self) -> bool:
         """Whether the difference may be claimed."""
-        return self.difference is not None and self.difference.n >= CLAIM_SEEDS and self.difference.excludes_zero
+        return self.verdict is not None and self.verdict.decided
 
 
 def choose_metric(groups: Sequence[Group], name: str | None = None) -> str:
@@ -91,10 +93,25 @@ def rising(metric: str) -> bool:
     return _family(metric) in _RISING
 
 
-def summarise(groups: Sequence[Group], metric: str) -> list[Row]:
-    """One row per group; the first group that has the metric is the baseline of the differences."""
+def summarise(groups: Sequence[Group], metric: str, size: float | None = None) -> list[Row]:
+    """One row per group; the first group that has the metric is the baseline of the differences.
+
+    Args:
+        groups: of one section.
+        metric: from `choose_metric`.
+        size: difference for which `verdict.seeds` is told; None: `visible_size`.
+    """
     base = baseline(groups, metric)
-    return [_row(group, base, metric) for group in groups]
+    rows = [_row(group, base, metric) for group in groups]
+    compared = [pairs(values(row.group, metric), values(base, metric)) if row.difference else [] for row in rows]
+    judged = judge(compared, rising(metric), size or visible_size(groups, metric))
+    return [replace(row, verdict=verdict) for row, verdict in zip(rows, judged, strict=True)]
+
+
+def visible_size(groups: Sequence[Group], metric: str) -> float | None:
+    """The difference for which the table says how many seeds it takes, if none is asked for."""
+    own = interval(list(values(baseline(groups, metric), metric).values()))
+    return usual_size(own.mean) if own else None
 
 
 def baseline(groups: Sequence[Group], metric: str) -> Group:
@@ -193,7 +210,7 @@ def _cost(group: Group, base: Group) -> Interval | None:
     return interval([reference / own for own, reference in pairs(ours, theirs)])
 
 
-def ruler(group: Group, metric: str) -> list[Any]:
+def ruler(group: Group, metric: str) -> list[dict[str, Any]]:
     """What two groups must share to be compared: extractor, reference, samples. The solver may be what is studied.
 
     A loss also depends on what the network predicts, on the noise schedule, and on how validation looks.
@@ -204,7 +221,8 @@ def ruler(group: Group, metric: str) -> list[Any]:
         return measured
     config = group.config
     validation = (config.get("callbacks") or {}).get("validation")
-    return [group.runs[0].info.get("dataset"), config.get("prediction"), config.get("schedule"), validation]
+    parts = {key: config.get(key) for key in ("prediction", "schedule")}
+    return [{"dataset": group.runs[0].info.get("dataset"), **parts, "validation": validation}]
 
 
 def _family(metric: str) -> str:

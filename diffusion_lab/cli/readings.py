@@ -1,0 +1,103 @@
+"""What the options of a recorded run stand for: the yaml files of today, composed again, beside its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from diffusion_lab.cli.config import DEFAULT_CHOICES, completed, conf_dir, register_resolvers, without
+from diffusion_lab.reports import Reading, Run
+
+_WHOLE = ("method", "experiment", "scale", "debug")  # options that stand for several keys instead of a part
+
+
+def read(run: Run) -> Reading:
+    """The run's configuration beside what its options stand for; without the latter where they are not known here."""
+    saved = completed(cast(DictConfig, OmegaConf.create(run.config)))
+    config = _plain(saved)
+    options = run.info.get("choices") or _typed(run)
+    alone = _compose(_words({"method": options.get("method")}))
+    if alone is None:
+        return Reading(config)
+    parts = {group: option for group, option in options.items() if group not in _WHOLE}
+    further = {group: option for group, option in parts.items() if option != alone[1].get(group)}
+    found = _compose(_words({"method": options.get("method"), **further}))
+    if found is None:
+        return Reading(config)
+    named = alone[1]
+    if not options.get("method"):  # it is named by its sampler and by what is not the default
+        named = named | {group: options.get(group) for group in ("sampler", *DEFAULT_CHOICES)}
+    expected, derived = _in_context(found[0], saved)
+    return Reading(config, _plain(expected), parts, named, frozenset(derived))
+
+
+def _typed(run: Run) -> dict[str, Any]:
+    """The options of an older run, which did not record them: by its overrides."""
+    words = [word.lstrip("+").partition("=") for word in run.overrides]
+    found = _compose(_words({group: option for group, _, option in words if (conf_dir() / group).is_dir()}))
+    return found[1] if found else {}
+
+
+def _words(options: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(f"{group}={option}" for group, option in options.items() if option not in (None, "null"))
+
+
+@cache
+def _compose(words: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Configuration with its references, and options, of `diffusion-lab train WORDS`; None: the yaml files of today do
+    not know them."""
+    from hydra import compose, initialize_config_dir
+    from hydra.errors import HydraException
+
+    register_resolvers()
+    try:
+        with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+            cfg = compose("train", overrides=list(words), return_hydra_config=True)
+        options = {k: v for k, v in cfg.hydra.runtime.choices.items() if not k.startswith("hydra/")}
+        content = cast(dict[str, Any], OmegaConf.to_container(cfg))
+    except (HydraException, OmegaConfBaseException):
+        return None
+    return {key: value for key, value in content.items() if key != "hydra"}, options
+
+
+def _in_context(content: dict[str, Any], saved: DictConfig) -> tuple[DictConfig, list[str]]:
+    """The composed configuration with its references resolved by a run's own values, and the keys of those that give
+    what the run has."""
+    context, expected, derived = saved.copy(), cast(DictConfig, OmegaConf.create(content)), []
+    for key, raw in _references(content):
+        own = OmegaConf.select(saved, key)
+        try:
+            OmegaConf.update(context, key, raw, merge=False, force_add=True)
+            value = _container(OmegaConf.select(context, key))
+        except OmegaConfBaseException:  # it refers to what this run does not have
+            value = raw
+        OmegaConf.update(context, key, own, merge=False, force_add=True)
+        OmegaConf.update(expected, key, value, merge=False)
+        if value == _container(own):
+            derived.append(key)
+    expected.paths = saved.paths
+    return expected, derived
+
+
+def _references(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys of the values that refer to others."""
+    for name, value in node.items():
+        key = f"{path}.{name}".lstrip(".")
+        if isinstance(value, dict) and key != "paths":
+            yield from _references(value, key)
+        elif "${" in str(value) and key != "paths":
+            yield key, value
+
+
+def _container(node: Any) -> Any:
+    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+
+
+def _plain(cfg: DictConfig) -> dict[str, Any]:
+    """Without what cannot change a number, and without the seed."""
+    content = cast(dict[str, Any], OmegaConf.to_container(without(cfg)))
+    return {key: value for key, value in content.items() if key not in ("seed", "paths")}

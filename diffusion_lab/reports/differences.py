@@ -1,0 +1,195 @@
+"""In what a row differs from the baseline beyond what its name says.
+
+A method's name stands for all that its yaml file sets: `speed` needs no words for its sampler and its weighting, as long
+as they are as the file has them. Everything else in which two rows differ is a possible cause of their difference, and is
+said. A `Reading` of a run therefore holds two configurations: its own, and the one that its options alone stand for, with
+references such as ${batch_size} resolved by the run's own values. Then
+
+    said    = options that differ and that one of the two names does not imply, and
+              keys that differ and of which one of the two runs has another value than its options imply
+
+so that a key which only follows another one (dataset.batch_size follows batch_size) is not said a second time, and no list
+of methods or keys is needed. Who reads configurations knows Hydra and is given to `group_runs`; without it, and for a run
+whose options are unknown, all keys that differ are said.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from diffusion_lab.reports.runs import Run
+
+if TYPE_CHECKING:
+    from diffusion_lab.reports.groups import Group
+
+MISSING = object()
+# Where, how loudly or how long to keep: two runs that differ in nothing else are one configuration.
+_NOT_SHOWN = ("seed", "name", "paths", "hydra", "resume", "dry_run", "cost", "objective", "threads", "logger", "extras")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A run's configuration as text to compare.
+
+    Attributes:
+        config: resolved, without what cannot change a number, and without the seed.
+        expected: what `options` alone stand for, where all else is the run's own; None: not known.
+        options: group -> option of the run, e.g. {"schedule": "cosine"}.
+        named: group -> option that the run's name alone implies.
+        derived: keys that only follow another one, e.g. "dataset.batch_size".
+    """
+
+    config: dict[str, Any]
+    expected: dict[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    named: Mapping[str, Any] = field(default_factory=dict)
+    derived: frozenset[str] = frozenset()
+
+
+Reader = Callable[[Run], Reading]
+
+
+class Difference(NamedTuple):
+    """One key with its value in a row and in the baseline, in words."""
+
+    key: str
+    own: str
+    base: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.own} (baseline {self.base})"
+
+
+def read_plainly(run: Run) -> Reading:
+    """Without knowledge of what options stand for."""
+
+    def strip(node: Any) -> Any:
+        if isinstance(node, dict):
+            return {k: strip(v) for k, v in node.items() if not (k == "seed" and v == run.seed)}
+        if isinstance(node, list):
+            return [strip(v) for v in node]
+        return "<run>" if isinstance(node, str) and "/" in node and run.name in node.split("/") else node
+
+    return Reading({key: value for key, value in strip(run.config).items() if key not in _NOT_SHOWN})
+
+
+def differences(own: Reading, base: Reading) -> list[Difference]:
+    """What must be said of `own` beside `base`, whole parts first."""
+    if own.expected is None or base.expected is None:
+        return _once([Difference(k, *_words(own, base, k)) for k in changed(own.config, base.config)])
+    options = [
+        Difference(group, str(own.options.get(group)), str(base.options.get(group)))
+        for group in dict.fromkeys([*own.options, *base.options])
+        if own.options.get(group) != base.options.get(group)
+        and any(one.options.get(group) != one.named.get(group) for one in (own, base))
+        and lookup(own.config, _place(group)) != lookup(base.config, _place(group))
+    ]
+    keys = dict.fromkeys([*changed(own.config, own.expected), *changed(base.config, base.expected)])
+    different = [key for key in keys if lookup(own.config, key) != lookup(base.config, key)]
+    different = [key for key in different if not any(within(key, other) and key != other for other in different)]
+    return [*options, *(Difference(key, *_words(own, base, key)) for key in sorted(different, key=_depth))]
+
+
+def changed(one: Any, other: Any, path: str = "") -> list[str]:
+    """Keys of the smallest nodes in which two configurations differ; of different parts the part itself."""
+    if one == other:
+        return []
+    parts = [node.get("_target_") if isinstance(node, dict) else None for node in (one, other)]
+    if not (isinstance(one, dict) and isinstance(other, dict)) or parts[0] != parts[1]:
+        return [path]
+    found = []
+    for key in dict.fromkeys([*one, *other]):
+        found += changed(one.get(key, MISSING), other.get(key, MISSING), f"{path}.{key}".lstrip("."))
+    return found
+
+
+def notes_of(groups: Sequence[Group], base: Group) -> list[str]:
+    """One sentence for all rows that differ from the baseline in the same, beyond their names; none if none does."""
+    said: dict[str, list[str]] = {}
+    for group in groups:
+        words = [difference for difference in beyond(group, base) if difference.key not in group.said]
+        if words:
+            said.setdefault(", ".join(map(str, words)), []).append(group.label)
+    if not said:
+        return []
+    return [
+        f"Beyond its name, {', '.join(labels)} differs from the baseline {base.label} in: {text}."
+        if len(labels) == 1
+        else f"Beyond their names, {', '.join(labels)} differ from the baseline {base.label} in: {text}."
+        for text, labels in said.items()
+    ]
+
+
+def beyond(group: Group, base: Group) -> list[Difference]:
+    """In what a group differs from the baseline beyond what the names say; nothing for the baseline itself."""
+    if group is base or not group.config or not base.config:
+        return []
+    own, other = group.reading, base.reading
+    found = differences(own, other)
+    if own.expected is None or other.expected is None:  # a part that the name names needs no words
+        names = {group.name, base.name}
+        found = [one for one in found if not (one.own == group.name and one.base in names)]
+    if group.by:
+        found = [one for one in found if not within(one.key, group.by)]
+        methods = [str(one.runs[0].info.get("method")) for one in (group, base)]
+        if methods[0] != methods[1] and not any(methods[0] == value for value in group.said.values()):
+            found.insert(0, Difference("method", *methods))
+    return found
+
+
+def without_keys(config: Mapping[str, Any], keys: frozenset[str], path: str = "") -> dict[str, Any]:
+    """A copy without the nodes at some dotted keys."""
+    kept = {}
+    for key, value in config.items():
+        place = f"{path}.{key}".lstrip(".")
+        if place not in keys:
+            kept[key] = without_keys(value, keys, place) if isinstance(value, dict) else value
+    return kept
+
+
+def lookup(config: Any, key: str) -> Any:
+    """The value at a dotted key, or `MISSING`."""
+    for part in key.split("."):
+        if not isinstance(config, dict) or part not in config:
+            return MISSING
+        config = config[part]
+    return config
+
+
+def within(key: str, node: str) -> bool:
+    """Whether a key is a node or lies below it."""
+    return key == node or key.startswith(f"{node}.")
+
+
+def short(value: Any) -> str:
+    """A configuration value in a few characters; a part is named by its class: MinSNR -> min_snr, UNet -> unet."""
+    if value is MISSING:
+        return "none"
+    if isinstance(value, dict) and "_target_" in value:
+        name = str(value["_target_"]).rpartition(".")[2]
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])", "_", name).lower()
+    return value if isinstance(value, str) else json.dumps(value, default=str, separators=(",", ":"))
+
+
+def _words(own: Reading, base: Reading, key: str) -> tuple[str, str]:
+    return short(lookup(own.config, key)), short(lookup(base.config, key))
+
+
+def _place(group: str) -> str:
+    return group.replace("/", ".")
+
+
+def _depth(key: str) -> int:
+    return key.count(".")
+
+
+def _once(found: list[Difference]) -> list[Difference]:
+    """Without keys that have the last part and the values of a shorter one: a reference to it, as far as one can see."""
+    kept: dict[tuple[str, str, str], Difference] = {}
+    for one in sorted(found, key=lambda one: _depth(one.key)):
+        kept.setdefault((one.key.rpartition(".")[2], one.own, one.base), one)
+    return list(kept.values())

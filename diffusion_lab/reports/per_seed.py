@@ -1,0 +1,55 @@
+"""Every number behind a table, seed by seed, as comma-separated values beside it: its intervals can be recomputed.
+
+    section,row,run,seed,metric,value,protocol
+
+One line per finished run and number; the first row of a section that has the metric is its baseline. `protocol` is JSON, and
+empty for what is not an evaluation. Values are written with all their digits.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from diffusion_lab.reports.files import replace
+from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.sections import Section
+from diffusion_lab.reports.tables import VAL_LOSS
+
+COLUMNS = ("section", "row", "run", "seed", "metric", "value", "protocol")
+
+
+def path_beside(table: str | Path) -> Path:
+    """digits.md -> digits.per_seed.csv"""
+    return Path(table).with_suffix(".per_seed.csv")
+
+
+def write_per_seed(table: str | Path, sections: Sequence[Section]) -> Path:
+    """Write the file beside the table, in one atomic replacement.
+
+    Raises:
+        ValueError: the place cannot be written to.
+    """
+    path, text = path_beside(table), io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for section in sections:
+        for group in section.groups:
+            writer.writerows((section.title, group.label, *line) for line in _lines(group, section.metric))
+    replace(path, text.getvalue().encode(), "table")
+    return path
+
+
+def _lines(group: Group, metric: str) -> Iterator[tuple[object, ...]]:
+    for run in group.done:
+        names = dict.fromkeys([metric, *run.metric_names, VAL_LOSS])
+        values = {name: run.last(name) for name in names}
+        values |= {"images_per_second": run.images_per_second, "seconds": run.seconds}
+        for name, value in values.items():
+            if value is not None:
+                protocol = run.protocol(name)
+                said = json.dumps(protocol, sort_keys=True, separators=(",", ":")) if protocol else ""
+                yield run.name, "" if run.seed is None else run.seed, name, repr(value), said

@@ -1,0 +1,76 @@
+"""What may be said of the differences of one table: a verdict per row, corrected for the number of rows.
+
+The rows of a table are tested together. With p_k of the paired t-test of row k, corrected by Holm over all rows that have
+3 or more pairs of seeds, a row is "better" or "worse" if its corrected p is at most 5 %, else "not decided": with no
+difference anywhere, the whole table has a false verdict with a probability of at most 5 %. The plain interval beside it
+is that of the row alone. A row whose differences are all exactly 0 repeats the baseline; it is called "identical" and is
+no test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from diffusion_lab.reports.intervals import holm, paired_difference, seeds_needed, width_ratio
+
+CLAIM_SEEDS = 3  # fewer pairs support no claim
+ALPHA = 0.05
+SHARE = 0.1  # of the baseline's mean: the difference whose number of seeds is told if none is asked for
+
+Pairs = Sequence[tuple[float, float]]  # (the row's, the baseline's) value of each common seed
+
+
+class Verdict(NamedTuple):
+    """What a row's pairs allow to say.
+
+    Attributes:
+        word: better, worse, not decided, identical or no claim.
+        p: corrected; None where nothing was tested.
+        seeds: pairs that a verdict on a difference of the asked size takes; None: unknown or more than 9999.
+        ratio: width of the unpaired interval over that of the paired one; None where one of them has no width.
+    """
+
+    word: str
+    p: float | None = None
+    seeds: int | None = None
+    ratio: float | None = None
+
+    @property
+    def decided(self) -> bool:
+        return self.word in ("better", "worse")
+
+
+def judge(rows: Sequence[Pairs], rising: bool, size: float | None = None) -> list[Verdict | None]:
+    """A verdict per row, None for one without pairs.
+
+    Args:
+        rows: the pairs of each row; none for the baseline and for what cannot be compared.
+        rising: whether a larger value is better.
+        size: difference for which the number of seeds is asked; None: none.
+    """
+    tested = [i for i, pairs in enumerate(rows) if len(pairs) >= CLAIM_SEEDS and any(a != b for a, b in pairs)]
+    differences = {i: paired_difference(*zip(*rows[i], strict=True)) for i in tested}
+    corrected = dict(zip(tested, holm([differences[i].p_value or 0.0 for i in tested]), strict=True))
+    verdicts: list[Verdict | None] = []
+    for i, pairs in enumerate(rows):
+        if i not in corrected:
+            repeats = len(pairs) >= CLAIM_SEEDS
+            verdicts.append(Verdict("identical" if repeats else "no claim") if pairs else None)
+            continue
+        word = "not decided"
+        if corrected[i] <= ALPHA:
+            word = "better" if (differences[i].mean > 0) == rising else "worse"
+        std = differences[i].std or 0.0
+        seeds = seeds_needed(std, size, ALPHA / len(tested)) if size else None
+        verdicts.append(Verdict(word, corrected[i], seeds, width_ratio(*zip(*pairs, strict=True))))
+    return verdicts
+
+
+def usual_size(mean: float | None) -> float | None:
+    """A tenth of the baseline's mean, rounded to one digit; None without a mean or of 0."""
+    if not mean or not math.isfinite(mean):
+        return None
+    share = abs(mean) * SHARE
+    return float(f"{share:.0e}")
