@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -148,6 +149,7 @@ def seeds_needed(std: float, size: float, alpha: float = 0.05, power: float = 0.
     return high
 
 
+@lru_cache(maxsize=1024)
 def student_quantile(level: float, dof: int) -> float:
     """t with P(|T| < t) = level for Student's T with `dof` degrees of freedom, by bisection of the closed form.
 

@@ -96,13 +96,13 @@ def cells(rows: Sequence[Row]) -> list[list[Cell]]:
 def legend(rows: Sequence[Row], size: float | None = None) -> str:
     """What the numbers are, and what they cannot say."""
     tested = sum(row.verdict is not None and row.verdict.p is not None for row in rows)
-    said = "mean over finished seeds [95 % interval of Student's t]; differences are paired by seed, each interval is that "
-    said += "of its row alone; "
+    said = "mean over finished seeds [95 % interval of Student's t]; differences are paired by seed, each interval is "
+    said += "that of its row alone; "
     if tested:
         of_all = f", corrected for the {tested} rows by Holm's method" if tested > 1 else ""
         said += (
-            f"verdict: p of the paired t-test{of_all}; with no difference anywhere the table has a false verdict with a "
-            f"probability of at most {ALPHA:.0%}; bold: a verdict; "
+            f"verdict: p of the paired t-test{of_all}; with no difference anywhere the table has a false verdict with "
+            f"a probability of at most {ALPHA:.0%}; bold: a verdict; "
         ).replace("5%", "5 %")
         if size:
             said += (

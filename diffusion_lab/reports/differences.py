@@ -1,16 +1,16 @@
 """In what a row differs from the baseline beyond what its name says.
 
-A method's name stands for all that its yaml file sets: `speed` needs no words for its sampler and its weighting, as long
-as they are as the file has them. Everything else in which two rows differ is a possible cause of their difference, and is
-said. A `Reading` of a run therefore holds two configurations: its own, and the one that its options alone stand for, with
-references such as ${batch_size} resolved by the run's own values. Then
+A method's name stands for all that its yaml file sets: `speed` needs no words for its sampler and its weighting, as
+long as they are as the file has them. Everything else in which two rows differ is a possible cause of their
+difference, and is said. A `Reading` of a run therefore holds two configurations: its own, and the one that its
+options alone stand for, with references such as ${batch_size} resolved by the run's own values. Then
 
     said    = options that differ and that one of the two names does not imply, and
               keys that differ and of which one of the two runs has another value than its options imply
 
-so that a key which only follows another one (dataset.batch_size follows batch_size) is not said a second time, and no list
-of methods or keys is needed. Who reads configurations knows Hydra and is given to `group_runs`; without it, and for a run
-whose options are unknown, all keys that differ are said.
+so that a key which only follows another one (dataset.batch_size follows batch_size) is not said a second time, and no
+list of methods or keys is needed. Who reads configurations knows Hydra and is given to `group_runs`; without it, and
+for a run whose options are unknown, all keys that differ are said.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _depth(key: str) -> int:
 
 
 def _once(found: list[Difference]) -> list[Difference]:
-    """Without keys that have the last part and the values of a shorter one: a reference to it, as far as one can see."""
+    """Without keys that have the last part and the values of a shorter one: most likely a reference to it."""
     kept: dict[tuple[str, str, str], Difference] = {}
     for one in sorted(found, key=lambda one: _depth(one.key)):
         kept.setdefault((one.key.rpartition(".")[2], one.own, one.base), one)

@@ -2,8 +2,8 @@
 
     section,row,run,seed,metric,value,protocol
 
-One line per finished run and number; the first row of a section that has the metric is its baseline. `protocol` is JSON, and
-empty for what is not an evaluation. Values are written with all their digits.
+One line per finished run and number; the first row of a section that has the metric is its baseline. `protocol` is
+JSON, and empty for what is not an evaluation. Values are written with all their digits.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ def choose_metric(groups: Sequence[Group], name: str | None = None) -> str:
     if name is None:
         return max(have, key=lambda metric: (have[metric], *_rank(metric)), default=VAL_LOSS)
     wanted = name.removeprefix("metrics/")
-    if wanted in have or ("/" in wanted and any(run.last(wanted) is not None for run in runs)):
+    logged = "/" in wanted and any(run.last(wanted) is not None for run in runs)
+    if wanted in have or logged or (wanted == VAL_LOSS and not have):
         return wanted
     begin = [metric for metric in have if metric.startswith(wanted)]
     if len(begin) == 1:

@@ -1,10 +1,10 @@
 """What may be said of the differences of one table: a verdict per row, corrected for the number of rows.
 
-The rows of a table are tested together. With p_k of the paired t-test of row k, corrected by Holm over all rows that have
-3 or more pairs of seeds, a row is "better" or "worse" if its corrected p is at most 5 %, else "not decided": with no
-difference anywhere, the whole table has a false verdict with a probability of at most 5 %. The plain interval beside it
-is that of the row alone. A row whose differences are all exactly 0 repeats the baseline; it is called "identical" and is
-no test.
+The rows of a table are tested together. With p_k of the paired t-test of row k, corrected by Holm over all rows that
+have 3 or more pairs of seeds, a row is "better" or "worse" if its corrected p is at most 5 %, else "not decided":
+with no difference anywhere, the whole table has a false verdict with a probability of at most 5 %. The plain interval
+beside it is that of the row alone. A row whose differences are all exactly 0 repeats the baseline; it is called
+"identical" and is no test.
 """
 
 from __future__ import annotations

@@ -15,14 +15,14 @@ COMMAND = "diffusion-lab report runs/sweep --table digits.md"
 def write(path, sweep, command=COMMAND):
     folder = read_runs(sweep)
     table = compare(group_runs(folder.runs), "fd1k_digits")
-    return write_table(path, folder, table, command).read_text(encoding="utf-8"), table
+    return write_table(path, folder, {"digits": table}, command).read_text(encoding="utf-8"), table
 
 
 def test_markdown_has_table_legend_and_commands_and_no_heading(sweep, tmp_path):
     text, table = write(tmp_path / "digits.md", sweep)
-    rows, legend, commands = text.split("\n\n")
+    rows, legend, unfinished, commands = text.split("\n\n")
     assert rows.startswith("| method | runs |") and len(rows.splitlines()) == 2 + len(table.lines)
-    assert legend == table.legend + "; not finished: 1 failed, 1 running, 1 lost, 1 pending"
+    assert legend == table.legend and unfinished == "not finished: 1 failed, 1 running, 1 lost, 1 pending"
     assert commands.splitlines() == [
         "    diffusion-lab train -m sampler=uniform,logit_normal,loss_second_moment,stratified seed=0,1,2",
         f"    {COMMAND}",
@@ -33,7 +33,7 @@ def test_markdown_has_table_legend_and_commands_and_no_heading(sweep, tmp_path):
 
 def test_latex_has_the_same(sweep, tmp_path):
     text, _ = write(tmp_path / "digits.tex", sweep)
-    assert text.startswith(r"\begin{tabular}{llrrrrrr}") and r"95 \% interval" in text
+    assert text.startswith(r"\begin{tabular}{llrrrrrrrr}") and r"95 \% interval" in text
     assert r"\texttt{diffusion-lab report runs/sweep -{}-table digits.md}" in text
     assert r"sampler=uniform,\allowbreak{}logit\_normal,\allowbreak{}loss" in text
     assert text.count("{") == text.count("}")

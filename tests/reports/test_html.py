@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from diffusion_lab.reports import group_runs, make_report, page, read_runs, write_page
+from diffusion_lab.reports import group_runs, make_report, page, read_runs, sections_of, write_page
 from diffusion_lab.reports.figures import course
 from diffusion_lab.reports.loss_figures import loss_by_timestep
 from diffusion_lab.reports.timestep_figures import objective
@@ -39,9 +39,9 @@ def read(text):
     return reader
 
 
-def page_of(path, metric="fd1k_digits"):
+def page_of(path, metric=None):
     folder = read_runs(path)
-    return page(make_report(folder, group_runs(folder.runs), metric))
+    return page(make_report(folder, sections_of(folder.runs, metric)))
 
 
 def test_nothing_is_fetched_from_anywhere(text):
@@ -165,7 +165,7 @@ def test_the_page_is_replaced_as_a_whole(tmp_path, monkeypatch):
     monkeypatch.setattr("diffusion_lab.reports.html.page", lambda *_: "<!doctype html>")
     write_run(tmp_path / "a", "uniform", 0, steps=50)
     folder = read_runs(tmp_path)
-    report = make_report(folder, group_runs(folder.runs), "val/loss")
+    report = make_report(folder, sections_of(folder.runs))
     path = write_page(tmp_path / "new" / "page.html", report)
     assert path.read_text().startswith("<!doctype html>") and [p.name for p in path.parent.iterdir()] == ["page.html"]
     (tmp_path / "file").touch()

@@ -68,7 +68,7 @@ def test_relative_cost_is_the_mean_of_paired_ratios(tmp_path):
     found = {row.group.label: row for row in with_base("uniform", tmp_path)}
     _check(found["logit_normal"].cost, np.array([2000 / 1900, 1000 / 980, 1500 / 1400]))  # seed 3 has no partner
     assert found["uniform"].cost.mean == 1 and found["uniform"].cost.low == 1
-    said = {label: cells([row])[0][6].text for label, row in found.items()}
+    said = {label: cells([row])[0][8].text for label, row in found.items()}
     assert said == {"uniform": "1", "logit_normal": "1.05 [0.98, 1.11]"}
 
 
@@ -78,7 +78,7 @@ def test_relative_cost_of_one_seed_has_no_interval_and_of_none_is_not_there(tmp_
     write_run(tmp_path / "x", "logit_normal", 0, steps=250, result=None)
     set_rate(tmp_path / "uniform-0", 1000.0)
     set_rate(tmp_path / "stratified-0", 800.0)
-    said = {row.group.label: cells([row])[0][6].text for row in with_base("uniform", tmp_path)}
+    said = {row.group.label: cells([row])[0][8].text for row in with_base("uniform", tmp_path)}
     assert said == {"uniform": "1", "stratified": "1.25 (n=1)", "logit_normal": "n/a"}
 
 
@@ -109,11 +109,12 @@ def test_a_baseline_without_a_finished_run_is_refused_while_others_have_one(tmp_
 
 def test_titles_are_cut_short_where_the_table_is_too_wide(tmp_path):
     write_seeds(tmp_path, [1.0], "uniform")
-    assert compare(group_runs(read_runs(tmp_path).runs), FD).titles == header(FD, "uniform")
+    assert compare(group_runs(read_runs(tmp_path).runs), FD).titles == header(FD, "uniform", size=0.1)
     groups = group_runs(read_runs(tmp_path).runs)
     groups[0].label = "x" * 120
     assert compare(groups, FD).titles == [
-        *("method", "runs", "fd1k_digits ↓", "diff. to baseline", "loss", "img/s", "cost", "time")
+        *("method", "runs", "fd1k_digits ↓", "diff. to baseline", "verdict", "seeds for ±0.1"),
+        *("loss", "img/s", "cost", "time"),
     ]
 
 
@@ -140,7 +141,7 @@ def test_bold_needs_three_seeds_and_a_paired_interval_without_zero(tmp_path, bas
     write_seeds(tmp_path, base, "uniform")
     row = rows_of(tmp_path)[1]
     assert row.bold is bold
-    assert [cell.bold for cell in cells([row])[0]] == [False, False, False, bold] + [False] * 4
+    assert [cell.bold for cell in cells([row])[0]] == [False, False, False, bold, bold] + [False] * 5
 
 
 def test_only_common_seeds_are_paired(tmp_path):
@@ -211,10 +212,10 @@ def test_the_distance_on_more_samples_is_preferred(tmp_path):
 
 def test_markdown_and_latex_say_what_the_table_says(sweep):
     rows = rows_of(sweep)
-    titles, lines = header(FD, "uniform"), cells(rows)
-    text = markdown(titles, lines).splitlines()
-    assert len(text) == 2 + len(rows) and all(line.count("|") == len(titles) + 1 for line in text)
-    table = latex(titles, lines)
+    said = compare(group_runs(read_runs(sweep).runs), FD)
+    text = markdown(said).splitlines()
+    assert len(text) == 2 + len(rows) and all(line.count("|") == len(said.titles) + 1 for line in text)
+    table = latex(said)
     assert r"fd1k\_digits $\downarrow$" in table and "loss\\_second\\_moment & n=2 &" in table
     assert re.search(r"\$-\$0\.5\d+ \[\$-\$1", table)
     assert table.count(r"\\") == 1 + len(rows)

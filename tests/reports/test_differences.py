@@ -1,0 +1,120 @@
+"""What a row says beside the baseline."""
+
+import json
+
+import pytest
+
+from diffusion_lab.cli.config import choices_of, compose_train, group_hash, method_name, plain
+from diffusion_lab.cli.readings import read
+from diffusion_lab.reports import Reading, beyond, compare, differences, group_runs, read_runs
+from diffusion_lab.reports.cells import latex, markdown
+from diffusion_lab.reports.differences import changed
+from tests.reports.synthetic import write_run
+
+
+def reading(config, expected=None, options=None, named=None):
+    return Reading(config, config | (expected or {}), options or {}, named or options or {})
+
+
+def said(own, base):
+    return [str(one) for one in differences(own, base)]
+
+
+def test_what_both_names_imply_is_not_said():
+    own, base = reading({"sampler": {"_target_": "a.A"}}), reading({"sampler": {"_target_": "a.B"}})
+    assert said(own, base) == []
+
+
+def test_what_deviates_in_either_row_is_said_where_it_differs():
+    base = reading({"lr": 1, "width": 16, "steps": 5}, {"width": 32, "steps": 9})
+    own = reading({"lr": 2, "width": 16, "steps": 9}, {"lr": 1})
+    # width deviates in one of them but is equal; lr deviates in the row, steps in the baseline
+    assert said(own, base) == ["lr=2 (baseline 1)", "steps=9 (baseline 5)"]
+
+
+def test_an_option_is_said_by_its_name():
+    own = reading({"schedule": {"s": 1}}, {}, {"schedule": "cosine"}, {"schedule": "linear"})
+    base = reading({"schedule": {"s": 2}}, {}, {"schedule": "linear"})
+    assert said(own, base) == ["schedule=cosine (baseline linear)"]
+    same = reading({"schedule": {"s": 2}}, {}, {"schedule": "cosine"}, {"schedule": "linear"})
+    assert said(same, base) == []  # another word for the same numbers
+
+
+def test_without_knowledge_of_the_options_everything_is_said_once():
+    own = Reading({"batch_size": 1, "dataset": {"batch_size": 1}, "flip": True, "clip": True})
+    base = Reading({"batch_size": 2, "dataset": {"batch_size": 2}, "flip": False, "clip": False})
+    assert said(own, base) == ["batch_size=1 (baseline 2)", "flip=true (baseline false)", "clip=true (baseline false)"]
+
+
+def test_of_different_parts_the_part_is_named():
+    one = {"sampler": {"_target_": "a.A", "std": 1}, "solver": {"_target_": "a.S", "steps": 3}}
+    other = {"sampler": {"_target_": "a.B"}, "solver": {"_target_": "a.S", "steps": 4}}
+    assert changed(one, other) == ["sampler", "solver.steps"] and changed(one, one) == []
+
+
+def make(folder, *overrides, record=True):
+    """A run folder with the configuration that these overrides compose; nothing is trained."""
+    cfg = compose_train(overrides, folder)
+    folder.mkdir()
+    info = {"method": method_name(cfg), "seed": cfg.seed, "overrides": list(overrides), "group_hash": group_hash(cfg)}
+    if record:
+        info["choices"] = {key: value for key, value in choices_of(cfg).items() if not key.startswith("hydra/")}
+    info["config"] = plain(cfg)
+    (folder / "run.json").write_text(json.dumps(info))
+    return folder
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_confounders_of_real_configurations(tmp_path, record):
+    rows = {
+        "uniform": ["sampler=uniform", "optimizer.lr=1e-4"],
+        "logit_normal": ["sampler=logit_normal", "optimizer.lr=1e-2", "network.base_channels=24"],
+        "speed": ["method=speed", "optimizer.lr=1e-4"],
+        "iddpm": ["method=iddpm", "optimizer.lr=1e-4", "batch_size=32", "max_steps=7"],
+        "p2": ["method=p2", "schedule=cosine", "optimizer.lr=1e-4"],
+        "mdlrc": ["method=mdlrc", "sampler=logit_normal", "sampler.std=0.5", "optimizer.lr=1e-4"],
+        "clts": ["method=clts", "optimizer.lr=1e-4", "callbacks.ema=null", "gradient_clip=null"],
+    }
+    for name, overrides in rows.items():
+        make(tmp_path / name, "seed=1", *overrides, record=record)
+    groups = {group.label: group for group in group_runs(read_runs(tmp_path).runs, read=read)}
+    found = {name: [(d.key, d.own) for d in beyond(group, groups["uniform"])] for name, group in groups.items()}
+    assert found == {
+        "uniform": [],
+        "logit_normal": [("network.base_channels", "24"), ("optimizer.lr", "0.01")],
+        "speed": [],
+        "iddpm": [("max_steps", "7"), ("batch_size", "32")],
+        "p2": [("schedule", "cosine")],
+        "mdlrc": [("sampler", "logit_normal"), ("sampler.std", "0.5")],
+        "clts": [("gradient_clip", "null"), ("callbacks.ema", "null")],
+    }
+
+
+def test_a_run_of_options_that_are_not_known_here_says_everything(tmp_path):
+    make(tmp_path / "a", "sampler=uniform")
+    folder = make(tmp_path / "b", "sampler=logit_normal", "optimizer.lr=1e-2")
+    info = json.loads((folder / "run.json").read_text())
+    info["choices"]["sampler"], info["method"] = "late", "late"
+    (folder / "run.json").write_text(json.dumps(info))
+    groups = group_runs(read_runs(tmp_path).runs, read=read)
+    keys = [one.key for one in beyond(groups[1], groups[0])]
+    assert "optimizer.lr" in keys and "sampler" in keys and "callbacks.timestep_sampling.sampler" not in keys
+
+
+def test_the_table_says_it_in_every_form(tmp_path):
+    for seed in range(2):
+        write_run(tmp_path / f"a{seed}", "uniform", seed, steps=250, optimizer={"_target_": "torch.optim.Adam", "lr": 1e-4})
+        write_run(tmp_path / f"b{seed}", "logit_normal", seed, steps=250, network={"_target_": "x.UNet", "width": 24})
+    table = compare(group_runs(read_runs(tmp_path).runs), "fd1k_digits")
+    text = "Beyond its name, logit_normal differs from the baseline uniform in: "
+    assert table.notes[0].startswith(text) and "optimizer.lr=0.0002 (baseline 0.0001)" in table.notes[0]
+    assert table.notes[0] in markdown(table) and "optimizer.lr=0.0002" in latex(table)
+
+
+def test_rows_named_by_a_key_say_their_method(tmp_path):
+    for method, steps in (("uniform", 10), ("logit_normal", 50)):
+        solver = {"_target_": "diffusion_lab.solvers.DDIM", "steps": steps}
+        write_run(tmp_path / method, method, 0, steps=50, solver=solver)
+    groups = group_runs(read_runs(tmp_path).runs, "solver.steps")
+    found = [[one.key for one in beyond(group, groups[0])] for group in groups]
+    assert found[0] == [] and "method" in found[1] and "solver.steps" not in found[1]
