@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from diffusion_lab.cli.added_later import dropped, filled
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.processes import microbatches
+from diffusion_lab.cli.stated import stated
 
 # Top-level keys and dotted paths that cannot change a number of the run, but for the order in which it is added up.
 NOT_IN_HASH = (
@@ -186,13 +187,19 @@ def group_hash(cfg: DictConfig) -> str:
     return _digest(cfg, seed=0)
 
 
-def choices_of(cfg: DictConfig) -> dict[str, Any]:
-    """Which option each group has: from the whole config, else from the running job."""
+def hydra_of(cfg: DictConfig) -> Any:
+    """Hydra's own node: of the whole config, else of the running job; None outside of one."""
     if OmegaConf.select(cfg, "hydra.runtime.choices") is not None:
-        return dict(cfg.hydra.runtime.choices)
+        return cfg.hydra
     from hydra.core.hydra_config import HydraConfig
 
-    return dict(HydraConfig.get().runtime.choices) if HydraConfig.initialized() else {}
+    return HydraConfig.get() if HydraConfig.initialized() else None
+
+
+def choices_of(cfg: DictConfig) -> dict[str, Any]:
+    """Which option each group has: from the whole config, else from the running job."""
+    hydra = hydra_of(cfg)
+    return {} if hydra is None else dict(hydra.runtime.choices)
 
 
 def method_name(cfg: DictConfig) -> str:
@@ -205,10 +212,21 @@ def method_name(cfg: DictConfig) -> str:
     return "-".join(parts)
 
 
+def beside_method(cfg: DictConfig) -> list[str]:
+    """Schedule and prediction where they are neither what the preset, the method nor train.yaml says."""
+    hydra, choices = hydra_of(cfg), choices_of(cfg)
+    if hydra is None:
+        return []
+    # Without a method a prediction is in `method_name` already.
+    groups = ("schedule", "prediction") if choices.get("method") else ("schedule",)
+    return [str(choices[g]) for g in groups if g in choices and choices[g] not in stated(hydra, choices, g, conf_dir())]
+
+
 def run_name(cfg: DictConfig) -> str:
-    """Readable part of the run folder's name, e.g. `digits-logit_normal-s0`."""
+    """Readable part of the run folder's name, e.g. `digits-logit_normal-s0`, `digits-ddpm-cosine-s0`."""
     dataset = str(choices_of(cfg).get("dataset", "data"))
-    return re.sub(r"[^\w.+-]+", "-", f"{dataset}-{method_name(cfg)}-s{cfg.get('seed')}")
+    words = [dataset, method_name(cfg), *beside_method(cfg), f"s{cfg.get('seed')}"]
+    return re.sub(r"[^\w.+-]+", "-", "-".join(words))
 
 
 def sweep_name(cfg: DictConfig) -> str:

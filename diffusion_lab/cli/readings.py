@@ -11,12 +11,17 @@ from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.config import DEFAULT_CHOICES, completed, conf_dir, register_resolvers, without
 from diffusion_lab.reports import Reading, Run
+from diffusion_lab.reports.differences import read_plainly
 
 _WHOLE = ("method", "experiment", "scale", "debug")  # options that stand for several keys instead of a part
 
 
 def read(run: Run) -> Reading:
-    """The run's configuration beside what its options stand for; without the latter where they are not known here."""
+    """The run's configuration beside what its options stand for; without the latter where they are not known here, or
+    where its configuration is not one that a run writes: a run's holds no reference."""
+    parts = (run.config.get("dataset"), run.config.get("network"))
+    if "${" in str(run.config) or not all(isinstance(part, dict) for part in parts):
+        return read_plainly(run)
     saved = completed(cast(DictConfig, OmegaConf.create(run.config)))
     config = _plain(saved)
     options = run.info.get("choices") or _typed(run)

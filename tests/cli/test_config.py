@@ -70,6 +70,17 @@ def test_plain_is_made_of_builtin_types_only(composed) -> None:
         (["sampler=logit_normal", "seed=3"], "digits-logit_normal-s3"),
         (["weighting=min_snr", "prediction=v"], "digits-uniform-v-min_snr-s0"),
         (["method=min_snr", "dataset=gaussian"], "gaussian-min_snr-s0"),
+        (["sampler=uniform", "schedule=cosine"], "digits-uniform-cosine-s0"),
+        (["schedule=cosine", "prediction=v"], "digits-uniform-v-cosine-s0"),
+        (["method=ddpm", "schedule=cosine"], "digits-ddpm-cosine-s0"),
+        (["method=ddpm", "prediction=x0"], "digits-ddpm-x0-s0"),
+        (["method=ddpm", "schedule=linear", "prediction=eps"], "digits-ddpm-s0"),  # what it says itself
+        (["method=iddpm"], "digits-iddpm-s0"),  # cosine by its own word
+        (["method=iddpm", "schedule=linear"], "digits-iddpm-linear-s0"),
+        (["experiment=demo"], "digits-uniform-s0"),  # laplace by the preset's word
+        (["experiment=demo", "method=p2", "schedule=cosine"], "digits-p2-cosine-s0"),
+        (["experiment=adaptive_beta/table1", "method=ddpm", "schedule=quadratic"], "cifar10-ddpm-s0"),  # it sweeps it
+        (["experiment=adaptive_beta/table3_ours"], "imagenet256_latent-min_snr_learned_beta-s0"),  # by its first file
     ],
 )
 def test_run_name(composed, overrides: list[str], name: str) -> None:

@@ -34,7 +34,9 @@ def test_the_baseline_heads_the_table(sweep, tmp_path, capsys):
     arguments = ["--baseline", "logit_normal", "--out", str(tmp_path / "p.html"), "--table", str(tmp_path / "t.md")]
     assert main([str(sweep), *arguments]) == 0
     text = capsys.readouterr().out
-    assert "difference to logit_normal" in text and text.endswith(f"table: {tmp_path / 't.md'}\nper seed: {tmp_path / 't.per_seed.csv'}\n")
+    assert "difference to logit_normal" in text and text.endswith(
+        f"table: {tmp_path / 't.md'}\nper seed: {tmp_path / 't.per_seed.csv'}\n"
+    )
     table = (tmp_path / "t.md").read_text()
     assert table.splitlines()[2].startswith("| logit_normal | n=2 (1 lost)") and "--baseline logit_normal" in table
     assert "Difference to logit_normal" in (tmp_path / "p.html").read_text()

@@ -103,7 +103,9 @@ def test_a_run_of_options_that_are_not_known_here_says_everything(tmp_path):
 
 def test_the_table_says_it_in_every_form(tmp_path):
     for seed in range(2):
-        write_run(tmp_path / f"a{seed}", "uniform", seed, steps=250, optimizer={"_target_": "torch.optim.Adam", "lr": 1e-4})
+        write_run(
+            tmp_path / f"a{seed}", "uniform", seed, steps=250, optimizer={"_target_": "torch.optim.Adam", "lr": 1e-4}
+        )
         write_run(tmp_path / f"b{seed}", "logit_normal", seed, steps=250, network={"_target_": "x.UNet", "width": 24})
     table = compare(group_runs(read_runs(tmp_path).runs), "fd1k_digits")
     text = "Beyond its name, logit_normal differs from the baseline uniform in: "
@@ -118,3 +120,13 @@ def test_rows_named_by_a_key_say_their_method(tmp_path):
     groups = group_runs(read_runs(tmp_path).runs, "solver.steps")
     found = [[one.key for one in beyond(group, groups[0])] for group in groups]
     assert found[0] == [] and "method" in found[1] and "solver.steps" not in found[1]
+
+
+@pytest.mark.parametrize(
+    "config", [{"sampler": "${oc.env:HOME}", "dataset": {}, "network": {}}, {"dataset": 3}, {"x": 1}]
+)
+def test_what_no_run_has_written_is_taken_as_it_is(tmp_path, config):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "run.json").write_text(json.dumps({"config": config, "seed": 0}))
+    found = read(read_runs(tmp_path).runs[0])
+    assert found.config == config and found.expected is None

@@ -1,0 +1,55 @@
+"""What the yaml files of a preset and of a method say of a group, as far as their defaults lists go."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+
+def stated(hydra: Any, choices: dict[str, Any], group: str, conf: Path) -> tuple[str, ...]:
+    """The options of a group that need no words in a run's name: those that the preset sweeps; else the one that the
+    preset says, else the method, else train.yaml.
+
+    Args:
+        hydra: Hydra's own node of the job.
+        choices: group -> option of the job.
+        group: e.g. "schedule".
+        conf: the folder of the yaml files.
+    """
+    swept = (OmegaConf.select(hydra, "sweeper.params") or {}).get(group) if choices.get("experiment") else None
+    if swept is not None:
+        return tuple(option.strip() for option in str(swept).split(","))
+    sources = OmegaConf.select(hydra, "runtime.config_sources") or []
+    folders = [Path(source.path) for source in sources if source.schema == "file"] or [conf]
+    for layer in ("experiment", "method"):
+        if choices.get(layer) and (said := _overridden(tuple(folders), f"{layer}/{choices[layer]}", group)):
+            return (said,)
+    return tuple(str(entry[group]) for entry in _defaults(conf / "train.yaml") if group in entry)
+
+
+def _overridden(folders: tuple[Path, ...], name: str, group: str) -> str | None:
+    """The option that a file overrides a group with, itself or by the files that it begins with."""
+    file = next((folder / f"{name}.yaml" for folder in folders if (folder / f"{name}.yaml").is_file()), None)
+    entries = _defaults(file) if file else ()
+    for entry in entries:
+        if f"override /{group}" in entry:
+            return str(entry[f"override /{group}"])
+    for entry in entries:
+        for other in (key for key, option in entry.items() if option is None and key not in ("_self_", name)):
+            place = other.lstrip("/") if other.startswith("/") else f"{name.rpartition('/')[0]}/{other}"
+            if said := _overridden(folders, place, group):
+                return said
+    return None
+
+
+@cache
+def _defaults(file: Path) -> tuple[dict[str, Any], ...]:
+    """The entries of a file's defaults list: {key: option}, {name: None} for a bare name."""
+    content = OmegaConf.load(file)
+    entries = content.get("defaults") if isinstance(content, DictConfig) else None
+    plain = OmegaConf.to_container(entries) if isinstance(entries, ListConfig) else []
+    assert isinstance(plain, list)
+    return tuple({entry: None} if isinstance(entry, str) else dict(entry) for entry in plain if entry)
