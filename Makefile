@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One thread per test process: two processes with two threads each would wait for one another on two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-quick mutants bench profile lint type wheel clean
+.PHONY: help setup demo test test-quick mutants faults bench profile lint type wheel pages clean
 
 help:
 	@echo "make setup      make .venv and install the package with its tests' requirements"
@@ -18,6 +18,7 @@ help:
 	@echo "make lint       ruff, check and format"
 	@echo "make type       pyright"
 	@echo "make wheel      build the wheel into dist/"
+	@echo "make pages      write the computed cells of experiments/ (GPU hours, paired differences)"
 	@echo "make clean      remove .venv, caches and build results; runs/ stays"
 
 $(VENV)/.done: pyproject.toml constraints.txt
@@ -61,6 +62,9 @@ type: setup
 
 wheel: setup
 	$(BIN)/python -m build --wheel
+
+pages: setup
+	$(BIN)/python -m experiments.cells
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache

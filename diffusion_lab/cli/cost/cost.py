@@ -9,6 +9,7 @@ Elsewhere seconds = FLOPs / (processes * FLOP/s), and `Cost.basis` says where th
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import resource
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.build import build_network, part
 from diffusion_lab.cli.checks.machine import (
@@ -123,6 +124,25 @@ def cost_of(cfg: DictConfig, budget_s: float, missing: list[str]) -> Cost:
     )
 
 
+def estimate_gpu_seconds(cfg: DictConfig) -> float:
+    """Seconds that the run takes all of its `cost.device` GPUs, times their number, from FLOPs alone: what `dry_run=true`
+    says where no GPU is. Equal networks are counted once."""
+    data = part(cfg, "dataset")
+    heads = part(cfg, "prediction").heads, part(cfg, "variance").channels
+    key = json.dumps([OmegaConf.to_container(cfg.network, resolve=True), data.shape, heads, cfg.task], default=str)
+    if key not in _COUNTED:
+        network = meta_network(cfg, data, part(cfg, "prediction"), part(cfg, "variance"))
+        _COUNTED[key] = (*flops(network, data.conditions), sum(p.numel() for p in network.parameters()))
+    forward, both, parameters = _COUNTED[key]
+    saved = checkpoint_bytes(cfg, parameters)
+    counted = _Counted(cfg, forward, both, count_looks(cfg, data), None, saved, data.conditions)
+    step, beside = _from_flops(counted, cfg.cost.utilization * peak(cfg.cost.device, cfg.precision))
+    return world_size(cfg) * (cfg.max_steps * step + beside)
+
+
+_COUNTED: dict[str, tuple[int, int, int]] = {}
+
+
 def on_gpu(cfg: DictConfig) -> bool:
     """Whether the run computes on GPUs, here or elsewhere."""
     accelerator = cfg.trainer.get("accelerator", "auto")
@@ -171,7 +191,7 @@ class _Counted:
     forward: int
     both: int
     looks: Looks
-    memory: Memory
+    memory: Memory | None  # None: nothing is going to be tried
     checkpoint: int
     conditions: Conditions
 
@@ -183,6 +203,7 @@ class _Counted:
 def _times(counted: _Counted, budget_s: float, missing: list[str]) -> tuple[float, float, bool, str]:
     """Seconds of one step, seconds beside the steps, whether they are measured, and where they come from."""
     cfg, processes = counted.cfg, world_size(counted.cfg)
+    assert counted.memory is not None
     if on_gpu(cfg) and gpu_count() == 0:
         device, share = cfg.cost.device, cfg.cost.utilization
         reach = peak(device, cfg.precision)
@@ -220,6 +241,7 @@ def _from_flops(counted: _Counted, rate: float) -> tuple[float, float]:
 
 def _rows_to_try(counted: _Counted, rate: float, budget_s: float, free: float) -> int:
     """Random images for which network, gradients and two passes fit into memory and budget; 0: not even one."""
+    assert counted.memory is not None
     most = rows_per_pass(counted.cfg)
     per_row = counted.memory.activations / most
     by_memory = (0.5 * free - 2 * counted.memory.weights) / max(per_row, 1.0)

@@ -1,0 +1,129 @@
+"""Writes the cells of the pages in `experiments/` that can be computed, and says which pages are stale.
+
+    python -m experiments.cells            write them (`make pages`)
+    python -m experiments.cells --check    name the stale pages; exit code 1 if there are any
+
+A block begins with a line `<!-- cells: KIND ARGUMENT -->` and ends with `<!-- end -->`; between them stands a Markdown table of
+which the last cells are written, and the first ones say what for:
+
+    gpu_hours            | text | `experiment` | GPU hours |      as `dry_run=true precision=bf16-mixed` prints them
+    pairs FILE METRIC    | row - row | mean | interval |          differences paired by seed, from a FILE of `report --table`
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent
+_BLOCK = re.compile(r"(<!-- cells: (\S+)([^>]*?) -->\n\n)(.*?)(\n<!-- end -->)", re.DOTALL)
+_MINUS = "\N{MINUS SIGN}"
+
+
+def pages() -> list[Path]:
+    """All that have a block."""
+    return [path for path in sorted(FOLDER.glob("**/*.md")) if _BLOCK.search(path.read_text(encoding="utf-8"))]
+
+
+def written(page: Path) -> str:
+    """The page's text with its cells as they are now."""
+
+    def block(found: re.Match[str]) -> str:
+        fill = KINDS[found[2]]
+        head, rule, *rows = found[4].strip().split("\n")
+        arguments = found[3].split()
+        return found[1] + "\n".join([head, rule, *(fill(page, row, *arguments) for row in rows)]) + "\n" + found[5]
+
+    return _BLOCK.sub(block, page.read_text(encoding="utf-8"))
+
+
+def gpu_hours(page: Path, row: str) -> str:
+    """A row with the hours of the experiment that it names."""
+    text, name, _ = _split(row)
+    return f"| {text} | {name} | {_three_digits(hours_of(name.strip('`')))} |"
+
+
+def hours_of(experiment: str) -> float:
+    """GPU hours of all jobs of an experiment's sweep on its `cost.device`."""
+    from diffusion_lab.cli.cost.cost import estimate_gpu_seconds
+
+    return sum(map(estimate_gpu_seconds, _jobs(experiment))) / 3600
+
+
+def _jobs(experiment: str) -> Iterator[Any]:
+    """The configurations of the sweep."""
+    from diffusion_lab.cli.config import compose_train
+
+    first = [f"experiment={experiment}", "precision=bf16-mixed"]
+    folder = Path("runs") / "dry"
+    swept = compose_train(first, folder).hydra.sweeper.params or {}
+    choices = [[f"{key}={value.strip()}" for value in str(values).split(",")] for key, values in swept.items()]
+    for words in itertools.product(*choices):
+        yield compose_train([*first, *words], folder)
+
+
+def pairs(page: Path, row: str, file: str, metric: str) -> str:
+    """A row with the difference of the two rows of the study that it names; as it is while FILE is not there."""
+    name, _, _ = _split(row)
+    path = page.parent / file
+    if not path.is_file():
+        return row
+    from diffusion_lab.metrics.uncertainty import paired_difference
+
+    one, other = (seeds(path, label, metric) for label in name.split(f" {_MINUS} "))
+    common = sorted(set(one) & set(other))
+    found = paired_difference([one[seed] for seed in common], [other[seed] for seed in common])
+    mean, *ends = (f"{x:+.2f}".replace("-", _MINUS) for x in (found.mean, found.low or 0.0, found.high or 0.0))
+    return f"| {name} | {mean} | [{', '.join(ends)}] |"
+
+
+def seeds(path: Path, label: str, metric: str) -> dict[int, float]:
+    """seed -> value of a row of a study.
+
+    Raises:
+        ValueError: the file has no such row.
+    """
+    with open(path, newline="", encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if line["row"] == label and line["metric"] == metric]
+    if not lines:
+        raise ValueError(f"row={label} must have {metric} in {path}; use the name that the table has")
+    return {int(line["seed"]): float(line["value"]) for line in lines}
+
+
+KINDS: dict[str, Callable[..., str]] = {"gpu_hours": gpu_hours, "pairs": pairs}
+
+
+def stale() -> list[Path]:
+    """Pages whose text is not what it would be now."""
+    return [page for page in pages() if written(page) != page.read_text(encoding="utf-8")]
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or name the stale ones."""
+    old = stale()
+    for page in old:
+        print(f"{'stale' if '--check' in arguments else 'written'}: {page.relative_to(FOLDER.parent)}")
+    if "--check" in arguments:
+        return int(bool(old))
+    for page in old:
+        page.write_text(written(page), encoding="utf-8")
+    return 0
+
+
+def _split(row: str) -> tuple[str, str, str]:
+    first, second, third = (cell.strip() for cell in row.strip().strip("|").split("|"))
+    return first, second, third
+
+
+def _three_digits(number: float) -> str:
+    """263, 65.5, 11,400"""
+    return f"{float(f'{number:.3g}'):,.10g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
