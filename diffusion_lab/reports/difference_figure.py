@@ -10,7 +10,7 @@ from diffusion_lab.reports.cells import decimals, with_interval
 from diffusion_lab.reports.figures import Figure, seeds_text
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.intervals import Interval
-from diffusion_lab.reports.plotting import SHORT_NAME, data_uri, look, panels, style
+from diffusion_lab.reports.plotting import SHORT_NAME, data_uri, look, panels, row_names, style
 from diffusion_lab.reports.tables import Row, baseline, pairs, rising, summarise, values
 
 FAR = 6.0  # a mean beyond so many times the median one does not set the axis
@@ -95,8 +95,7 @@ def _draw_interval(axis, place: int, interval: Interval, color: str, bold: bool)
 
 def _finish(axis, rows: Sequence[Row], metric: str) -> None:
     axis.axvline(0, color="#222222", linewidth=1, zorder=1)
-    axis.set_ylim(len(rows) - 0.4, -0.6)  # the first on top
-    axis.set_yticks(range(len(rows)), [row.group.label for row in rows])
+    row_names(axis, [row.group.label for row in rows])
     for label, row in zip(axis.get_yticklabels(), rows, strict=True):
         label.set_fontweight("bold" if row.bold else "normal")
     axis.grid(axis="y", visible=False)

@@ -24,6 +24,7 @@ from diffusion_lab.reports.plotting import (
     name_lines,
     panel_title,
     panels,
+    row_names,
     small_multiples,
     style,
 )
@@ -194,8 +195,7 @@ def cost(groups: Sequence[Group]) -> Figure | None:
         for axis, title, value, text in zip(axes, titles, values, texts, strict=True):
             _bars(axis, groups, measured, value, text)
             axis.set_title(title)
-        axes[0].set_yticks(range(len(measured)), [group.label for group in measured])
-        axes[0].set_ylim(len(measured) - 0.4, -0.6)  # the first on top
+        row_names(axes[0], [group.label for group in measured])
         image = data_uri(figure)
     caption = (
         f"Bars: mean, dots: seeds; {seeds_text(measured)}. Training with its validations and sample grids, on the "

@@ -25,6 +25,7 @@ DASHES = ("-", "--", ":", "-.")
 WIDTH = 10.5  # inches, shown at the page's width
 LABEL_INCHES = 0.17  # height of a tick's label with its distance to the next
 RASTER = 160  # dots per inch of what is not drawn as lines
+NAME_WIDTH = 34  # characters of a line of a name at the left edge
 SHORT_NAME = 24  # characters of a name that fits beside a line
 _STYLE: dict[Any, Any] = {
     "font.size": 9.5,
@@ -98,6 +99,16 @@ def small_multiples(count: int, height: float = 2.4) -> tuple[Figure, list[Axes]
     for axis in axes[count:]:
         axis.set_visible(False)
     return figure, axes[:count]
+
+
+def row_names(axis: Axes, names: Sequence[str]) -> None:
+    """Names of lines or bars at the left edge, the first on top; long ones in several lines, so that none is cut."""
+    lines = ["\n".join(wrap(name, width=NAME_WIDTH, break_long_words=True)) for name in names]
+    axis.set_yticks(range(len(names)), lines)
+    axis.set_ylim(len(names) - 0.4, -0.6)
+    tallest = max((line.count("\n") for line in lines), default=0)
+    for label in axis.get_yticklabels() if tallest > 1 else ():
+        label.set_fontsize(7)
 
 
 def label_bottom(axes: Sequence[Axes], text: str) -> None:

@@ -1,0 +1,85 @@
+"""The pages of experiments/: their computed cells, and the numbers in their prose."""
+
+import csv
+import re
+
+import pytest
+
+from diffusion_lab.reports.per_seed import COLUMNS
+from experiments import cells
+
+_SIGNED = re.compile(r"([+−]\d+(?:\.\d+)?) \[([+−]\d+(?:\.\d+)?),\s+([+−]\d+(?:\.\d+)?)\]")
+# What a page says of an earlier measurement, to explain why it changed.
+EARLIER = {("experiments/methods/README.md", "+1.50"), ("experiments/adaptive_beta/README.md", "+1.50")}
+
+
+@pytest.mark.slow
+def test_the_gpu_hours_of_the_pages_are_those_of_today():
+    """If this fails, `make pages` writes them."""
+    assert cells.stale() == [] and len(cells.pages()) >= 4
+
+
+def test_a_stale_page_is_noticed_and_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(cells, "FOLDER", tmp_path)
+    monkeypatch.setattr(cells, "hours_of", {"a/b": 263.4, "a/c": 11384.0}.__getitem__)
+    block = "<!-- cells: gpu_hours -->\n\n| t | e | h |\n| --- | --- | ---: |\n| x, y | `a/b` | {} |\n| z | `a/c` | {} |\n\n"
+    page = tmp_path / "README.md"
+    page.write_text("# Title\n\n" + block.format("282", "7") + "<!-- end -->\n\n| a | `a/b` | 9 |\n")
+    assert cells.main(["--check"]) == 1 and "282" in page.read_text()
+    assert cells.main([]) == 0 and "written: " in capsys.readouterr().out
+    assert page.read_text() == "# Title\n\n" + block.format("263", "11,400") + "<!-- end -->\n\n| a | `a/b` | 9 |\n"
+    assert cells.main(["--check"]) == 0
+
+
+def test_differences_are_those_of_the_seeds(tmp_path):
+    values = {"p2": {0: 1.0, 1: 2.0, 2: 4.0}, "ddpm prediction=v": {1: 1.5, 2: 3.0, 3: 9.0}}
+    with open(tmp_path / "s.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for row, seeds in values.items():
+            writer.writerows(("d", row, "run", seed, "fd", value, "") for seed, value in seeds.items())
+    row, page = "| p2 − ddpm prediction=v | +9 | [+8, +10] |", tmp_path / "README.md"
+    # 0.5 and 1.0: mean 0.75, standard deviation 0.3536, t(0.95, 1) = 12.706
+    assert cells.pairs(page, row, "s.csv", "fd") == "| p2 − ddpm prediction=v | +0.75 | [−2.43, +3.93] |"
+    assert cells.pairs(page, row, "missing.csv", "fd") == row
+    with pytest.raises(ValueError, match="row=ddpm must have fd in"):
+        cells.pairs(page, row.replace(" prediction=v", ""), "s.csv", "fd")
+
+
+def test_every_interval_in_prose_stands_in_a_table():
+    known = [found for path in cells.FOLDER.glob("**/*.md") for found in _table_intervals(path.read_text())]
+    assert len(known) > 45
+    wrong = []
+    for path in cells.FOLDER.glob("**/README.md"):
+        name = str(path.relative_to(cells.FOLDER.parent))
+        for found in _SIGNED.finditer(path.read_text()):
+            if (name, found[1]) not in EARLIER and not any(_same(found.groups(), table) for table in known):
+                wrong.append(f"{name}: {found[0]}")
+    assert wrong == []
+
+
+def test_a_wrong_interval_would_be_found():
+    assert _same(("+0.23", "+0.04", "+0.42"), (0.230, 0.036, 0.423))
+    assert not _same(("+0.23", "+0.04", "+0.42"), (0.240, 0.036, 0.423))
+    assert not _same(("−0.23", "+0.04", "+0.42"), (0.230, 0.036, 0.423))
+
+
+def _table_intervals(text):
+    """Of the tables of `report --table`, and of the blocks between two methods."""
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    for row in rows:
+        if re.search(r" n=\d", row) or " − " in row:
+            merged = row.replace(" | [", " [").replace("*", "")
+            yield from (tuple(map(_number, found.groups())) for found in _SIGNED.finditer(merged))
+
+
+def _same(said, table):
+    """Equal as far as the digits that are said go; a table's own are rounded too."""
+    return all(
+        abs(_number(text) - value) <= 0.5 * 10.0 ** -len(text.partition(".")[2]) + 5e-4 + 1e-9
+        for text, value in zip(said, table, strict=True)
+    )
+
+
+def _number(text):
+    return float(text.replace("−", "-"))
