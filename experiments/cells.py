@@ -3,11 +3,12 @@
     python -m experiments.cells            write them (`make pages`)
     python -m experiments.cells --check    name the stale pages; exit code 1 if there are any
 
-A block begins with a line `<!-- cells: KIND ARGUMENT -->` and ends with `<!-- end -->`; between them stands a Markdown table of
-which the last cells are written, and the first ones say what for:
+A block begins with a line `<!-- cells: KIND ARGUMENT -->` and ends with `<!-- end -->`; between them stands a Markdown
+table of which the last cells are written, and the first ones say what for:
 
-    gpu_hours            | text | `experiment` | GPU hours |      as `dry_run=true precision=bf16-mixed` prints them
-    pairs FILE METRIC    | row - row | mean | interval |          differences paired by seed, from a FILE of `report --table`
+    gpu_hours            | text | `experiment` | GPU hours |  as `dry_run=true precision=bf16-mixed` prints them
+    pairs FILE METRIC    | row - row | mean | interval |      differences paired by seed, from a FILE that
+                                                              `report --table` has written
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ def _print(report: Report, page: Path) -> None:
     from rich.text import Text
 
     from diffusion_lab.reports import notes
-    from diffusion_lab.reports.cells import WIDTH, rich_table
+    from diffusion_lab.reports.cells import WIDTH
+    from diffusion_lab.reports.terminal import rich_table
 
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
 
@@ -105,7 +106,10 @@ def _print(report: Report, page: Path) -> None:
     for part in report.parts:
         if len(report.parts) > 1:
             say(f"\n{part.section.title}", "bold")
-        console.print(rich_table(part.table.titles, part.table.lines))
+        table, left_out = rich_table(part.table, console.width)
+        console.print(table)
+        if left_out:
+            say(f"Only on the page, for lack of room here: {', '.join(left_out)}.", "dim")
         for note in part.table.notes:
             say(note)
         say(part.table.legend, "dim")

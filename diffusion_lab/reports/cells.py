@@ -1,20 +1,17 @@
-"""The same table as text for the terminal, Markdown, LaTeX and HTML."""
+"""The same table in words, and as Markdown and LaTeX."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from diffusion_lab.reports.differences import notes_of
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.intervals import Interval
 from diffusion_lab.reports.tables import Row, baseline, rising, status_words, summarise, visible_size
 from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 WIDTH = 180  # characters of the table where there is no terminal to wrap for
 
@@ -178,20 +175,6 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def rich_table(titles: Sequence[str], lines: Sequence[Sequence[Cell]]) -> Table:
-    """For the terminal."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for i, title in enumerate(titles):
-        table.add_column(Text(title), justify="left" if i < 2 else "right", overflow="fold", no_wrap=not i)
-    for line in lines:
-        table.add_row(*(Text(cell.text, style="bold" if cell.bold else "") for cell in line))
-    return table
-
-
 def markdown(table: Comparison) -> str:
     """A pipe table, and below it what must be said of its rows."""
     titles, lines = table.titles, table.lines
@@ -242,7 +225,7 @@ def _verdict(row: Row) -> str:
     if row.verdict.p is None:
         return row.verdict.word
     p = row.verdict.p
-    return f"{row.verdict.word}, " + ("p<0.001" if p < 0.001 else f"p={p:.2g}" if p < 0.995 else "p=1")
+    return f"{row.verdict.word}, " + ("p<0.001" if p < 0.001 else f"p={p:.3f}" if p < 0.1 else f"p={p:.2f}")
 
 
 def _seeds(row: Row) -> str:

@@ -22,7 +22,8 @@ def test_the_gpu_hours_of_the_pages_are_those_of_today():
 def test_a_stale_page_is_noticed_and_written(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cells, "FOLDER", tmp_path)
     monkeypatch.setattr(cells, "hours_of", {"a/b": 263.4, "a/c": 11384.0}.__getitem__)
-    block = "<!-- cells: gpu_hours -->\n\n| t | e | h |\n| --- | --- | ---: |\n| x, y | `a/b` | {} |\n| z | `a/c` | {} |\n\n"
+    block = "<!-- cells: gpu_hours -->\n\n| t | e | h |\n| --- | --- | ---: |\n"
+    block += "| x, y | `a/b` | {} |\n| z | `a/c` | {} |\n\n"
     page = tmp_path / "README.md"
     page.write_text("# Title\n\n" + block.format("282", "7") + "<!-- end -->\n\n| a | `a/b` | 9 |\n")
     assert cells.main(["--check"]) == 1 and "282" in page.read_text()

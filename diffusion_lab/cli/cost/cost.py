@@ -125,8 +125,8 @@ def cost_of(cfg: DictConfig, budget_s: float, missing: list[str]) -> Cost:
 
 
 def estimate_gpu_seconds(cfg: DictConfig) -> float:
-    """Seconds that the run takes all of its `cost.device` GPUs, times their number, from FLOPs alone: what `dry_run=true`
-    says where no GPU is. Equal networks are counted once."""
+    """Seconds that the run takes its GPUs, of the kind `cost.device`, times their number, from FLOPs alone: what
+    `dry_run=true` says where no GPU is. Equal networks are counted once."""
     data = part(cfg, "dataset")
     heads = part(cfg, "prediction").heads, part(cfg, "variance").channels
     key = json.dumps([OmegaConf.to_container(cfg.network, resolve=True), data.shape, heads, cfg.task], default=str)
