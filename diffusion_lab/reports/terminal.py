@@ -19,8 +19,8 @@ _BREAK = re.compile(r" (?=\[|\(n=1|\(\d|p[=<]|for ±|to )")
 def rich_table(table: Comparison, width: int) -> tuple[Table, list[str]]:
     """The table in `width` characters, and the titles of the columns for which there was no room.
 
-    Where it is too wide, a number stands above its interval; then the last columns are left out; a name is broken only if
-    that is not enough.
+    Where it is too wide, a number stands above its interval; then the last columns are left out; a name is broken only
+    if that is not enough.
     """
     from rich import box
     from rich.table import Table
