@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, cast
@@ -24,7 +25,10 @@ def read(run: Run) -> Reading:
         return read_plainly(run)
     saved = completed(cast(DictConfig, OmegaConf.create(run.config)))
     config = _plain(saved)
-    options = run.info.get("choices") or _typed(run)
+    recorded = run.info.get("choices")
+    options = recorded if isinstance(recorded, dict) and recorded else _typed(run)
+    if not all(option is None or _known(group, option) for group, option in options.items()):
+        return Reading(config)
     alone = _compose(_words({"method": options.get("method")}))
     if alone is None:
         return Reading(config)
@@ -43,8 +47,17 @@ def read(run: Run) -> Reading:
 def _typed(run: Run) -> dict[str, Any]:
     """The options of an older run, which did not record them: by its overrides."""
     words = [word.lstrip("+").partition("=") for word in run.overrides]
-    found = _compose(_words({group: option for group, _, option in words if (conf_dir() / group).is_dir()}))
+    found = _compose(_words({group: option for group, _, option in words if _known(group, option)}))
     return found[1] if found else {}
+
+
+def _known(group: Any, option: Any) -> bool:
+    """Whether a file of our own stands for it. A run folder may come from anybody: no other word of it is composed."""
+    return (
+        all(isinstance(name, str) and re.fullmatch(r"\w+(/\w+)*", name) for name in (group, option))
+        and not group.startswith("hydra")
+        and (conf_dir() / group / f"{option}.yaml").is_file()
+    )
 
 
 def _words(options: Mapping[str, Any]) -> tuple[str, ...]:

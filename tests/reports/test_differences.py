@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from diffusion_lab.cli import readings
 from diffusion_lab.cli.config import choices_of, compose_train, group_hash, method_name, plain
 from diffusion_lab.cli.readings import read
 from diffusion_lab.reports import Reading, beyond, compare, differences, group_runs, read_runs
@@ -130,3 +131,18 @@ def test_what_no_run_has_written_is_taken_as_it_is(tmp_path, config):
     (tmp_path / "a" / "run.json").write_text(json.dumps({"config": config, "seed": 0}))
     found = read(read_runs(tmp_path).runs[0])
     assert found.config == config and found.expected is None
+
+
+@pytest.mark.parametrize(
+    "word", ["hydra.searchpath=[file:///tmp]", "hydra/launcher=basic", "sampler=../../x", "~sampler=a"]
+)
+def test_no_word_of_a_run_folder_is_composed_but_options_of_our_own(tmp_path, monkeypatch, word):
+    composed = []
+    monkeypatch.setattr(readings, "_compose", lambda words: composed.append(words))
+    for k, choices in enumerate((None, dict([word.split("=")]))):
+        folder = make(tmp_path / str(k))
+        info = json.loads((folder / "run.json").read_text()) | {"overrides": [word], "choices": choices}
+        (folder / "run.json").write_text(json.dumps(info))
+    for run in read_runs(tmp_path).runs:
+        assert read(run).expected is None
+    assert set(composed) <= {()}
