@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from diffusion_lab.reports.differences import MISSING, Reader, lookup, read_plainly, short
 from diffusion_lab.reports.groups import Group, check_key, collect, configuration_words, label_groups
 from diffusion_lab.reports.runs import Run
-from diffusion_lab.reports.tables import choose_metric, ruler, values, with_baseline
+from diffusion_lab.reports.tables import able_baselines, choose_metric, no_baseline, ruler, values, with_baseline
 
 
 class Section(NamedTuple):
@@ -51,20 +51,20 @@ def sections_of(
     """
     groups = collect(runs, read)
     check_key(groups, by)
-    if metric is not None:
-        choose_metric(groups, metric)
     alike: dict[str, list[Group]] = {}
     for group in groups:
         alike.setdefault(_text(_subject(group)), []).append(group)
+    if metric is not None and not any(_has(same, metric) for same in alike.values()):
+        choose_metric(groups, metric)
     measured = [part for same in alike.values() for part in _by_ruler(same, metric)]
     named = [(label_groups(same, by), name) for same, name in measured]
-    labels = {group.label for same, name in named for group in same if values(group, name)}
     found = []
     for (same, name), title in zip(named, _titles(measured), strict=True):
-        here = baseline if baseline in {group.label for group in same} and baseline in labels else None
+        here = baseline if baseline in able_baselines(same, name) else None
         found.append(Section(title, with_baseline(same, name, here), name))
-    if baseline is not None and baseline not in labels:
-        with_baseline([group for section in found for group in section.groups], found[0].metric, baseline)
+    able = list(dict.fromkeys(label for section in found for label in able_baselines(section.groups, section.metric)))
+    if baseline is not None and baseline not in able:
+        raise no_baseline(baseline, able)
     return found
 
 
@@ -72,7 +72,7 @@ def _subject(group: Group) -> dict[str, Any]:
     """What is learned: the images, and the task."""
     run = group.runs[0]
     source = run.info.get("dataset") or lookup(group.config, "dataset.source")
-    task = lookup(group.config, "task")
+    task = lookup(group.config if "task" in group.config else group.reading.config, "task")
     return {"dataset": None if source is MISSING else source, "task": None if task is MISSING else task}
 
 
@@ -94,10 +94,16 @@ def _by_ruler(groups: list[Group], metric: str | None) -> list[tuple[list[Group]
 
 
 def _metric(groups: list[Group], metric: str | None) -> str:
+    """The chosen one, or this section's own where another section has that."""
+    return choose_metric(groups, metric if metric is not None and _has(groups, metric) else None)
+
+
+def _has(groups: list[Group], metric: str) -> bool:
     try:
-        return choose_metric(groups, metric)
-    except ValueError:  # another section has it
-        return choose_metric(groups)
+        choose_metric(groups, metric)
+    except ValueError:
+        return False
+    return True
 
 
 def _titles(sections: Sequence[tuple[list[Group], str]]) -> list[str]:

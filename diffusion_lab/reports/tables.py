@@ -128,11 +128,21 @@ def with_baseline(groups: Sequence[Group], metric: str, label: str | None = None
     """
     if label is None:
         return list(groups)
-    able = [group.label for group in groups if values(group, metric)] or [group.label for group in groups]
+    able = able_baselines(groups, metric)
     if label not in able:
-        listed = ", ".join(able) or "a folder with runs that have begun"
-        raise ValueError(f"baseline={label} must be the name of a row with finished runs; use one of {listed}")
+        raise no_baseline(label, able)
     return sorted(groups, key=lambda group: group.label != label)
+
+
+def able_baselines(groups: Sequence[Group], metric: str) -> list[str]:
+    """Names of the groups that have finished runs with the metric; of all, if none has."""
+    return [group.label for group in groups if values(group, metric)] or [group.label for group in groups]
+
+
+def no_baseline(label: str, able: Sequence[str]) -> ValueError:
+    """For a name that no row has."""
+    listed = ", ".join(able) or "a folder with runs that have begun"
+    return ValueError(f"baseline={label} must be the name of a row with finished runs; use one of {listed}")
 
 
 def values(group: Group, metric: str) -> dict[int | None, float]:

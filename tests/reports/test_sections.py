@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from diffusion_lab.cli.readings import read
 from diffusion_lab.cli.report import main
 from diffusion_lab.reports import read_runs, sections_of
 from tests.reports.synthetic import write_run
@@ -45,6 +46,7 @@ def test_metric_key_and_baseline_may_be_those_of_one_section(mixed):
     sections = sections_of(read_runs(mixed).runs, "fd512_inception", None, "stratified")
     assert [section.metric for section in sections] == ["fd1k_digits", "fd512_inception"]
     assert [section.groups[0].label for section in sections] == ["uniform", "stratified"]
+    assert [s.metric for s in sections_of(read_runs(mixed).runs, "fd")] == ["fd1k_digits", "fd512_inception"]
     for wrong in ({"metric": "fid50k"}, {"by": "smapler"}, {"baseline": "ddpm"}):
         with pytest.raises(ValueError, match=f"^{next(iter(wrong))}="):
             sections_of(read_runs(mixed).runs, **wrong)
@@ -72,3 +74,19 @@ def test_terminal_page_and_files_show_every_section(mixed, tmp_path, capsys):
     assert table.count("| uniform | n=3 |") == 2 and table.count("| 1 |") == 2  # the cost of each baseline
     names = {path.name for path in (tmp_path / "f").iterdir()}
     assert {"digits-fd1k-digits-difference-to-uniform.svg", "image-folder-fd512-inception-cost.svg"} <= names
+
+
+def test_a_baseline_of_which_a_section_has_nothing_finished_is_that_of_the_others(mixed):
+    write(mixed / "digits-stratified", "stratified", 0)
+    (mixed / "digits-stratified" / "result.json").unlink()
+    first, second = sections_of(read_runs(mixed).runs, baseline="stratified")
+    assert (first.groups[0].label, second.groups[0].label) == ("uniform", "stratified")
+
+
+def test_a_run_that_does_not_say_its_task_yet_is_of_the_usual_one(tmp_path):
+    task = {"_target_": "diffusion_lab.data.ImageGeneration"}
+    write(tmp_path / "a", "uniform", 0)
+    write(tmp_path / "b", "logit_normal", 0, task=task)
+    write(tmp_path / "c", "logit_normal", 0, task={"_target_": "diffusion_lab.data.SuperResolution"})
+    found = [[len(section.groups), section.title] for section in sections_of(read_runs(tmp_path).runs, read=read)]
+    assert found == [[2, "digits image_generation: fd1k_digits"], [1, "digits super_resolution: fd1k_digits"]]
