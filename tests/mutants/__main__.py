@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,6 +21,8 @@ from tests.mutants.catalogue import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("diffusion_lab", "hydra_plugins", "conf", "tests", "experiments", "benchmarks", "docs")
+LIBRARIES = ("torch", "lightning.pytorch", "torch_fidelity", "scipy.stats", "hydra", "sklearn", "pytest")
+OPTIONS = ("-q", "-x", "-m", "not slow", "-p", "no:cacheprovider")
 PASSED, FAILED = 0, 1  # pytest's exit codes; the others say that it could not test
 
 
@@ -36,10 +39,36 @@ def fault(mutant: Mutant, root: Path = ROOT) -> str:
 
 def quick(tree: Path, tests: Iterable[str]) -> int:
     """pytest's exit code for the quick tests in a copy of the tree; it stops at the first failure."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", *OPTIONS, *tests]
     environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # none is needed, and they take seconds to import
     return subprocess.run(command, cwd=tree, env=environment, capture_output=True).returncode
+
+
+def quick_warm(tree: Path, tests: Iterable[str]) -> int:
+    """The same in a fork of this process, which has imported the libraries: that takes longer than most tests."""
+    for name in LIBRARIES:
+        import_module(name)
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    code = -1
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(nothing, descriptor)
+        os.chdir(tree)
+        os.environ |= {"PYTHONPATH": str(tree), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        sys.dont_write_bytecode = True
+        sys.path[:] = [str(tree), *(path for path in sys.path if path and Path(path) != ROOT)]
+        for name in [name for name in sys.modules if name.partition(".")[0] in COPIED]:
+            del sys.modules[name]  # the copy's own are to be imported
+        import pytest
+
+        code = int(pytest.main([*OPTIONS, *tests]))
+    finally:
+        os._exit(code)
 
 
 def verdict(tree: Path, mutant: Mutant) -> str:
@@ -48,8 +77,9 @@ def verdict(tree: Path, mutant: Mutant) -> str:
     before = path.read_text()
     path.write_text(before.replace(mutant.old, mutant.new))
     try:
-        for tests, word in ((mutant.tests, "caught"), (("tests",), "caught by the whole suite")):
-            code = quick(tree, tests)
+        tries = ((quick_warm, mutant.tests, "caught"), (quick, ("tests",), "caught by the whole suite"))
+        for run, tests, word in tries:
+            code = run(tree, tests)
             if code != PASSED:
                 return word if code == FAILED else f"BROKEN (pytest's exit code {code})"
         return "SURVIVED"
@@ -77,7 +107,7 @@ def main(words: Sequence[str]) -> int:
         return 2
     with TemporaryDirectory() as folder:
         tree = copied(Path(folder))
-        if code := quick(tree, sorted({path for mutant in chosen for path in mutant.tests})):
+        if code := quick_warm(tree, sorted({path for mutant in chosen for path in mutant.tests})):
             print(f"the tests must pass without a mutation; pytest's exit code is {code}")
             return 2
         found = []

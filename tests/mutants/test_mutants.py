@@ -48,6 +48,7 @@ def test_what_is_said_of_a_mutation(
         return codes[len(ran) - 1]
 
     monkeypatch.setattr(program, "quick", quick)
+    monkeypatch.setattr(program, "quick_warm", quick)
     assert program.verdict(tmp_path, mutant) == word
     assert ran == [("test_number.py",), ("tests",)][: len(codes)]
     assert (tmp_path / "number.py").read_text() == "VALUE = 2 + 2\n"
@@ -57,9 +58,10 @@ def test_what_is_said_of_a_mutation(
 def test_the_tests_run_in_the_copy(tmp_path: Path) -> None:
     mutant = _tree(tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
-    assert program.quick(tmp_path, mutant.tests) == program.PASSED
-    assert program.verdict(tmp_path, mutant) == "caught"
-    assert program.quick(tmp_path, ("gone.py",)) not in (program.PASSED, program.FAILED)
+    for run in (program.quick, program.quick_warm):
+        assert run(tmp_path, mutant.tests) == program.PASSED
+        assert run(tmp_path, ("gone.py",)) not in (program.PASSED, program.FAILED)
+        assert program.verdict(tmp_path, mutant) == "caught"
 
 
 def test_what_cannot_be_applied_is_named(tmp_path: Path) -> None:
