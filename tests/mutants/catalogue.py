@@ -34,6 +34,8 @@ SEEDS = ("tests/metrics/test_uncertainty.py",)
 FEATURES = ("tests/metrics/test_fidelity.py", "tests/metrics/test_moments.py")
 PAIRS = ("tests/metrics/test_paired.py",)
 BOUND = ("tests/diffusion/test_likelihood.py",)
+CELLS = ("tests/reports/test_cells.py",)
+FIGURES = ("tests/reports/test_figure_numbers.py",)
 AVERAGE = ("tests/callbacks/test_ema.py",)
 
 _LOG = "diffusion_lab/callbacks/timestep_log.py"
@@ -41,6 +43,9 @@ _VALIDATION = "diffusion_lab/callbacks/validation.py"
 _PROGRESS = "diffusion_lab/callbacks/progress.py"
 _UNCERTAINTY = "diffusion_lab/metrics/uncertainty.py"
 _TABLES = "diffusion_lab/reports/tables.py"
+_CELLS = "diffusion_lab/reports/cells.py"
+_FIGURES = "diffusion_lab/reports/figures.py"
+_LOSSES = "diffusion_lab/reports/loss_figures.py"
 _RUNS = "diffusion_lab/reports/runs.py"
 _FIDELITY = "diffusion_lab/metrics/fidelity.py"
 _MOMENTS = "diffusion_lab/metrics/moments.py"
@@ -200,7 +205,7 @@ MUTANTS = [
         "diffusion_lab/metrics/measures.py",
         "return right / compared if compared",
         "return 1 - right / compared if compared",
-        ("tests/metrics/test_evaluation.py", "tests/metrics/test_moments.py"),
+        ("tests/metrics/test_measures.py",),
     ),
     Mutant("PSNR, 20 log10", _PAIRED, "return 10 * torch.log10", "return 20 * torch.log10", PAIRS),
     Mutant("hue error, divided by C", _PAIRED, "math.sqrt(images.shape[1])", "images.shape[1]", PAIRS),
@@ -218,5 +223,66 @@ MUTANTS = [
         "(per_dim.flatten(1).mean(1) / math.log(2))",
         "per_dim.flatten(1).mean(1)",
         BOUND,
+    ),
+    Mutant(
+        "images seen, of one image per step",
+        "diffusion_lab/loggers/base.py",
+        '{"images": trainer.global_step * batch_size}',
+        '{"images": trainer.global_step}',
+        LOGGED,
+    ),
+    Mutant(
+        "mean, of failed runs too",
+        "diffusion_lab/reports/groups.py",
+        'sorted((run for run in self.runs if run.status == "done"), key=_by_seed)',
+        "sorted((run for run in self.runs), key=_by_seed)",
+        CELLS,
+    ),
+    Mutant(
+        "interval as printed, ends exchanged",
+        _CELLS,
+        "for value in (interval.mean, interval.low, interval.high)",
+        "for value in (interval.mean, interval.high, interval.low)",
+        CELLS,
+    ),
+    Mutant("val loss as printed, halved", _CELLS, "number(row.val_loss.mean)", "number(row.val_loss.mean / 2)", CELLS),
+    Mutant(
+        "images/s as printed, doubled",
+        _CELLS,
+        "number(row.images_per_second.mean, 3)",
+        "number(row.images_per_second.mean * 2, 3)",
+        CELLS,
+    ),
+    Mutant(
+        "time as printed, of all seeds", _CELLS, "duration(row.seconds.mean)", "duration(row.seconds.mean * 2)", CELLS
+    ),
+    Mutant("time as printed, minutes of 36 s", _CELLS, "whole % 3600 // 60", "whole % 3600 // 36", CELLS),
+    Mutant(
+        "quality in the figure, of the best seed",
+        _FIGURES,
+        "Mean(images, stack.mean(0),",
+        "Mean(images, stack.min(0),",
+        FIGURES,
+    ),
+    Mutant(
+        "loss ratio in the figure, inverted",
+        _LOSSES,
+        "_over_t(axes[1], group, last.loss / base, i, time)",
+        "_over_t(axes[1], group, base / last.loss, i, time)",
+        FIGURES,
+    ),
+    Mutant(
+        "loss over timesteps in the figure, reversed",
+        _LOSSES,
+        "_over_t(axes[0], group, last.loss, i, time)",
+        "_over_t(axes[0], group, last.loss[::-1], i, time)",
+        FIGURES,
+    ),
+    Mutant(
+        "difference in the figure, of the other sign",
+        "diffusion_lab/reports/difference_figure.py",
+        "mean, low, high = interval.mean, interval.low, interval.high",
+        "mean, low, high = -interval.mean, interval.low, interval.high",
+        FIGURES,
     ),
 ]
