@@ -31,7 +31,10 @@ from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
 
 BETAS, DECAY, CLIP, LR = torch.linspace(1e-4, 0.02, 1000), 0.9999, 1.0, 2e-4
-QUIET = ["snapshot_every=0", "checkpoint_every=0", "trainer.accelerator=cpu"]  # no validation, samples, checkpoints
+QUIET = [  # no validation, samples, checkpoints
+    *("callbacks.validation=null", "callbacks.generation=null", "checkpoint_every=0"),
+    "trainer.accelerator=cpu",
+]
 
 
 class Tables(nn.Module):

@@ -23,13 +23,13 @@ class Generation(StepCallback):
     Values go to the loggers as `metrics/<name>`, and with their protocol to evaluations.jsonl in the run folder.
 
     Metrics want many more samples than a grid, so they are measured at some of the generations: at those with a
-    multiple of `metrics_every` since the one before, and at the end.
+    multiple of `metrics_every` since the one before, and always at the end.
 
     Args:
         directory: the run folder; grids go to samples/step-00001000.png in it.
         solver: how samples are made.
         evaluation: what is measured on them, and on how many.
-        every: optimizer steps between two generations; 0 turns it off.
+        every: optimizer steps between two generations; 0: at the end alone, and only if something is measured.
         metrics_every: fewest optimizer steps between two measurements; 0 measures at every generation.
         grid: images in the grid, a square number looks best; at most the evaluation's number of samples.
     """
@@ -50,7 +50,8 @@ class Generation(StepCallback):
         self.metrics_every = check_interval("metrics_every", metrics_every)
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
-        if not due(step, self.every, trainer.max_steps):
+        at_end = step == trainer.max_steps and self.evaluation.measures(data_of(trainer))
+        if not due(step, self.every, trainer.max_steps) and not at_end:
             return
         with averaged_weights(trainer, module) as decay, trainer.strategy.precision_plugin.forward_context():
             told = (module.denoiser, self.solver, data_of(trainer), module.device)

@@ -12,6 +12,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.callbacks.base import StepCallback, data_of, find
+from diffusion_lab.callbacks.timestep_log import TimestepLog
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
@@ -22,7 +23,11 @@ class Progress(StepCallback):
 
         step 1500/2000  images 96.0k  time 41s  images/s 2341  eta 14s  loss 1.243e-01  memory 0.6 GB
 
-    and in `timing.jsonl` the training time (the sum over resumes, without the time between them), images/s since the
+    The loss is that of the step's batch on one process. Several show the mean over all of them that was logged last,
+    `train/loss`, and none before the first log: a clock decides when a line is due, and processes that add up must do
+    so in the same step.
+
+    Also in `timing.jsonl` the training time (the sum over resumes, without the time between them), images/s since the
     last line, and memory. Clock readings stay out of metrics.jsonl, which is a function of the configuration.
 
     Args:
@@ -67,16 +72,16 @@ class Progress(StepCallback):
         if not trainer.is_global_zero or (now - self._looked < self.every and step < trainer.max_steps):
             return
         self._looked = now
-        loss = float(records[-1].loss.mean())
+        loss = shown_loss(trainer, records)
         if self._bar is not None:
-            self._bar.set_postfix_str(f"loss {loss:.3e}", refresh=False)
+            self._bar.set_postfix_str(loss, refresh=False)
             self._bar.update(step - self._bar.n)
         # The first line comes early: a user wants to know soon how long it will take.
         wait = self.line_every if self._lined_step > self._first else min(2.0, self.line_every)
         if now - self._lined >= wait or step >= trainer.max_steps:
             self._line(trainer, step, now, loss)
 
-    def _line(self, trainer: Trainer, step: int, now: float, loss: float) -> None:
+    def _line(self, trainer: Trainer, step: int, now: float, loss: str) -> None:
         rate = (step - self._lined_step) * self._batch / max(now - self._lined, 1e-9)
         self._lined, self._lined_step = now, step
         values = {
@@ -94,7 +99,7 @@ class Progress(StepCallback):
             print(
                 f"step {step}/{trainer.max_steps}  images {step * self._batch / 1000:.1f}k  "
                 f"time {_duration(self.elapsed())}  images/s {rate:.0f}  eta {_duration(eta)}  "
-                f"loss {loss:.3e}  memory {values['memory_mb'] / 1000:.1f} GB",
+                f"{loss + '  ' if loss else ''}memory {values['memory_mb'] / 1000:.1f} GB",
                 flush=True,
             )
 
@@ -102,6 +107,14 @@ class Progress(StepCallback):
         bar, self._bar = getattr(self, "_bar", None), None
         if bar is not None:
             bar.close()
+
+
+def shown_loss(trainer: Trainer, records: list[StepRecord]) -> str:
+    """ "loss 1.243e-01": of all microbatches of the step, or with several processes what they logged last; else ""."""
+    if trainer.world_size == 1:
+        return f"loss {float(torch.cat([record.loss for record in records]).mean()):.3e}"
+    log = find(trainer, TimestepLog)
+    return "" if log is None or log.latest is None else f"loss {log.latest:.3e}"
 
 
 def _bar(trainer: Trainer):

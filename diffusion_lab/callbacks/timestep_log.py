@@ -42,6 +42,7 @@ class TimestepLog(StepCallback):
         if bins < 1:
             raise ValueError(f"bins={bins} must be at least 1; use 20")
         self.bins, self.every = bins, check_interval("every", every)
+        self.latest: float | None = None  # train/loss of the last log, None before the first
         self._saved: dict[str, Tensor] | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -67,7 +68,8 @@ class TimestepLog(StepCallback):
     def _log(self, trainer: Trainer, module: DiffusionModule, step: int) -> None:
         rows, loss, _, drawn = sum_(self._tables())
         drawn = drawn + rows
-        values: dict[str, float | list[float]] = {"train/loss": float(loss.sum() / rows.sum())}
+        self.latest = float(loss.sum() / rows.sum())
+        values: dict[str, float | list[float]] = {"train/loss": self.latest}
         for name, index in (("train/loss_q", self._quarter), ("train/loss_t", self._bin)):
             mean = (_binned(loss, index) / _binned(rows, index)).tolist()
             if name.endswith("q"):

@@ -17,14 +17,14 @@ from diffusion_lab.training.validation import validation_losses
 
 
 class Validation(StepCallback):
-    """Logs `val/loss` and `val/loss_t` (by equal ranges of timesteps) every `every` steps and at the end.
+    """Logs `val/loss` and `val/loss_t` (by equal ranges of timesteps) every `every` steps, and always at the end.
 
     It never uses the run's sampler or weighting, so runs that differ in them compare. `val/loss` is the mean over
     bins: every range of timesteps counts alike. It runs beside training, not in Lightning's validation loop, because
     that loop starts after the step's checkpoint is written and would be missing after a resume there.
 
     Args:
-        every: optimizer steps between two validations; 0 turns it off.
+        every: optimizer steps between two validations; 0: at the end alone.
         bins: ranges of timesteps.
         repeats: looks at each image, each at another timestep.
         batch_size: images of one network call.
@@ -41,7 +41,7 @@ class Validation(StepCallback):
         self.bins, self.repeats, self.batch_size, self.seed = bins, repeats, batch_size, seed
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
-        if not due(step, self.every, trainer.max_steps):
+        if not due(step, self.every, trainer.max_steps) and step != trainer.max_steps:
             return
         with averaged_weights(trainer, module), trainer.strategy.precision_plugin.forward_context():
             loss = self.measure(trainer, module)

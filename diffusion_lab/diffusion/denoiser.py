@@ -12,7 +12,7 @@ from diffusion_lab.diffusion.gaussian import bound_term
 from diffusion_lab.diffusion.guidance import Guidance
 from diffusion_lab.diffusion.preconditioning import Plain, Preconditioning
 from diffusion_lab.diffusion.prediction import Estimate, Parts, Prediction
-from diffusion_lab.diffusion.schedule import NoiseSchedule, extract
+from diffusion_lab.diffusion.schedule import NoiseSchedule, extract, working_dtype
 from diffusion_lab.diffusion.variance import Variance
 
 
@@ -31,7 +31,7 @@ class Loss(NamedTuple):
     vlb: Tensor  # (B,) w L_t of the hybrid loss; 0 unless the variance is learned
     parts: Parts  # (B,K) the native loss as a weighting takes it
     errors: Tensor  # (B,E) what the prediction tracks of its heads, detached; E = 0 with one head
-    snr: Tensor  # (B,) float32 signal-to-noise ratio of each row
+    snr: Tensor  # (B,) signal-to-noise ratio of each row
 
 
 class Denoiser(nn.Module):
@@ -40,7 +40,8 @@ class Denoiser(nn.Module):
         network(scale_t x_t (B,C,H,W), t (B,) int64, **cond) -> (B, C (prediction.heads + variance.channels), H, W)
 
     The network always receives original timesteps, also when the schedule is a respaced one. Its answer is taken to
-    float32 whatever precision it computed in, because the conversions divide by alpha or sigma. Keyword conditions
+    float32 whatever precision it computed in, because the conversions divide by alpha or sigma; where the images are
+    float64 (and the network is), so is all that comes out. Keyword conditions
     go to the network unchanged. Gathers and losses never wait for the device.
 
     Args:
@@ -132,7 +133,7 @@ class Denoiser(nn.Module):
         alpha, sigma = self._scales(x0, t)
         x_t = alpha * x0 + sigma * eps
         out, extra = self._answer(x_t, t, cond)
-        snr = self.schedule.snr[t].float()
+        snr = self.schedule.snr[t].to(working_dtype(x0))
         parts = self.prediction.parts(out, x0, eps, alpha, sigma, snr)
         native = parts.loss.sum(1)
         errors = self.prediction.errors(out.detach(), x0, x_t, alpha, sigma)
@@ -144,11 +145,13 @@ class Denoiser(nn.Module):
         return Loss(native, self.variance.loss_weight(self.schedule) * term, parts, errors, snr)
 
     def _scales(self, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        return self.schedule.alpha(t, x_t.ndim), self.schedule.sigma(t, x_t.ndim)
+        dtype = working_dtype(x_t)
+        return self.schedule.alpha(t, x_t.ndim, dtype), self.schedule.sigma(t, x_t.ndim, dtype)
 
     def _answer(self, x_t: Tensor, t: Tensor, cond: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The network's channels in float32: those of the prediction and those of the variance."""
-        shown = x_t if self._input_scale is None else extract(self._input_scale, t, x_t.ndim) * x_t
+        """The network's channels in the working precision: those of the prediction and those of the variance."""
+        dtype = working_dtype(x_t)
+        shown = x_t if self._input_scale is None else extract(self._input_scale, t, x_t.ndim, dtype) * x_t
         out = self.network(shown, self.timesteps[t], **cond)
         channels = x_t.shape[1]
         heads, extra = channels * self.prediction.heads, channels * self.variance.channels
@@ -157,7 +160,7 @@ class Denoiser(nn.Module):
                 f"out_channels={out.shape[1]} must be {heads + extra}: {self.prediction.heads} per image channel for "
                 f"the prediction and {self.variance.channels} for the variance; build the network with that number"
             )
-        out = out.float()
+        out = out.to(dtype)
         if not extra:  # most models; a split costs its backward pass a copy
             return out, out[:, heads:]
         prediction, variance = out.split([heads, extra], dim=1)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from diffusion_lab.diffusion.schedule import NoiseSchedule, extract
+from diffusion_lab.diffusion.schedule import NoiseSchedule, extract, working_dtype
 
 
 def posterior_kl(x0: Tensor, x0_hat: Tensor, log_variance: Tensor, t: Tensor, schedule: NoiseSchedule) -> Tensor:
@@ -25,8 +25,9 @@ def posterior_kl(x0: Tensor, x0_hat: Tensor, log_variance: Tensor, t: Tensor, sc
         t: (B,).
         schedule: gives C1 and ln Vp (clipped at t = 0).
     """
-    coef1 = extract(schedule.posterior_mean_coef1, t, x0.ndim)
-    log_ratio = extract(schedule.posterior_log_variance_clipped, t, x0.ndim) - log_variance
+    dtype = working_dtype(x0)
+    coef1 = extract(schedule.posterior_mean_coef1, t, x0.ndim, dtype)
+    log_ratio = extract(schedule.posterior_log_variance_clipped, t, x0.ndim, dtype) - log_variance
     error = (coef1 * (x0 - x0_hat)).square()
     return 0.5 * (torch.expm1(log_ratio) - log_ratio + error * torch.exp(-log_variance))
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from diffusion_lab.diffusion.denoiser import Denoiser
 from diffusion_lab.diffusion.gaussian import bound_term
 from diffusion_lab.diffusion.prediction import Prediction
-from diffusion_lab.diffusion.schedule import NoiseSchedule
+from diffusion_lab.diffusion.schedule import NoiseSchedule, working_dtype
 from diffusion_lab.diffusion.variance import FixedLarge, Variance
 
 
@@ -81,7 +81,7 @@ def prior_term(x0: Tensor, schedule: NoiseSchedule) -> Tensor:
     a = schedule.alphas_cumprod[-1]
     # In float64: -A - ln(1-A) is about A^2/2, far below float32's resolution of its two parts.
     per_dim = 0.5 * (a * x0.double().square() - a - torch.log1p(-a))
-    return (per_dim.flatten(1).mean(1) / math.log(2)).float()
+    return (per_dim.flatten(1).mean(1) / math.log(2)).to(working_dtype(x0))
 
 
 @torch.no_grad()

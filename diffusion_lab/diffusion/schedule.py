@@ -27,13 +27,18 @@ from torch import Tensor, nn
 SMALLEST_ALPHAS_CUMPROD = 1e-30
 
 
-def extract(table: Tensor, t: Tensor, ndim: int = 1) -> Tensor:
-    """float32 entries of a table: (T,), (B,) int64 -> (B, 1, ..., 1) with `ndim` dimensions.
+def working_dtype(x: Tensor) -> torch.dtype:
+    """float64 for float64, else float32, also for half precisions: the conversions divide by alpha or sigma."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def extract(table: Tensor, t: Tensor, ndim: int = 1, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Entries of a table: (T,), (B,) int64 -> (B, 1, ..., 1) with `ndim` dimensions, of `dtype`.
 
     One gather on the device of both; nothing waits for it. t must lie in [0, T): it is not checked here, because a
     check would wait for the device, and a negative t counts from the end as everywhere in PyTorch.
     """
-    return table[t].float().reshape(-1, *[1] * (ndim - 1))
+    return table[t].to(dtype).reshape(-1, *[1] * (ndim - 1))
 
 
 class NoiseSchedule(nn.Module):
@@ -94,22 +99,27 @@ class NoiseSchedule(nn.Module):
         """T."""
         return len(self.betas)
 
-    def alpha(self, t: Tensor, ndim: int = 1) -> Tensor:
-        """sqrt(A_t), the scale of the signal: (B,) -> (B, 1, ..., 1) float32 with `ndim` dimensions."""
-        return extract(self.signal_scale, t, ndim)
+    def alpha(self, t: Tensor, ndim: int = 1, dtype: torch.dtype = torch.float32) -> Tensor:
+        """sqrt(A_t), the scale of the signal: (B,) -> (B, 1, ..., 1) with `ndim` dimensions."""
+        return extract(self.signal_scale, t, ndim, dtype)
 
-    def sigma(self, t: Tensor, ndim: int = 1) -> Tensor:
-        """sqrt(1 - A_t), the scale of the noise: (B,) -> (B, 1, ..., 1) float32 with `ndim` dimensions."""
-        return extract(self.noise_scale, t, ndim)
+    def sigma(self, t: Tensor, ndim: int = 1, dtype: torch.dtype = torch.float32) -> Tensor:
+        """sqrt(1 - A_t), the scale of the noise: (B,) -> (B, 1, ..., 1) with `ndim` dimensions."""
+        return extract(self.noise_scale, t, ndim, dtype)
 
     def perturb(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
-        """x_t = sqrt(A_t) x_0 + sqrt(1-A_t) eps: (B,...), (B,...), (B,) -> (B,...)."""
-        return self.alpha(t, x0.ndim) * x0 + self.sigma(t, x0.ndim) * eps
+        """x_t = sqrt(A_t) x_0 + sqrt(1-A_t) eps: (B,...), (B,...), (B,) -> (B,...), float64 where x_0 is."""
+        dtype = working_dtype(x0)
+        return self.alpha(t, x0.ndim, dtype) * x0 + self.sigma(t, x0.ndim, dtype) * eps
 
     def posterior_mean(self, x0: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """C1 x_0 + C2 x_t, the mean of q(x_{t-1} | x_t, x_0): (B,...), (B,...), (B,) -> (B,...)."""
-        coef1 = extract(self.posterior_mean_coef1, t, x0.ndim)
-        coef2 = extract(self.posterior_mean_coef2, t, x0.ndim)
+        """C1 x_0 + C2 x_t, the mean of q(x_{t-1} | x_t, x_0): (B,...), (B,...), (B,) -> (B,...).
+
+        float64 where x_t is.
+        """
+        dtype = working_dtype(x_t)
+        coef1 = extract(self.posterior_mean_coef1, t, x0.ndim, dtype)
+        coef2 = extract(self.posterior_mean_coef2, t, x0.ndim, dtype)
         return coef1 * x0 + coef2 * x_t
 
     def respace(self, timesteps: Tensor) -> NoiseSchedule:

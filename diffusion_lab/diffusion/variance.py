@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import check_number
-from diffusion_lab.diffusion.schedule import NoiseSchedule, extract
+from diffusion_lab.diffusion.schedule import NoiseSchedule, extract, working_dtype
 
 
 class Variance(ABC):
@@ -26,7 +26,7 @@ class Variance(ABC):
         """ln V_t, ready to broadcast against (B,C,H,W).
 
         Args:
-            out: (B,C*channels,H,W) the network's extra channels; (B,0,H,W) when there are none.
+            out: (B,C*channels,H,W) the network's extra channels; (B,0,H,W) when there are none. float64 gives float64.
             t: (B,) indices into `schedule`.
             schedule: the schedule that is walked back, which may be a respaced one.
         """
@@ -40,7 +40,7 @@ class FixedSmall(Variance):
     """V_t = Vp_t, the posterior's variance, right for data that are one point; Vp_1 stands for Vp_0 = 0."""
 
     def log_variance(self, out: Tensor, t: Tensor, schedule: NoiseSchedule) -> Tensor:
-        return extract(schedule.posterior_log_variance_clipped, t, out.ndim)
+        return extract(schedule.posterior_log_variance_clipped, t, out.ndim, working_dtype(out))
 
 
 class FixedLarge(Variance):
@@ -50,8 +50,8 @@ class FixedLarge(Variance):
     """
 
     def log_variance(self, out: Tensor, t: Tensor, schedule: NoiseSchedule) -> Tensor:
-        large = extract(schedule.log_betas, t, out.ndim)
-        small = extract(schedule.posterior_log_variance_clipped, t, out.ndim)
+        large = extract(schedule.log_betas, t, out.ndim, working_dtype(out))
+        small = extract(schedule.posterior_log_variance_clipped, t, out.ndim, working_dtype(out))
         return torch.where(t.reshape(large.shape) == 0, small, large)
 
 
@@ -78,8 +78,8 @@ class LearnedRange(Variance):
 
     def log_variance(self, out: Tensor, t: Tensor, schedule: NoiseSchedule) -> Tensor:
         fraction = (out + 1) / 2
-        large = extract(schedule.log_betas, t, out.ndim)
-        small = extract(schedule.posterior_log_variance_clipped, t, out.ndim)
+        large = extract(schedule.log_betas, t, out.ndim, working_dtype(out))
+        small = extract(schedule.posterior_log_variance_clipped, t, out.ndim, working_dtype(out))
         return fraction * large + (1 - fraction) * small
 
     def loss_weight(self, schedule: NoiseSchedule) -> float:

@@ -101,6 +101,11 @@ class Evaluation:
             )
         extractor.check()
 
+    def measures(self, data_module: ImageDataModule) -> bool:
+        """Whether there is anything to measure on this data: metrics and their extractor, or a paired task."""
+        named = bool(self.names) and data_module.features is not None
+        return self.num_samples > 0 and (named or data_module.conditions.task.paired)
+
     def __call__(
         self,
         denoiser: Denoiser,
@@ -130,7 +135,7 @@ class Evaluation:
         extractor, conditions = data_module.features, data_module.conditions
         paired, names = conditions.task.paired, self.names if extractor is not None else ()
         self.check(extractor)
-        measured = metrics and self.num_samples > 0 and (bool(names) or paired)
+        measured = metrics and self.measures(data_module)
         ids, watched = self._ids(measured, keep), Watched(conditions, keep)
         told = (self.batch_size, device, progress, conditions.of_samples, data_module.source.to_pixels)
         batches = watched(generate_batches(denoiser, solver, ids, self.seed, data_module.shape, *told), ids)

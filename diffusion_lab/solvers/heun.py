@@ -9,6 +9,7 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_flag, check_integer, check_number
 from diffusion_lab.diffusion import Denoiser, NoiseSchedule
+from diffusion_lab.diffusion.schedule import working_dtype
 from diffusion_lab.solvers.base import Bar, Noise, Solver
 
 
@@ -79,12 +80,12 @@ class Heun(Solver):
 
         def slope(x: Tensor, k: int) -> Tensor:
             t = torch.full((len(x),), int(indices[k]), device=x.device)
-            estimate = denoiser.estimate((x / math.hypot(1, sigmas[k])).float(), t, **cond)
+            estimate = denoiser.estimate((x / math.hypot(1, sigmas[k])).to(dtype), t, **cond)
             if self.clip:
                 return (x - estimate.x0.clamp(-1, 1)) / sigmas[k]
             return estimate.eps.double()
 
-        x = x_T.double() * sigmas[0]
+        x, dtype = x_T.double() * sigmas[0], working_dtype(x_T)
         for k in bar(self.steps):
             width = sigmas[k + 1] - sigmas[k]
             first = slope(x, k)

@@ -94,7 +94,7 @@ def count_looks(cfg: DictConfig, data: Any) -> Looks:
     """Samples, validations and checkpoints of the whole run."""
     generations, samples, grids, grid, calls, measured, rows = _samples(cfg, data)
     validation = cfg.callbacks.get("validation")
-    validations = _times(cfg, validation)
+    validations = max(1, _times(cfg, validation)) if validation is not None else 0  # always at the end
     images = _validation_images(data) * validation.get("repeats", 1) if validations else 0
     saved = cfg.callbacks.get("checkpoint")
     return Looks(
@@ -114,7 +114,7 @@ def count_looks(cfg: DictConfig, data: Any) -> Looks:
 
 
 def _times(cfg: DictConfig, node: DictConfig | None) -> int:
-    """How often a callback acts: every so many steps and at the end."""
+    """How often a callback acts: every so many steps and at the end; never with every = 0."""
     every = node.get("every", 0) if node is not None else 0
     return -(-cfg.max_steps // every) if every else 0
 
@@ -129,16 +129,16 @@ def _samples(cfg: DictConfig, data: Any) -> tuple[int, int, int, int, int, bool,
     """Generations, samples of each, further grids, samples of each, network calls per sample, whether there are
     metrics, rows of one call."""
     generation = cfg.callbacks.get("generation")
-    times = _times(cfg, generation)
+    metrics = part(cfg, "metrics")
+    measured = metrics.measures(data)
+    times = max(int(measured), _times(cfg, generation)) if generation is not None else 0  # measured always at the end
     if not times:
         return 0, 0, 0, 0, 0, False, 0
-    metrics = part(cfg, "metrics")
-    task = data.conditions.task
-    measured = bool(metrics.num_samples) and ((bool(metrics.names) and data.features is not None) or task.paired)
     grid = generation.get("grid", 64)
     if not measured:
         return times, grid, 0, grid, solver_calls(cfg), False, min(metrics.batch_size, grid)
-    steps = (min(k * generation.every, cfg.max_steps) for k in range(1, times + 1))
+    every = generation.every or cfg.max_steps
+    steps = (min(k * every, cfg.max_steps) for k in range(1, times + 1))
     told = (generation.every, generation.get("metrics_every", 0), cfg.max_steps)
     generations = sum(generation_is_measured(step, *told) for step in steps)
     rows = min(metrics.batch_size, -(-metrics.num_samples // world_size(cfg)))

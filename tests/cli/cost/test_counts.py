@@ -51,7 +51,7 @@ def test_network_calls_of_the_solvers(composed, overrides: list[str], calls: int
         (["sampler=uniform"], 0),
         (["sampler=learned_beta"], 3 * 2 * (100 + 3 * 16)),  # at steps 0, 40 and 80; a quarter of 64 rows
         (["sampler=learned_beta_released"], 3 * 2 * (1000 + 3 * 64)),
-        (["sampler=gradient_variance", "sampler.first=40"], 2 * 3 * 20 * 32),  # after 40 and 80; forward and backward
+        (["sampler=gradient_variance", "sampler.every=500", "sampler.first=40"], 3 * 2 * 20 * 32),  # at 40 and 80
     ],
 )
 def test_rows_that_the_sampler_looks_at(composed, overrides: list[str], rows: int) -> None:
@@ -62,7 +62,7 @@ def test_rows_that_the_sampler_looks_at(composed, overrides: list[str], rows: in
 
 def test_a_wrapped_sampler_looks_at_as_many_rows(composed) -> None:
     cfg = composed("sampler=mixture", "~callbacks.generation", "~callbacks.validation", "max_steps=81")
-    cfg.sampler.base = composed("sampler=gradient_variance", "sampler.first=40").sampler
+    cfg.sampler.base = composed("sampler=gradient_variance", "sampler.every=500", "sampler.first=40").sampler
     assert count_looks(cfg, ImageDataModule(Digits(), batch_size=64)).sampler_rows == 2 * 3 * 20 * 32
 
 
@@ -80,8 +80,10 @@ def test_looks_of_a_run(composed) -> None:
     assert (count_looks(more, data).generations, count_looks(more, data).grids) == (2, 1)  # at 1000 and the end
     alone = composed("max_steps=1100", "snapshot_every=500", "metrics=none")
     assert (count_looks(alone, data).generations, count_looks(alone, data).samples) == (3, 64)
-    for without in ("snapshot_every=0", "~callbacks.generation"):
-        assert count_looks(composed(without), data).generations == 0
+    end = count_looks(composed("snapshot_every=0"), data)
+    assert (end.generations, end.grids, end.validations) == (1, 0, 1)
+    for without in (["snapshot_every=0", "metrics=none"], ["~callbacks.generation"]):
+        assert count_looks(composed(*without), data).generations == 0
     assert count_looks(composed("callbacks.validation=null", "callbacks.checkpoint=null"), data).checkpoints == 0
 
 
