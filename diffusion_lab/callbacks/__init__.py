@@ -1,13 +1,16 @@
 """What happens around a training step. conf/callbacks/default.yaml is the one place that orders the family."""
 
 from diffusion_lab.callbacks.annealing import AnnealingCallback
-from diffusion_lab.callbacks.checkpoint import Checkpoint, Interrupted
+from diffusion_lab.callbacks.checkpoint import Checkpoint
 from diffusion_lab.callbacks.ema import EMA
+from diffusion_lab.callbacks.evaluations import EvaluationCallback
 from diffusion_lab.callbacks.generation import Generation
 from diffusion_lab.callbacks.guard import Guard, NotFinite
 from diffusion_lab.callbacks.head_tracking import HeadTracking
+from diffusion_lab.callbacks.heartbeat import Heartbeat
 from diffusion_lab.callbacks.progress import Progress
 from diffusion_lab.callbacks.run_record import RunRecord
+from diffusion_lab.callbacks.signals import Interrupted
 from diffusion_lab.callbacks.timestep_log import TimestepLog
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
 from diffusion_lab.callbacks.validation import Validation
@@ -17,9 +20,11 @@ __all__ = [
     "EMA",
     "AnnealingCallback",
     "Checkpoint",
+    "EvaluationCallback",
     "Generation",
     "Guard",
     "HeadTracking",
+    "Heartbeat",
     "Interrupted",
     "NotFinite",
     "Progress",

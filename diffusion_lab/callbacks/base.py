@@ -19,7 +19,13 @@ class RunCallback(Callback):
 
     Lightning calls each of these hooks of each callback in every step; eleven callbacks that do nothing cost it as much
     as a tiny network's forward pass. It passes over a hook that is None.
+
+    Attributes:
+        may_be_infinite: entries of its state, by name, that may hold NaN or infinities; a checkpoint in which another
+            one does is not written.
     """
+
+    may_be_infinite: tuple[str, ...] = ()
 
     on_train_batch_start: Any = None
     on_before_zero_grad: Any = None

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from lightning.pytorch import Trainer
 
-from diffusion_lab.callbacks.base import StepCallback, check_interval, data_of, due
+from diffusion_lab.callbacks.base import check_interval, data_of, due
 from diffusion_lab.callbacks.ema import averaged_weights
+from diffusion_lab.callbacks.evaluations import EvaluationCallback
 from diffusion_lab.loggers import log_image, log_values
 from diffusion_lab.metrics import Evaluation, save_grid
 from diffusion_lab.solvers import Solver
-from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
 
 
-class Generation(StepCallback):
+class Generation(EvaluationCallback):
     """Every `every` steps and at the end: a grid of samples and, with an evaluation, its metrics, on averaged weights.
 
     Sample i is a function of (evaluation seed, i): the grids of all steps and of all runs start from the same latents.
@@ -43,16 +43,18 @@ class Generation(StepCallback):
         metrics_every: int = 0,
         grid: int = 64,
     ) -> None:
+        super().__init__()
         if grid < 1:
             raise ValueError(f"grid={grid} must be at least 1 image; use 64")
         self.directory, self.solver, self.evaluation = Path(directory), solver, evaluation
         self.every, self.grid = check_interval("every", every), grid
         self.metrics_every = check_interval("metrics_every", metrics_every)
 
-    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
+    def due(self, trainer: Trainer, step: int) -> bool:
         at_end = step == trainer.max_steps and self.evaluation.measures(data_of(trainer))
-        if not due(step, self.every, trainer.max_steps) and not at_end:
-            return
+        return at_end or due(step, self.every, trainer.max_steps)
+
+    def evaluate(self, trainer: Trainer, module: DiffusionModule, step: int) -> None:
         with averaged_weights(trainer, module) as decay, trainer.strategy.precision_plugin.forward_context():
             told = (module.denoiser, self.solver, data_of(trainer), module.device)
             metrics = measured(step, self.every, self.metrics_every, trainer.max_steps)

@@ -1,31 +1,45 @@
-"""Stops at the step whose loss is not finite, before a good checkpoint is replaced."""
+"""Stops at the step in which a number became NaN or infinite, before a good checkpoint is replaced."""
 
 from __future__ import annotations
 
 import math
-from typing import NoReturn
+from typing import NamedTuple
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from torch import Tensor
+from torch.distributed import all_gather_object
 
-from diffusion_lab.callbacks.base import StepCallback, data_of
+from diffusion_lab.callbacks.base import StepCallback, data_of, diffusion, find
+from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
+from diffusion_lab.distributed import is_distributed, sum_, world_size
 from diffusion_lab.timesteps import StepRecord
-from diffusion_lab.training import DiffusionModule
+from diffusion_lab.training import DiffusionModule, NotFinite, not_finite
+from diffusion_lab.training.sharded import local
+
+SHOWN = 8  # timesteps and images that a message names
+SMALL = 1 << 16  # numbers of a tensor that is copied beside others to be added up in one call
+# What is watched, in the order in which one makes the next one wrong.
+WATCHED = ("the loss", "the draw's weight", "the gradient", "a weight of the network")
 
 
-class NotFinite(RuntimeError):
-    """The loss became NaN or infinite."""
+class _Step(NamedTuple):
+    step: int
+    rows: list[tuple[Tensor, Tensor, Tensor]]  # t, objective and the draw's weight of each microbatch
+    sums: list[Tensor]  # one of each of WATCHED; not finite if one of its numbers is not
 
 
 class Guard(StepCallback):
-    """Raises `NotFinite` naming the step, the timesteps and the images of the first loss that is not finite.
+    """Raises `NotFinite` naming the step, the timesteps and the images of the first number that is not finite: a loss,
+    a draw's weight, the gradient, a weight, or the sampler's own state.
 
-    The losses are added up on the device, where a sum that was once not finite stays so, and the host looks at it every
-    `every` steps, so a GPU is not stalled each step; only then are the steps since the last look gone through.
-    Checkpointing asks `check` before it writes.
+    The numbers of each are added up on the device, where a sum with one that is not finite is not finite itself, and
+    the host reads the sums every `every` steps, so a GPU is not stalled each step; only then are the steps since the
+    last reading gone through. On a CPU it reads in every step. Checkpointing asks `check` before it writes. All
+    processes stop together, with the same message.
 
     Args:
-        every: steps between two looks of the host; on a CPU 1 costs nothing.
+        every: steps between two readings of the host; on a CPU 1 costs nothing.
 
     Raises:
         ValueError: every < 1.
@@ -38,37 +52,120 @@ class Guard(StepCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
-        self._sum: torch.Tensor | float = 0.0  # over the steps that were not looked at yet
-        self._steps: list[tuple[int, list[tuple[torch.Tensor, torch.Tensor]]]] = []
+        self._steps: list[_Step] = []  # that were not read yet
         self._on_cpu = pl_module.device.type == "cpu"
+        weights = [local(p.detach()) for p in pl_module.parameters()]
+        # In the order of the memory, as one row: views, which follow the weights.
+        rows = [w.as_strided((w.numel(),), (1,)) if _dense(w) else w for w in weights]
+        self._small = [row for row in rows if row.numel() <= SMALL and row.ndim == 1]
+        self._large = [row for row in rows if row.numel() > SMALL or row.ndim != 1]
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
-        for record in records:
-            self._sum = record.objective.sum() + self._sum
-        self._steps.append((step, [(record.t, record.objective) for record in records]))
+        rows = [(r.t, r.objective, torch.ones_like(r.objective) if r.weight is None else r.weight) for r in records]
+        norm = module.gradient_norm
+        sums = [
+            _added([objective.sum() for _, objective, _ in rows]),
+            _added([weight.sum() for *_, weight in rows]),
+            rows[0][1].new_zeros(()) if norm is None else local(norm.detach()).sum(),
+            self._weights(),
+        ]
+        self._steps.append(_Step(step, rows, sums))
         if self._on_cpu or step % self.every == 0:
             self.check(trainer)
 
+    def _weights(self) -> Tensor:
+        """A sum over all weights; small ones side by side, because on a CPU a call takes longer than its numbers."""
+        parts = [row.sum() for row in self._large]
+        return _added([*parts, torch.cat(self._small).sum()] if self._small else parts)
+
     def check(self, trainer: Trainer) -> None:
-        """Raise if any loss so far was not finite."""
-        finite, steps = math.isfinite(self._sum), self._steps
-        self._sum, self._steps = 0.0, []
-        if finite:
+        """Raise if any number so far was not finite. To be called on all processes."""
+        steps, self._steps = self._steps, []
+        if not steps:
             return
-        for step, rows in steps:
-            t, objective = (torch.cat(parts).cpu() for parts in zip(*rows, strict=True))
-            wrong = ~torch.isfinite(objective)
-            if wrong.any():
-                self._stop(trainer, step, t[wrong], wrong)
+        fine = self._sampler_is_finite(trainer)
+        if self._on_cpu:  # there a number is read faster than it is compared
+            bad = torch.tensor([not all(math.isfinite(value) for value in one.sums) for one in steps])
+        else:
+            sums = torch.stack([torch.stack([value.double() for value in one.sums]) for one in steps])
+            bad = (~torch.isfinite(sums)).any(1)
+        bad[-1] |= not fine
+        seen = sum_(bad.double())  # the processes that saw it, for each step
+        for one, count in zip(steps, seen.tolist(), strict=True):
+            if count:
+                self._look(trainer, one)
 
     @staticmethod
-    def _stop(trainer: Trainer, step: int, t: torch.Tensor, wrong: torch.Tensor) -> NoReturn:
-        order = getattr(data_of(trainer), "order", None)
-        images = ""
-        if order is not None:
-            ids = order.local_indices(step - 1)
-            images = f" of images {ids[wrong].tolist()[:8]}"
-        raise NotFinite(
-            f"the loss is not finite at optimizer step {step}, timesteps {t.tolist()[:8]}{images}; "
-            "the last checkpoint is from before it. Lower optimizer.lr, or look at these images"
-        )
+    def _sampler_is_finite(trainer: Trainer) -> bool:
+        sampling = find(trainer, TimestepSampling)
+        if sampling is None:
+            return True
+        own = [*sampling.sampler.parameters(), *sampling.sampler.buffers()]
+        return all(math.isfinite(value.sum()) for value in own if value.is_floating_point())
+
+    def _look(self, trainer: Trainer, one: _Step) -> None:
+        """Raise, with what this or another process finds wrong in a step; a sum alone may overflow."""
+        found = [self._found(trainer, one)]
+        if is_distributed():
+            found = [None] * world_size()
+            all_gather_object(found, self._found(trainer, one))
+        wrong = [fault for fault in found if fault is not None]
+        if wrong:
+            raise NotFinite(min(wrong)[1])
+
+    def _found(self, trainer: Trainer, one: _Step) -> tuple[int, str] | None:
+        """The place among WATCHED of the first wrong thing, and the sentence about it."""
+        t, objective, weight = (torch.cat(parts).cpu() for parts in zip(*one.rows, strict=True))
+        for place, values in enumerate((objective, weight)):
+            wrong = ~torch.isfinite(values)
+            if wrong.any():
+                return place, _sentence(trainer, WATCHED[place], one.step, t, wrong)
+        module = diffusion(trainer.lightning_module)
+        whole = torch.ones_like(t, dtype=torch.bool)
+        named = list(module.named_parameters())
+        if self._gradient_is_wrong(trainer, one, {name: local(p.grad) for name, p in named if p.grad is not None}):
+            return 2, _sentence(trainer, WATCHED[2], one.step, t, whole)
+        if name := not_finite({name: local(p.detach()) for name, p in named}):
+            return 3, _sentence(trainer, f"the weight {name}", one.step, t, whole)
+        sampling = find(trainer, TimestepSampling)
+        if sampling is not None and (name := not_finite(sampling.state_dict(), sampling.may_be_infinite)):
+            return 4, _sentence(trainer, f"the sampler's {name}", one.step, t, whole)
+        return None
+
+    @staticmethod
+    def _gradient_is_wrong(trainer: Trainer, one: _Step, gradients: dict[str, Tensor]) -> bool:
+        """Whether it made the weights wrong: by its norm in that step where there is one, else as it is now."""
+        if not not_finite(one.sums[3:]) or getattr(trainer.precision_plugin, "scaler", None) is not None:
+            return False  # a scaler passes over a step whose gradient overflows
+        if diffusion(trainer.lightning_module).gradient_norm is not None:
+            return not_finite(one.sums[2:3]) is not None
+        return not_finite(gradients) is not None
+
+
+def _sentence(trainer: Trainer, what: str, step: int, t: Tensor, rows: Tensor) -> str:
+    order = getattr(data_of(trainer), "order", None)
+    images = "" if order is None else f" of images {_shown(order.local_indices(step - 1)[rows])}"
+    return (
+        f"{what} is not finite at optimizer step {step}, timesteps {_shown(t[rows])}{images}; the last checkpoint is "
+        "from before it, and the same command goes on from there when its cause is gone. Lower optimizer.lr, which is "
+        "a new run, or check these images"
+    )
+
+
+def _shown(values: Tensor) -> str:
+    return str(values.tolist()[:SHOWN])
+
+
+def _added(values: list[Tensor]) -> Tensor:
+    return values[0] if len(values) == 1 else torch.stack(values).sum()
+
+
+def _dense(value: Tensor) -> bool:
+    """Whether its numbers fill a piece of the memory without a gap, in whatever order."""
+    pairs = sorted((stride, size) for stride, size in zip(value.stride(), value.shape, strict=True) if size > 1)
+    expected = 1
+    for stride, size in pairs:
+        if stride != expected:
+            return False
+        expected *= size
+    return value.numel() > 0

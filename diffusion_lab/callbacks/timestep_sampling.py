@@ -27,6 +27,10 @@ class TimestepSampling(StepCallback):
     def state_key(self) -> str:
         return f"TimestepSampling/{type(self.sampler).__name__}"
 
+    @property
+    def may_be_infinite(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.sampler.may_be_infinite
+
     def state_dict(self) -> dict[str, Any]:
         return dict(self.sampler.state_dict())
 

@@ -6,22 +6,22 @@ import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
 
-from diffusion_lab.callbacks.base import StepCallback, check_interval, data_of, due
+from diffusion_lab.callbacks.base import check_interval, data_of, due
 from diffusion_lab.callbacks.ema import averaged_weights
+from diffusion_lab.callbacks.evaluations import EvaluationCallback
 from diffusion_lab.distributed import sum_
 from diffusion_lab.loggers import log_curve, log_values
 from diffusion_lab.streams import Streams
-from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
 from diffusion_lab.training.validation import validation_losses
 
 
-class Validation(StepCallback):
+class Validation(EvaluationCallback):
     """Logs `val/loss` and `val/loss_t` (by equal ranges of timesteps) every `every` steps, and always at the end.
 
     It never uses the run's sampler or weighting, so runs that differ in them compare. `val/loss` is the mean over
     bins: every range of timesteps counts alike. It runs beside training, not in Lightning's validation loop, because
-    that loop starts after the step's checkpoint is written and would be missing after a resume there.
+    a run that is stopped in that loop goes on behind it.
 
     Args:
         every: optimizer steps between two validations; 0: at the end alone.
@@ -34,15 +34,17 @@ class Validation(StepCallback):
     def __init__(
         self, every: int = 500, bins: int = 20, repeats: int = 1, batch_size: int = 128, seed: int = 0
     ) -> None:
+        super().__init__()
         for name, value in (("bins", bins), ("repeats", repeats), ("batch_size", batch_size)):
             if value < 1:
                 raise ValueError(f"{name}={value} must be at least 1")
         self.every = check_interval("every", every)
         self.bins, self.repeats, self.batch_size, self.seed = bins, repeats, batch_size, seed
 
-    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
-        if not due(step, self.every, trainer.max_steps) and step != trainer.max_steps:
-            return
+    def due(self, trainer: Trainer, step: int) -> bool:
+        return step == trainer.max_steps or due(step, self.every, trainer.max_steps)
+
+    def evaluate(self, trainer: Trainer, module: DiffusionModule, step: int) -> None:
         with averaged_weights(trainer, module), trainer.strategy.precision_plugin.forward_context():
             loss = self.measure(trainer, module)
         log_values(trainer, {"val/loss": float(torch.nanmean(loss)), "val/loss_t": loss.tolist()})

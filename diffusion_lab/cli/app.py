@@ -35,6 +35,7 @@ from diffusion_lab.cli.errors import (
 from diffusion_lab.cli.folders import forget_run, forget_sweep, write_hydra_folder
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
+from diffusion_lab.failure import Failure
 
 
 class App:
@@ -141,6 +142,9 @@ class App:
         if isinstance(error, RunLocked):
             _say(f"in use: {error}")
             return EXIT_LOCKED
+        if isinstance(error, Failure):
+            _say(f"failed: {error}; folder {self._output}")
+            return EXIT_FAILED
         errors = _config_errors(error, self)
         if errors:
             if self._output is not None and not self.checked:

@@ -22,6 +22,7 @@ from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Prediction, Variance
 from diffusion_lab.streams import Streams
 from diffusion_lab.training import DiffusionModule, VerifiedCheckpointIO
+from diffusion_lab.training.loop import finish_at_the_last_step
 
 
 @dataclass
@@ -83,13 +84,15 @@ def build_trainer(cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callbac
     record = RunRecord(cfg.paths.run_dir, facts)
     loggers = [part(cfg.logger, name) for name in cfg.logger if cfg.logger[name] is not None]
     with config_errors("trainer"):
-        return instantiate(
+        trainer = instantiate(
             cfg.trainer,
             _convert_="all",
             callbacks=[record, *callbacks, *more],
             logger=loggers,
             plugins=[VerifiedCheckpointIO(), *_cluster()],
         )
+    finish_at_the_last_step(trainer)
+    return trainer
 
 
 def _cluster() -> list[SLURMEnvironment]:

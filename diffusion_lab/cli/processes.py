@@ -14,12 +14,14 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import time
 from contextlib import suppress
 from typing import Any
 
 from omegaconf import DictConfig
 
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK")
+LAST_WORD_S = 10.0  # for the first process to say why it ends
 
 
 def world_size(cfg: DictConfig) -> int:
@@ -125,6 +127,16 @@ def end_with_parent(number: int) -> None:
     """Ask the kernel for this signal when the parent dies, so that no orphan goes on; does nothing but on Linux."""
     with suppress(Exception):
         ctypes.CDLL(None).prctl(1, int(number))  # PR_SET_PDEATHSIG
+
+
+def wait_for_the_first() -> None:
+    """In a rank that the first one started: let it end first, by which this one ends too.
+
+    Lightning's first process kills itself when it sees that another one has ended with a code, and could not say what
+    happened any more.
+    """
+    if not is_first() and os.environ.get("LOCAL_RANK") and not srun_tasks() and "TORCHELASTIC_RUN_ID" not in os.environ:
+        time.sleep(LAST_WORD_S)
 
 
 def end_with_the_first() -> None:

@@ -32,7 +32,8 @@ from diffusion_lab.cli.config import (
     without,
 )
 from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, RunLocked
-from diffusion_lab.cli.processes import is_first
+from diffusion_lab.cli.processes import is_first, wait_for_the_first, world_size
+from diffusion_lab.failure import Failure
 
 # What a continued run may change without becoming another run; everything outside the hash may change anyway.
 MAY_CHANGE = (
@@ -43,7 +44,12 @@ MAY_CHANGE = (
     "callbacks.generation.every",
     "callbacks.generation.metrics_every",
 )
+NO_MEMORY = "can't allocate memory"  # what PyTorch says of a CPU's
 LIBRARIES = ("torch", "lightning", "hydra-core", "omegaconf", "torch-fidelity", "numpy")
+
+
+class OutOfMemory(Failure):
+    """The device or the machine has not enough memory."""
 
 
 def run(cfg: DictConfig) -> float | None:
@@ -59,7 +65,7 @@ def run(cfg: DictConfig) -> float | None:
     """
     folder = Path(cfg.paths.run_dir)
     with lock(folder):
-        done = finished(folder, cfg.max_steps)
+        done = None if cfg.get("anew") else finished(folder, cfg.max_steps)
         if done is None:
             _fit(cfg, folder)
             if not is_first():  # the first one writes result.json, perhaps later than this
@@ -78,12 +84,12 @@ def _fit(cfg: DictConfig, folder: Path) -> None:
     from diffusion_lab.callbacks import Interrupted as Stopped
     from diffusion_lab.cli.build import build_run
     from diffusion_lab.cli.speed import slow_bfloat16
-    from diffusion_lab.training import newest_good
+    from diffusion_lab.cli.standing import standing
 
     quiet_libraries()
     if cfg.get("threads"):
         torch.set_num_threads(cfg.threads)
-    found = newest_good(folder / "checkpoints")
+    found = standing(cfg, folder)
     path = None
     if found is not None:
         path, content = found
@@ -94,10 +100,42 @@ def _fit(cfg: DictConfig, folder: Path) -> None:
         say(warning)
     parts = build_run(cfg, facts(cfg))
     try:
-        parts.trainer.fit(parts.module, datamodule=parts.data, ckpt_path=path, weights_only=True)
+        with memory_named(cfg):
+            parts.trainer.fit(parts.module, datamodule=parts.data, ckpt_path=path, weights_only=True)
     except Stopped as stop:
         hand_on(stop.number)
+        wait_for_the_first()
         raise Interrupted(stop.number) from stop
+
+
+@contextmanager
+def memory_named(cfg: DictConfig) -> Iterator[None]:
+    """Inside, memory that does not suffice is a sentence.
+
+    Raises:
+        OutOfMemory: what the device's or the machine's memory did not hold.
+    """
+    import torch
+
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
+            if NO_MEMORY not in str(error):
+                raise
+        raise OutOfMemory(memory_sentence(cfg, error)) from error
+
+
+def memory_sentence(cfg: DictConfig, error: BaseException) -> str:
+    """What to do about memory that does not suffice."""
+    rows = cfg.batch_size // (world_size(cfg) * cfg.accumulate)
+    fewer = f"images_per_device={max(1, rows // 2)}" if rows > 1 else "a smaller network, or trainer=fsdp"
+    said = str(error).splitlines()[0] if str(error) else "no more is to be had"
+    return (
+        f"the memory does not suffice for {rows} images at a time on each device (images_per_device={rows}): {said}. "
+        f"Use {fewer}, which leaves the batch of {cfg.batch_size} as it is; the same command then goes on from the "
+        "last checkpoint"
+    )
 
 
 def hand_on(number: int) -> None:
@@ -142,7 +180,7 @@ def command_line() -> tuple[list[str], str]:
     if not HydraConfig.initialized():
         return [], "diffusion-lab train"
     hydra = HydraConfig.get()
-    overrides = list(hydra.overrides.task)
+    overrides = [word for word in hydra.overrides.task if not word.startswith("anew=")]  # it is said once
     folders = [source.path for source in hydra.runtime.config_sources if source.provider == "command-line"]
     own = [word for folder in folders for word in ("--config-dir", folder)]
     return overrides, shlex.join(["diffusion-lab", "train", *own, *overrides])

@@ -167,6 +167,7 @@ class StepRecord:
         objective: (A*b,) the same after weighting and with the bound's variance term, before the draw's weight.
         errors: (A*b, E) what a prediction of several heads tracks; None or E = 0 otherwise.
         accumulate: A.
+        weight: (A*b,) the draw's weight of each row; None where a record is made without.
     """
 
     x0: Tensor
@@ -176,6 +177,7 @@ class StepRecord:
     objective: Tensor
     errors: Tensor | None = None
     accumulate: int = 1
+    weight: Tensor | None = None
     _all: tuple[Tensor, Tensor, Tensor] | None = field(default=None, repr=False)
 
     @staticmethod
@@ -189,7 +191,9 @@ class StepRecord:
         cond = {key: torch.cat([r.cond[key] for r in records]) for key in records[0].cond}
         tracked = [r.errors for r in records if r.errors is not None]
         errors = torch.cat(tracked) if tracked else None
-        return StepRecord(x0, cond, t, loss, objective, errors, accumulate=len(records))
+        weights = [r.weight for r in records if r.weight is not None]
+        weight = torch.cat(weights) if weights else None
+        return StepRecord(x0, cond, t, loss, objective, errors, accumulate=len(records), weight=weight)
 
     def gather(self, local: Tensor) -> Tensor:
         """Rows of all processes in the order of the global batch: (A*b, ...) -> (G, ...), equal on all of them.
@@ -234,6 +238,8 @@ class TimestepSampler(nn.Module, ABC):
 
     num_timesteps: int
     reweight: bool
+    # Entries of its state, by name, that may hold NaN or infinities; a checkpoint with one elsewhere is not written.
+    may_be_infinite: tuple[str, ...] = ()
     looks: bool = False  # whether it asks the probe, for which each process must hold the whole network
 
     def __init__(self, num_timesteps: int, reweight: bool = False) -> None:

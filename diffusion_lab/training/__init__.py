@@ -1,6 +1,13 @@
 """Training: the LightningModule, its probe, exact checkpoints, and the validation loss."""
 
-from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, VerifiedCheckpointIO, newest_good
+from diffusion_lab.training.checkpoint_io import (
+    DamagedCheckpoint,
+    NewerCheckpoint,
+    NoneIntact,
+    VerifiedCheckpointIO,
+    newest_good,
+)
+from diffusion_lab.training.finite import NotFinite, not_finite
 from diffusion_lab.training.module import DiffusionModule
 from diffusion_lab.training.probe import DenoiserProbe
 from diffusion_lab.training.sharded import ShardedStrategy
@@ -10,8 +17,12 @@ __all__ = [
     "DamagedCheckpoint",
     "DenoiserProbe",
     "DiffusionModule",
+    "NewerCheckpoint",
+    "NoneIntact",
+    "NotFinite",
     "ShardedStrategy",
     "VerifiedCheckpointIO",
     "newest_good",
+    "not_finite",
     "validation_losses",
 ]

@@ -5,6 +5,11 @@
 A file is written beside its target, flushed to disk and moved over it, so a kill or a full disk leaves the previous
 one. The checksum is verified at loading, because `torch.load` notices almost no flipped bit. Files are loaded with
 `weights_only=True` alone: a checkpoint holds tensors and plain containers and can execute nothing.
+
+Its entry "format" counts the changes of what stands in it:
+
+    1  (or no such entry) written after the evaluation that its step had
+    2  written before it, with what is owed
 """
 
 from __future__ import annotations
@@ -13,18 +18,39 @@ import hashlib
 import io
 import os
 import pickle
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.fabric.plugins.io import CheckpointIO
 
+from diffusion_lab.training.finite import not_finite
+
+FORMAT = 2
 _MAGIC = b"DLABSHA2"
 _TRAILER = len(_MAGIC) + 32
 
 
 class DamagedCheckpoint(ValueError):
     """The file is truncated, altered, or not a checkpoint of this library."""
+
+
+class NewerCheckpoint(ValueError):
+    """The file is of a format that only a later version of this library knows."""
+
+
+class NoneIntact(ValueError):
+    """There are checkpoints, and not one that can be used.
+
+    Args:
+        faults: one sentence for each, the newest first.
+    """
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
 
 
 class VerifiedCheckpointIO(CheckpointIO):
@@ -52,7 +78,7 @@ def save(checkpoint: dict[str, Any], path: str | Path) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
-    torch.save(checkpoint, buffer)
+    torch.save({**checkpoint, "format": FORMAT}, buffer)
     data = buffer.getbuffer()
     _refuse_unloadable(buffer, path)
     # One fixed name, so that a killed process leaves at most one stale file, which the next save replaces.
@@ -75,6 +101,7 @@ def load(path: str | Path, map_location: Any = None) -> dict[str, Any]:
 
     Raises:
         DamagedCheckpoint: the checksum is missing or wrong, or the content is not plain data.
+        NewerCheckpoint: it is intact and of a later format.
         FileNotFoundError: there is no such file.
     """
     text = str(path)
@@ -87,29 +114,63 @@ def load(path: str | Path, map_location: Any = None) -> dict[str, Any]:
     if hashlib.sha256(body).digest() != trailer[len(_MAGIC) :]:
         raise DamagedCheckpoint(f"{path}: its checksum does not match its content; use an earlier checkpoint")
     try:
-        return torch.load(io.BytesIO(body), map_location=map_location, weights_only=True)
+        content = torch.load(io.BytesIO(body), map_location=map_location, weights_only=True)
     except pickle.UnpicklingError as error:
         raise DamagedCheckpoint(f"{path}: holds more than tensors and plain containers: {error}") from error
+    version = content.get("format", 1)
+    if version > FORMAT:
+        raise NewerCheckpoint(
+            f"{path}: is of checkpoint format {version}, and this version of diffusion-lab reads formats up to "
+            f"{FORMAT}; use the version that wrote it, or a later one"
+        )
+    return content
 
 
-def newest_good(folder: str | Path) -> tuple[Path, dict[str, Any]] | None:
-    """The intact checkpoint of the highest step among *.ckpt in `folder`, with its content on the CPU; None if none.
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
-    Damaged files are named in a warning and passed over. The usual case reads one file: `last.ckpt` first, then
-    `previous.ckpt`, then the numbered snapshots from the newest on.
+
+def newest_good(folder: str | Path, say: Callable[[str], object] = _to_stderr) -> tuple[Path, dict[str, Any]] | None:
+    """The newest usable checkpoint among *.ckpt in `folder`, with its content on the CPU; None where there is none.
+
+    Usable is what is intact and finite. The usual case reads one file: `last.ckpt` first, then `previous.ckpt`, then
+    the numbered snapshots from the newest on.
+
+    Args:
+        folder: where the checkpoints lie.
+        say: is given a line when newer files had to be passed over.
+
+    Raises:
+        NewerCheckpoint: the newest intact one is of a later format; an earlier one would undo that version's work.
+        NoneIntact: there are files, and none is usable.
     """
-    folder = Path(folder)
+    folder, faults = Path(folder), list[str]()
     numbered = sorted(folder.glob("step-*.ckpt"), reverse=True)
     for path in [folder / "last.ckpt", folder / "previous.ckpt", *numbered]:
-        if not path.exists():
-            continue
         try:
-            return path, load(path, map_location="cpu")
+            content = load(path, map_location="cpu")
+        except FileNotFoundError:
+            continue
         except DamagedCheckpoint as error:
-            from lightning.pytorch.utilities import rank_zero_warn
-
-            rank_zero_warn(f"{error}. Trying an earlier one.")
+            faults.append(str(error))
+            continue
+        if name := _poisoned(content):
+            faults.append(f"{path}: {name} is not finite; use an earlier checkpoint")
+            continue
+        if faults:
+            passed = "; ".join(fault.rpartition("; use")[0] or fault for fault in faults)
+            say(f"passed over {passed}. Using {path.name} of step {content.get('global_step')}")
+        return path, content
+    if faults:
+        raise NoneIntact(faults)
     return None
+
+
+def _poisoned(content: dict[str, Any]) -> str | None:
+    """The first number that is not finite in weights, averages and the other callbacks' state; None if all are."""
+    callbacks = {key: value for key, value in content.get("callbacks", {}).items() if key != "RunRecord"}
+    state = {"state_dict": content.get("state_dict", {}), "callbacks": callbacks}
+    return not_finite(state, content.get("may_be_infinite", ()))
 
 
 def _refuse_unloadable(buffer: io.BytesIO, path: Path) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from diffusion_lab.diffusion import Denoiser, Weighting
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, Draw, Position, StepRecord, Uniform
+from diffusion_lab.training.finite import NotFinite, not_finite
 
 DrawTimesteps = Callable[[Tensor, dict[str, Tensor]], Draw]
 AfterStep = Callable[[int, list[StepRecord]], object]
@@ -62,6 +63,7 @@ class DiffusionModule(LightningModule):
         self.after_step: list[AfterStep] = []  # called in this order after each optimizer step
         self._position = Position(-1)
         self._records: list[StepRecord] = []
+        self.gradient_norm: Tensor | None = None  # of the last update, before clipping; None where it is not clipped
 
     def use_uniform_timesteps(self) -> None:
         """Draw t uniformly, as before any sampler was attached."""
@@ -82,7 +84,7 @@ class DiffusionModule(LightningModule):
         if by_norm and gradient_clip_val and getattr(self.trainer.precision_plugin, "scaler", None) is None:
             # From the optimizer: to walk through all modules takes as long as to scale a small network's gradient.
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
+            self.gradient_norm = nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
         else:
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
@@ -125,6 +127,30 @@ class DiffusionModule(LightningModule):
             growth = done - counts["ready"]
             counts.update({key: value + growth for key, value in counts.items()})
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse to save what no run could go on from.
+
+        Looked at are the weights, the optimizer's state and the state of this library's kind of callbacks, which have
+        `may_be_infinite`: the names of entries in which NaN and infinities are in order.
+
+        Raises:
+            NotFinite: naming the first entry that holds such a number; on all processes.
+        """
+        parts: dict[str, Any] = {"state_dict": checkpoint["state_dict"]}
+        parts["optimizer_states"] = [optimizer["state"] for optimizer in checkpoint.get("optimizer_states", [])]
+        allowed: set[str] = set()
+        callbacks: list[Any] = [] if self._trainer is None else getattr(self.trainer, "callbacks")  # noqa: B009
+        for callback in callbacks:
+            if hasattr(callback, "may_be_infinite"):
+                allowed |= set(callback.may_be_infinite)
+                parts[callback.state_key] = checkpoint.get("callbacks", {}).get(callback.state_key, {})
+        if name := not_finite(parts, allowed):
+            raise NotFinite(
+                f"{name} is not finite after optimizer step {checkpoint['global_step']}, so its checkpoint was not "
+                "written; the last checkpoint is from before it"
+            )
+        checkpoint["may_be_infinite"] = sorted(allowed)
+
     def _tick(self) -> None:
         """Microbatches are counted from the last optimizer step; Lightning's own count is off by one after a crash."""
         step, before = self.global_step, self._position
@@ -140,7 +166,7 @@ class DiffusionModule(LightningModule):
         t, weight = self.draw_timesteps(x0, cond)
         loss = self.denoiser.loss(x0, self.noise(x0), t, **cond)
         objective = self.weighting(loss.parts.loss, loss.snr, loss.parts.scale, self._position.step) + loss.vlb
-        record = StepRecord(x0, cond, t, loss.native.detach(), objective.detach(), loss.errors)
+        record = StepRecord(x0, cond, t, loss.native.detach(), objective.detach(), loss.errors, weight=weight.detach())
         return {"loss": (weight * objective).mean(), "record": record}
 
     def on_train_batch_end(self, outputs: dict[str, Any], batch: dict[str, Tensor], batch_idx: int) -> None:

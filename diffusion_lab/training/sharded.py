@@ -102,6 +102,11 @@ def whole(state: Any) -> Any:
     return tree_map(lambda value: value.full_tensor() if isinstance(value, DTensor) else value, state)
 
 
+def local(value: Tensor) -> Tensor:
+    """This process's part of a tensor that is cut up; any other tensor as it is."""
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
 def cut(value: Any, like: Tensor) -> Any:
     """This process's part of a tensor, cut as the parameter `like` is; anything of another shape as it is."""
     if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:

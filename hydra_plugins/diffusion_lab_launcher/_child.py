@@ -47,7 +47,7 @@ RANK_VARIABLES = (
     "SLURM_NODEID",
 )
 OWN_COMMAND = ("hydra.mode", "hydra.run.", "hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper")
-STOPPING = (signal.SIGINT, signal.SIGTERM)
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MESSAGE_LIMIT = 12_000  # characters of at most 4 bytes; a pipe holds 64 KiB without a reader
 
 
@@ -129,6 +129,8 @@ def _detach(job: Job) -> None:
     end_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     write_to_log(job)
 

@@ -17,6 +17,7 @@ from hydra.types import HydraContext, TaskFunction
 from diffusion_lab.cli.errors import EXIT_LOCKED
 from hydra_plugins.diffusion_lab_launcher._child import (
     RANK_VARIABLES,
+    STOPPING,
     Child,
     fork,
     start_command,
@@ -169,11 +170,12 @@ class Pool:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM are handed on to the jobs, which write a checkpoint; the second one kills them."""
+        """SIGINT, SIGTERM and SIGHUP are handed on to the jobs, which write a checkpoint; the second one kills them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        wanted = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]  # as nohup has it
+        before = {number: signal.signal(number, self._stop) for number in wanted}
         try:
             yield
         finally:

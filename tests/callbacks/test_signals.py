@@ -1,16 +1,20 @@
-"""SIGTERM and SIGINT: a checkpoint at the next step boundary, a stated exit code, and an exact continuation."""
+"""Signals: a checkpoint at the next step boundary, a stated exit code, and an exact continuation."""
 
+import json
 import os
 import signal
+import sys
 
 import pytest
 
-from tests.harness import configuration, differences, final_state, train_child, wait_for_step
+from diffusion_lab.cli.main import main
+from diffusion_lab.training.checkpoint_io import load
+from tests.harness import Child, configuration, differences, final_state, train_child, wait_for_step
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_interrupted_run_continues_exactly(number, tmp_path):
     overrides = ["max_steps=40", "checkpoint_every=1000"]
     train_child(configuration(tmp_path / "a" / "run", *overrides)).succeed()
@@ -25,3 +29,61 @@ def test_interrupted_run_continues_exactly(number, tmp_path):
     assert 10 <= stopped["step"] < 40
     train_child(cfg).succeed()
     assert differences(final_state(tmp_path / "a" / "run"), final_state(folder)) == []
+
+
+SHORT = [
+    *("train", "trainer=cpu", "network.base_channels=8", "network.channel_multipliers=[1]", "batch_size=8"),
+    *("log_every=1", "snapshot_every=0", "checkpoint_every=0", "threads=1"),
+]
+
+
+def command(folder, *more):
+    """`diffusion-lab train` as a child."""
+    return Child(lambda: sys.exit(main([*SHORT, *more])), folder / "log")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_exit_code_names_the_signal(number, tmp_path):
+    folder = tmp_path / "run"
+    child = command(tmp_path, f"hydra.run.dir={folder}", "max_steps=100000")
+    wait_for_step(child, folder, 5)
+    os.kill(child.pid, number)
+    assert child.wait() == 128 + number
+    assert f"stopped by signal {int(number)}; the same command goes on" in child.log.read_text()
+    assert load(folder / "checkpoints" / "last.ckpt")["global_step"] >= 5
+
+
+def test_under_nohup_a_closed_terminal_is_nothing(tmp_path):
+    folder = tmp_path / "run"
+    child = Child(
+        lambda: (
+            signal.signal(signal.SIGHUP, signal.SIG_IGN),
+            sys.exit(main([*SHORT, f"hydra.run.dir={folder}", "max_steps=60"])),
+        ),
+        tmp_path / "log",
+    )
+    wait_for_step(child, folder, 5)
+    os.kill(child.pid, signal.SIGHUP)
+    child.succeed()
+    assert json.loads((folder / "result.json").read_text())["status"] == "done"
+
+
+def test_a_sweep_hands_it_on_and_goes_on_later(tmp_path):
+    words = ["-m", "seed=0,1", f"paths.root={tmp_path}", "name=s", "max_steps=300"]
+    child = command(tmp_path, *words)
+    first = next(folder for folder in _jobs(child, tmp_path / "s"))
+    wait_for_step(child, first, 5)
+    os.kill(child.pid, signal.SIGHUP)
+    assert child.wait() == 128 + signal.SIGHUP
+    assert 5 <= load(first / "checkpoints" / "last.ckpt")["global_step"] < 300
+    assert json.loads((first / "result.json").read_text())["status"] == "interrupted"
+
+
+def _jobs(child, sweep):
+    """The folders of the jobs that have started, as they start."""
+    import time
+
+    end = time.monotonic() + 60
+    while time.monotonic() < end and child.poll() is None:
+        yield from (path.parent for path in sweep.glob("*/run.json"))
+        time.sleep(0.01)

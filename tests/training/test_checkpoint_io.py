@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, load, newest_good, save
+from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, NewerCheckpoint, NoneIntact, load, newest_good, save
 from tests.harness import Child
 
 
@@ -55,12 +55,63 @@ def test_the_newest_intact_one_is_found(tmp_path, damaged, expected):
         save(content(step), tmp_path / f"{name}.ckpt")
         if name in damaged:
             (tmp_path / f"{name}.ckpt").write_bytes(b"torn")
-    if damaged:
-        with pytest.warns(UserWarning, match="Trying an earlier one"):
-            found = newest_good(tmp_path)
-    else:
-        found = newest_good(tmp_path)
+    lines = []
+    found = newest_good(tmp_path, lines.append)
     assert found is not None and found[1]["global_step"] == expected
+    assert len(lines) == (1 if damaged else 0)  # one line, whatever was passed over
+    for line in lines:
+        assert all(f"{name}.ckpt: truncated" in line for name in damaged)
+        assert line.endswith(f"Using {found[0].name} of step {expected}") and "\n" not in line
+
+
+def test_without_an_intact_one_all_are_named(tmp_path):
+    for name in ("last", "previous"):
+        (tmp_path / f"{name}.ckpt").write_bytes(b"torn")
+    with pytest.raises(NoneIntact, match=r"last\.ckpt: truncated.*; .*previous\.ckpt: truncated"):
+        newest_good(tmp_path)
+
+
+@pytest.mark.parametrize("where", ["state_dict", "EMA"])
+def test_one_that_is_not_finite_is_passed_over(tmp_path, where):
+    """As earlier versions could write them."""
+    poisoned = content(4) | {"callbacks": {"EMA": {"0.9": {"w": torch.ones(2)}}}}
+    (poisoned["state_dict"] if where == "state_dict" else poisoned["callbacks"]["EMA"]["0.9"])["w"][1] = float("nan")
+    save(content(3), tmp_path / "previous.ckpt")
+    save(poisoned, tmp_path / "last.ckpt")
+    lines = []
+    found = newest_good(tmp_path, lines.append)
+    assert found is not None and found[1]["global_step"] == 3
+    assert lines and "w is not finite" in lines[0]
+
+
+def test_the_format_is_written_and_a_newer_one_is_not_damage(tmp_path, monkeypatch):
+    from diffusion_lab.training import checkpoint_io
+
+    path = tmp_path / "last.ckpt"
+    save(content(), path)
+    assert load(path)["format"] == checkpoint_io.FORMAT == 2
+    monkeypatch.setattr(checkpoint_io, "FORMAT", 3)
+    save(content(), path)
+    monkeypatch.undo()
+    save(content(), tmp_path / "previous.ckpt")
+    with pytest.raises(NewerCheckpoint, match="is of checkpoint format 3, and this version of diffusion-lab reads"):
+        newest_good(tmp_path)
+
+
+def test_a_file_without_a_format_is_the_first(tmp_path, monkeypatch):
+    from diffusion_lab.training import checkpoint_io
+
+    monkeypatch.setattr(checkpoint_io.torch, "save", lambda given, buffer: write(_without_format(given), buffer))
+    save(content(), tmp_path / "last.ckpt")
+    monkeypatch.undo()
+    assert "format" not in load(tmp_path / "last.ckpt")
+
+
+write = torch.save
+
+
+def _without_format(given):
+    return {key: value for key, value in given.items() if key != "format"}
 
 
 def test_no_checkpoint_is_none(tmp_path):

@@ -72,6 +72,8 @@ SETTINGS = {
     "keep_every": Setting(int, "use a multiple of checkpoint_every, or 0 for none", least=0),
     "name": Setting(str, "use null to name the sweep by its experiment or data set", null=True),
     "resume": Setting(str, "give a run folder", null=True),
+    "anew": Setting(bool, "use anew=false to go on with what the folder holds"),
+    "hang_timeout_min": Setting(float, "use 5", least=0, open=True),
     "objective": Setting(str, "give a metric, e.g. metrics/fd1k_digits", null=True),
     "threads": Setting(int, "use null for one per core", least=1, null=True),
     "dry_run": Setting(bool, "use dry_run=true"),

@@ -1,0 +1,130 @@
+"""Signals that ask a run to stop: at the next step boundary, or at once while it only measures."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.distributed import all_gather_object
+
+from diffusion_lab.distributed import is_distributed, rank, sum_, world_size
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Interrupted(Exception):  # noqa: N818 - it is no error: the run goes on later
+    """A signal asked the run to stop; a checkpoint was written at the step boundary after it."""
+
+    def __init__(self, number: int, step: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name} after step {step}; the checkpoint is written")
+        self.number = number
+
+
+class _Arriving:
+    """A tensor on its way to the host, which goes on with its work meanwhile."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._copy = tensor.to("cpu", non_blocking=True)  # into pinned memory, from a GPU
+        self._event = torch.cuda.Event() if tensor.device.type == "cuda" else None
+        if self._event is not None:
+            self._event.record()
+
+    def read(self) -> list[int]:
+        """Its numbers, once they are there."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._copy.tolist()
+
+
+class Signals:
+    """Remembers the signal that came, and agrees on it with the other processes of the run.
+
+    `nohup` starts a program that ignores SIGHUP, and it stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0  # the signal that came to this process, or to another one in its place
+        self._handlers: dict[int, Any] = {}
+        self._arriving: _Arriving | None = None  # processes that had each of SIGNALS at the step before
+        self._measuring: int | None = None  # the step that is saved, while it may be left at once
+        self._told = False
+        self._others: list[int] = []
+
+    def listen(self) -> None:
+        """From here on; to be called on all processes."""
+        self.restore()
+        self._arriving, self._told = None, False
+        self._others = _others_here()
+        if threading.current_thread() is threading.main_thread():
+            wanted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._handlers = {number: signal.signal(number, self._remember) for number in wanted}
+
+    def restore(self) -> None:
+        """Hand the signals back to whoever listened before."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}
+
+    def agreed(self, device: torch.device) -> int:
+        """The signal, if all processes shall stop after this very step: with several, the step after it came."""
+        if not is_distributed():
+            return self.number
+        # At every step: a cluster gives a minute or two, and a step of a large network may take many seconds. The sum
+        # is read one step later: by then it has come to the host, and no process waits for its device.
+        before = self._arriving.read() if self._arriving else [0] * len(SIGNALS)
+        signals = torch.tensor([self.number == number for number in SIGNALS], dtype=torch.int32)
+        self._arriving = _Arriving(sum_(signals.to(device, non_blocking=True)))  # a blocking copy waits for it
+        return next((number for number, count in zip(SIGNALS, before, strict=True) if count), 0)
+
+    @contextmanager
+    def at_once(self, step: int) -> Iterator[None]:
+        """Inside, where nothing changes what a checkpoint of `step` holds, a signal raises `Interrupted` at once.
+
+        The processes of this machine hand it to each other; other machines have it from who sent it, or end when
+        these have.
+        """
+        self._measuring = step
+        try:
+            if self.number:
+                self._stop()
+            yield
+            if self.number:  # what a destructor was running when it came cannot raise
+                self._stop()
+        finally:
+            self._measuring = None
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        if self._measuring is not None and not self._told:
+            self._stop()
+
+    def _stop(self) -> None:
+        assert self._measuring is not None
+        if not self._told:
+            self._told = True
+            for pid in self._others:
+                with suppress(OSError):
+                    os.kill(pid, self.number)
+        raise Interrupted(self.number, self._measuring)
+
+
+def processes() -> list[tuple[str, int]]:
+    """Machine and process id of each rank. To be called on all of them."""
+    own = (socket.gethostname(), os.getpid())
+    if not is_distributed():
+        return [own]
+    gathered: list[Any] = [None] * world_size()
+    all_gather_object(gathered, own)
+    return gathered
+
+
+def _others_here() -> list[int]:
+    machine = socket.gethostname()
+    return [pid for i, (host, pid) in enumerate(processes()) if host == machine and i != rank()]
