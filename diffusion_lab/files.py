@@ -1,4 +1,5 @@
-"""Files that a reader finds whole or not at all: written beside their place, then moved there."""
+"""Files that a reader finds whole or not at all: written beside their place, then moved there. And reading them, since
+a disk, an editor or an older program may have damaged them all the same."""
 
 from __future__ import annotations
 
@@ -24,6 +25,15 @@ def write_whole(path: Path, content: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None if there is no such file, or something else in it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):  # a UnicodeDecodeError is a ValueError
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def write_json(path: Path, content: Any) -> None:

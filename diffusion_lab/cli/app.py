@@ -31,6 +31,7 @@ from diffusion_lab.cli.errors import (
     InvalidConfig,
     JobsFailed,
     RunLocked,
+    describe,
 )
 from diffusion_lab.cli.folders import forget_run, forget_sweep, write_hydra_folder
 from diffusion_lab.cli.imports import importing
@@ -164,7 +165,7 @@ class App:
             where = f"folder {self._output}, traceback in {self._output / 'train.log'}"
         if not self._debug:
             _say("".join(lines[-4:]).rstrip())
-        _say(f"failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}; {where}")
+        _say(f"failed: {describe(error)}; {where}")
         return EXIT_FAILED
 
 

@@ -58,6 +58,14 @@ class JobsFailed(Exception):
     """A sweep ended and not every job is done; the launcher has already said which. Exit code 1."""
 
 
+def describe(error: BaseException) -> str:
+    """An error in one line: its type and the first line of what it says."""
+    if isinstance(error, SystemExit):  # says its code alone, which reads like success where it is 0
+        return f"SystemExit: a part of the run called sys.exit({'' if error.code is None else repr(error.code)})"
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
 def nearest(word: str, names: Iterable[str]) -> str:
     """` (did you mean 'uniform'?)` when a name is close to the word, else the empty string."""
     match = difflib.get_close_matches(word, [str(name) for name in names], n=1, cutoff=0.6)

@@ -17,12 +17,14 @@ from pathlib import Path
 from diffusion_lab.cli import help as help_text
 from diffusion_lab.cli.arguments import config_dirs
 from diffusion_lab.cli.errors import EXIT_CONFIG, nearest
+from diffusion_lab.cli.output import survive_closed_output
 
 HYDRA_COMMANDS = ("train", "evaluate", "sample", "encode")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code; `argv` defaults to the process's own arguments."""
+    survive_closed_output()
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0] in ("-sc", "--shell-completion"):
         return _complete(words)

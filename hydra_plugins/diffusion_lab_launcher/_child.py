@@ -25,6 +25,7 @@ from diffusion_lab.cli.errors import (
     Interrupted,
     InvalidConfig,
     RunLocked,
+    describe,
 )
 from diffusion_lab.cli.processes import end_with_parent
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
@@ -56,6 +57,7 @@ class Child:
 
     def __init__(self, pid: int, pipe: int | None = None) -> None:
         self.pid, self._pipe = pid, pipe
+        self.tells = pipe is not None  # why it ended; a command of its own has only its exit code
 
     def poll(self) -> int | None:
         """Exit code, negative for a signal; None while the job runs."""
@@ -87,6 +89,11 @@ class Child:
             return json.loads(text)
         except ValueError:
             return {}
+
+
+def heard() -> list[signal.Signals]:
+    """Those of `STOPPING` that end this process; `nohup` ignores SIGHUP, and so it stays."""
+    return [number for number in STOPPING if signal.getsignal(number) != signal.SIG_IGN]
 
 
 def fork(job: Job, task: TaskFunction, context: HydraContext, environment: dict[str, str], threads: int) -> Child:
@@ -127,10 +134,8 @@ def _detach(job: Job) -> None:
     """A session of its own, output to train.log, default signals, and an end when the launcher ends."""
     os.setsid()
     end_with_parent(signal.SIGTERM)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number in heard():
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     write_to_log(job)
 
@@ -162,17 +167,17 @@ def work(job: Job, task: TaskFunction, context: HydraContext) -> tuple[int, dict
         return 0, {"value": value if isinstance(value, int | float) else None}
     text = "".join(traceback.format_exception(error))
     print(error if isinstance(error, RunLocked | Interrupted) else text, flush=True)
-    told = {"type": type(error).__name__, "message": str(error)[:2000], "traceback": text[-MESSAGE_LIMIT:]}
+    message = describe(error).partition(": ")[2] if isinstance(error, SystemExit) else str(error)
+    told = {"type": type(error).__name__, "message": message[:2000], "traceback": text[-MESSAGE_LIMIT:]}
     return _exit_code(error), {"error": told}
 
 
 def _exit_code(error: BaseException) -> int:
+    """Of a job that did not return; sys.exit(0) in one of its parts is no success, and sys.exit(3) no lock."""
     if isinstance(error, RunLocked):
         return EXIT_LOCKED
     if isinstance(error, ConfigError | InvalidConfig):
         return EXIT_CONFIG
-    if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else int(error.code is not None)
     if isinstance(error, Interrupted):
         return 128 + error.signal_number
     return 130 if isinstance(error, KeyboardInterrupt) else EXIT_FAILED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +15,7 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from diffusion_lab.cli.config import config_hash
-from diffusion_lab.files import write_json
+from diffusion_lab.files import read_object, write_json
 
 T = TypeVar("T")
 
@@ -53,15 +52,18 @@ class Job:
 
     def result(self) -> dict[str, Any]:
         """result.json, empty when there is none or it is damaged."""
-        try:
-            return json.loads((self.folder / "result.json").read_text())
-        except (OSError, ValueError):
-            return {}
+        return read_object(self.folder / "result.json") or {}
+
+    def metrics(self) -> dict[str, float]:
+        """The newest value of each metric, {} before there is one."""
+        metrics = self.result().get("metrics")
+        return metrics if isinstance(metrics, dict) else {}
 
     def is_done(self) -> bool:
-        """Whether an earlier run finished this job, with at least the steps that are asked for now."""
+        """Whether this job was finished, with at least the steps that are asked for now."""
         result = self.result()
-        return result.get("status") == "done" and result.get("step", 0) >= self.config.get("max_steps", 0)
+        step = result.get("step")
+        return result.get("status") == "done" and isinstance(step, int) and step >= self.config.get("max_steps", 0)
 
     def record_failure(self, kind: str, message: str, trace: str = "") -> None:
         """Write result.json for a job that could not do so itself; a new run of the job replaces it."""
@@ -101,16 +103,19 @@ def _subdir(config: DictConfig, index: int) -> str:
 def write_sweep(folder: Path, typed: list[str], jobs: list[Job]) -> None:
     """sweep.json: the command and all jobs that this folder was ever asked for, so that a report can name them."""
     command = shlex.join(["diffusion-lab", *typed])
-    try:
-        old = json.loads((folder / "sweep.json").read_text())
-    except (OSError, ValueError):
-        old = {}
+    old = read_object(folder / "sweep.json") or {}
     new = [{"dir": job.folder.name, "overrides": job.overrides, "config_hash": config_hash(job.config)} for job in jobs]
     names = {entry["dir"] for entry in new}
     content = {
         "name": folder.name,
         "command": command,
-        "commands": list(dict.fromkeys([*old.get("commands", []), command])),
-        "jobs": [entry for entry in old.get("jobs", []) if entry["dir"] not in names] + new,
+        "commands": list(dict.fromkeys([*map(str, _list(old, "commands")), command])),
+        "jobs": [e for e in _list(old, "jobs") if isinstance(e, dict) and e.get("dir") not in names] + new,
     }
     write_json(folder / "sweep.json", content)
+
+
+def _list(content: dict[str, Any], key: str) -> list[Any]:
+    """A list of what was read back, [] if it is none: a damaged file must not stop a sweep."""
+    found = content.get(key)
+    return found if isinstance(found, list) else []

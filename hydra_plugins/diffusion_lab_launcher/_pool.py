@@ -17,9 +17,9 @@ from hydra.types import HydraContext, TaskFunction
 from diffusion_lab.cli.errors import EXIT_LOCKED
 from hydra_plugins.diffusion_lab_launcher._child import (
     RANK_VARIABLES,
-    STOPPING,
     Child,
     fork,
+    heard,
     start_command,
     starts_processes,
 )
@@ -145,13 +145,13 @@ class Pool:
 
     def _judge(self, item: _Running, code: int) -> Outcome:
         job, told = item.job, item.child.message()
-        if code == 0:
+        error = told.get("error")
+        if code == 0 and job.is_done():
             return Outcome(job, "done", value=told.get("value", objective(job)))
-        if code == EXIT_LOCKED:
+        if code == EXIT_LOCKED and (error is not None or not item.child.tells):
             return Outcome(job, "locked", "another process is training it")
         if self.stopped_by and (code == 128 + self.stopped_by or code == -self.stopped_by):
             return Outcome(job, "interrupted", f"stopped by signal {self.stopped_by}")
-        error = told.get("error")
         if item.asked is not None:
             status, kind = "timeout", "Timeout"
             reason = f"took longer than hydra.launcher.timeout_s={self.timeout_s:g} s; the same command continues it"
@@ -162,7 +162,7 @@ class Pool:
         else:
             written = job.result().get("error") if _stamp(job.folder / "result.json") != item.result_before else None
             status, kind = "failed", "exit"
-            reason = _first_line(written) if written else f"exit code {code}"
+            reason = _first_line(written) if written else _ended(code, job)
         if status != "failed" or _stamp(job.folder / "result.json") == item.result_before:
             message = error["message"] if status == "failed" and error else reason
             job.record_failure(kind, message, (error or {}).get("traceback", ""))
@@ -170,12 +170,11 @@ class Pool:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGINT, SIGTERM and SIGHUP are handed on to the jobs, which write a checkpoint; the second one kills them."""
+        """Signals that end a process are handed on to the jobs, which write a checkpoint; the second one kills them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        wanted = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]  # as nohup has it
-        before = {number: signal.signal(number, self._stop) for number in wanted}
+        before = {number: signal.signal(number, self._stop) for number in heard()}
         try:
             yield
         finally:
@@ -210,7 +209,7 @@ def _kept() -> Iterator[None]:
 
 def objective(job: Job) -> float | None:
     """The metric that `objective` names, from result.json."""
-    return job.result().get("metrics", {}).get(job.config.get("objective") or "")
+    return job.metrics().get(job.config.get("objective") or "")
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -226,6 +225,11 @@ def _killed_by(number: int) -> str:
     name = signal.Signals(number).name if number in list(signal.Signals) else ""
     hint = ", perhaps for lack of memory" if number == signal.SIGKILL else ""
     return f"killed by signal {number} ({name}){hint}"
+
+
+def _ended(code: int, job: Job) -> str:
+    early = f" before max_steps={job.config.get('max_steps')}, and" if code == 0 else ""
+    return f"exit code {code}{early} without a word; see its log"
 
 
 def _first_line(error: dict) -> str:

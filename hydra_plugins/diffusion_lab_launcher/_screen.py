@@ -88,6 +88,6 @@ class Screen:
 
 def _metric(outcome: Outcome) -> str:
     """The first metric of result.json, without its group."""
-    metrics = outcome.job.result().get("metrics", {})
+    metrics = outcome.job.metrics()
     names = [name for name in metrics if name.startswith("metrics/")] or list(metrics)
     return f"{names[0].removeprefix('metrics/')} {metrics[names[0]]:.4g}" if names else ""

@@ -76,6 +76,19 @@ class App:
             os.kill(os.getpid(), signal.SIGKILL)
         if how == "exit":
             sys.exit(7)
+        if how.startswith("sys_exit_") and not repaired:  # what one may find in somebody's sampler
+            sys.exit(int(how.rpartition("_")[2]))
+        if how == "vanish" and not repaired:  # as sys.exit(0), but nothing of Python's runs any more
+            os._exit(0)
+        if how == "diverge" and not repaired:  # a run writes its own end
+            text = json.dumps({"status": "failed", "step": 0, "error": {"type": "NotFinite", "message": "the loss"}})
+            (folder / "result.json").write_text(text)
+            raise FloatingPointError("the loss is not finite at step 3")
+        if how == "config" and not repaired:
+            raise ConfigError("dataset.source.root=data must be a folder; it was removed")
+        if how == "late" and not repaired:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
         if how == "short":
             time.sleep(0.3)
         if how == "sleep" and not repaired:
@@ -84,7 +97,7 @@ class App:
     def _sleep(self, folder: Path) -> None:
         """Sleep until a signal comes, then leave a checkpoint as a training run does."""
         got: list[int] = []
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, frame: got.append(number))
         (folder / "sleeping").touch()
         for _ in range(3000):

@@ -121,7 +121,63 @@ def test_one_bad_configuration_starts_nothing(sweep, tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+BAD = ("raise", "kill", "sys_exit_0", "sys_exit_3", "vanish", "diverge", "config", "late")
+
+
+@pytest.mark.parametrize(
+    "seeds", [pytest.param("0", id="8 of 9"), pytest.param("0,1,2", id="24 of 33", marks=pytest.mark.slow)]
+)
+def test_every_way_to_fail_is_named_and_the_same_command_runs_those_alone(sweep, tmp_path: Path, seeds: str) -> None:
+    count = len(seeds.split(","))
+    good = "done" if count == 1 else "done,short,exact"
+    arguments = (f"how={good},{','.join(BAD)}", f"seed={seeds}", "hydra.launcher.n_jobs=2")
+    assert sweep(*arguments).wait() == 1
+    found = jobs(tmp_path)
+    failed = {name for name, path in found.items() if result(path)["status"] == "failed"}
+    assert failed == {name for name in found if name.rpartition("-")[0] in BAD} and len(failed) == count * len(BAD)
+    causes = {
+        "raise": "RuntimeError: the loss is not finite",
+        "kill": "SIGKILL",
+        "sys_exit_0": "SystemExit: a part of the run called sys.exit(0)",
+        "sys_exit_3": "SystemExit: a part of the run called sys.exit(3)",
+        "vanish": "exit code 0 before max_steps=1",
+        "diverge": "the loss is not finite at step 3",
+        "config": "must be a folder; it was removed",
+        "late": "SIGTERM",
+    }
+    log = (tmp_path / "log").read_text()
+    assert f"{len(failed)} of {len(found)} jobs are not done" in log and "Traceback" not in log
+    for name in failed:
+        lines = log[log.index(f"\n  {name}") :].splitlines()[1:4]
+        how, _, seed = name.rpartition("-s")
+        assert f"how={how}" in lines[0] and f"seed={seed}" in lines[0]
+        assert causes[how] in lines[1] and lines[2].endswith(f"{found[name].name}/train.log")
+
+    (tmp_path / "runs" / "sweep" / "repaired").touch()
+    assert sweep(*arguments).wait() == 0
+    assert {name: len(calls(path)) for name, path in found.items()} == {n: 1 + (n in failed) for n in found}
+    assert {result(path)["status"] for path in found.values()} == {"done"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("result.json", b"[1]"),
+        pytest.param("result.json", b'{"status": "do', marks=pytest.mark.slow),
+        pytest.param("sweep.json", b'{"jobs": 5}', marks=pytest.mark.slow),
+    ],
+)
+def test_damaged_files_of_an_earlier_sweep_stop_nothing(sweep, tmp_path: Path, name: str, content: bytes) -> None:
+    assert sweep("seed=0,1").wait() == 0
+    folder = tmp_path / "runs" / "sweep"
+    damaged = folder / name if name == "sweep.json" else jobs(tmp_path)["done-s0"] / name
+    damaged.write_bytes(content)
+    assert sweep("seed=0,1").wait() == 0, (tmp_path / "log").read_text()
+    assert result(jobs(tmp_path)["done-s0"])["status"] == "done"
+    assert len(json.loads((folder / "sweep.json").read_text())["jobs"]) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_is_handed_on_and_the_sweep_ends_with_its_code(sweep, tmp_path: Path, number: int) -> None:
     child = sweep("how=sleep", "seed=0,1,2", "hydra.launcher.n_jobs=2")
     folder = tmp_path / "runs" / "sweep"

@@ -1,0 +1,66 @@
+"""Standard output and standard error that may be closed while the command runs: `diffusion-lab train | head -1`.
+
+What is printed is a message; the work is in the run folder. A reader that has gone away (EPIPE), a terminal that was
+closed (EIO) and a full disk under a redirected output (ENOSPC) therefore silence the messages and end nothing. Python
+would otherwise raise in the middle of a step, and once more when it flushes its streams at exit.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from typing import Any
+
+GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC)
+
+
+def survive_closed_output() -> None:
+    """Make the process's own standard streams go on without a reader; streams that somebody has replaced are left."""
+    for number in (0, 1, 2):
+        _open_if_closed(number)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        stream, own = getattr(sys, name), getattr(sys, f"__{name}__")
+        if stream is None:  # the process was started without it: `>&-`
+            setattr(sys, name, _text(_Silencing(number, "w", closefd=False)))
+        elif stream is own and isinstance(stream, io.TextIOWrapper) and not _is_safe(stream):
+            stream.flush()
+            raw = _Silencing(stream.fileno(), "w", closefd=False)
+            setattr(sys, name, _text(raw, encoding=stream.encoding, errors=stream.errors, like=stream))
+
+
+class _Silencing(io.FileIO):
+    """A descriptor that leads to nowhere from the first write on that nobody can take."""
+
+    def write(self, content: Any, /) -> int:
+        try:
+            return super().write(content) or 0
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())  # also for what writes to the descriptor itself, and for child processes
+            os.close(nowhere)
+            return memoryview(content).nbytes
+
+
+def _text(raw: io.FileIO, like: io.TextIOWrapper | None = None, **form: Any) -> io.TextIOWrapper:
+    lines = like.line_buffering if like is not None else True
+    through = like.write_through if like is not None else False
+    return io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=lines, write_through=through, **form)
+
+
+def _is_safe(stream: io.TextIOWrapper) -> bool:
+    return isinstance(getattr(stream.buffer, "raw", None), _Silencing)
+
+
+def _open_if_closed(number: int) -> None:
+    """A standard descriptor that is closed would be given to the next file that is opened, and printed into."""
+    try:
+        os.fstat(number)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
