@@ -33,7 +33,7 @@ from diffusion_lab.cli.errors import (
     RunLocked,
     describe,
 )
-from diffusion_lab.cli.folders import forget_run, forget_sweep, write_hydra_folder
+from diffusion_lab.cli.folders import forget_result, forget_run, forget_sweep, unmade, write_hydra_folder
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
 from diffusion_lab.failure import Failure
@@ -56,6 +56,7 @@ class App:
         self.checked = False  # True in a job of a sweep, which the launcher has checked before job 0
         self.sweep_folder: Path | None = None  # set by the launcher when there is one
         self.error: BaseException | None = None
+        self.called = False  # Hydra makes the run folder before it calls
         self._debug = bool(os.environ.get("DIFFUSION_LAB_TRACEBACK"))
         self._output: Path | None = None
         self._passed: set[str] = set()  # configurations without a fault, but for the seed
@@ -84,6 +85,7 @@ class App:
 
     def __call__(self, cfg: DictConfig) -> Any:
         """The task: check the configuration, then run the command."""
+        self.called = True
         sys.argv = [sys.argv[0], *self.typed]
         hydra_cfg = HydraConfig.get()
         # The others write nothing of their own into a run folder, and their output_dir is the working folder.
@@ -128,6 +130,7 @@ class App:
             return None
         if first and self._output is not None:
             write_hydra_folder(self._output, cfg, hydra_cfg)
+            forget_result(self._output)
         return importlib.import_module(f"diffusion_lab.cli.{self.command}").run(cfg)
 
     def _report(self, error: BaseException) -> int:
@@ -197,6 +200,8 @@ def _config_errors(error: BaseException, app: App) -> list[str]:
         return [str(error)]
     if isinstance(error.__cause__, ConfigError):  # Hydra wraps what the launcher's constructor raises
         return [str(error.__cause__)]
+    if isinstance(error, OSError) and error.filename is not None and app.command == "train" and not app.called:
+        return [unmade(error, app.arguments)]
     if is_compose_error(error):
         return [explain(error, app.command, app.arguments)]
     return []

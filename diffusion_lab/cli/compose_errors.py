@@ -13,12 +13,15 @@ from yaml import YAMLError
 from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.errors import nearest
 
+NO_OPTION = re.compile(r"Config group override must be a string or a list\. Got ")  # a ValueError, as Hydra raises it
+PARSER = re.compile(r"\w+(Exception|Error): |.*(viable alternative|mismatched input|extraneous input)")
+KEY = re.compile(r"[+~]*[\w./@:-]+")
 GROUP_OPTION = re.compile(r"^([\w/]+)=([\w/.-]+)$")
 
 
 def is_compose_error(error: BaseException) -> bool:
     """Whether the error says that no configuration could be made, or a reference in it leads nowhere."""
-    return isinstance(error, HydraException | OmegaConfBaseException | YAMLError)
+    return isinstance(error, HydraException | OmegaConfBaseException | YAMLError) or bool(NO_OPTION.match(str(error)))
 
 
 def explain(error: BaseException, command: str, arguments: list[str]) -> str:
@@ -26,8 +29,10 @@ def explain(error: BaseException, command: str, arguments: list[str]) -> str:
     text = str(error)
     if isinstance(error, MissingConfigException):
         return _missing_option(text, arguments)
+    if NO_OPTION.match(text):
+        return _no_option(command, arguments)
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: {text.splitlines()[0]}; write key=value, and quote a value with special characters"
+        return _unreadable(str(error.override), text)
     if match := re.match(r"Additional config directory '([^']+)' not found", text):
         return f"--config-dir={match[1]} must be a folder with your own yaml files; make it or leave the option out"
     if match := re.match(r"Could not override '([^']+)'", text):
@@ -39,6 +44,36 @@ def explain(error: BaseException, command: str, arguments: list[str]) -> str:
     if match := re.match(r"Could not append to config. An item is already at '([^']+)'", text):
         return f"+{match[1]}: there is such a setting already; leave the + out"
     return _other(error)
+
+
+def _unreadable(override: str, text: str) -> str:
+    """Of an override that Hydra's grammar does not know: which character needs quotes, if that is all."""
+    key, equals, value = override.partition("=")
+    odd = [character for character in value if not (character.isascii() and character.isprintable())]
+    if equals and KEY.fullmatch(key) and odd:
+        quoted = value.replace("\\", "\\\\").replace("'", "\\'")
+        return (
+            f"""{override} must have its value in quotes, because of {odd[0]!r}; in a shell write "{key}='{quoted}'\""""
+        )
+    first = text.splitlines()[0] if text else ""
+    reason = "it cannot be read" if PARSER.match(first) else first
+    return f"{override}: {reason}; write key=value, and quote a value with special characters"
+
+
+def _no_option(command: str, arguments: list[str]) -> str:
+    """Of a group that is given null or a number where Hydra wants the name of an option."""
+    words = [word.partition("=") for word in arguments if not word.startswith("-")]
+    groups = [key for key, _, value in words if value in ("null", "~", "None") or value.isdigit() or not key]
+    known = {path.name for path in conf_dir().iterdir() if path.is_dir()}
+    key, value = next(((k, v) for k, _, v in words if k in known and k in groups), (None, None))
+    if key is None:
+        key, value = next(((k, v) for k, _, v in words if not k or k in groups), ("a group", "null"))
+    options = sorted(path.stem for path in (conf_dir() / key).glob("*.yaml")) if key in known else []
+    allowed = f"one of {', '.join(options)}" if options else "the name of an option"
+    default = re.search(rf"^  - {re.escape(key)}: null", (conf_dir() / f"{command}.yaml").read_text(), re.MULTILINE)
+    asking = " and out of what the experiment sweeps" if any(word[0] == "experiment" for word in words) else ""
+    cure = f"leave {key} out{asking} for none" if default else "write group=option"
+    return f"{key}={value} must be {allowed}; {cure}"
 
 
 def _hint(key: str, error: BaseException, command: str, arguments: list[str]) -> str:
@@ -97,8 +132,13 @@ def _unknown_key(key: str, error: BaseException, command: str, arguments: list[s
 
 
 def _other(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    if error.__cause__ is not None:
-        text = f"{text} {' '.join(str(error.__cause__).split())}"
+    text = _first_words(error)
+    if error.__cause__ is not None and _first_words(error.__cause__) not in text:
+        text = f"{text} {_first_words(error.__cause__)}"
     key = getattr(error, "full_key", None)
     return f"{key}: {text}" if key else text.strip() or type(error).__name__
+
+
+def _first_words(error: BaseException) -> str:
+    """A message in one line, without the fields of its own that OmegaConf adds."""
+    return re.split(r" full_key: | object_type=", " ".join(str(error).split()))[0]

@@ -8,8 +8,15 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import part
-from diffusion_lab.cli.errors import ConfigError, config_errors
+from diffusion_lab.cli.checks.setting import Setting, faults_of
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
+from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.inference import pick_device
+
+SETTINGS = {
+    "outdir": Setting(str, "use outdir=data/latents"),
+    "device": Setting(str, "use device=auto"),
+}
 
 
 def run(cfg: DictConfig) -> None:
@@ -21,6 +28,8 @@ def run(cfg: DictConfig) -> None:
 
     if not cfg.get("dataset"):
         raise ConfigError("dataset=null must be the images to encode; use e.g. dataset=image_folder")
+    if faults := faults_of(cfg, SETTINGS):
+        raise InvalidConfig(faults)
     with config_errors("dataset.source"):  # the source alone: nothing is trained or measured here
         source = instantiate(cfg.dataset.source, _convert_="all")
     autoencoder = part(cfg, "autoencoder")
@@ -34,6 +43,7 @@ def run(cfg: DictConfig) -> None:
         autoencoder.identity()
     with config_errors("dataset"):
         encoding.check()
+    writable("outdir", folder)
     with config_errors(""):
         header = encoding.run(device)
     train, test = (header.splits[split]["shape"] for split in ("train", "test"))

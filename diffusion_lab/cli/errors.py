@@ -25,7 +25,8 @@ class MissingHere(ConfigError):
 
 
 class InvalidConfig(Exception):
-    """All faults of one configuration together.
+    """All faults of one configuration together, each value once: a wrong one is often wrong in several ways and places,
+    which its first sentence cures.
 
     Args:
         errors: the faults, at least one.
@@ -33,8 +34,8 @@ class InvalidConfig(Exception):
     """
 
     def __init__(self, errors: list[ConfigError], job: str = "") -> None:
-        super().__init__("\n".join(map(str, errors)))
-        self.errors = errors
+        self.errors = once(errors)
+        super().__init__("\n".join(map(str, self.errors)))
         self.job = job
 
 
@@ -56,6 +57,11 @@ class Interrupted(Exception):
 
 class JobsFailed(Exception):
     """A sweep ended and not every job is done; the launcher has already said which. Exit code 1."""
+
+
+def once(errors: Iterable[ConfigError]) -> list[ConfigError]:
+    """The first fault of each `key=value must ...`, in order; other sentences without repetitions."""
+    return list({str(error).partition(" must ")[0]: error for error in reversed(list(errors))}.values())[::-1]
 
 
 def describe(error: BaseException) -> str:

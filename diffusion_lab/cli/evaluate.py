@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import part
 from diffusion_lab.cli.errors import ConfigError, config_errors
+from diffusion_lab.cli.folders import writable
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.load import Trained
@@ -25,12 +26,10 @@ def run(cfg: DictConfig) -> float | None:
     from rich.console import Console
     from rich.table import Table
 
-    from diffusion_lab.cli.inference import ready
-    from diffusion_lab.cli.load import load_run, trusted
+    from diffusion_lab.cli.inference import load_trained, ready
 
-    if cfg.run is None:
-        raise ConfigError("run=null must be a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/")
-    trained = load_run(cfg.run, str(cfg.checkpoint), str(cfg.weights), trusted(cfg))
+    trained = load_trained(cfg)
+    writable("run", Path(cfg.run))
     evaluation = part(cfg, "metrics")
     if not evaluation.names and not trained.data.conditions.task.paired:
         raise ConfigError("metrics.names=[] must name what to measure; use metrics.names=[fid]")

@@ -17,13 +17,6 @@ from diffusion_lab.cli.errors import ConfigError
 
 # Said anew, or by the data, on resume.
 DROPPED = ("resume", "dry_run", "allow", "anew", "paths.root", "network.num_classes")
-    "resume",
-    "dry_run",
-    "allow",
-    "anew",
-    "paths.root",
-    "network.num_classes",
-)  # said anew, or by the data, on resume
 WRITTEN = ("directory", "default_root_dir")  # arguments that name a place to write
 DEPTH = 4  # folders below a run folder in which a run writes
 

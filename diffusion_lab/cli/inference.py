@@ -1,20 +1,59 @@
-"""Where, in which layout and in which numbers a trained model is called."""
+"""A trained model as the commands that use one need it: loaded, on its device, in its layout and numbers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
-from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.checks.setting import Setting, faults_of
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, describe, nearest
 from diffusion_lab.cli.speed import lay_out
 
 if TYPE_CHECKING:
+    from diffusion_lab.cli.load import Trained
     from diffusion_lab.diffusion import Denoiser
 
+# What the commands that use a trained model have in common.
+SETTINGS = {
+    "run": Setting(str, "use a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/"),
+    "checkpoint": Setting(str, "use checkpoint=last"),
+    "device": Setting(str, "use device=auto"),
+}
+LATENTS = {  # of commands that make samples themselves
+    "seed": Setting(int, "use seed=0 for the default run", least=0),
+    "batch_size": Setting(int, "use 64", least=1),
+    "outdir": Setting(str, "give a folder, or null", null=True),
+}
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+
+
+def load_trained(cfg: DictConfig) -> Trained:
+    """The model that a command's `run`, `checkpoint` and `weights` name.
+
+    Raises:
+        ConfigError, InvalidConfig: one of them is no such thing, or the run folder is damaged.
+    """
+    from diffusion_lab.cli.load import load_run, trusted
+
+    if cfg.run is None:
+        raise ConfigError(f"run=null must be a run folder; {SETTINGS['run'].cure}")
+    if faults := faults_of(cfg, SETTINGS):
+        raise InvalidConfig(faults)
+    try:
+        return load_run(cfg.run, str(cfg.checkpoint), str(cfg.weights), trusted(cfg))
+    except (ConfigError, InvalidConfig, OmegaConfBaseException, HydraException):
+        raise
+    except Exception as error:  # whatever lies in a run folder, which may come from elsewhere or be damaged
+        raise ConfigError(
+            f"run={cfg.run} must be a run that can be loaded ({describe(error)}); bring back a copy"
+        ) from error
 
 
 @contextmanager
@@ -41,9 +80,20 @@ def ready(denoiser: Denoiser, device: str, precision: str = "32-true") -> Iterat
 
 
 def pick_device(name: str) -> torch.device:
-    """ "auto" is the GPU where there is one."""
+    """ "auto" is the GPU where there is one.
+
+    Raises:
+        ConfigError: another word than auto, cpu, cuda, cuda:N and mps, or a device that is not here.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"device={name} must be a device of this machine, which has no GPU; use device=cpu")
+    kind, _, number = name.partition(":")
+    if kind not in ("cpu", "cuda", "mps") or not re.fullmatch(r"cpu|mps|cuda(:\d+)?", name):
+        hint = nearest(kind, ("auto", "cpu", "cuda", "mps"))
+        raise ConfigError(f"device={name} must be auto, cpu, cuda, cuda:N or mps{hint}; use device=auto")
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    there = {"cpu": 1, "cuda": gpus, "mps": int(torch.backends.mps.is_available())}[kind]
+    if int(number or 0) >= there:
+        has = f"has {there} GPUs, numbered from 0" if there else "has no GPU" if kind == "cuda" else "has none"
+        raise ConfigError(f"device={name} must be a device of this machine, which {has}; use device=auto")
     return torch.device(name)

@@ -10,8 +10,12 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.checks.setting import LARGEST, faults_of
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.evaluate import pick_solver
+from diffusion_lab.cli.folders import writable
+
+MOST = 1_000_000  # samples of one command: all of them are in memory before the first is written
 
 
 def run(cfg: DictConfig) -> None:
@@ -20,20 +24,21 @@ def run(cfg: DictConfig) -> None:
     A conditional model's samples also go to one grid per class, `class-3.png`; those of a super-resolution model stand
     in `grid.png` between what was given and the truth, a test image.
     """
-    from diffusion_lab.cli.inference import ready
-    from diffusion_lab.cli.load import load_run, trusted
+    from diffusion_lab.cli.inference import LATENTS, load_trained, ready
     from diffusion_lab.metrics import generate, save_grid
 
-    if cfg.run is None:
-        raise ConfigError("run=null must be a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/")
+    if faults := faults_of(cfg, LATENTS):
+        raise InvalidConfig(faults)
     ids = parse_ids(str(cfg.seeds))
-    trained = load_run(cfg.run, str(cfg.checkpoint), str(cfg.weights), trusted(cfg))
+    trained = load_trained(cfg)
     conditions = trained.data.conditions
     labels = parse_labels(cfg.labels, conditions.num_classes)
     solver = pick_solver(cfg, trained)
     asked = conditions.of_samples(ids)
     if labels:
         asked["label"] = torch.tensor(labels)[torch.arange(len(ids)) % len(labels)]
+    folder = Path(cfg.outdir or Path(cfg.run) / "generated" / f"step-{trained.step:08d}")
+    writable("outdir", folder)
     row = {number: k for k, number in enumerate(ids)}
     with ready(trained.denoiser, cfg.device, cfg.precision) as device:
         images = generate(
@@ -48,7 +53,6 @@ def run(cfg: DictConfig) -> None:
             conditions=lambda some: {key: value[[row[i] for i in some]] for key, value in asked.items()},
             to_pixels=trained.data.source.to_pixels,
         )
-    folder = Path(cfg.outdir or Path(cfg.run) / "generated" / f"step-{trained.step:08d}")
     for number, image in zip(ids, images, strict=True):
         save_grid(image[None], folder / f"{number:06d}.png", columns=1, scale=1, gap=0)
     if conditions.task.paired:
@@ -82,14 +86,22 @@ def parse_ids(text: str) -> list[int]:
     """ "0-3,10" -> [0, 1, 2, 3, 10]
 
     Raises:
-        ConfigError: anything else.
+        ConfigError: anything else, a number that torch cannot hold, or more than `MOST` samples.
     """
     ids: list[int] = []
+    cure = "numbers and ranges such as 0-63 or [0,5,7]; the id of each sample"
     for word in text.strip("[]").split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", word)
         if match is None or (match[2] and int(match[2]) < int(match[1])):
-            raise ConfigError(f"seeds={text} must be numbers and ranges such as 0-63 or [0,5,7]; the id of each sample")
-        ids += range(int(match[1]), int(match[2] or match[1]) + 1)
+            raise ConfigError(f"seeds={text} must be {cure}")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last > LARGEST:
+            raise ConfigError(f"seeds={text} must be numbers up to {LARGEST}; use {cure}")
+        if len(ids) + last - first >= MOST:
+            raise ConfigError(
+                f"seeds={text} must be at most {MOST:,} samples, which lie in memory; use several commands"
+            )
+        ids += range(first, last + 1)
     if len(set(ids)) < len(ids):
         raise ConfigError(f"seeds={text} must name each sample once; a sample is a function of its number")
     return ids

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.config import config_hash
-from diffusion_lab.cli.errors import ConfigError, InvalidConfig, MissingHere, nearest
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, MissingHere, nearest, once
 from diffusion_lab.cli.processes import batch_fault, gpu_count, local_devices, on_cpu
 from diffusion_lab.cli.speed import compiler_fault
 
@@ -132,10 +133,22 @@ def check_folder(cfg: DictConfig) -> list[ConfigError]:
             return []
         check_same_run(cfg, saved["config"], step=0)
     except InvalidConfig as error:
-        told = "set hydra.run.dir to a new folder, or restore the values that it was started with"
-        return [ConfigError(f"hydra.run.dir={folder} holds another run; {told}"), *error.errors]
+        told = [ConfigError(by_origin(cfg, text)) for text in _of_whole_parts(list(map(str, error.errors)))]
+        return [ConfigError(f"{fault}, not {folder}") for fault in once(told)]
     except ConfigError as error:
         return [ConfigError(f"hydra.run.dir={folder}: {error}")]
     except (ValueError, KeyError, TypeError) as error:
         return [ConfigError(f"hydra.run.dir={folder} must hold an undamaged run.json ({error}); remove it")]
     return []
+
+
+def _of_whole_parts(texts: list[str]) -> list[str]:
+    """Sentences `key=value must ...` without those of the arguments of a part that is another one itself."""
+    exchanged = tuple(text.partition("_target_=")[0] for text in texts if "._target_=" in text.partition(" ")[0])
+    return [text for text in texts if not text.startswith(exchanged) or _own(text, exchanged)]
+
+
+def _own(text: str, exchanged: tuple[str, ...]) -> bool:
+    """Whether it says that a part is another one, and no part around it is."""
+    part = text.partition("_target_=")[0]
+    return part in exchanged and not any(part != around and part.startswith(around) for around in exchanged)

@@ -41,4 +41,6 @@ def by_origin(cfg: DictConfig, message: str) -> str:
     # What the network is given late it has from the data set.
     if parent == "network" and OmegaConf.select(cfg, f"dataset.source.{key}") is not None:
         return f"dataset.source.{key}{rest}"
+    if isinstance(node, DictConfig) and parent:  # what the part of today does not have
+        return f"{node._get_full_key(key)}{rest}"
     return message

@@ -43,18 +43,18 @@ class Parts:
     """
 
     def __init__(self, cfg: DictConfig, world_size: int) -> None:
-        self.cfg, self.world_size = cfg, world_size
-        self._typed = copy.deepcopy(cfg)  # `instantiate` resolves the references that lead to the key that was typed
+        # `instantiate` resolves the references that lead to the key that was typed
+        self._typed, self.cfg, self.world_size = cfg, copy.deepcopy(cfg), world_size
         self.errors: list[ConfigError] = []
         self.objects: dict[str, Any] = {}
         for name in PARTS:
             with self._collect(name):
-                self.objects[name] = part(cfg, name)
+                self.objects[name] = part(self.cfg, name)
         callbacks = []
         for name in cfg.callbacks:
             if cfg.callbacks[name] is not None:
                 with self._collect(f"callbacks.{name}"):
-                    callbacks.append(instantiate(cfg.callbacks[name], _convert_="all"))
+                    callbacks.append(instantiate(self.cfg.callbacks[name], _convert_="all"))
         if not self.errors:
             self.errors += [ConfigError(text) for text in missing_callbacks(self.objects, callbacks)]
         self._check_optimizer()

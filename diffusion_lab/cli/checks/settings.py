@@ -3,61 +3,24 @@
 from __future__ import annotations
 
 import functools
-import math
-from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from diffusion_lab.cli.checks.owned import owned_faults
+from diffusion_lab.cli.checks.setting import Setting, faults_of
 from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.errors import ConfigError, nearest
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # weights, averages and tables are float32 in all of them
+LONGEST = 10**12  # optimizer steps
 OPTIONAL_GROUPS = ("method", "experiment", "scale", "debug")
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What one value may be: `kind` int, float, bool or str; `least` inclusive unless `open`; None if `null`."""
-
-    kind: type
-    cure: str
-    least: float = -math.inf
-    open: bool = False
-    null: bool = False
-    among: tuple[str, ...] = ()
-
-    def fault(self, key: str, value: Any) -> str | None:
-        """The sentence for a value that is not allowed, else None."""
-        if value is None and self.null:
-            return None
-        if self._allows(value):
-            return None
-        shown = "''" if value == "" else value
-        return f"{key}={shown} must be {self._wanted()}{nearest(str(value), self.among)}; {self.cure}"
-
-    def _allows(self, value: Any) -> bool:
-        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if type(value) is not self.kind:
-            return False
-        if self.kind in (int, float):
-            return math.isfinite(value) and (value > self.least if self.open else value >= self.least)
-        return value in self.among if self.among else value != ""
-
-    def _wanted(self) -> str:
-        if self.among:
-            return f"one of {', '.join(self.among)}"
-        words = {int: "an integer", float: "a number", bool: "true or false", str: "text"}[self.kind]
-        if self.least > -math.inf:
-            words += f" {'>' if self.open else '>='} {self.least:g}"
-        return words + (" or null" if self.null else "")
-
-
 SETTINGS = {
-    "seed": Setting(int, "write it without leading zeros, e.g. seed=7", least=0),
-    "max_steps": Setting(int, "use 2000", least=1),
+    "seed": Setting(int, "use e.g. seed=0", least=0),
+    "max_steps": Setting(int, "use 2000", least=1, most=LONGEST),
     "batch_size": Setting(int, "use 64", least=1),
     "images_per_device": Setting(int, "use a divisor of batch_size, or null", least=1, null=True),
     "accumulate": Setting(int, "use 1", least=1),
@@ -70,7 +33,13 @@ SETTINGS = {
     "metrics_every": Setting(int, "use 2000, or 0 for metrics at every snapshot", least=0),
     "checkpoint_every": Setting(int, "use 500, or 0 for one at the end", least=0),
     "keep_every": Setting(int, "use a multiple of checkpoint_every, or 0 for none", least=0),
-    "name": Setting(str, "use null to name the sweep by its experiment or data set", null=True),
+    "name": Setting(
+        str,
+        "use null to name the sweep by its experiment or data set, and paths.root for another place",
+        null=True,
+        pattern=r"[^/\\.][^/\\]*",
+        form="the name of one folder, which does not start with a dot",
+    ),
     "resume": Setting(str, "give a run folder", null=True),
     "anew": Setting(bool, "use anew=false to go on with what the folder holds"),
     "hang_timeout_min": Setting(float, "use 5", least=0, open=True),
@@ -117,9 +86,4 @@ def check_settings(cfg: DictConfig) -> list[ConfigError]:
     for group, default in required_groups().items():
         if not isinstance(cfg.get(group), DictConfig):
             errors.append(f"{group}=null must be one of the options of its group; use {group}={default}")
-    for key, setting in SETTINGS.items():
-        if OmegaConf.select(cfg, key) is None and not setting.null:
-            errors.append(f"{key} is missing; {setting.cure}")
-        elif fault := setting.fault(key, OmegaConf.select(cfg, key)):
-            errors.append(fault)
-    return [ConfigError(error) for error in errors]
+    return [*map(ConfigError, errors), *faults_of(cfg, SETTINGS), *map(ConfigError, owned_faults(cfg))]

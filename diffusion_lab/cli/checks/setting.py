@@ -1,0 +1,93 @@
+"""What the value of one setting may be, and the sentence for one that is not allowed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from diffusion_lab.cli.errors import ConfigError, nearest
+
+LARGEST = 2**63 - 1  # of an integer that torch can hold
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one value may be: `kind` int, float, bool or str; `least` inclusive unless `open`, `most` inclusive; None if
+    `null`; a text among `among`, or of the form `pattern`, which `form` says in words."""
+
+    kind: type
+    cure: str
+    least: float = -math.inf
+    open: bool = False
+    null: bool = False
+    among: tuple[str, ...] = ()
+    most: float = LARGEST
+    pattern: str = ""
+    form: str = ""
+
+    def fault(self, key: str, value: Any) -> str | None:
+        """The sentence for a value that is not allowed, else None."""
+        if value is None and self.null:
+            return None
+        if self._allows(value):
+            return None
+        shown = "''" if value == "" else "null" if value is None else value
+        return f"{key}={shown} must be {self._wanted(value)}{nearest(str(value), self.among)}; {self._cure(key, value)}"
+
+    def _allows(self, value: Any) -> bool:
+        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if type(value) is not self.kind:
+            return False
+        if self.kind in (int, float):
+            above = value > self.least if self.open else value >= self.least
+            return math.isfinite(value) and above and value <= self.most
+        if self.kind is str and self.pattern and not re.fullmatch(self.pattern, value):
+            return False
+        return value in self.among if self.among else value != ""
+
+    def _wanted(self, value: Any) -> str:
+        if self.among:
+            return f"one of {', '.join(self.among)}"
+        if self.form and isinstance(value, str):
+            return self.form
+        words = {int: "an integer", float: "a number", bool: "true or false", str: "text"}[self.kind]
+        if self.least > -math.inf:
+            words += f" {'>' if self.open else '>='} {self.least:g}"
+        if type(value) is self.kind is int and value > self.most:
+            words += f" and <= {self.most}"
+        return words + (" or null" if self.null else "")
+
+    def _cure(self, key: str, value: Any) -> str:
+        """What to type instead: the very number, where it was only written in a way that yaml reads as another type."""
+        if self.kind is int:
+            number = _as_integer(value)
+            if number is not None and self._allows(number):
+                return f"write {key}={number}"
+            if isinstance(value, list | ListConfig):
+                return f"for several runs use -m {key}={','.join(map(str, value))}"
+        return self.cure
+
+
+def _as_integer(value: Any) -> int | None:
+    """1e5 and "007" as 100000 and 7; None for what is no whole number."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return int(value) if isinstance(value, str) and re.fullmatch(r"\d+", value) else None
+
+
+def faults_of(cfg: DictConfig, settings: Mapping[str, Setting]) -> list[ConfigError]:
+    """A sentence for each of the settings, by their dotted keys, that is missing or has a value out of range."""
+    found = []
+    for key, setting in settings.items():
+        value = OmegaConf.select(cfg, key)
+        if value is None and not setting.null:
+            found.append(f"{key} is missing; {setting.cure}")
+        elif fault := setting.fault(key, value):
+            found.append(fault)
+    return [ConfigError(text) for text in found]
