@@ -92,7 +92,7 @@ def _said(value: Any) -> str:
 
 def troubles(folder: RunFolder, metric: str) -> list[Trouble]:
     """All runs that are not done, those that went wrong first, with their newest value of the metric."""
-    order = ("failed", "lost", "interrupted", "running", "pending")
+    order = ("failed", "damaged", "lost", "interrupted", "running", "pending")
     runs = sorted(folder.unfinished, key=lambda run: order.index(run.status))
     return [
         Trouble(

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from diffusion_lab.files import read_object
+
 
 class Curve(NamedTuple):
     """One logged key against training.
@@ -27,11 +29,38 @@ class Curve(NamedTuple):
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in the file, or {} if it is missing, half-written or not an object."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return read_object(path) or {}
+
+
+def read_checked(path: Path, kinds: dict[str, type | tuple[type, ...]]) -> tuple[dict[str, Any], list[str]]:
+    """The object in a file without what cannot be used, and a sentence for each such thing.
+
+    Args:
+        path: run.json or result.json.
+        kinds: entry -> what it may be besides null; other entries are not looked at.
+    """
+    if not path.exists():
+        return {}, []
+    content = read_object(path)
+    if content is None:
+        return {}, [f"{path.name} is no JSON object"]
+    wrong = [key for key, kind in kinds.items() if not _is(content.get(key), kind)]
+    faults = [f"{path.name} has {key}={_shown(content[key])}, which must be {_words(kinds[key])}" for key in wrong]
+    return {key: value for key, value in content.items() if key not in wrong}, faults
+
+
+def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
+    return value is None or (isinstance(value, kind) and not isinstance(value, bool))
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _words(kind: type | tuple[type, ...]) -> str:
+    words = {dict: "an object", list: "a list", str: "text", int: "an integer", float: "a number"}
+    return words[kind[-1] if isinstance(kind, tuple) else kind]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -65,7 +94,7 @@ def curve(rows: Iterable[dict[str, Any]], key: str, batch: int) -> Curve:
     if values:
         kept = [i for i, value in enumerate(values) if value.shape == values[-1].shape]
         steps, values = [steps[i] for i in kept], [values[i] for i in kept]
-    images = [points[step].get("images", step * batch) for step in steps]
+    images = [finite(points[step].get("images")) or step * batch for step in steps]
     return Curve(np.array(steps, np.int64), np.array(images, np.int64), np.array(values, np.float64))
 
 

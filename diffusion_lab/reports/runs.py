@@ -5,6 +5,7 @@ failed       it ended with an error, or was killed and the launcher said so
 interrupted  a signal stopped it after a checkpoint
 running      a process holds the lock of its folder
 lost         it has begun, has no result, and nobody holds its lock: it was killed
+damaged      its run.json or result.json holds something else than it must, so its numbers are not counted
 pending      sweep.json names it and it has not begun
 """
 
@@ -21,7 +22,7 @@ from typing import Any
 
 from diffusion_lab.reports.records import Curve, curve, finite, read_lines
 
-STATUSES = ("done", "failed", "interrupted", "running", "lost", "pending")
+STATUSES = ("done", "failed", "damaged", "interrupted", "running", "lost", "pending")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Run:
         overrides: what was typed for this run, from run.json or else sweep.json.
         info: run.json, {} if it is missing.
         result: result.json, {} if it is missing.
+        faults: what is wrong with the two files; those entries are left out of them.
     """
 
     folder: Path
@@ -41,6 +43,7 @@ class Run:
     overrides: tuple[str, ...] = ()
     info: dict[str, Any] = field(default_factory=dict, repr=False)
     result: dict[str, Any] = field(default_factory=dict, repr=False)
+    faults: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -84,7 +87,7 @@ class Run:
     def evaluations(self) -> list[dict[str, Any]]:
         """Lines {"step", "name", "value", "protocol"}."""
         lines = read_lines(self.folder / "evaluations.jsonl") or self.result.get("evaluations") or []
-        return [line for line in lines if isinstance(line, dict) and "name" in line]
+        return [line for line in lines if isinstance(line, dict) and isinstance(line.get("name"), str)]
 
     @property
     def batch(self) -> int:
@@ -126,7 +129,8 @@ class Run:
         """How the newest value of a metric was measured: of the lines with its name, the last with its value."""
         value = self.last(name)
         lines = [line for line in self.evaluations if line["name"] == name and line.get("value") == value]
-        return (lines[-1].get("protocol") or {}) if lines else {}
+        found = lines[-1].get("protocol") if lines else None
+        return found if isinstance(found, dict) else {}
 
     @property
     def seconds(self) -> float | None:
@@ -169,6 +173,7 @@ class Run:
             "interrupted": "stopped by a signal after a checkpoint; the same command continues it",
             "running": "a process is training it",
             "lost": "ended without a word (killed, or the machine went down); the same command continues it",
+            "damaged": f"{'; '.join(self.faults)}; bring back a copy, or remove the file and run it again",
             "pending": "not started",
         }.get(self.status, "")
 

@@ -12,9 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.reports.records import read_json
+from diffusion_lab.reports.records import read_checked, read_json
 from diffusion_lab.reports.runs import Run, RunFolder
 
+# What the entries of a run's two files are, so that a damaged run is named and the others are reported.
+INFO = dict.fromkeys(("config", "versions", "bins", "dataset"), dict) | {"overrides": list}
+INFO |= dict.fromkeys(("method", "command", "group_hash", "config_hash", "started", "git"), str)
+INFO |= {"seed": int, "parameters": int, "global_batch": (int, float)}
+RESULT = {"status": str, "step": (int, float), "metrics": dict, "evaluations": list, "error": dict}
 _TRACES = ("run.json", "result.json", "metrics.jsonl", "train.log", ".lock", "checkpoints")
 
 
@@ -34,10 +39,11 @@ def read_runs(path: str | Path) -> RunFolder:
     for folder in _folders(path):
         sweep = read_json(folder / "sweep.json")
         if "command" in sweep:
-            sweeps[folder] = tuple(map(str, sweep.get("commands") or [sweep["command"]]))
-        for job in sweep.get("jobs") or []:
-            place = _job_folder(folder, str(job.get("dir", "")))
-            runs.setdefault(place.resolve(), read_run(place, job.get("overrides") or []))
+            sweeps[folder] = tuple(map(str, _list(sweep, "commands") or [sweep["command"]]))
+        for job in _list(sweep, "jobs"):
+            if isinstance(job, dict) and job.get("dir"):
+                place = _job_folder(folder, str(job["dir"]))
+                runs.setdefault(place.resolve(), read_run(place, _list(job, "overrides")))
         if _is_run(folder):
             single[folder.resolve()] = read_run(folder)
     for place, run in sorted(single.items(), key=lambda item: str(item[1].info.get("started"))):
@@ -52,9 +58,18 @@ def read_runs(path: str | Path) -> RunFolder:
 
 def read_run(folder: Path, overrides: list[str] | None = None) -> Run:
     """Read one run folder; `overrides` are used when run.json does not say."""
-    info, result = read_json(folder / "run.json"), read_json(folder / "result.json")
+    info, damaged = read_checked(folder / "run.json", INFO)
+    result, more = read_checked(folder / "result.json", RESULT)
     typed = info.get("overrides") or overrides or []
-    return Run(folder, _status(folder, result), tuple(map(str, typed)), info, result)
+    status = _status(folder, result)
+    if (damaged or more) and status != "running":
+        status = "damaged"
+    return Run(folder, status, tuple(map(str, typed)), info, result, tuple(damaged + more))
+
+
+def _list(content: dict[str, Any], key: str) -> list[Any]:
+    found = content.get(key)
+    return found if isinstance(found, list) else []
 
 
 def _folders(top: Path) -> Iterator[Path]:

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from diffusion_lab.cli.report import main
 from diffusion_lab.reports import read_run, read_runs
 from tests.reports.synthetic import BATCH, write_run
 
@@ -59,10 +60,45 @@ def test_bytes_that_are_no_text_and_nulls_do_no_harm(tmp_path):
     assert run.step == 200
 
 
-def test_a_torn_json_file_is_like_none(tmp_path):
+def test_a_torn_json_file_is_named(tmp_path):
     write_run(tmp_path / "run", "uniform", 0, steps=100)
     (tmp_path / "run" / "result.json").write_text('{"status": "done", "st')
-    assert read_run(tmp_path / "run").status == "lost"
+    run = read_run(tmp_path / "run")
+    assert run.status == "damaged" and run.cause.startswith("result.json is no JSON object; ")
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "words"),
+    [
+        ("run.json", "overrides", 5, "overrides=5, which must be a list"),
+        ("run.json", "config", [1], "config=[1], which must be an object"),
+        ("run.json", "versions", "x", 'versions="x", which must be an object'),
+        ("run.json", "seed", True, "seed=true, which must be an integer"),
+        ("run.json", "started", {}, "started={}, which must be text"),
+        ("result.json", "error", "boom", 'error="boom", which must be an object'),
+        ("result.json", "evaluations", 5, "evaluations=5, which must be a list"),
+        ("result.json", "step", "x", 'step="x", which must be a number'),
+    ],
+)
+def test_a_damaged_run_is_named_and_the_others_are_reported(tmp_path, capsys, name, key, value, words):
+    for seed in range(3):
+        write_run(tmp_path / f"run{seed}", "uniform", seed, steps=100)
+    path = tmp_path / "run1" / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    assert main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert ": 2 done, 1 damaged" in said and "n=2" in said
+    assert "damaged     run1  " in said and f"{name} has {words}" in said
+    assert words.partition("=")[0] in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "content", [{"jobs": 5}, {"command": 5, "commands": 5, "jobs": [5, {"dir": "run0", "overrides": 5}]}]
+)
+def test_a_damaged_sweep_is_read_as_far_as_it_goes(tmp_path, content):
+    write_run(tmp_path / "run0", "uniform", 0, steps=100)
+    (tmp_path / "sweep.json").write_text(json.dumps(content))
+    assert [run.status for run in read_runs(tmp_path).runs] == ["done"]
 
 
 def test_the_later_of_two_lines_with_one_step_counts(tmp_path):
