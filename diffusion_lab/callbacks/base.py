@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -40,6 +41,14 @@ class StepCallback(RunCallback):
 
     The module calls it: it knows when an update happened, and keeps the records of the update's microbatches.
     """
+
+    def results(self, data: ImageDataModule) -> Sequence[str]:
+        """Names of the numbers that result.json will have from this callback, which `objective` may name.
+
+        Args:
+            data: of the run, nothing of which has been loaded.
+        """
+        return ()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         module = diffusion(pl_module)

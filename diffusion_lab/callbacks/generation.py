@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from lightning.pytorch import Trainer
@@ -10,6 +11,7 @@ from lightning.pytorch import Trainer
 from diffusion_lab.callbacks.base import check_interval, data_of, due
 from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.callbacks.evaluations import EvaluationCallback
+from diffusion_lab.data import ImageDataModule
 from diffusion_lab.loggers import log_image, log_values
 from diffusion_lab.metrics import Evaluation, save_grid
 from diffusion_lab.solvers import Solver
@@ -49,6 +51,9 @@ class Generation(EvaluationCallback):
         self.directory, self.solver, self.evaluation = Path(directory), solver, evaluation
         self.every, self.grid = check_interval("every", every), grid
         self.metrics_every = check_interval("metrics_every", metrics_every)
+
+    def results(self, data: ImageDataModule) -> Sequence[str]:
+        return [f"metrics/{name}" for name in self.evaluation.result_names(data)]
 
     def due(self, trainer: Trainer, step: int) -> bool:
         at_end = step == trainer.max_steps and self.evaluation.measures(data_of(trainer))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
@@ -9,6 +11,7 @@ from torch import Tensor
 from diffusion_lab.callbacks.base import check_interval, data_of, due
 from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.callbacks.evaluations import EvaluationCallback
+from diffusion_lab.data import ImageDataModule
 from diffusion_lab.distributed import sum_
 from diffusion_lab.loggers import log_curve, log_values
 from diffusion_lab.streams import Streams
@@ -40,6 +43,9 @@ class Validation(EvaluationCallback):
                 raise ValueError(f"{name}={value} must be at least 1")
         self.every = check_interval("every", every)
         self.bins, self.repeats, self.batch_size, self.seed = bins, repeats, batch_size, seed
+
+    def results(self, data: ImageDataModule) -> Sequence[str]:
+        return ("val/loss",)
 
     def due(self, trainer: Trainer, step: int) -> bool:
         return step == trainer.max_steps or due(step, self.every, trainer.max_steps)

@@ -53,7 +53,7 @@ class CIFAR10(ImageSource):
         self.download = download
 
     def check(self) -> None:
-        """Every byte is looked at, which takes half a second for the published archive, once per process."""
+        """Every byte is looked at, which takes about a second for the published archive, once per process."""
         if not self.download:
             self._require()
         if self._present():

@@ -103,8 +103,21 @@ class Evaluation:
 
     def measures(self, data_module: ImageDataModule) -> bool:
         """Whether there is anything to measure on this data: metrics and their extractor, or a paired task."""
-        named = bool(self.names) and data_module.features is not None
-        return self.num_samples > 0 and (named or data_module.conditions.task.paired)
+        return bool(self.result_names(data_module))
+
+    def result_names(self, data_module: ImageDataModule) -> list[str]:
+        """Names of the results of a call with this data module, which needs no image for them.
+
+        Whether the extractor knows the data's classes is seen in its answers alone; without labels nothing is compared.
+        """
+        extractor, paired = data_module.features, data_module.conditions.task.paired
+        if not self.num_samples:
+            return []
+        names = [] if extractor is None else [*self.names]
+        if names and not paired and data_module.num_classes is not None:
+            names.append(AGREEMENT)
+        public = [] if extractor is None else [extractor.metric_name(name, self.num_samples) for name in names]
+        return public + [f"{name}{thousands(self.num_samples)}" for name in PAIRED if paired]
 
     def __call__(
         self,

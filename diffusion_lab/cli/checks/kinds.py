@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import typing
 from collections.abc import Callable as AbstractCallable
 from collections.abc import Iterator, Mapping
 from types import UnionType
@@ -20,6 +19,7 @@ import torch
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from diffusion_lab.cli.checks.signatures import hints_of
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.targets import Trust, resolve
 
@@ -78,7 +78,7 @@ def _faults(parent: Any, key: Any, path: str, kinds: Kinds, trust: Trust) -> Ite
     hints: Mapping[str, Any] | None = None
     if "_target_" in node:
         try:
-            hints = _hints(_part(path, node["_target_"], _base(path) or kinds, trust))
+            hints = hints_of(_part(path, node["_target_"], _base(path) or kinds, trust))
         except ConfigError as error:
             yield str(error)
             return
@@ -124,16 +124,8 @@ def _load(name: str) -> type:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _hints(found: Any) -> dict[str, Any]:
-    """Annotations of the arguments; none where they cannot be evaluated."""
-    try:
-        return typing.get_type_hints(found.__init__ if inspect.isclass(found) else found)
-    except Exception:  # noqa: BLE001  an annotation of somebody else's may name what is not imported
-        return {}
-
-
 def _returned(function: Any) -> type | None:
-    made = _hints(function).get("return")
+    made = hints_of(function).get("return")
     return made if inspect.isclass(made) else None
 
 

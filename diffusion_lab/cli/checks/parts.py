@@ -4,20 +4,21 @@ what must agree between them."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import build_network, part
 from diffusion_lab.cli.checks.bounds import clip_fault
 from diffusion_lab.cli.checks.carried import missing_callbacks
 from diffusion_lab.cli.checks.conditions import condition_faults, guidance_fault
+from diffusion_lab.cli.checks.deleted import deleted_faults, typed
+from diffusion_lab.cli.checks.instances import build
 from diffusion_lab.cli.checks.origin import by_origin
-from diffusion_lab.cli.errors import ConfigError, config_errors
+from diffusion_lab.cli.errors import ConfigError, config_errors, nearest
 from diffusion_lab.data import Conditions
 
 PARTS = (
@@ -49,14 +50,16 @@ class Parts:
         self.objects: dict[str, Any] = {}
         for name in PARTS:
             with self._collect(name):
-                self.objects[name] = part(self.cfg, name)
+                self.objects[name] = build(self.cfg[name])
         callbacks = []
         for name in cfg.callbacks:
             if cfg.callbacks[name] is not None:
                 with self._collect(f"callbacks.{name}"):
-                    callbacks.append(instantiate(self.cfg.callbacks[name], _convert_="all"))
+                    callbacks.append(build(self.cfg.callbacks[name]))
         if not self.errors:
             self.errors += [ConfigError(text) for text in missing_callbacks(self.objects, callbacks)]
+            self._check_objective(callbacks)
+        self.errors += [ConfigError(text) for text in deleted_faults(cfg, typed())]
         self._check_optimizer()
         self._check_data()
         self._check_clip()
@@ -78,8 +81,8 @@ class Parts:
         except Exception as error:  # noqa: BLE001  a constructor of anybody's may stumble over anything
             cause = error.__cause__ or error
             told = f" cannot be used: {type(cause).__name__}: {' '.join(str(cause).split())}; check its arguments"
-            if any(str(known).endswith(told) for known in self.errors):
-                return  # the same part again, as another one's argument
+            if self.errors:
+                return  # perhaps what has been said already, seen from another part
             text = path + told
         else:
             return
@@ -91,6 +94,20 @@ class Parts:
 
     def _have(self, *names: str) -> bool:
         return all(name in self.objects for name in names)
+
+    def _check_objective(self, callbacks: Sequence[Any]) -> None:
+        """A sweeper's metric is one that this run will measure."""
+        wanted = self.cfg.get("objective")
+        if wanted is None or "dataset" not in self.objects:
+            return
+        names = [name for c in callbacks for name in getattr(c, "results", lambda data: ())(self.objects["dataset"])]
+        if wanted not in names:
+            allowed = (
+                f"one of {', '.join(names)}, which this run measures" if names else "null: this run measures nothing"
+            )
+            self._fault(
+                f"objective={wanted} must be {allowed}{nearest(wanted, names)}; use objective={(names or ['null'])[0]}"
+            )
 
     def _check_optimizer(self) -> None:
         """torch's optimizers object with their own words, so the common values are checked here."""

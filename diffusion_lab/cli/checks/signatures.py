@@ -104,7 +104,7 @@ def _check_call(node: DictConfig, path: str, trust: Trust) -> list[str]:
             for name, p in parameters.items()
             if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and name not in given
         ]
-    hints = _hints(target)
+    hints = hints_of(target)
     for key in given:
         reference = OmegaConf.is_interpolation(node, key)  # what it refers to is checked where it stands
         value = _value(node, key) if key in hints and key in parameters and not reference else ABSENT
@@ -117,10 +117,10 @@ def _check_call(node: DictConfig, path: str, trust: Trust) -> list[str]:
     return faults
 
 
-def _hints(target: Any) -> dict[str, Any]:
+def hints_of(target: Any) -> dict[str, Any]:
     """Annotations of the arguments; none where they cannot be evaluated."""
     try:
-        return typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+        return typing.get_typehints_of(target.__init__ if inspect.isclass(target) else target)
     except Exception:  # noqa: BLE001  an annotation of somebody else's may name what is not imported
         return {}
 
