@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -148,6 +148,9 @@ class ImageFolder(ImageSource):
 
     def _check_classes(self, good: list[Seen]) -> None:
         if not self.class_folders:
+            if not self.within and all("/" in file.name for file in good):  # folders alone: parts of the data set
+                used = {file.name.split("/")[0] for file in good}
+                self._check_none_empty(used, folders_of(self.root), "folder", "remove it")
             return
         loose = [file.name for file in good if self._class_of(file.name) is None]
         if loose:
@@ -155,11 +158,14 @@ class ImageFolder(ImageSource):
                 f"root={self.root} must hold images only inside its class folders, not {', '.join(loose[:8])}; "
                 "move them or set class_folders=false"
             )
-        empty = sorted(set(self._classes()) - {self._class_of(file.name) for file in good})
+        used = {self._class_of(file.name) for file in good}
+        self._check_none_empty(used, self._classes(), "class folder", "remove it or set class_folders=false")
+
+    def _check_none_empty(self, used: Collection[str | None], folders: Sequence[str], kind: str, cure: str) -> None:
+        empty = sorted(set(folders) - set(used))
         if empty:
             raise ValueError(
-                f"root={self.root} must hold a usable image in every class folder, {', '.join(empty[:8])} has none; "
-                "remove it or set class_folders=false"
+                f"root={self.root} must hold a usable image in every {kind}, {', '.join(empty[:8])} has none; {cure}"
             )
 
     def _classes(self) -> list[str]:

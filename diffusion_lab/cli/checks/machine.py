@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig
 
 from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.config import config_hash
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, MissingHere, nearest, once
-from diffusion_lab.cli.processes import batch_fault, gpu_count, local_devices, on_cpu
+from diffusion_lab.cli.processes import batch_fault, gpu_count, local_devices, on_cpu, srun_tasks
 from diffusion_lab.cli.speed import compiler_fault
 
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
@@ -29,6 +31,10 @@ def check_machine(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
     if accelerator not in ACCELERATORS:
         hint = nearest(str(accelerator), ACCELERATORS)
         errors.append(ConfigError(f"trainer.accelerator={accelerator} must be one of {', '.join(ACCELERATORS)}{hint}"))
+    if fault := _unnamed_devices(devices, cpu=accelerator == "cpu" or (here and on_cpu(trainer))):
+        return [*errors, ConfigError(fault)]
+    if here and (fault := _alone(trainer)):
+        errors.append(MissingHere(fault))
     if local_devices(trainer) < 1:
         errors.append(ConfigError(f"trainer.devices={devices} must be at least one device; use trainer.devices=1"))
     elif here and accelerator in ("gpu", "cuda") and gpu_count() == 0:
@@ -54,6 +60,28 @@ def check_machine(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
         )
         errors.append(ConfigError(text))
     return errors
+
+
+def _unnamed_devices(devices: Any, cpu: bool) -> str | None:
+    """The sentence for devices that are neither a number nor, on a GPU, ids."""
+    words = str(devices) if isinstance(devices, int | str) else ""
+    if re.fullmatch(r"auto|-?\d+" if cpu else r"auto|-?\d+(,\d+)*,?", words):
+        return None
+    if not cpu and isinstance(devices, ListConfig) and all(type(number) is int for number in devices):
+        return None
+    allowed = "a number of processes on a CPU" if cpu else "a number of GPUs or their ids, e.g. [0,1]"
+    return f"trainer.devices={devices} must be {allowed}; use trainer.devices=1"
+
+
+def _alone(trainer: DictConfig) -> str | None:
+    """The sentence for a run on several nodes that nobody has started on the others: it would wait for them."""
+    nodes = trainer.get("num_nodes", 1)
+    if not isinstance(nodes, int) or nodes < 2 or srun_tasks() or os.environ.get("MASTER_ADDR"):
+        return None
+    return (
+        f"trainer.num_nodes={nodes} must be started on each node by srun or torchrun, or with MASTER_ADDR and "
+        "NODE_RANK set; use trainer.num_nodes=1 here"
+    )
 
 
 def _check_strategy(cfg: DictConfig) -> list[str]:
