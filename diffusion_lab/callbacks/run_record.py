@@ -16,7 +16,7 @@ from diffusion_lab.callbacks.base import RunCallback, data_of, diffusion, find
 from diffusion_lab.callbacks.evaluations import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.progress import Progress
 from diffusion_lab.callbacks.signals import Interrupted
-from diffusion_lab.files import write_json
+from diffusion_lab.files import read_object, write_json
 from diffusion_lab.loggers import RunLogger, cut_lines, log_config
 
 # Functions of the configuration, byte by byte; a checkpoint knows how long they were.
@@ -112,6 +112,13 @@ class RunRecord(RunCallback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.is_global_zero and trainer.global_step >= trainer.max_steps:
+            self._finish(trainer, "done", None)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A run that was killed between its last checkpoint and its result has no step left, and Lightning does not end
+        a training that it did not begin."""
+        done = (read_object(self.directory / "result.json") or {}).get("status") == "done"
+        if trainer.is_global_zero and trainer.global_step >= trainer.max_steps and not done:
             self._finish(trainer, "done", None)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:

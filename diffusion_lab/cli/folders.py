@@ -75,9 +75,10 @@ def forget_run(folder: Path) -> None:
 def forget_sweep(folder: Path) -> None:
     """Remove what Hydra's sweeper writes before the first job, for a sweep that started none."""
     with suppress(OSError):  # it may be no folder at all, which is then what is being reported
-        if not (folder / "sweep.json").exists():
-            (folder / "multirun.yaml").unlink(missing_ok=True)
-            _remove_empty(folder)
+        if (folder / "sweep.json").exists():
+            return
+        (folder / "multirun.yaml").unlink(missing_ok=True)
+    _remove_empty(folder)
 
 
 def _remove_empty(folder: Path) -> None:

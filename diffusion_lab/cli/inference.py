@@ -46,6 +46,7 @@ def load_trained(cfg: DictConfig) -> Trained:
         raise ConfigError(f"run=null must be a run folder; {SETTINGS['run'].cure}")
     if faults := faults_of(cfg, SETTINGS):
         raise InvalidConfig(faults)
+    pick_device(cfg.device)  # before anything is made or loaded
     try:
         return load_run(cfg.run, str(cfg.checkpoint), str(cfg.weights), trusted(cfg))
     except (ConfigError, InvalidConfig, OmegaConfBaseException, HydraException):
