@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -85,7 +85,10 @@ class Guard(StepCallback):
             return
         fine = self._sampler_is_finite(trainer)
         if self._on_cpu:  # there a number is read faster than it is compared
-            bad = torch.tensor([not all(math.isfinite(value) for value in one.sums) for one in steps])
+            wrong = [not all(math.isfinite(value) for value in one.sums) for one in steps]
+            if fine and not any(wrong) and not is_distributed():
+                return
+            bad = torch.tensor(wrong)
         else:
             sums = torch.stack([torch.stack([value.double() for value in one.sums]) for one in steps])
             bad = (~torch.isfinite(sums)).any(1)
@@ -105,10 +108,11 @@ class Guard(StepCallback):
 
     def _look(self, trainer: Trainer, one: _Step) -> None:
         """Raise, with what this or another process finds wrong in a step; a sum alone may overflow."""
-        found = [self._found(trainer, one)]
+        own = self._found(trainer, one)
+        found: list[Any] = [own]
         if is_distributed():
             found = [None] * world_size()
-            all_gather_object(found, self._found(trainer, one))
+            all_gather_object(found, own)  # pyright: ignore[reportArgumentType]
         wrong = [fault for fault in found if fault is not None]
         if wrong:
             raise NotFinite(min(wrong)[1])

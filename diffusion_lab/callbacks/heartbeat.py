@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from diffusion_lab.callbacks.base import RunCallback
 from diffusion_lab.callbacks.run_record import write_result

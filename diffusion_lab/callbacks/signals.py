@@ -54,13 +54,13 @@ class Signals:
         self._handlers: dict[int, Any] = {}
         self._arriving: _Arriving | None = None  # processes that had each of SIGNALS at the step before
         self._measuring: int | None = None  # the step that is saved, while it may be left at once
-        self._told = False
+        self._handed_on = False
         self._others: list[int] = []
 
     def listen(self) -> None:
         """From here on; to be called on all processes."""
         self.restore()
-        self._arriving, self._told = None, False
+        self._arriving, self._handed_on = None, False
         self._others = _others_here()
         if threading.current_thread() is threading.main_thread():
             wanted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
@@ -102,13 +102,13 @@ class Signals:
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.number = number
-        if self._measuring is not None and not self._told:
+        if self._measuring is not None and not self._handed_on:
             self._stop()
 
     def _stop(self) -> None:
         assert self._measuring is not None
-        if not self._told:
-            self._told = True
+        if not self._handed_on:
+            self._handed_on = True
             for pid in self._others:
                 with suppress(OSError):
                     os.kill(pid, self.number)

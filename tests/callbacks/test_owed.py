@@ -135,8 +135,8 @@ def test_a_run_that_only_lacks_its_result_gets_it(tmp_path):
     assert differences(wanted, state(folder)) == []
 
 
-@pytest.mark.parametrize("told", ["first", "second"])
-def test_two_processes_stop_together(told, tmp_path):
+@pytest.mark.parametrize("signalled", ["first", "second"])
+def test_two_processes_stop_together(signalled, tmp_path):
     train_child(configuration(tmp_path / "a" / "run", *SAMPLES, *TWO)).succeed()
     wanted = state(tmp_path / "a" / "run")
     folder = tmp_path / "b" / "run"
@@ -147,7 +147,7 @@ def test_two_processes_stop_together(told, tmp_path):
     time.sleep(1)  # until both are there
     ranks = sorted(int(pid) for pid in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split())
     begin = time.monotonic()
-    os.kill(ranks[0 if told == "first" else 1], signal.SIGTERM)
+    os.kill(ranks[0 if signalled == "first" else 1], signal.SIGTERM)
     assert child.wait() != 0
     assert time.monotonic() - begin < 20, "a process waited for the evaluation"
     assert "Interrupted" in child.log.read_text()

@@ -1,4 +1,4 @@
-"""A process that hangs: all end after the time that was set, the message names it, and the run goes on later."""
+"""A process that hangs: all of them end after the time that was set, the message names it, and the run resumes."""
 
 from __future__ import annotations
 
