@@ -36,6 +36,7 @@ NOT_IN_HASH = (
     "hang_timeout_min",
     "dry_run",
     "cost",
+    "most_samples",  # what it makes of the evaluation's number of samples is in the hash
     "objective",
     "threads",
     "logger",

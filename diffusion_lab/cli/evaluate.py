@@ -27,16 +27,20 @@ def run(cfg: DictConfig) -> float | None:
     from rich.table import Table
 
     from diffusion_lab.cli.inference import load_trained, ready
+    from diffusion_lab.metrics.bound import BITS_PER_DIM, check_bytes
 
     trained = load_trained(cfg)
     writable("run", Path(cfg.run))
     evaluation = part(cfg, "metrics")
     if not evaluation.names and not trained.data.conditions.task.paired:
         raise ConfigError("metrics.names=[] must name what to measure; use metrics.names=[fid]")
+    if BITS_PER_DIM in evaluation.names:
+        with config_errors("metrics"):
+            check_bytes(trained.data)
     solver = pick_solver(cfg, trained)
     with ready(trained.denoiser, cfg.device, cfg.precision) as device:
         told = (trained.denoiser, solver, trained.data, device)
-        _, results, _ = evaluation(*told, progress=True, ema_decay=trained.decay)
+        _, results, _ = evaluation(*told, progress=True, ema_decay=trained.decay, keep=0)
     if not results:
         raise ConfigError("dataset.features=null must name a feature extractor for metrics; this data set has none")
     table = Table("metric", "value", title=f"{cfg.run} at step {trained.step}")

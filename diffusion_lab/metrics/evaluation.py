@@ -13,6 +13,7 @@ from torch import Tensor
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.distributed import gather_rows, rank, world_size
+from diffusion_lab.metrics.bound import BITS_PER_DIM, mean_bits_per_dim
 from diffusion_lab.metrics.features import FeatureExtractor, features_of, thousands
 from diffusion_lab.metrics.generation import generate_batches
 from diffusion_lab.metrics.measures import (
@@ -60,7 +61,8 @@ class Evaluation:
     Args:
         num_samples: N generated images, at least twice the extractor's dimensions (4096 for Inception).
         batch_size: samples at a time, on each process; changes no latent.
-        names: which of fid, kid, is, precision, recall; an empty list evaluates nothing.
+        names: which of fid, kid, is, precision, recall, and bits_per_dim (see `metrics.bound`), which takes T network
+            calls for each of N test images and no samples; an empty list evaluates nothing.
         seed: of the latents, >= 0. It is not the run's: all methods and seeds are compared on the same latents.
         split: reference images, "train" (the custom) or "test".
 
@@ -79,19 +81,20 @@ class Evaluation:
         for name, value, lowest in (("num_samples", num_samples, 0), ("batch_size", batch_size, 1), ("seed", seed, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
                 raise ValueError(f"{name}={value!r} must be an integer >= {lowest}; leave it out for the default")
-        unknown = [name for name in names if name not in METRICS]
-        if unknown or len(set(names)) < len(names):
-            raise ValueError(f"names={list(names)} must be different ones of {list(METRICS)}; use [fid]")
+        known = [*METRICS, BITS_PER_DIM]
+        if not set(names) <= set(known) or len(set(names)) < len(names):
+            raise ValueError(f"names={list(names)} must be different ones of {known}; use [fid]")
         if split not in ("train", "test"):
             raise ValueError(f"split={split!r} must be 'train' or 'test'; use 'train', as published FIDs do")
-        if names and num_samples <= NEIGHBOURS + SPLITS:
+        if set(names) - {BITS_PER_DIM} and num_samples <= NEIGHBOURS + SPLITS:
             raise ValueError(f"num_samples={num_samples} is too few for any metric; use 1000, or names=[] for none")
         self.num_samples, self.batch_size, self.names = num_samples, batch_size, tuple(names)
         self.seed, self.split = seed, split
+        self.of_sets = tuple(name for name in names if name in METRICS)  # what compares samples with images
 
     def check(self, extractor: FeatureExtractor | None) -> None:
         """Raise the teaching error, before training, if these metrics cannot be computed with this extractor."""
-        if not self.names or extractor is None:
+        if not self.of_sets or extractor is None:
             return
         least = 2 * extractor.feature_dim
         if "fid" in self.names and self.num_samples < least:
@@ -102,22 +105,29 @@ class Evaluation:
         extractor.check()
 
     def measures(self, data_module: ImageDataModule) -> bool:
-        """Whether there is anything to measure on this data: metrics and their extractor, or a paired task."""
-        return bool(self.result_names(data_module))
+        """Whether there is anything to measure on this data."""
+        return self.num_samples > 0 and (self._samples(data_module) or BITS_PER_DIM in self.names)
+
+    def _samples(self, data_module: ImageDataModule) -> bool:
+        """Whether samples are measured: metrics of sets with their extractor, or a paired task."""
+        return bool(self.of_sets and data_module.features is not None) or data_module.conditions.task.paired
 
     def result_names(self, data_module: ImageDataModule) -> list[str]:
-        """Names of the results of a call with this data module, which needs no image for them.
+        """Names of the results of a call with this data module, which needs no image for them, but for the bound.
 
         Whether the extractor knows the data's classes is seen in its answers alone; without labels nothing is compared.
         """
         extractor, paired = data_module.features, data_module.conditions.task.paired
         if not self.num_samples:
             return []
-        names = [] if extractor is None else [*self.names]
+        names = [] if extractor is None else [*self.of_sets]
         if names and not paired and data_module.num_classes is not None:
             names.append(AGREEMENT)
         public = [] if extractor is None else [extractor.metric_name(name, self.num_samples) for name in names]
-        return public + [f"{name}{thousands(self.num_samples)}" for name in PAIRED if paired]
+        public += [f"{name}{thousands(self.num_samples)}" for name in PAIRED if paired]
+        if BITS_PER_DIM in self.names:
+            public.append(f"{BITS_PER_DIM}{thousands(min(self.num_samples, len(data_module.source.test())))}")
+        return public
 
     def __call__(
         self,
@@ -146,9 +156,9 @@ class Evaluation:
             ValueError: samples that are not finite, too few samples or reference images, or a cache of something else.
         """
         extractor, conditions = data_module.features, data_module.conditions
-        paired, names = conditions.task.paired, self.names if extractor is not None else ()
+        paired, names = conditions.task.paired, self.of_sets if extractor is not None else ()
         self.check(extractor)
-        measured = metrics and self.measures(data_module)
+        measured = metrics and self.num_samples > 0 and self._samples(data_module)
         ids, watched = self._ids(measured, keep), Watched(conditions, keep)
         told = (self.batch_size, device, progress, conditions.of_samples, data_module.source.to_pixels)
         batches = watched(generate_batches(denoiser, solver, ids, self.seed, data_module.shape, *told), ids)
@@ -163,6 +173,11 @@ class Evaluation:
         if measured and paired:
             values = gather_rows(watched.values.to(device)).cpu()[: self.num_samples]
             results += self._compare_pairs(values, data_module, common)
+        if metrics and self.num_samples > 0 and BITS_PER_DIM in self.names:
+            how = (self.num_samples, self.batch_size, self.seed, device, progress)
+            bits, record = mean_bits_per_dim(denoiser, data_module, *how)
+            name = f"{BITS_PER_DIM}{thousands(record['images'])}"
+            results.append(Result(name, bits, record | {"ema_decay": ema_decay}))
         return Evaluated(watched.pictures, results, watched.columns)
 
     def _ids(self, measured: bool, keep: int) -> range:
@@ -175,7 +190,7 @@ class Evaluation:
     ) -> Summary:
         """Of all ranks' samples; the last rank makes a few too many if the share is not whole."""
         extractor, conditions, done = data.features, data.conditions, 0
-        summary = Summary(self.names, self.num_samples, extractor.feature_dim, device)
+        summary = Summary(self.of_sets, self.num_samples, extractor.feature_dim, device)
         for found in features_of(extractor, batches, len(ids), device):
             here = ids[done : done + len(found.features)]
             summary.update(here, found)
@@ -190,7 +205,7 @@ class Evaluation:
         """The metrics of sets, and how often the extractor's class is the one that was asked for."""
         extractor, source = data.features, data.source.pixels()
         images = source.train() if self.split == "train" else source.test()
-        points = self.num_samples if set(self.names) & COMPARE_POINTS else 0
+        points = self.num_samples if set(self.of_sets) & COMPARE_POINTS else 0
         told = (source.name, self.split, points)
         real = reference_statistics(images, extractor, *told, device=device, progress=bar)
         values = measure(generated, real.statistics, real.features)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +30,7 @@ class Solver(ABC):
     """
 
     needs_null_label: bool = False
+    steps: Any
 
     @abstractmethod
     def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
@@ -44,6 +47,16 @@ class Solver(ABC):
         Raises:
             ValueError: the steps do not fit the schedule.
         """
+
+    def with_steps(self, steps: Steps) -> Solver:
+        """A copy that takes other `steps`.
+
+        Raises:
+            ValueError: they are no steps of this solver.
+        """
+        solver = copy.copy(self)
+        solver.steps = check_steps(steps)
+        return solver
 
     def __call__(
         self, denoiser: Denoiser, x_T: Tensor, *, noise: Noise, progress: bool = False, **cond: Tensor

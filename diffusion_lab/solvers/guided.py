@@ -7,6 +7,7 @@ from torch import Tensor
 from diffusion_lab.arguments import check_number
 from diffusion_lab.diffusion import Denoiser, NoiseSchedule
 from diffusion_lab.solvers.base import Bar, Noise, Solver
+from diffusion_lab.solvers.respacing import Steps
 
 
 class Guided(Solver):
@@ -17,6 +18,7 @@ class Guided(Solver):
     Args:
         base: the solver.
         scale: of the guidance, >= 0; 1 is none.
+        steps: of the base, in its place; None for the base's own.
 
     Raises:
         ValueError: a scale out of range; and when called, a model whose labels were never withheld.
@@ -24,8 +26,8 @@ class Guided(Solver):
 
     needs_null_label = True
 
-    def __init__(self, base: Solver, scale: float = 1.5) -> None:
-        self.base = base
+    def __init__(self, base: Solver, scale: float = 1.5, steps: Steps | None = None) -> None:
+        self.base = base if steps is None else base.with_steps(steps)
         self.scale = check_number("scale", scale, "[)", 0, float("inf"), "use 1.5, or 1.0 for none")
 
     def check(self, schedule: NoiseSchedule) -> None:

@@ -1,0 +1,85 @@
+"""The variational bound of a model on images that its training never saw, in bits per dimension; lower is better.
+
+    mean over images of  sum_t L_t + L_T,   one noise for each image and timestep, estimates clipped to [-1, 1]
+
+which is what `diffusion.likelihood.bits_per_dim` computes for one batch. It takes T network calls for each image. For
+data that are not bytes, L_0 is the probability of a cell of width 2/255 around the value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from diffusion_lab.data import ImageDataModule
+from diffusion_lab.diffusion import Denoiser, bits_per_dim
+from diffusion_lab.distributed import rank, sum_, world_size
+from diffusion_lab.metrics.generation import SampleNoise
+
+BITS_PER_DIM = "bits_per_dim"
+
+
+def check_bytes(data: ImageDataModule) -> None:
+    """ValueError for a model of latents, whose bound says nothing of the images."""
+    if data.source.pixels() is not data.source:
+        raise ValueError(
+            f"names=[{BITS_PER_DIM}] must be measured on images, and this model makes latents; leave it out"
+        )
+
+
+def mean_bits_per_dim(
+    denoiser: Denoiser,
+    data: ImageDataModule,
+    images: int,
+    batch_size: int = 250,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: bool = False,
+) -> tuple[float, dict[str, Any]]:
+    """The bound's mean over test images, and its protocol. Every rank must call; each takes its share of the images.
+
+    Args:
+        denoiser: on `device`, with the weights that are to be judged; measured in eval mode.
+        data: gives the test images and their conditions.
+        images: N, evenly spread over the test split; all of them where it has fewer.
+        batch_size: images of one network call; changes no noise.
+        seed: of the noise: that of image i at timestep t is a function of (seed, i, t).
+        device: where to compute.
+        progress: whether to show a bar (on a terminal only).
+    """
+    check_bytes(data)
+    split, training = data.source.test(), denoiser.training
+    count = min(images, len(split))
+    chosen = torch.arange(count) * len(split) // count
+    mine, total = chosen[rank() :: world_size()], torch.zeros(2, dtype=torch.float64, device=device)
+    calls, hide = len(mine) * denoiser.num_timesteps, None if progress else True
+    denoiser.eval()
+    with tqdm(total=calls, desc=BITS_PER_DIM, unit="call", disable=hide) as bar:
+        for ids in mine.split(batch_size):
+            x0, cond = data.conditions.of_images(split, ids)
+            drawn = SampleNoise(seed, ids.tolist(), tuple(x0.shape[1:]))
+
+            def noise(k: int, like: Tensor, drawn: SampleNoise = drawn) -> Tensor:
+                bar.update(len(like))
+                return drawn(k, like)
+
+            here = {key: value.to(device) for key, value in cond.items()}
+            found = bits_per_dim(denoiser, x0.to(device), noise, **here).total.double()
+            total += torch.stack([found.sum(), torch.full_like(found, 1.0).sum()])
+    denoiser.train(training)
+    bits, measured = sum_(total).tolist()
+    reference = {"dataset": data.source.name, "split": "test", "fingerprint": split.fingerprint(), "n": count}
+    protocol = {
+        "images": int(measured),
+        "timesteps": denoiser.num_timesteps,
+        "noises": "one for each image and timestep",
+        "clip": True,
+        "units": "bits/dim",
+        "better": "lower",
+        "seed": seed,
+        "reference": reference,
+    }
+    return bits / measured, protocol
