@@ -172,7 +172,11 @@ MUTANTS = [
         TABLES,
     ),
     Mutant(
-        "arrow, precision to fall", _TABLES, '_RISING = ("is", "precision", ', '_RISING = ("is", ', ("tests/reports",)
+        "arrow, precision to fall",
+        _TABLES,
+        '_RISING = ("is", "precision", ',
+        '_RISING = ("is", ',
+        ("tests/reports/test_difference_figure.py",),
     ),
     Mutant("FID, half of the covariance's root", _FIDELITY, "- 2 * roots.sum()", "- roots.sum()", FEATURES),
     Mutant("FID, without the means", _FIDELITY, "(mu_a - mu_b).square().sum() + ", "", FEATURES),
