@@ -7,6 +7,7 @@ import pytest
 
 from diffusion_lab.reports.per_seed import COLUMNS
 from experiments import cells
+from tests.reports.recomputed import recomputed
 
 _SIGNED = re.compile(r"([+−]\d+(?:\.\d+)?) \[([+−]\d+(?:\.\d+)?),\s+([+−]\d+(?:\.\d+)?)\]")
 # What a page says of an earlier measurement, to explain why it changed.
@@ -17,6 +18,12 @@ EARLIER = {("experiments/methods/README.md", "+1.50"), ("experiments/adaptive_be
 def test_the_gpu_hours_of_the_pages_are_those_of_today():
     """If this fails, `make pages` writes them."""
     assert cells.stale() == [] and len(cells.pages()) >= 4
+
+
+@pytest.mark.parametrize("values", sorted(cells.FOLDER.glob("**/*.per_seed.csv")), ids=lambda path: path.name)
+def test_the_intervals_of_a_committed_table_are_those_of_the_values_beside_it(values):
+    found = recomputed(values.with_name(values.name.replace(".per_seed.csv", ".md")), values)
+    assert len(found) > 2 and [said for _, said, _ in found] == [again for _, _, again in found]
 
 
 def test_a_stale_page_is_noticed_and_written(tmp_path, monkeypatch, capsys):
