@@ -183,9 +183,9 @@ def _as_typed(groups: list[Group], keys: list[dict[str, str]]) -> list[dict[str,
     for group, own in zip(groups, keys, strict=True):
         words = (str(word).lstrip("+~").partition("=") for word in group.runs[0].info.get("overrides") or ())
         given = {name: value for name, _, value in words}
-        told = [key for key in own if any(within(key, name) or within(name, key) for name in given)]
-        parts = {key for key in told if isinstance(lookup(group.config, key), dict)}
-        typed.append({key: given[key] if key in parts & given.keys() else own[key] for key in told})
+        typed_keys = [key for key in own if any(within(key, name) or within(name, key) for name in given)]
+        parts = {key for key in typed_keys if isinstance(lookup(group.config, key), dict)}
+        typed.append({key: given[key] if key in parts & given.keys() else own[key] for key in typed_keys})
     different = {tuple(own.items()) for own in typed}
     return typed if len(different) == len(keys) else keys
 

@@ -71,7 +71,7 @@ def make_report(
         folder: from `read_runs`.
         sections: from `sections_of`.
         by: the configuration key that names the groups, if one was chosen.
-        size: difference for which the number of seeds is told; None: a tenth of the baseline's mean.
+        size: difference for which the number of seeds is given; None: a tenth of the baseline's mean.
     """
     parts = [
         Part(section, compare(section.groups, section.metric, by, size), _figures(section.groups, section.metric))

@@ -20,7 +20,7 @@ class Section(NamedTuple):
     """Groups that may be compared.
 
     Attributes:
-        title: what tells it from the folder's other sections, and the metric.
+        title: what distinguishes it from the other sections of the folder, and the metric.
         groups: named, the baseline first if one was asked for.
         metric: to compare by.
     """
@@ -107,7 +107,7 @@ def _has(groups: list[Group], metric: str) -> bool:
 
 
 def _titles(sections: Sequence[tuple[list[Group], str]]) -> list[str]:
-    """Data set and metric, and whatever else tells a section from the others."""
+    """Data set and metric, and whatever else distinguishes a section from the others."""
     subjects = [_subject(groups[0]) for groups, _ in sections]
     rulers = [{"measured": ruler(groups[0], name)[0]} if values(groups[0], name) else {} for groups, name in sections]
     words = configuration_words([a | b for a, b in zip(subjects, rulers, strict=True)])

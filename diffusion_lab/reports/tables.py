@@ -100,7 +100,7 @@ def summarise(groups: Sequence[Group], metric: str, size: float | None = None) -
     Args:
         groups: of one section.
         metric: from `choose_metric`.
-        size: difference for which `verdict.seeds` is told; None: `visible_size`.
+        size: difference for which `verdict.seeds` is computed; None: `visible_size`.
     """
     base = baseline(groups, metric)
     rows = [_row(group, base, metric) for group in groups]

@@ -17,7 +17,7 @@ from diffusion_lab.reports.intervals import holm, paired_difference, seeds_neede
 
 CLAIM_SEEDS = 3  # fewer pairs support no claim
 ALPHA = 0.05
-SHARE = 0.1  # of the baseline's mean: the difference whose number of seeds is told if none is asked for
+SHARE = 0.1  # of the baseline's mean: the difference for which the number of seeds is given by default
 
 Pairs = Sequence[tuple[float, float]]  # (the row's, the baseline's) value of each common seed
 

@@ -106,13 +106,13 @@ def test_hopeless_differences_need_too_many_seeds():
 
 
 def test_adding_seeds_until_an_interval_excludes_zero_claims_too_much():
-    """What the report says beside its table: 18 % instead of 5 % where one looks after every seed from 3 to 12."""
+    """What the report says beside its table: 18 % instead of 5 % where one tests after every seed from 3 to 12."""
     draws = np.random.RandomState(0).normal(0, 1, (20_000, 12))
     stopped = np.zeros(len(draws), bool)
     for n in range(3, 13):
         stopped |= _rejected(draws[:, :n], 0.05)
     assert 0.17 <= stopped.mean() <= 0.19
-    assert 0.045 <= _rejected(draws, 0.05).mean() <= 0.055  # the control: one look, at a number fixed before
+    assert 0.045 <= _rejected(draws, 0.05).mean() <= 0.055  # the control: one test, at a number fixed before
 
 
 def test_bad_values_are_refused():

@@ -38,7 +38,7 @@ def mixed(tmp_path):
 def test_each_data_set_has_its_own_table_metric_and_baseline(mixed):
     first, second = sections_of(read_runs(mixed).runs)
     assert (first.title, second.title) == ("digits: fd1k_digits", "image_folder: fd512_inception")
-    assert [group.label for group in first.groups] == ["uniform", "logit_normal"]  # not told apart from the other set
+    assert [group.label for group in first.groups] == ["uniform", "logit_normal"]  # without words for the other set
     assert [group.label for group in second.groups] == ["uniform", "logit_normal", "stratified"]
 
 

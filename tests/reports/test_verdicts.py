@@ -106,8 +106,8 @@ def test_the_tables_intervals_can_be_recomputed_from_the_file_beside_it(tmp_path
     seen = {(line["row"], int(line["seed"])): float(line["value"]) for line in lines}
     assert seen == {(method, seed): value for method, fd in values.items() for seed, value in enumerate(fd)}
     found = recomputed(tmp_path / "one.md", files[0])
-    assert len(found) == 5 and [told for _, told, _ in found] == [again for _, _, again in found]
+    assert len(found) == 5 and [shown for _, shown, _ in found] == [again for _, _, again in found]
     text = files[0].read_text().replace(",uniform-1,1,fd1k_digits,4.0,", ",uniform-1,1,fd1k_digits,4.01,")
     assert text != files[0].read_text()
     files[1].write_text(text)
-    assert any(told != again for _, told, again in recomputed(tmp_path / "one.md", files[1]))
+    assert any(shown != again for _, shown, again in recomputed(tmp_path / "one.md", files[1]))
