@@ -63,7 +63,7 @@ NOT_IN_HASH = (
 # A new key of a yaml file stands here with its default, so that runs made before it keep their names and go on: by the
 # `_target_` of the key's node wherever that stands, or by "" and the path from the top. Values are as in a resolved
 # configuration, and stay for good: a default that is changed later makes another run.
-ADDED_LATER: dict[str, dict[str, Any]] = {}
+ADDED_LATER: dict[str, dict[str, Any]] = {"diffusion_lab.solvers.Guided": {"steps": None}}
 # Named in the slug only when they differ.
 DEFAULT_CHOICES = {"task": "image_generation", "prediction": "eps", "preconditioning": "none", "weighting": "unit"}
 

@@ -30,7 +30,7 @@ class Optimal(nn.Module):
 
 @pytest.fixture
 def gaussian():
-    source = GaussianMixture(channels=1, image_size=4, num_images=64)
+    source = GaussianMixture(means=[0.1], variances=[0.04], image_size=4, num_images=64, num_test_images=40)
     schedule = linear(T)
     return ImageDataModule(source, batch_size=8), Denoiser(Optimal(source, schedule), schedule, Epsilon(), FixedSmall())
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
-from torch import nn
 
-from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, bound_weights, cosine, linear, quadratic
-from diffusion_lab.networks.layers import timestep_embedding
-from diffusion_lab.streams import Streams
-from diffusion_lab.timesteps import LearnedBeta
+from diffusion_lab.diffusion import Epsilon, FixedLarge, bound_weights, cosine, linear, quadratic
+from diffusion_lab.timesteps import LearnedBeta, f_statistic
 from diffusion_lab.timesteps.grid import interpolated, masses, placed, strided
-from diffusion_lab.training import DenoiserProbe
 
 T = 1000
 SCHEDULES = [linear, quadratic, cosine]
-ROWS, EVERY, BATCH = 12, 25, 32  # of the queue; steps between two; images of a step
 
 
 def weights(schedule) -> torch.Tensor:
@@ -60,40 +57,16 @@ def test_a_sum_over_the_grid_is_exact_for_a_function_that_is_linear_between_its_
     torch.testing.assert_close(masses(c, torch.arange(20)), c)
 
 
-class Small(nn.Module):
-    """A multilayer perceptron on 8 x 8 pixels with the sines and cosines of t."""
+def measured_changes(schedule) -> torch.Tensor:
+    """(10, 12, T): seed, row, timestep: the change of one image's loss by one update.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(64 + 32, 128), nn.SiLU(), nn.Linear(128, 128), nn.SiLU())
-        self.out = nn.Linear(128, 64)
-
-    def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        h = torch.cat([x.flatten(1), timestep_embedding(t.float(), 32)], 1)
-        return self.out(self.layers(h)).view_as(x)
-
-
-def measured_changes(schedule, seed: int, shared: bool = True) -> torch.Tensor:
-    """(ROWS, T): the change of one image's loss at every timestep by an update, from time to time in a training on
-    digits, with one noise for all timesteps or one for each."""
-    torch.manual_seed(seed)
-    images = torch.tensor(load_digits().images).float()[:, None] / 8 - 1
-    denoiser = Denoiser(Small(), schedule(T), Epsilon(), FixedLarge())
-    optimizer = torch.optim.Adam(denoiser.parameters(), lr=4e-3)
-    probe, steps = DenoiserProbe(denoiser, Streams(seed), max_rows=T), torch.arange(T)
-    rows = []
-    for k in range(ROWS * EVERY):
-        x0 = images[torch.randint(len(images), (BATCH,))]
-        loss = denoiser.loss(x0, torch.randn_like(x0), torch.randint(T, (BATCH,))).native.mean()
-        optimizer.zero_grad()
-        loss.backward()
-        number, total = (torch.zeros_like(steps), 1) if shared else (steps, T)
-        pairs = (x0[:1].expand(T, -1, -1, -1), steps, number, total)
-        before = probe.pairs(*pairs, seed=k).double() if k % EVERY == 0 else None
-        optimizer.step()
-        if before is not None:
-            rows.append(before - probe.pairs(*pairs, seed=k).double())
-    return torch.stack(rows)
+    Measured 2026-11-22 on U-Nets of base width 8 (two levels, one block) on digits, uniform timesteps, Adam at 4e-3,
+    32 images a step, gradient norm 1: at steps 0, 25, .., 275, by `DenoiserProbe.pairs` before and after the update, with
+    the same noise on both sides and at all timesteps. float16 of each row over its scale.
+    """
+    stored = np.load(Path(__file__).parent / "data" / "changes_digits.npz")
+    name = schedule.__name__
+    return torch.tensor(stored[name]).double() * torch.tensor(stored[f"{name}_scale"]).double()[:, :, None]
 
 
 def selection(changes: torch.Tensor, c: torch.Tensor, **arguments) -> tuple[torch.Tensor, torch.Tensor]:
@@ -113,16 +86,15 @@ def agrees(s: torch.Tensor, full: torch.Tensor, gap: torch.Tensor) -> bool:
     return bool(near.any(1).all())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_default_selects_what_all_timesteps_select(schedule):
-    """From the same measured changes, in at least 8 of 10 seeds; with a noise for each timestep in fewer than half."""
-    c, found = weights(schedule), {True: 0, False: 0}
-    for shared in found:
-        for seed in range(10):
-            changes = measured_changes(schedule, seed, shared)
-            full, _ = selection(changes, c, grid_stride=1)
-            s, gap = selection(changes, c)
-            found[shared] += agrees(s, full, gap)
-    print(schedule.__name__, found)
-    assert found[True] >= 8 and found[False] < 5
+    """From the same measured changes, in at least 8 of 10 seeds; every tenth timestep, added up as it is, in at most 2."""
+    c, found, every_tenth, old = weights(schedule), 0, 0, torch.arange(0, T, 10)
+    for changes in measured_changes(schedule):
+        full, _ = selection(changes, c, grid_stride=1)
+        s, gap = selection(changes, c)
+        found += agrees(s, full, gap)
+        columns = (changes * c)[:, old]
+        s = old[f_statistic(columns, columns.sum(1)).argsort(stable=True)[-3:]]
+        every_tenth += agrees(s, full, torch.full((T,), 10))
+    assert found >= 8 and every_tenth <= 2
