@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from diffusion_lab.data.order import Rows, StepOrder
 from diffusion_lab.data.source import ImageSet
+
+GRACE_S = 300  # seconds that a worker outlives SIGTERM, longer than a step and the checkpoint behind it take
 
 
 class TrainingRows(Dataset[dict[str, Any]]):
@@ -72,10 +75,24 @@ def training_loader(
         batch_sampler=order,
         num_workers=num_workers,
         collate_fn=_as_it_is,
+        worker_init_fn=_leave_signals_to_the_run,
         pin_memory=pin_memory,
         persistent_workers=True,
         generator=torch.Generator().manual_seed(0),
     )
+
+
+def _leave_signals_to_the_run(worker: int) -> None:
+    """In a worker: what asks a run to stop does not end its workers.
+
+    A terminal's Ctrl-C, a closed terminal and a cluster reach all processes of a run. Its training process stops at the
+    next step boundary, until which it needs images; the death of a worker would end it without a checkpoint. Workers
+    end when it tells them to, or is gone.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+    # Python terminates a worker that hangs, and waits for its end: so this one is put off, not ignored.
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(GRACE_S))
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -61,8 +61,8 @@ def measured_changes(schedule) -> torch.Tensor:
     """(10, 12, T): seed, row, timestep: the change of one image's loss by one update.
 
     Measured 2026-11-22 on U-Nets of base width 8 (two levels, one block) on digits, uniform timesteps, Adam at 4e-3,
-    32 images a step, gradient norm 1: at steps 0, 25, .., 275, by `DenoiserProbe.pairs` before and after the update, with
-    the same noise on both sides and at all timesteps. float16 of each row over its scale.
+    32 images a step, gradient norm 1: at steps 0, 25, .., 275, by `DenoiserProbe.pairs` before and after the update,
+    with the same noise on both sides and at all timesteps. float16 of each row over its scale.
     """
     stored = np.load(Path(__file__).parent / "data" / "changes_digits.npz")
     name = schedule.__name__
@@ -88,7 +88,7 @@ def agrees(s: torch.Tensor, full: torch.Tensor, gap: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_default_selects_what_all_timesteps_select(schedule):
-    """From the same measured changes, in at least 8 of 10 seeds; every tenth timestep, added up as it is, in at most 2."""
+    """From the same measured changes in at least 8 of 10 seeds; every tenth timestep, added up as it is, in at most 2."""
     c, found, every_tenth, old = weights(schedule), 0, 0, torch.arange(0, T, 10)
     for changes in measured_changes(schedule):
         full, _ = selection(changes, c, grid_stride=1)

@@ -75,6 +75,8 @@ def _check_part(cfg: DictConfig, key: str) -> list[str]:
         return [f"{key}._target_ is missing; choose an option of the group, {key}=..."]
     parts = [child for child in node if node[child] is not None]
     lone = [child for child in parts if not isinstance(node[child], DictConfig) or "_target_" not in node[child]]
+    if 2 * len(lone) > len(parts):  # a part that has lost its class, not a family with a stray value
+        return [f"{key}._target_ is missing; choose an option of the group, {key}=..."]
     return [
         f"{key}.{child} has no _target_, so nothing takes it{nearest(str(child), map(str, set(parts) - set(lone)))}"
         for child in lone
