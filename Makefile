@@ -13,6 +13,7 @@ help:
 	@echo "make test       everything: the quick suite, then the slow one (10 to 17 minutes)"
 	@echo "make test-quick the quick suite alone (2 to 4 minutes)"
 	@echo "make mutants    falsify numbers of a report one by one; the quick suite must notice (10 to 20 minutes)"
+	@echo "make faults     whole runs killed, stopped, damaged, misconfigured (below an hour); ARGS=--quick for minutes"
 	@echo "make bench      time everything against its goals and peers (15 to 20 minutes); ONLY=NAME for one part"
 	@echo "make profile    show what the time goes into where a goal is missed (2 minutes); ONLY=NAME for one"
 	@echo "make lint       ruff, check and format"
@@ -42,6 +43,9 @@ test-quick: setup
 
 mutants: setup
 	$(BIN)/python -m tests.mutants
+
+faults: setup
+	$(BIN)/python -m tests.faults $(ARGS)
 
 $(VENV)/.bench: $(VENV)/.done
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,bench]"

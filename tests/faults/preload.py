@@ -1,0 +1,26 @@
+"""Everything that a command would import is imported once, before the first fork."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import warnings
+
+import diffusion_lab
+import hydra_plugins.diffusion_lab_launcher
+
+OPTIONAL = ("diffusion_lab.loggers.wandb", "diffusion_lab.loggers.tensorboard")  # they import what no case needs
+
+
+def preload() -> None:
+    """Import the package, the launcher, and what the data sets and Hydra import late."""
+    import sklearn.datasets  # noqa: F401
+    from hydra.core.plugins import Plugins
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        Plugins.instance()
+        for package in (diffusion_lab, hydra_plugins.diffusion_lab_launcher):
+            for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+                if module.name not in OPTIONAL:
+                    importlib.import_module(module.name)

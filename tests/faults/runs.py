@@ -1,0 +1,212 @@
+"""Training runs through the real command line, in forked processes, and what they leave."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from diffusion_lab.cli.main import main
+from diffusion_lab.cli.processes import end_with_parent
+from diffusion_lab.training import DiffusionModule
+from tests.faults.case import Outcome
+from tests.faults.command import SEEN
+from tests.faults.kept import ROOT
+from tests.harness import TINY, Child, differences, final_state
+
+Before = Callable[[], object]
+
+STEPS = 24
+# A run that takes seconds, logs every step, saves every third, and validates and samples every eighth.
+SMALL = [
+    *(word for word in TINY if word != "~callbacks.generation"),
+    *("max_steps=24", "snapshot_every=8", "dataset.val_images=32", "threads=1"),
+    *("metrics=none", "solver.steps=4", "callbacks.generation.grid=4"),
+]
+EVALUATING = ["metrics=default", "metrics_every=8", "metrics.num_samples=130", "metrics.batch_size=65"]
+LIMIT = 240.0  # seconds for one command, many times what it takes on a quiet machine
+
+
+class Command(Child):
+    """`diffusion-lab WORDS` in a forked process, in `folder`, with its output in a new file of that folder.
+
+    Args:
+        words: as typed after `diffusion-lab`.
+        folder: the working folder.
+        before: is called in the process first, to patch it.
+        fresh: execute `python -m tests.faults.command` instead of going on in the fork.
+    """
+
+    def __init__(self, words: Sequence[str], folder: Path, before: Before | None = None, fresh: bool = False) -> None:
+        self.words, self.folder, self.started = list(words), folder, time.monotonic()
+
+        def work() -> None:
+            end_with_parent(signal.SIGKILL)  # an interrupted campaign leaves nothing running
+            for number in (signal.SIGTERM, signal.SIGHUP):  # which `nohup` may have had ignored
+                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.chdir(folder)
+            if before is not None:
+                before()
+            if fresh:
+                os.environ["PYTHONPATH"] = str(ROOT)
+                os.execv(sys.executable, [sys.executable, "-m", "tests.faults.command", *words])
+            sys.argv = ["diffusion-lab", *words]
+            raise SystemExit(main(list(words)))
+
+        super().__init__(work, folder / f"output-{len(list(folder.glob('output-*.log'))):02d}.log")
+
+    @property
+    def output(self) -> str:
+        """What it has printed so far."""
+        return self.log.read_text(errors="replace")
+
+    def end(self, outcome: Outcome, limit: float = LIMIT) -> int | None:
+        """Wait for it and note tracebacks; returns the exit code, None where it had to be killed."""
+        try:
+            code = self.wait(limit)
+        except TimeoutError:
+            outcome.problems.append(f"hangs: not done after {limit:.0f} s: {self.log}")
+            return None
+        outcome.read(self.output)
+        return code
+
+    def done(self, outcome: Outcome, code: int = 0, limit: float = LIMIT) -> bool:
+        """Wait for it; it must end with `code`."""
+        got = self.end(outcome, limit)
+        last = (self.output.strip().splitlines() or [""])[-1][:300]
+        return got is not None and outcome.expect(got == code, f"exit code {got} instead of {code}: {last}")
+
+
+def train(folder: Path, words: Sequence[str], before: Before | None = None) -> Command:
+    """Start `diffusion-lab train` for a run whose folder is the only one in `folder`/runs."""
+    fresh = "trainer=ddp_cpu" in words
+
+    def prepare() -> None:
+        os.environ[SEEN] = str(folder / "seen.jsonl")
+        if not fresh:
+            note_what_is_seen(folder / "seen.jsonl")
+        if before is not None:
+            before()
+
+    return Command(["train", *SMALL, *words, f"paths.root={folder / 'runs'}"], folder, prepare, fresh)
+
+
+def run_folder(folder: Path) -> Path | None:
+    """The run's folder, once it exists."""
+    return next((path for path in (folder / "runs").glob("*") if path.is_dir()), None)
+
+
+def last_step(folder: Path) -> int:
+    """The newest step in the run's metrics.jsonl, 0 before there is one."""
+    run = run_folder(folder)
+    path = run / "metrics.jsonl" if run else None
+    if path is None or not path.exists():
+        return 0
+    with suppress(ValueError, KeyError, IndexError):
+        return int(json.loads(path.read_text().splitlines()[-1])["step"])
+    return 0
+
+
+def wait_for(condition: Callable[[], bool], command: Command, limit: float = LIMIT) -> bool:
+    """Wait until a condition holds; False where the command ended or the time was up before it did."""
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        if condition():
+            return True
+        if has_ended(command):
+            return condition()
+        time.sleep(0.005)
+    return False
+
+
+def has_ended(command: Command) -> bool:
+    """Whether the process is over; it is not waited for, so that its exit code can still be read."""
+    return os.waitid(os.P_PID, command.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def wait_for_group(command: Command, limit: float = 30.0) -> bool:
+    """Until no process of the command is left; False if some still is after `limit` seconds."""
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        try:
+            os.killpg(command.pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+# -- what a run leaves ------------------------------------------------------------------------------------------
+
+
+def ended(folder: Path) -> dict[str, Any]:
+    """Everything that must be equal to the bit between two finished runs: weights, averages, optimizer, sampler,
+    metrics.jsonl, evaluations.jsonl, images and timesteps of each row of each step, and losses."""
+    run = run_folder(folder)
+    assert run is not None, f"no run in {folder}"
+    path = run / "evaluations.jsonl"
+    state = final_state(run) | {"evaluations": path.read_bytes() if path.exists() else b""}
+    order, losses, contradictions = seen(folder / "seen.jsonl")
+    return state | {"order": order, "losses": losses, "contradictions": contradictions}
+
+
+def compare(outcome: Outcome, straight: dict[str, Any], other: dict[str, Any], what: str) -> None:
+    """Note every part in which two runs differ."""
+    outcome.differences += [f"{what}: {part}" for part in differences(straight, other)]
+
+
+def note_what_is_seen(path: Path) -> None:
+    """In this process, let every training step append step, first row, images and timesteps of its rows, and loss."""
+    original = DiffusionModule.training_step
+
+    def noting(self: DiffusionModule, batch: dict[str, Tensor], batch_idx: int) -> dict[str, Any]:
+        images = [hashlib.blake2b(row.numpy().tobytes(), digest_size=4).hexdigest() for row in batch["image"]]
+        given = original(self, batch, batch_idx)
+        position, record = self.position, given["record"]
+        first = position.rows(len(images)).start
+        line = [position.step, first, images, record.t.tolist(), given["loss"].item().hex()]
+        with path.open("ab", buffering=0) as file:
+            file.write(json.dumps(line).encode() + b"\n")
+        return given
+
+    DiffusionModule.training_step = noting  # type: ignore[method-assign]
+
+
+def seen(path: Path) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+    """Of what `note_what_is_seen` wrote: image and timestep by "step/row", loss by "step/first row", and the steps
+    that were run again after a kill with something else."""
+    order: dict[str, Any] = {}
+    losses: dict[str, str] = {}
+    again: list[str] = []
+    for step, first, images, timesteps, loss in _lines(path):
+        new = {f"{step}/{first + row}": pair for row, pair in enumerate(zip(images, timesteps, strict=True))}
+        key = f"{step}/{first}"
+        if any(order.get(name, value) != value for name, value in new.items()) or losses.get(key, loss) != loss:
+            again.append(key)
+        order |= new
+        losses[key] = loss
+    return order, losses, again
+
+
+def _lines(path: Path) -> Iterator[list[Any]]:
+    for line in path.read_text().splitlines():
+        with suppress(ValueError):  # half a line, of a process that was killed
+            yield json.loads(line)
+
+
+@contextmanager
+def timed() -> Iterator[list[float]]:
+    """The seconds that the block took are in the list behind it."""
+    start, seconds = time.monotonic(), list[float]()
+    yield seconds
+    seconds.append(time.monotonic() - start)

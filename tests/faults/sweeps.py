@@ -1,0 +1,74 @@
+"""What the two parts about sweeps share: their settings, their jobs, and what those leave."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.faults.case import Outcome
+from tests.faults.runs import SMALL, Command
+from tests.harness import differences, final_state
+
+JOB = [*SMALL, "max_steps=12", "snapshot_every=6"]
+
+
+def results(sweep: Path) -> dict[str, dict[str, Any]]:
+    """result.json of each run folder that has one."""
+    return {path.parent.name: json.loads(path.read_text()) for path in sorted(sweep.glob("*/result.json"))}
+
+
+def done(sweep: Path) -> dict[str, tuple[int, int]]:
+    """For each job that is done, marks that change when it is trained again."""
+    found = {}
+    for name, result in results(sweep).items():
+        if result["status"] == "done":
+            files = [sweep / name / file for file in ("result.json", "checkpoints/last.ckpt")]
+            found[name] = tuple(file.stat().st_mtime_ns for file in files)
+    return found
+
+
+def trained_again(outcome: Outcome, before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> None:
+    """Note every job that was done and has been lost or trained once more."""
+    for name, stamp in before.items():
+        what = "was trained again" if name in after else "is not any more"
+        outcome.expect(after.get(name) == stamp, f"{name} was done and {what}")
+
+
+def single(folder: Path, words: Sequence[str], seed: int) -> None:
+    """The run of one job's own command, in `folder`/alone.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    outcome = Outcome()
+    command = Command(["train", *JOB, *words, f"seed={seed}", f"paths.root={folder / 'alone'}"], folder)
+    if not command.done(outcome) or outcome.wrong:
+        raise RuntimeError(f"the single run of seed {seed} failed: {'; '.join(outcome.wrong)}")
+
+
+def compare_jobs(outcome: Outcome, sweep: Path, alone: Path) -> None:
+    """Each run in `alone` must be equal to the bit to the sweep's job of the same name."""
+    for run in sorted(alone.iterdir()):
+        parts = differences(final_state(run), final_state(sweep / run.name))
+        outcome.differences += [f"{run.name}: {part}" for part in parts]
+        outcome.counts["equal to single runs"] = outcome.counts.get("equal to single runs", 0) + (not parts)
+
+
+def wait_until_unlocked(sweep: Path, limit: float = 60.0) -> bool:
+    """Until no process trains in any of the folders; False if one still does after `limit` seconds."""
+    end = time.monotonic() + limit
+    for path in sweep.glob("*/.lock"):
+        with path.open() as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > end:
+                        return False
+                    time.sleep(0.02)
+    return True
