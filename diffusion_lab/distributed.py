@@ -29,8 +29,9 @@ def gather_rows(x: Tensor) -> Tensor:
     """(n, ...) on each of W ranks -> (W*n, ...) in order of rank, on all of them. n must be equal everywhere."""
     if not is_distributed():
         return x
+    x = x.contiguous()  # and so are the parts: NCCL copies memory in its order, whatever the strides say
     parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, x.contiguous())
+    dist.all_gather(parts, x)
     return torch.cat(parts)
 
 

@@ -89,7 +89,7 @@ class Progress(StepCallback):
             "images": step * self._batch,
             "seconds": round(self.elapsed(), 3),
             "images_per_second": round(rate, 2),
-            "memory_mb": round(memory_mb(), 1),
+            "memory_mb": round(memory_mb(trainer.strategy.root_device), 1),
         }
         self.directory.mkdir(parents=True, exist_ok=True)
         with open(self.directory / "timing.jsonl", "a") as file:
@@ -125,10 +125,10 @@ def _bar(trainer: Trainer):
     return tqdm(total=trainer.max_steps, initial=trainer.global_step, unit="step", desc=name, mininterval=0.0)
 
 
-def memory_mb() -> float:
-    """Peak memory: of the GPU where there is one, else of this process."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 1e6
+def memory_mb(device: torch.device) -> float:
+    """Peak memory of a run on `device`: of tensors on the GPU, or of this process where it trains on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e6
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak / 1e3  # bytes there, kilobytes elsewhere
 

@@ -76,4 +76,5 @@ class LossSecondMoment(TimestepSampler):
         row = torch.where(left <= size, t, self.num_timesteps)  # skipped rows go to a spare line
         padded = torch.cat([self.history, self.history.new_zeros(1, size)])
         self.history.copy_(padded.index_put_((row, slot), loss)[:-1])
-        self.count.add_(torch.bincount(t, minlength=self.num_timesteps))
+        # Not `bincount`: the size of its result depends on the largest t, for which the host waits.
+        self.count.index_add_(0, t, torch.ones_like(t))

@@ -62,7 +62,9 @@ class VerifiedCheckpointIO(CheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = True
     ) -> dict[str, Any]:
-        return load(path, map_location=map_location)
+        # Lightning names no device: each process of several would otherwise fill the first GPU with all tensors of the
+        # file, and a machine without a GPU could not read it. What takes a state over puts it where it belongs.
+        return load(path, map_location="cpu" if map_location is None else map_location)
 
     def remove_checkpoint(self, path: str | Path) -> None:
         Path(path).unlink(missing_ok=True)

@@ -98,8 +98,11 @@ def _gather(module: nn.Module, state: dict[str, Any], *_: Any) -> None:
 
 
 def whole(state: Any) -> Any:
-    """The same containers with every part of a tensor gathered, on all processes. To be called on all of them."""
-    return tree_map(lambda value: value.full_tensor() if isinstance(value, DTensor) else value, state)
+    """The same containers with every part of a tensor gathered, on all processes. To be called on all of them.
+
+    On the host, one after the other: a network that no GPU can hold would not fit onto one for its checkpoint either.
+    """
+    return tree_map(lambda value: value.full_tensor().cpu() if isinstance(value, DTensor) else value, state)
 
 
 def local(value: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 On a CPU nothing shows that the host would wait for a GPU, so the reads themselves are counted: operators that return a
 Python number or a shape that depends on numbers, and the methods that go around the operators. What counts begins when
 the batch is on the device and ends after the last callback; images are picked and flipped on the host, on purpose.
+tests/cuda asks the same of every part, on a GPU that PyTorch pretends to have.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ QUIET = [
     "callbacks.progress.every=1000",  # seconds; it reads a loss then
     "callbacks.guard.every=1000",
 ]
-READS = {"aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten._unique2", "aten.equal"}
+READS = {"aten._local_scalar_dense", "aten.equal", "aten.nonzero", "aten.masked_select", "aten.bincount"} | {
+    f"aten.{name}" for name in ("_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive")
+}
 METHODS = ("tolist", "numpy", "cpu")
 
 
@@ -49,7 +52,7 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         name = func._schema.name.replace("::", ".")
-        self.reads[name] += name in READS or _by_mask(name, args)
+        self.reads[name] += name in READS or _by_mask(name, args) or _by_counts(func, kwargs or {})
         for leaf in tree_leaves(out):
             if isinstance(leaf, Tensor):
                 self.sizes[name, tuple(leaf.shape)] += 1
@@ -59,6 +62,11 @@ class Watch(TorchDispatchMode):
 def _by_mask(name: str, args: Any) -> bool:
     """x[mask] has a size that only the device knows."""
     return name == "aten.index" and any(i is not None and i.dtype == torch.bool for i in args[1])
+
+
+def _by_counts(func: Any, kwargs: Any) -> bool:
+    """Rows repeated as often as numbers on the device say, unless the sum of these is given."""
+    return func is torch.ops.aten.repeat_interleave.Tensor and kwargs.get("output_size") is None
 
 
 class Begin(Callback):
@@ -133,6 +141,7 @@ def reads(watch: Watch) -> dict[str, int]:
         ["method=ddpm", "accumulate=2"],
         ["method=logit_normal"],
         ["method=speed"],
+        ["method=loss_second_moment"],
         ["method=clts_mdlrc"],
         ["method=slots", "sampler.update_every=500"],  # it looks when it moves the edges
         ["method=min_snr", "prediction=v"],
@@ -155,8 +164,16 @@ class Reader(StepCallback):
 
 @pytest.mark.parametrize(
     "read",
-    [lambda x: x.sum().item(), lambda x: x.tolist(), lambda x: bool(x[0] > 0), lambda x: x[x > 0], lambda x: x.cpu()],
-    ids=["item", "tolist", "bool", "mask", "cpu"],
+    [
+        lambda x: x.sum().item(),
+        lambda x: x.tolist(),
+        lambda x: bool(x[0] > 0),
+        lambda x: x[x > 0],
+        lambda x: x.cpu(),
+        lambda x: x.long().abs().bincount(minlength=5),
+        lambda x: x.repeat_interleave(torch.ones_like(x).long()),
+    ],
+    ids=["item", "tolist", "bool", "mask", "cpu", "bincount", "repeat"],
 )
 def test_a_read_would_be_seen(read, tmp_path, monkeypatch):
     found = reads(watched(tmp_path, monkeypatch, more=Reader(read)))

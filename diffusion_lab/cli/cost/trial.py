@@ -90,7 +90,7 @@ def take_steps(cfg: DictConfig, budget_s: float, looks: Looks) -> Trial:
         run = build_run(small, facts(small), [clock])
         run.trainer.fit(run.module, datamodule=run.data)
         start = clock.before - began
-        module, data = run.module, run.data
+        module, data = run.module.to(run.trainer.strategy.root_device), run.data  # Lightning takes it off a GPU
         module.eval()
         with run.trainer.strategy.precision_plugin.forward_context():
             sample, feature = _sample(small, module, data, looks, budget_s / 4)

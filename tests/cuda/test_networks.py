@@ -1,0 +1,84 @@
+"""Every network of conf/network at its full size on the paper GPU, without numbers, hence without their memory."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.cuda.machine import paper_machine
+from tests.cuda.paper import CUDA
+from tests.cuda.training import options
+from tests.networks.configured import configured, parameters
+
+SIZES = (8, 16, 32, 64, 128, 256)
+
+
+def smallest(name: str) -> tuple[nn.Module, int]:
+    """The network for 10 classes and for the smallest images that it takes; it holds no numbers."""
+    for size in SIZES:
+        try:
+            return configured(name, 3, 3, size, device="meta", num_classes=10), size
+        except ValueError:
+            continue
+    raise AssertionError(f"{name} takes no images of {SIZES} pixels")
+
+
+def answer(network: nn.Module, size: int) -> Tensor:
+    """Of two images, with all that the network's forward pass takes."""
+    cond = {"label": torch.zeros(2, dtype=torch.int64, device=CUDA)}
+    if "low_res" in inspect.signature(network.forward).parameters:
+        cond["low_res"] = torch.randn(2, 3, size // 4, size // 4, device=CUDA)
+    t = torch.zeros(2, dtype=torch.int64, device=CUDA)
+    return network(torch.randn(2, 3, size, size, device=CUDA), t, **cond)
+
+
+@pytest.mark.parametrize("name", options()["network"])
+def test_a_network_of_full_size_runs_forward_on_the_device_without_a_wait(name: str) -> None:
+    network, size = smallest(name)
+    with paper_machine(values=False) as gpu, torch.no_grad():
+        out = answer(network.to_empty(device=CUDA), size)
+    assert out.device == CUDA and out.shape == (2, 3, size, size) and not gpu.waits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", options()["network"])
+def test_a_network_of_full_size_gives_every_weight_a_gradient(name: str) -> None:
+    network, size = smallest(name)
+    with paper_machine(values=False) as gpu:
+        answer(network.to_empty(device=CUDA), size).square().mean().backward()
+    assert not gpu.waits
+    assert all(p.grad is not None and p.grad.device == CUDA and p.grad.dtype == p.dtype for p in network.parameters())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize("name", options()["network"])
+def test_a_network_of_full_size_runs_in_half_precision(name: str, dtype: torch.dtype) -> None:
+    network, size = smallest(name)
+    with paper_machine(values=False, mixed=True) as gpu, torch.no_grad(), torch.autocast("cuda", dtype):
+        out = answer(network.to_empty(device=CUDA), size)
+    assert out.device == CUDA and out.dtype == dtype and not gpu.waits
+    assert {p.dtype for p in network.parameters()} == {torch.float32}
+
+
+class BufferAsAttribute(nn.Module):
+    """Keeps a table in an attribute that no `.to` reaches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.table = nn.Conv2d(3, 3, 1), torch.ones(3, 1, 1)
+
+    def forward(self, x: Tensor, t: Tensor, label: Tensor) -> Tensor:
+        return self.body(x) * self.table
+
+
+def test_a_network_with_a_table_on_the_host_is_refused() -> None:
+    with paper_machine(values=False), pytest.raises(RuntimeError, match="two devices, cuda:0 and cpu"):
+        answer(BufferAsAttribute().to_empty(device=CUDA), 8)
+
+
+def test_the_largest_network_is_there_and_whole() -> None:
+    assert parameters(smallest("uvit_huge")[0]) > 490_000_000

@@ -1,0 +1,124 @@
+"""Every option of every group that takes part in a training, on the paper GPU: one device, and no wait in a step.
+
+The options are those that lie in conf/: a new yaml is tested without an edit here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from diffusion_lab.diffusion import ConstantX0
+from diffusion_lab.timesteps import Uniform
+from tests.cuda.training import CONF, configured, options, train
+from tests.cuda.waits import STEP, not_allowed
+
+# Group: why its options are not trained with here.
+ELSEWHERE = {
+    "autoencoder": "AutoencoderKL and VQModel are diffusers'",
+    "callbacks": "tests/cuda/test_callbacks.py",
+    "dataset": "images are read and cut on the host",
+    "debug": "a preset of settings",
+    "experiment": "presets of parts that are tested one by one",
+    "hydra": "starts processes",
+    "logger": "writes on the host",
+    "metrics": "tests/cuda/test_sampling.py",
+    "network": "tests/cuda/test_networks.py",
+    "scale": "a preset of settings",
+    "solver": "tests/cuda/test_sampling.py",
+    "trainer": "Lightning's own devices, in place of the paper one",
+}
+TRAINED = {group: names for group, names in options().items() if group.split("/")[0] not in ELSEWHERE}
+CHOICES = [f"{group}={name}" for group, names in TRAINED.items() for name in names if group != "method"]
+
+
+def check(choice: str | None, folder: Path, *overrides: str) -> None:
+    watched = train(configured(folder, choice, *overrides))
+    assert not_allowed(watched.steps, STEP) == {}
+    assert not_allowed(watched.all) == {}
+    assert {p.device.type for p in watched.run.module.parameters()} == {"cuda"}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_training_stays_on_the_device_and_never_waits_in_a_step(choice: str, tmp_path: Path) -> None:
+    check(choice, tmp_path)
+
+
+def test_what_is_tested_elsewhere_is_there() -> None:
+    assert set(ELSEWHERE) <= {group.split("/")[0] for group in options()}
+    assert all((CONF.parent / words).is_file() for words in ELSEWHERE.values() if words.endswith(".py"))
+    assert {"sampler", "weighting", "prediction", "prediction/space", "variance", "schedule"} <= set(TRAINED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", TRAINED["method"])
+def test_every_method(method: str, tmp_path: Path) -> None:
+    check(f"method={method}", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["accumulate=2"],
+        ["dataset.conditional=true", "dataset.label_dropout=0.5"],
+        ["precision=bf16-mixed"],
+        ["precision=16-mixed", "optimizer.fused=false"],
+        ["optimizer.fused=false"],
+        ["channels_last=true"],
+        ["gradient_clip=null"],
+        ["weighting.normalize=mean1_sampler", "sampler=speed"],
+        ["sampler=learned_beta", "dataset.conditional=true", "accumulate=2"],
+        ["sampler=gradient_variance", "precision=bf16-mixed"],
+        ["callbacks.ema.decays=[0.9,0.99]"],
+    ],
+    ids="+".join,
+)
+def test_settings_that_change_how_a_step_is_computed(overrides: list[str], tmp_path: Path) -> None:
+    check(None, tmp_path, *overrides)
+
+
+class TableOnTheHost(Uniform):
+    """Draws from a table that does not follow the sampler to the device."""
+
+    def __init__(self, num_timesteps: int) -> None:
+        super().__init__(num_timesteps)
+        self.table = torch.arange(num_timesteps).flip(0)
+
+    def quantile(self, u: torch.Tensor, step: int) -> torch.Tensor:
+        return torch.maximum(super().quantile(u, step), self.table[: len(u)])
+
+
+class CountsOnTheHost(Uniform):
+    """Asks in each step how often every timestep was drawn."""
+
+    def observe(self, record: object, context: object) -> None:
+        torch.bincount(record.t, minlength=self.num_timesteps)  # type: ignore[attr-defined]
+
+
+class LooksAtItsWeight(ConstantX0):
+    """Reads a number of the batch in each step."""
+
+    def x0_weight(self, snr: torch.Tensor, step: int) -> torch.Tensor:
+        return torch.ones_like(snr) * float(snr.mean().clamp(max=1.0))
+
+
+def wrong(part: str, name: str, folder: Path):  # noqa: ANN201
+    cfg = configured(folder)
+    cfg[part]["_target_"] = f"tests.cuda.test_training.{name}"
+    return cfg
+
+
+def test_a_sampler_with_a_table_on_the_host_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="two devices, cuda:0 and cpu"):
+        train(wrong("sampler", "TableOnTheHost", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("part", "name"), [("sampler", "CountsOnTheHost"), ("weighting", "LooksAtItsWeight")], ids=["sampler", "weighting"]
+)
+def test_a_part_that_waits_in_a_step_is_noticed(part: str, name: str, tmp_path: Path) -> None:
+    found = not_allowed(train(wrong(part, name, tmp_path)).steps, STEP)
+    assert sum(found.values()) == 1

@@ -1,0 +1,126 @@
+"""Every wait for the device that is allowed, by name, with its reason; docs/hardware.md shows this table.
+
+Where nothing is listed the host runs ahead of the device. Nothing of this package waits in an ordinary step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from tests.cuda.paper import MASK, READ, SIZE, TO_DEVICE, TO_HOST, Wait
+
+START, STEP, LOG, MEASURING = "start", "each step", "log", "measurement of a sampler"
+SNAPSHOT, SAMPLING, CHECKPOINT = "snapshot", "sampling", "checkpoint"
+
+
+class Allowed(NamedTuple):
+    """A wait, when it takes place, and why that is right."""
+
+    wait: Wait
+    when: str
+    reason: str
+
+
+def _allowed(where: str, why: str, when: str, reason: str) -> Allowed:
+    return Allowed(Wait(where, why), when, reason)
+
+
+ALLOWED = [
+    _allowed(
+        "lightning/fabric/utilities/device_dtype_mixin.py:_DeviceDtypeModuleMixin.to", TO_DEVICE, START, "weights"
+    ),
+    _allowed("diffusion/denoiser.py:Denoiser._apply", TO_DEVICE, START, "weights and tables"),
+    _allowed("diffusion/schedule.py:NoiseSchedule._apply", TO_DEVICE, START, "tables of the schedule"),
+    _allowed("diffusion/head_errors.py:Tables._apply", TO_DEVICE, START, "tables of the heads' errors"),
+    _allowed("timesteps/learned_beta.py:LearnedBeta._apply", TO_DEVICE, START, "policy and tables"),
+    _allowed("callbacks/timestep_sampling.py:TimestepSampling.on_fit_start", TO_DEVICE, START, "tables of the sampler"),
+    _allowed("callbacks/timestep_log.py:TimestepLog.on_fit_start", TO_DEVICE, START, "tables of the log"),
+    _allowed("callbacks/ema.py:EMA.on_fit_start", TO_DEVICE, START, "averages from a checkpoint"),
+    _allowed("data/pixels.py:check_range", READ, START, "range of the first batch"),
+    _allowed(
+        "torch/amp/grad_scaler.py:GradScaler._maybe_opt_step",
+        READ,
+        STEP,
+        "float16 alone: whether a gradient overflowed decides about the step, in PyTorch",
+    ),
+    _allowed(
+        "callbacks/guard.py:Guard.check",
+        READ,
+        LOG,
+        "what is not finite, every `callbacks.guard.every` steps",
+    ),
+    _allowed("callbacks/guard.py:Guard.check", TO_HOST, LOG, "the same"),
+    _allowed("callbacks/guard.py:Guard._sampler_is_finite", READ, LOG, "whether the sampler's state is finite"),
+    _allowed(
+        "callbacks/progress.py:shown_loss",
+        READ,
+        LOG,
+        "the loss that is shown, every `callbacks.progress.every` seconds",
+    ),
+    _allowed("callbacks/timestep_log.py:TimestepLog._log", READ, LOG, "mean loss"),
+    _allowed("callbacks/timestep_log.py:TimestepLog._log", TO_HOST, LOG, "tables by bin"),
+    _allowed("callbacks/timestep_log.py:_binned", READ, LOG, "number of bins"),
+    _allowed("callbacks/head_tracking.py:HeadTracking.on_step_end", TO_HOST, LOG, "tables of the heads"),
+    _allowed("timesteps/beta.py:beta_masses", TO_HOST, LOG, "the law of learned_beta, which SciPy computes"),
+    _allowed("timesteps/beta.py:beta_masses", TO_DEVICE, LOG, "the same"),
+    _allowed(
+        "timesteps/slots.py:EqualLossSlots.observe", TO_HOST, MEASURING, "the curve of the losses when the edges move"
+    ),
+    _allowed("timesteps/slots.py:EqualLossSlots.observe", TO_DEVICE, MEASURING, "the new edges"),
+    _allowed("timesteps/slots.py:fill", SIZE, MEASURING, "which timesteps were seen"),
+    _allowed(
+        "timesteps/gradient_variance.py:GradientVariance.observe", READ, MEASURING, "whether the moments are finite"
+    ),
+    _allowed("timesteps/gradient_variance.py:GradientVariance._law", READ, MEASURING, "whether there is a gradient"),
+    _allowed(
+        "timesteps/learned_beta.py:LearnedBeta.observe", MASK, MEASURING, "pairs of the queue, at a policy update"
+    ),
+    _allowed("timesteps/learned_beta.py:LearnedBeta._learn", TO_DEVICE, MEASURING, "number of rewarded rows"),
+    _allowed("timesteps/learned_beta.py:LearnedBeta._select", READ, MEASURING, "rows of the queue"),
+    _allowed("callbacks/validation.py:Validation.measure", TO_DEVICE, SNAPSHOT, "validation images"),
+    _allowed("training/validation.py:validation_losses", TO_DEVICE, SNAPSHOT, "their timesteps and noise"),
+    _allowed("callbacks/validation.py:Validation.evaluate", READ, SNAPSHOT, "the loss"),
+    _allowed("callbacks/validation.py:Validation.evaluate", TO_HOST, SNAPSHOT, "the loss by bin"),
+    _allowed(
+        "metrics/features.py:FeatureExtractor.forward", TO_DEVICE, SNAPSHOT, "the extractor's weights, the first time"
+    ),
+    _allowed("metrics/features.py:features_of", TO_DEVICE, SNAPSHOT, "images"),
+    _allowed("metrics/measures.py:Summary.update", TO_HOST, SNAPSHOT, "features of metrics that compare points"),
+    _allowed("metrics/measures.py:Summary.across_ranks", TO_DEVICE, SNAPSHOT, "the same, for NCCL to gather"),
+    _allowed("metrics/measures.py:Summary.across_ranks", TO_HOST, SNAPSHOT, "the same, gathered"),
+    _allowed("metrics/measures.py:Summary.agreement", TO_HOST, SNAPSHOT, "counts of the classes"),
+    _allowed(
+        "metrics/moments.py:Moments.statistics", READ, SNAPSHOT, "number of images, and whether features are finite"
+    ),
+    _allowed("metrics/moments.py:Moments.statistics", TO_HOST, SNAPSHOT, "mean and covariance"),
+    _allowed("metrics/moments.py:ScoreSums.update", TO_DEVICE, SNAPSHOT, "which split an image is dealt to"),
+    _allowed("metrics/moments.py:ScoreSums.score", READ, SNAPSHOT, "the score"),
+    _allowed(
+        "metrics/reference.py:reference_statistics",
+        TO_HOST,
+        SNAPSHOT,
+        "features of the reference images, the first time",
+    ),
+    _allowed("metrics/generation.py:generate_batches", TO_DEVICE, SAMPLING, "first noise and conditions of a batch"),
+    _allowed("metrics/generation.py:generate_batches", TO_HOST, SAMPLING, "finished images of a batch"),
+    _allowed("metrics/generation.py:_finite", TO_HOST, SAMPLING, "whether they are finite"),
+    _allowed("solvers/ddim.py:DDIM.solve", TO_DEVICE, SAMPLING, "which timesteps a batch visits"),
+    _allowed("solvers/ddim.py:DDIM.solve", TO_HOST, SAMPLING, "their coefficients, once for a batch"),
+    _allowed("solvers/heun.py:Heun.solve", TO_HOST, SAMPLING, "their noise levels, once for a batch"),
+    _allowed("solvers/heun.py:Heun.indices", TO_HOST, SAMPLING, "which timesteps a batch visits"),
+    _allowed("training/finite.py:not_finite", TO_HOST, CHECKPOINT, "whether all that is saved is finite"),
+    _allowed("training/checkpoint_io.py:save", TO_HOST, CHECKPOINT, "weights, averages and the optimizer's state"),
+    _allowed("callbacks/checkpoint.py:Checkpoint._write", READ, CHECKPOINT, "float16 alone: the loss scaler's numbers"),
+    _allowed("callbacks/timestep_log.py:TimestepLog.state_dict", TO_HOST, CHECKPOINT, "tables of the log"),
+]
+TABLE = {allowed.wait: allowed for allowed in ALLOWED}
+
+
+def not_allowed(waits: Counter[Wait], when: str | None = None) -> dict[Wait, int]:
+    """Those of `waits` that the table does not have, or not for this moment."""
+    return {
+        wait: count
+        for wait, count in waits.items()
+        if wait not in TABLE or (when is not None and TABLE[wait].when != when)
+    }
