@@ -47,7 +47,7 @@ class Setting:
         if self.kind in (int, float):
             above = value > self.least if self.open else value >= self.least
             return math.isfinite(value) and above and value <= self.most
-        if self.kind is str and self.pattern and not re.fullmatch(self.pattern, value):
+        if self.kind is str and self.pattern and not re.fullmatch(self.pattern, str(value)):
             return False
         return value in self.among if self.among else value != ""
 
