@@ -88,7 +88,7 @@ def agrees(s: torch.Tensor, full: torch.Tensor, gap: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_default_selects_what_all_timesteps_select(schedule):
-    """From the same measured changes in at least 8 of 10 seeds; every tenth timestep, added up plainly, in at most 2."""
+    """From the same measured changes, in at least 8 of 10 seeds; every tenth timestep, added up as is, in at most 2."""
     c, found, every_tenth, old = weights(schedule), 0, 0, torch.arange(0, T, 10)
     for changes in measured_changes(schedule):
         full, _ = selection(changes, c, grid_stride=1)
