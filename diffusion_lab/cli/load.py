@@ -17,7 +17,8 @@ from diffusion_lab.cli.train import differences
 from diffusion_lab.cli.validate import check_read_back
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
-from diffusion_lab.training.checkpoint_io import load, newest_good
+from diffusion_lab.training import NewerCheckpoint, NoneIntact
+from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, load, newest_good
 
 PARTS = ("dataset", "network", "schedule", "prediction", "variance", "preconditioning", "solver")
 
@@ -72,6 +73,13 @@ def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema",
 
 
 def _content(folder: Path, checkpoint: str) -> dict:
+    try:
+        return _read(folder, checkpoint)
+    except (NoneIntact, NewerCheckpoint, DamagedCheckpoint) as error:
+        raise ConfigError(f"checkpoint={checkpoint} must be one that can be used: {error}") from error
+
+
+def _read(folder: Path, checkpoint: str) -> dict:
     if checkpoint == "last":
         found = newest_good(folder)
         if found is None:

@@ -119,6 +119,8 @@ def load(path: str | Path, map_location: Any = None) -> dict[str, Any]:
         content = torch.load(io.BytesIO(body), map_location=map_location, weights_only=True)
     except pickle.UnpicklingError as error:
         raise DamagedCheckpoint(f"{path}: holds more than tensors and plain containers: {error}") from error
+    if not isinstance(content, dict):
+        raise DamagedCheckpoint(f"{path}: holds no checkpoint; use an earlier one")
     version = content.get("format", 1)
     if version > FORMAT:
         raise NewerCheckpoint(

@@ -122,7 +122,7 @@ def _check_call(node: DictConfig, path: str, trust: Trust) -> list[str]:
 def hints_of(target: Any) -> dict[str, Any]:
     """Annotations of the arguments; none where they cannot be evaluated."""
     try:
-        return typing.get_typehints_of(target.__init__ if inspect.isclass(target) else target)
+        return typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     except Exception:  # noqa: BLE001  an annotation of somebody else's may name what is not imported
         return {}
 
