@@ -54,7 +54,7 @@ class GaussianMixture(ImageSource):
 
     Raises:
         ValueError: a size below 1, a variance or weight that is not positive, lists of unequal length, a mean of
-            another shape.
+            another shape or one that is not finite as float32.
     """
 
     name = "gaussian"
@@ -161,12 +161,14 @@ def _mean(mean: float | list, shape: tuple[int, int, int]) -> Tensor:
     value = torch.as_tensor(mean, dtype=torch.float64)
     if value.ndim and tuple(value.shape) != shape:
         raise ValueError(f"means={tuple(value.shape)} must be one number or have the shape {shape}")
+    if not torch.isfinite(value.float()).all():  # images are float32
+        raise ValueError(f"means={mean} must be finite numbers; use 0.0 for one Gaussian about zero")
     return value.expand(shape)
 
 
 def _positive(name: str, values: Sequence[float], components: int) -> Tensor:
     """(K,) float64."""
     tensor = torch.as_tensor(values, dtype=torch.float64)
-    if tuple(tensor.shape) != (components,) or not (tensor > 0).all() or not torch.isfinite(tensor).all():
+    if tuple(tensor.shape) != (components,) or not (tensor > 0).all() or not torch.isfinite(tensor.float()).all():
         raise ValueError(f"{name}={list(values)} must be {components} positive numbers, one for each of `means`")
     return tensor

@@ -125,6 +125,7 @@ CASES = {
     "43 integer as a float": (["schedule.num_timesteps=1.5"], "schedule.num_timesteps=1.5", ["integer", "use 1000"]),
     "43 part left out": (["~sampler"], "sampler=null", ["use sampler=uniform"]),
     "43 value in a family of parts": (["+callbacks.foo=3"], "callbacks.foo", ["no _target_"]),
+    "43 part that has lost its class": (["~dataset._target_"], "dataset._target_ is missing", ["dataset=..."]),
     "43 list of the wrong length": (["optimizer.betas=[0.9]"], "optimizer.betas=[0.9]", ["a list of 2", "use"]),
     "44 class that does not exist": (
         ["sampler._target_=diffusion_lab.timesteps.Unifrom"],

@@ -144,6 +144,9 @@ def test_far_apart_components_do_not_overflow():
         (dict(variances=[0.1]), "variances=.* must be 3 positive numbers"),
         (dict(weights=[1, 0, 1]), "weights=.* must be 3 positive numbers"),
         (dict(means=[[[1.0, 2.0]], 0, 0]), r"means=\(1, 2\) must be one number or have the shape \(1, 1, 1\)"),
+        (dict(means=[0, float("nan"), 0]), "means=nan must be finite"),
+        (dict(means=[0, 0, -1e300]), "means=-1e[+]300 must be finite"),
+        (dict(variances=[0.1, 1e300, 1]), "variances=.* must be 3 positive numbers"),
         (dict(num_images=0), "num_images=0 must be at least 1"),
     ],
 )

@@ -9,6 +9,7 @@ with each start, the promise is another one: the same images and timesteps, and 
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ from tests.faults.runs import (
 from tests.faults.saves import killed_in_save
 
 LINES = 60  # of one save, about
+PLACES = IN_A_SAVE, IN_A_STEP, AT_ANY_TIME = ("in a save", "in a step", "at any time")
 
 TWO = ["trainer.devices=2", "trainer.strategy=ddp_fork"]
 # Every kind of process and batch with methods that differ in what they keep.
@@ -96,14 +98,22 @@ def killed(setup: Setup, folder: Path, kills: int) -> Outcome:
         if not train(straight, setup.words).done(outcome):
             return outcome
     starts = [setup.words, [*setup.words, *setup.other]] if setup.other else [setup.words]
-    for number in range(kills):
-        where = kill_once(other, starts[(number + 1) % len(starts)], chance, seconds[0], outcome)
-        if where:
-            outcome.counts |= {"kills": outcome.counts.get("kills", 0) + 1}
-            outcome.counts |= {where: outcome.counts.get(where, 0) + 1}
+    places: list[str] = []
+    for _ in range(4 * kills):
+        place = kill_once(other, starts[(len(places) + 1) % len(starts)], chance, seconds[0], outcome)
+        if place:
+            places.append(place)
+        else:  # it ended before the kill came; from the beginning
+            places.clear()
+            shutil.rmtree(other)
+            other.mkdir()
+        if len(places) == kills:
+            break
+    outcome.expect(len(places) == kills, f"only {len(places)} kills hit a running process")
+    outcome.counts = {"kills": len(places)} | {place: places.count(place) for place in PLACES}
     if not train(other, starts[0]).done(outcome):
         return outcome
-    outcome.counts = {"kills": 0, "in a save": 0, **outcome.counts, "finished runs": 1}
+    outcome.counts["finished runs"] = 1
     judge(outcome, ended(straight), ended(other), exact=setup.other is None)
     return outcome
 
@@ -112,16 +122,16 @@ def kill_once(folder: Path, words: Sequence[str], chance: random.Random, seconds
     """Start the run and kill it; returns where, empty if it ended before."""
     if chance.random() < 0.5:
         command = train(folder, words, killed_in_save(chance.choice([1, 1, 2]), chance.randint(1, LINES)))
-        code, where = command.end(outcome), "in a save"
+        code = command.end(outcome)
         wait_for_group(command)
         outcome.expect(code in (-9, 0), f"exit code {code} of a run that was to be killed: {command.log}")
-        return where if code == -9 else ""
+        return IN_A_SAVE if code == -9 else ""
     command = train(folder, words)
     if chance.random() < 0.5:
-        delay, where = chance.uniform(0.1, 1.0) * seconds, "at any time"
+        delay, where = chance.uniform(0.1, 0.8) * seconds, AT_ANY_TIME
         wait_for(lambda: False, command, delay)
     else:
-        step, where = last_step(folder) + chance.randint(1, STEPS // 3), "in a step"
+        step, where = last_step(folder) + chance.randint(1, STEPS // 4), IN_A_STEP
         wait_for(lambda: last_step(folder) >= step, command)
     if has_ended(command):
         outcome.expect(command.end(outcome) == 0, f"a run that nobody killed failed: {command.log}")
