@@ -104,7 +104,7 @@ class Guard(StepCallback):
         if sampling is None:
             return True
         own = [*sampling.sampler.parameters(), *sampling.sampler.buffers()]
-        return all(math.isfinite(value.sum()) for value in own if value.is_floating_point())
+        return all(math.isfinite(value.detach().sum()) for value in own if value.is_floating_point())
 
     def _look(self, trainer: Trainer, one: _Step) -> None:
         """Raise, with what this or another process finds wrong in a step; a sum alone may overflow."""

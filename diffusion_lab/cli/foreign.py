@@ -39,10 +39,10 @@ def read_record(folder: Path, key: str) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        cure = "take it from a copy, or train anew"
-        raise ConfigError(f"{key}={folder}: run.json is damaged ({error}); {cure}") from error
+        cure = "bring back a copy, or train anew"
+        raise ConfigError(f"{key}={folder} must hold an undamaged run.json ({error}); {cure}") from error
     if not isinstance(record, dict) or not isinstance(record.get("config"), dict):
-        raise ConfigError(f"{key}={folder}: run.json must hold a configuration under `config`; it is damaged")
+        raise ConfigError(f"{key}={folder} must hold a run.json with config as an object; bring back a copy of it")
     return record
 
 

@@ -26,9 +26,9 @@ class Clock:
 def started(callback: Progress, step: int) -> Any:
     """A trainer at `step` with 12 images per step, on which the callback has begun."""
     data = types.SimpleNamespace(batch_size=12)
-    trainer = types.SimpleNamespace(
-        global_step=step, max_steps=20, is_global_zero=True, datamodule=data, callbacks=[callback], world_size=1
-    )
+    strategy = types.SimpleNamespace(root_device=torch.device("cpu"))
+    told = {"datamodule": data, "callbacks": [callback], "strategy": strategy, "world_size": 1}
+    trainer = types.SimpleNamespace(global_step=step, max_steps=20, is_global_zero=True, **told)
     callback.on_train_start(trainer, types.SimpleNamespace(after_step=[]))  # pyright: ignore[reportArgumentType]
     return trainer
 

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from diffusion_lab.cli.added_later import dropped, filled
 from diffusion_lab.cli.config import ADDED_LATER, completed, config_hash, group_hash, plain
 from diffusion_lab.cli.errors import InvalidConfig
-from diffusion_lab.cli.targets import resolve
+from diffusion_lab.cli.targets import NOBODY_ELSE, resolve
 from diffusion_lab.cli.train import check_same_run
 from tests.harness import configuration, differences, final_state, train_child
 
@@ -94,7 +94,7 @@ def test_filling_and_dropping_leave_what_they_are_given() -> None:
 
 @pytest.mark.parametrize("target", [target for target in ADDED_LATER if target])
 def test_the_entries_of_the_table_are_arguments_of_their_class(target: str) -> None:
-    arguments = inspect.signature(resolve("ADDED_LATER", target)).parameters
+    arguments = inspect.signature(resolve("ADDED_LATER", target, NOBODY_ELSE)).parameters
     for key, default in ADDED_LATER[target].items():
         name = key.partition(".")[0]
         assert name in arguments, f"{target} takes no {name}"

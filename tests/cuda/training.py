@@ -38,7 +38,7 @@ QUIET = [
     "callbacks.weight_normalization.every=1000",
 ]
 
-SMALLER = {"points": 3, "images": 2}  # of a sampler that measures: each is a backward pass
+SMALLER = {"points": 3, "images": 8}  # of a sampler that measures: each is a backward pass
 
 
 class SmallNetwork(nn.Module):

@@ -82,6 +82,9 @@ def _faults(parent: Any, key: Any, path: str, kinds: Kinds, trust: Trust) -> Ite
         except ConfigError as error:
             yield str(error)
             return
+    elif _base(path):
+        yield f"{path}._target_ is missing; choose an option of the group, {path.partition('.')[0]}=..."
+        return
     for child in map(str, node):
         below = kinds if hints is None else _asked_for(hints.get(child, Any))
         yield from _faults(node, child, f"{path}.{child}", below, trust)
