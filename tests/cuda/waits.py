@@ -72,6 +72,7 @@ ALLOWED = [
     _allowed(
         "timesteps/gradient_variance.py:GradientVariance.observe", READ, MEASURING, "whether the moments are finite"
     ),
+    _allowed("timesteps/gradient_variance.py:GradientVariance.log_values", READ, LOG, "whether it has measured"),
     _allowed("timesteps/gradient_variance.py:GradientVariance._law", READ, MEASURING, "whether there is a gradient"),
     _allowed(
         "timesteps/learned_beta.py:LearnedBeta.observe", MASK, MEASURING, "pairs of the queue, at a policy update"
