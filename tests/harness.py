@@ -54,6 +54,9 @@ class Child:
         self.pid = os.fork()
         if self.pid == 0:
             os.setsid()
+            # A shell ignores SIGINT for what it starts in the background, and nohup SIGHUP; a child would stay so.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(descriptor, 1)
             os.dup2(descriptor, 2)

@@ -19,7 +19,8 @@ from diffusion_lab.training.checkpoint_io import load, save
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")]
 SHORT = [
     *("train", "trainer=cpu", "dataset=digits", "network=unet_tiny", "network.base_channels=8", "batch_size=8"),
-    *("network.channel_multipliers=[1]", "schedule.num_timesteps=100", "log_every=1", "snapshot_every=0"),
+    *("network.channel_multipliers=[1]", "schedule.num_timesteps=100", "log_every=1"),
+    *("~callbacks.validation", "~callbacks.generation"),
     *("checkpoint_every=2", "hydra.run.dir=run", "threads=1"),
 ]
 

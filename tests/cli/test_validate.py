@@ -121,7 +121,7 @@ CASES = {
         ["Adam has no argument", "did you mean 'lr'?"],
     ),
     "43 seed as text": (["seed=007"], "seed=007", ["integer", "seed=7"]),
-    "43 seed as a float": (["seed=1e5"], "seed=100000.0", ["integer", "without"]),
+    "43 seed as a float": (["seed=1e5"], "seed=100000.0", ["integer", "write seed=100000"]),
     "43 integer as a float": (["schedule.num_timesteps=1.5"], "schedule.num_timesteps=1.5", ["integer", "use 1000"]),
     "43 part left out": (["~sampler"], "sampler=null", ["use sampler=uniform"]),
     "43 value in a family of parts": (["+callbacks.foo=3"], "callbacks.foo", ["no _target_"]),
