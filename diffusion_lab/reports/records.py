@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return read_object(path) or {}
 
 
-def read_checked(path: Path, kinds: dict[str, type | tuple[type, ...]]) -> tuple[dict[str, Any], list[str]]:
+def read_checked(path: Path, kinds: Mapping[str, type | tuple[type, ...]]) -> tuple[dict[str, Any], list[str]]:
     """The object in a file without what cannot be used, and a sentence for each such thing.
 
     Args:

@@ -94,8 +94,10 @@ def count_looks(cfg: DictConfig, data: Any) -> Looks:
     """Samples, validations and checkpoints of the whole run."""
     generations, samples, grids, grid, calls, measured, rows = _samples(cfg, data)
     validation = cfg.callbacks.get("validation")
-    validations = max(1, _times(cfg, validation)) if validation is not None else 0  # always at the end
-    images = _validation_images(data) * validation.get("repeats", 1) if validations else 0
+    validations, images = 0, 0
+    if validation is not None:
+        validations = max(1, _times(cfg, validation))  # always at the end
+        images = _validation_images(data) * validation.get("repeats", 1)
     saved = cfg.callbacks.get("checkpoint")
     return Looks(
         generations=generations,
@@ -107,7 +109,7 @@ def count_looks(cfg: DictConfig, data: Any) -> Looks:
         rows=rows,
         validations=validations,
         images=images,
-        validation_rows=min(validation.get("batch_size", 128), images) if validations else 0,
+        validation_rows=min(validation.get("batch_size", 128), images) if validation is not None else 0,
         checkpoints=max(1, _times(cfg, saved)) if saved is not None else 0,
         sampler_rows=_sampler_rows(cfg),
     )
@@ -131,8 +133,8 @@ def _samples(cfg: DictConfig, data: Any) -> tuple[int, int, int, int, int, bool,
     generation = cfg.callbacks.get("generation")
     metrics = part(cfg, "metrics")
     measured = metrics.measures(data)
-    times = max(int(measured), _times(cfg, generation)) if generation is not None else 0  # measured always at the end
-    if not times:
+    times = max(int(measured), _times(cfg, generation))  # measured always at the end
+    if generation is None or not times:
         return 0, 0, 0, 0, 0, False, 0
     grid = generation.get("grid", 64)
     if not measured:
