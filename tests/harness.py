@@ -74,8 +74,8 @@ class Child:
             except BaseException:
                 traceback.print_exc()
             finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
+                with contextlib.suppress(OSError):  # a full disk; a fork that went on would do its parent's work
+                    sys.stdout.flush()
                 os._exit(code)
         while os.getsid(self.pid) != self.pid:  # until it has its group, there is nothing that `kill` could kill
             time.sleep(0.001)

@@ -44,9 +44,17 @@ class Command(Child):
         folder: the working folder.
         before: is called in the process first, to patch it.
         fresh: execute `python -m tests.faults.command` instead of going on in the fork.
+        logs: where its output goes if not into `folder`, which may be on a disk that is about to be full.
     """
 
-    def __init__(self, words: Sequence[str], folder: Path, before: Before | None = None, fresh: bool = False) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        folder: Path,
+        before: Before | None = None,
+        fresh: bool = False,
+        logs: Path | None = None,
+    ) -> None:
         self.words, self.folder, self.started = list(words), folder, time.monotonic()
 
         def work() -> None:
@@ -63,7 +71,8 @@ class Command(Child):
             sys.argv = ["diffusion-lab", *words]
             raise SystemExit(main(list(words)))
 
-        super().__init__(work, folder / f"output-{len(list(folder.glob('output-*.log'))):02d}.log")
+        logs = logs or folder
+        super().__init__(work, logs / f"output-{len(list(logs.glob('output-*.log'))):02d}.log")
 
     @property
     def output(self) -> str:
@@ -87,7 +96,7 @@ class Command(Child):
         return got is not None and outcome.expect(got == code, f"exit code {got} instead of {code}: {last}")
 
 
-def train(folder: Path, words: Sequence[str], before: Before | None = None) -> Command:
+def train(folder: Path, words: Sequence[str], before: Before | None = None, logs: Path | None = None) -> Command:
     """Start `diffusion-lab train` for a run whose folder is the only one in `folder`/runs."""
     fresh = "trainer=ddp_cpu" in words
 
@@ -98,7 +107,7 @@ def train(folder: Path, words: Sequence[str], before: Before | None = None) -> C
         if before is not None:
             before()
 
-    return Command(["train", *SMALL, *words, f"paths.root={folder / 'runs'}"], folder, prepare, fresh)
+    return Command(["train", *SMALL, *words, f"paths.root={folder / 'runs'}"], folder, prepare, fresh, logs)
 
 
 def run_folder(folder: Path) -> Path | None:

@@ -55,7 +55,7 @@ def full(folder: Path, kind: str, chance: random.Random) -> Outcome:
         rest = chance.choice([0, chance.randint(0, 4096), chance.randint(4096, size)])
         patch = after_step(step, lambda: fill(disk, rest))
     outcome.counts[kind] = 1
-    command = train(disk, WORDS, patch)
+    command = train(disk, WORDS, patch, logs=folder)
     if not command.done(outcome, 1):
         return outcome
     cause = "No space left" if kind == "full disks" else "File too large"
@@ -67,7 +67,7 @@ def full(folder: Path, kind: str, chance: random.Random) -> Outcome:
     outcome.expect(saved >= (step // SAVE) * SAVE - SAVE, f"step {saved} is saved, and it was at {step}: {disk}")
     outcome.expect(not list(disk.glob("runs/*/checkpoints/*.partial")), "half a checkpoint is left")
     (disk / "ballast").unlink(missing_ok=True)
-    if train(disk, WORDS).done(outcome):
+    if train(disk, WORDS, logs=folder).done(outcome):
         compare(outcome, ended(reference), ended(disk), kind)
         if not outcome.wrong:
             outcome.counts["equal ends"] = 1
