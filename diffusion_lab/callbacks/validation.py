@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.callbacks.base import check_interval, data_of, due
 from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.callbacks.evaluations import EvaluationCallback
@@ -17,6 +18,8 @@ from diffusion_lab.loggers import log_curve, log_values
 from diffusion_lab.streams import Streams
 from diffusion_lab.training import DiffusionModule
 from diffusion_lab.training.validation import validation_losses
+
+MAX_REPEATS = 10_000  # a validation that would end in years is a mistake of the keyboard
 
 
 class Validation(EvaluationCallback):
@@ -29,7 +32,7 @@ class Validation(EvaluationCallback):
     Args:
         every: optimizer steps between two validations; 0: at the end alone.
         bins: ranges of timesteps.
-        repeats: looks at each image, each at another timestep.
+        repeats: timesteps at which each image is measured, at most MAX_REPEATS.
         batch_size: images of one network call.
         seed: seed of the timesteps and the noise, the same for all runs that are to be compared.
     """
@@ -38,11 +41,11 @@ class Validation(EvaluationCallback):
         self, every: int = 500, bins: int = 20, repeats: int = 1, batch_size: int = 128, seed: int = 0
     ) -> None:
         super().__init__()
-        for name, value in (("bins", bins), ("repeats", repeats), ("batch_size", batch_size)):
-            if value < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
         self.every = check_interval("every", every)
-        self.bins, self.repeats, self.batch_size, self.seed = bins, repeats, batch_size, seed
+        self.bins = check_integer("bins", bins, 1, "use 20")
+        self.repeats = check_integer("repeats", repeats, 1, "use 1, and more for few images", maximum=MAX_REPEATS)
+        self.batch_size = check_integer("batch_size", batch_size, 1, "use 128")
+        self.seed = seed
 
     def results(self, data: ImageDataModule) -> Sequence[str]:
         return ("val/loss",)
@@ -66,8 +69,10 @@ class Validation(EvaluationCallback):
         for batch in data.val_batches(self.batch_size, trainer.global_rank, trainer.world_size):
             image = batch.image.to(module.device)
             cond = {key: value.to(module.device) for key, value in batch.cond.items()}
-            for look in range(self.repeats):
-                t, loss = validation_losses(module.denoiser, image, batch.ids, data.num_val_images, look, streams, cond)
+            for repeat in range(self.repeats):
+                t, loss = validation_losses(
+                    module.denoiser, image, batch.ids, data.num_val_images, repeat, streams, cond
+                )
                 values = torch.stack([loss.double(), torch.ones_like(loss, dtype=torch.float64)])
                 table.index_add_(1, t * bins // steps, values)
         total, count = sum_(table)

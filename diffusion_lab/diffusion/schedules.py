@@ -15,6 +15,8 @@ from torch import Tensor
 from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.diffusion.schedule import NoiseSchedule
 
+MAX_TIMESTEPS = 1_000_000  # tables of T numbers are made, on the processor; the papers' largest T is 4000
+
 
 def linear(num_timesteps: int = 1000, beta_start: float = 1e-4, beta_end: float = 0.02) -> NoiseSchedule:
     """b = linspace(k beta_start, k beta_end, T) with k = 1000/T (Ho et al. 2020; k: Nichol & Dhariwal 2021).
@@ -76,7 +78,7 @@ def cosine(num_timesteps: int = 1000, offset: float = 0.008, max_beta: float = 0
         offset: keeps the first betas away from 0; > 0.
         max_beta: clip of the betas, in (0, 1). It acts on the last step only.
     """
-    check_integer("num_timesteps", num_timesteps, 1, "use 1000 or 4000")
+    _check_length(num_timesteps, 1, "use 1000 or 4000")
     check_number("offset", offset, "()", 0, math.inf, "use 0.008 for the published setting")
     u = _grid(num_timesteps)
     return _from_curve(torch.cos((u + offset) / (1 + offset) * (math.pi / 2)) ** 2, max_beta)
@@ -97,7 +99,7 @@ def sigmoid(
         tau: temperature, > 0; a smaller one is steeper.
         max_beta: clip of the betas, in (0, 1). It acts on the last step only.
     """
-    check_integer("num_timesteps", num_timesteps, 1, "use 1000")
+    _check_length(num_timesteps, 1, "use 1000")
     check_number("end", end, "()", -math.inf, math.inf, "use 3.0 for the published setting")
     check_number("start", start, "()", -math.inf, end, "it is the low end of the sigmoid, -3.0 in the papers")
     check_number("tau", tau, "()", 0, math.inf, "use 1.0 for the published setting")
@@ -119,7 +121,7 @@ def laplace(num_timesteps: int = 1000, mean: float = 0.0, scale: float = 0.5, ma
         scale: its spread in nats, > 0.
         max_beta: clip of the betas, in (0, 1). It acts on the last step only.
     """
-    check_integer("num_timesteps", num_timesteps, 2, "use 1000")
+    _check_length(num_timesteps, 2, "use 1000")
     check_number("mean", mean, "()", -math.inf, math.inf, "use 0.0 for the published setting")
     check_number("scale", scale, "()", 0, math.inf, "use 0.5 for the published setting")
     u = _grid(num_timesteps)
@@ -176,7 +178,11 @@ def _from_curve(curve: Tensor, max_beta: float) -> NoiseSchedule:
     return NoiseSchedule((1 - curve[1:] / curve[:-1]).clamp(max=max_beta))
 
 
+def _check_length(num_timesteps: int, minimum: int, cure: str) -> None:
+    check_integer("num_timesteps", num_timesteps, minimum, cure, maximum=MAX_TIMESTEPS)
+
+
 def _check_ends(num_timesteps: int, beta_start: float, beta_end: float, cure: str) -> None:
-    check_integer("num_timesteps", num_timesteps, 1, "use 1000")
+    _check_length(num_timesteps, 1, "use 1000")
     check_number("beta_end", beta_end, "()", 0, 1, cure)
     check_number("beta_start", beta_start, "()", 0, beta_end, f"it is the first beta, below beta_end; {cure}")

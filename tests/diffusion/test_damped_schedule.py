@@ -53,7 +53,7 @@ def test_betas_near_the_start_keep_their_digits():
     ("make", "message"),
     [
         (lambda: fdm(multiplier=0.0), r"^multiplier=0.0 must lie in \(0, inf\); use 1.0"),
-        (lambda: fdm(num_timesteps=0), r"^num_timesteps=0 must be an integer of at least 1"),
+        (lambda: fdm(num_timesteps=0), r"^num_timesteps=0 must be an integer in \[1, 1000000\]"),
         (lambda: fdm(max_beta=1.0), r"^max_beta=1.0 must lie in \(0, 1\); use 0.999"),
     ],
 )

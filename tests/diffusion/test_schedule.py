@@ -242,7 +242,7 @@ def test_a_single_timestep_has_a_finite_log_variance():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: linear(num_timesteps=0), r"^num_timesteps=0 must be an integer of at least 1; "),
+        (lambda: linear(num_timesteps=0), r"^num_timesteps=0 must be an integer in \[1, 1000000\]; "),
         (lambda: linear(num_timesteps=1000.0), r"^num_timesteps=1000.0 must be an integer"),
         (lambda: linear(num_timesteps=20), r"^num_timesteps=20 must be above 20,"),
         (lambda: linear(beta_start=0.5, beta_end=0.02), r"^beta_start=0.5 must lie in \(0, 0.02\); "),
