@@ -150,9 +150,9 @@ def _sentence(trainer: Trainer, what: str, step: int, t: Tensor, rows: Tensor) -
     order = getattr(data_of(trainer), "order", None)
     images = "" if order is None else f" of images {_shown(order.local_indices(step - 1)[rows])}"
     return (
-        f"{what} is not finite at optimizer step {step}, timesteps {_shown(t[rows])}{images}; the last checkpoint is "
-        "from before it, and the same command goes on from there when its cause is gone. Lower optimizer.lr, which is "
-        "a new run, or check these images"
+        f"{what} is not finite at optimizer step {step}, timesteps {_shown(t[rows])}{images}; checkpoints are "
+        "from before it, and the same command goes on from the last one when the cause is gone. Lower optimizer.lr, "
+        "which is a new run, or check these images"
     )
 
 

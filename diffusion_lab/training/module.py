@@ -147,7 +147,7 @@ class DiffusionModule(LightningModule):
         if name := not_finite(parts, allowed):
             raise NotFinite(
                 f"{name} is not finite after optimizer step {checkpoint['global_step']}, so its checkpoint was not "
-                "written; the last checkpoint is from before it"
+                "written; earlier checkpoints are from before it"
             )
         checkpoint["may_be_infinite"] = sorted(allowed)
 
