@@ -11,6 +11,7 @@ A file there says in its docstring what is measured, and has
 from __future__ import annotations
 
 import importlib
+import io
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 from benchmarks.chosen import files
 from benchmarks.line import Goal
 from benchmarks.paired import Ratio, ratio
+from diffusion_lab.reports.compact_svg import compact_svg
 
 FIGURE = Path(__file__).resolve().parent / "growth.svg"
 STEPS, RANKS = 10, (1, 2, 4)
@@ -92,7 +94,9 @@ def draw(drawn: Sequence[Panel], path: Path = FIGURE) -> None:
         _draw(axis, panel)
     for axis in axes.flat[len(drawn) :]:
         axis.remove()
-    figure.savefig(path, metadata={"Date": None})
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    path.write_text(compact_svg(buffer.getvalue()))
     plt.close(figure)
 
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from diffusion_lab.reports.compact_svg import compact_svg
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -141,7 +143,7 @@ def data_uri(figure: Figure) -> str:
     """The figure as an SVG inside a `data:` address."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", dpi=RASTER, metadata={"Date": None, "Creator": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return "data:image/svg+xml;base64," + base64.b64encode(compact_svg(buffer.getvalue().decode()).encode()).decode()
 
 
 def images_axis(axis: Axes, count: int = 1) -> None:
