@@ -30,8 +30,8 @@ class MixedPrediction(ThreeHeads):
     the x0-space (`X0Space`) the comparison is fair, though the winner still takes all.
 
     Four small objects and not four words, because each rule is a formula, some with a number of its own (a
-    temperature, a ramp), and a rule of your own is one class and one line of yaml. On the command line they are
-    groups: `prediction=mixed prediction/space=x0 prediction/reduction=softmin prediction.reduction.temperature=0.3`.
+    temperature, a ramp), and a rule of your own is one class. On the command line a rule is given by its class:
+    `prediction=mixed prediction.granularity._target_=diffusion_lab.diffusion.PerPixel`.
 
     Args:
         space: in which the heads' losses are compared.
@@ -58,7 +58,7 @@ class MixedPrediction(ThreeHeads):
         if generation_head.needs_gate and reduction.of_noise(torch.zeros(1, dtype=torch.float64)) is None:
             raise ValueError(
                 f"generation_head={type(generation_head).__name__} must go with gates that depend on the noise alone, "
-                f"which {type(reduction).__name__} has not; use prediction/reduction=gate"
+                f"which {type(reduction).__name__} has not; use LearnedGate"
             )
         self.space = space
         self.granularity = granularity

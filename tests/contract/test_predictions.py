@@ -12,15 +12,36 @@ from diffusion_lab.cli.checks.signatures import check_nodes
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.targets import Trust
 from diffusion_lab.diffusion import V
+from diffusion_lab.diffusion.generation_heads import GenerationHead
+from diffusion_lab.diffusion.head_losses import Granularity, Space
+from diffusion_lab.diffusion.head_reductions import Reduction
 from diffusion_lab.testing import check_prediction
 
 FOLDER = Path(conf_dir(), "prediction")
+
+
+def rule(name: str, kind: str, **arguments: float) -> list[str]:
+    """The words that put a class in the place of a rule."""
+    words = [f"prediction.{name}._target_=diffusion_lab.diffusion.{kind}"]
+    return words + [f"+prediction.{name}.{key}={value}" for key, value in arguments.items()]
+
+
+GATE = rule("reduction", "LearnedGate", lr=0.1, bins=20)
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+# Every class of each rule of the mixed prediction with its arguments. Most have no file in conf.
 RULES = [
-    [f"prediction/{axis.name}={path.stem}"]
-    for axis in sorted(FOLDER.iterdir())
-    if axis.is_dir()
-    for path in sorted(axis.glob("*.yaml"))
+    *(rule("space", name) for name in ("EpsSpace", "NativeSpace", "VSpace", "X0Space")),
+    *(rule("granularity", name) for name in ("PerBatch", "PerBin", "PerPixel", "PerSample")),
+    rule("reduction", "HardMin"),
+    rule("reduction", "MeanOfHeads"),
+    rule("reduction", "SoftMin", temperature=0.1),
+    rule("reduction", "WarmupMin", steps=10000),
+    GATE,
+    rule("generation_head", "AverageHead"),
+    rule("generation_head", "BestHead"),
+    [*GATE, *rule("generation_head", "GateHead")],
+    rule("generation_head", "LeastSquaresHead", ridge=0.05),
+    rule("generation_head", "SNRHead"),
 ]
 
 
@@ -37,20 +58,21 @@ def test_every_prediction_keeps_the_contract(name):
     check_prediction(make(f"prediction={name}"))
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule[0])
+@pytest.mark.parametrize("rule", RULES, ids=" ".join)
 def test_every_rule_of_the_mixed_prediction_keeps_the_contract(rule):
-    extra = ["prediction/reduction=gate"] if rule == ["prediction/generation_head=gate"] else []
-    check_prediction(make("prediction=mixed", *rule, *extra))
+    check_prediction(make("prediction=mixed", *rule))
 
 
 def test_all_are_covered():
     assert {"eps", "x0", "v", "mixed", "mixed_paper", "combined"} <= set(NAMES)
-    assert len(RULES) == 5 + 4 + 5 + 5
+    written = " ".join(word for rule in RULES for word in rule)
+    for base in (Space, Granularity, Reduction, GenerationHead):
+        assert not [kind.__name__ for kind in base.__subclasses__() if f".{kind.__name__}" not in written]
 
 
 def test_a_generation_head_without_its_gate_is_refused():
     with pytest.raises(Exception, match="generation_head=GateHead must go with gates"):
-        make("prediction=mixed", "prediction/generation_head=gate")()
+        make("prediction=mixed", *rule("generation_head", "GateHead"))()
 
 
 class WrongSign(V):

@@ -10,7 +10,13 @@ from tests.harness import configuration, differences, trained
 
 pytestmark = pytest.mark.slow
 STEPS = 10
+GATE = ["+prediction.reduction.lr=0.1", "+prediction.reduction.bins=20"]
 TWO = ["trainer.devices=2", "trainer.strategy=ddp_fork"]
+
+
+def rule(name: str, kind: str) -> str:
+    """The word that puts a class in the place of a rule."""
+    return f"prediction.{name}._target_=diffusion_lab.diffusion.{kind}"
 
 
 @pytest.mark.parametrize("name", ["mixed_paper", "combined"])
@@ -47,14 +53,14 @@ def test_one_process_tracks_what_two_do(tmp_path):
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["prediction=mixed", "prediction/reduction=gate", "prediction/generation_head=gate"],
-        ["prediction=mixed", "prediction/granularity=bin", "variance=learned_range"],
-        ["prediction=mixed", "prediction/reduction=warmup", "weighting=min_snr", "accumulate=2"],
-        ["prediction=mixed", "prediction/granularity=pixel", "precision=bf16-mixed", "gradient_clip=null"],
+        [rule("reduction", "LearnedGate"), *GATE, rule("generation_head", "GateHead")],
+        [rule("granularity", "PerBin"), "variance=learned_range"],
+        [rule("reduction", "WarmupMin"), "+prediction.reduction.steps=10000", "weighting=min_snr", "accumulate=2"],
+        [rule("granularity", "PerPixel"), "precision=bf16-mixed", "gradient_clip=null"],
     ],
     ids=" ".join,
 )
 def test_rules_train_together_with_other_parts(overrides, tmp_path):
-    state = trained(configuration(tmp_path / "run", "max_steps=3", *overrides))
+    state = trained(configuration(tmp_path / "run", "max_steps=3", "prediction=mixed", *overrides))
     tables = [value for key, value in state["weights"].items() if key.startswith("denoiser.prediction.")]
     assert all(table.dtype in (torch.float64, torch.int64) and table.isfinite().all() for table in tables)
