@@ -179,7 +179,7 @@ class Encoding:
         with tqdm(total=rows, initial=done[split], desc=f"encode {split}", unit="image", disable=None) as bar:
             for number, (ids, batch) in enumerate(zip(batches, loader, strict=True), start=1):
                 if number == 1:
-                    check_range(batch, self.source)
+                    check_range(batch, self.source.name, self.source.value_range)
                 array[ids.start : ids.stop] = self._latents(batch.to(device), ids, split, len(images))
                 bar.update(len(ids))
                 if number == len(batches) or time.monotonic() - saved >= SAVED_EVERY:

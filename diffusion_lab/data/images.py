@@ -185,7 +185,7 @@ class ImageDataModule(LightningDataModule):
             return batch
         image, step, row = batch["image"], batch["step"], batch["row"]
         if not self._range_checked:
-            check_range(image, self.source)
+            check_range(image, self.source.name, self.source.value_range)
             self._range_checked = True
         if self.flip:
             rows = self.flips(step)[row : row + len(image)].nonzero().flatten().to(image.device, non_blocking=True)

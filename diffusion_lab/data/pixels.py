@@ -5,13 +5,8 @@ x = u / 127.5 - 1   for bytes u in 0..255, so 0 -> -1 and 255 -> 1 exactly;   fl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from diffusion_lab.data.source import ImageSource
 
 
 def to_float(images: Tensor) -> Tensor:
@@ -24,17 +19,23 @@ def to_uint8(images: Tensor) -> Tensor:
     return images.to(torch.float32).add(1.0).mul_(127.5).round_().clamp_(0, 255).to(torch.uint8)
 
 
-def check_range(images: Tensor, source: ImageSource) -> None:
-    """Raise ValueError if the first batch cannot be what the source says it is: float32 in its range, or bytes."""
+def check_range(images: Tensor, name: str, value_range: tuple[float, float] | None) -> None:
+    """Raise ValueError if the first batch cannot be what its source says it is: bytes, or float32 in its range.
+
+    Args:
+        images: the batch.
+        name: of the source, for the message.
+        value_range: least and largest value of float images; None: any.
+    """
     low, high = (float(value) for value in images.aminmax())
     if images.dtype == torch.uint8:
         if high <= 1:
             raise ValueError(
-                f"source={source.name} must give bytes 0..255, but the first batch lies in {low:g}..{high:g}; "
+                f"source={name} must give bytes 0..255, but the first batch lies in {low:g}..{high:g}; "
                 "multiply images in 0..1 by 255 before they become bytes"
             )
-    elif source.value_range and not (low >= source.value_range[0] and high <= source.value_range[1]):
+    elif value_range and not (low >= value_range[0] and high <= value_range[1]):
         raise ValueError(
-            f"source={source.name} must give values in {list(source.value_range)}, but the first batch lies in "
+            f"source={name} must give values in {list(value_range)}, but the first batch lies in "
             f"[{low:g}, {high:g}]; scale the images or declare another value_range"
         )
