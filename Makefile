@@ -34,12 +34,12 @@ demo: setup
 	$(BIN)/diffusion-lab train -m experiment=demo
 	$(BIN)/diffusion-lab report runs/demo
 
-test: setup
-	$(BIN)/python -m pytest -m "not slow" -n 2
+# The quick suite in another order each time; its first line gives the seed, --random-order-seed=SEED repeats it.
+test: test-quick
 	$(BIN)/python -m pytest -m slow -n 2
 
 test-quick: setup
-	$(BIN)/python -m pytest -m "not slow" -n 2
+	$(BIN)/python -m pytest -m "not slow" -n 2 --random-order
 
 mutants: setup
 	$(BIN)/python -m tests.mutants

@@ -24,6 +24,7 @@ def test_the_wheel_trains_from_another_folder(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(site)}
     where = run([sys.executable, "-c", "import diffusion_lab; print(diffusion_lab.__file__)"], elsewhere, environment)
     assert where.strip().startswith(str(site))
+    assert (site / "diffusion_lab" / "py.typed").exists()
     command = [sys.executable, str(site / "bin" / "diffusion-lab")]
     assert "sampler" in run([*command, "train", "--help"], elsewhere, environment)
     run([*command, "train", *SMALL], elsewhere, environment)
