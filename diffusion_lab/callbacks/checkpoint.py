@@ -15,6 +15,7 @@ from diffusion_lab.callbacks.evaluations import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.guard import Guard
 from diffusion_lab.callbacks.run_record import RunRecord
 from diffusion_lab.callbacks.signals import Interrupted, Signals
+from diffusion_lab.runs.names import CHECKPOINT, LAST, PREVIOUS, numbered
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
 
@@ -82,15 +83,15 @@ class Checkpoint(StepCallback):
         guard = find(trainer, Guard)
         if guard is not None:
             guard.check(trainer)
-        last, fresh = self.directory / "last.ckpt", self.directory / "last.ckpt.next"
+        last, fresh = self.directory / LAST, self.directory / f"{LAST}.next"
         trainer.save_checkpoint(fresh)  # raises, and changes no file, where a number is not finite or the disk is full
         if not trainer.is_global_zero:
             return
         if last.exists():
-            _link(last, self.directory / "previous.ckpt")
+            _link(last, self.directory / PREVIOUS)
         os.replace(fresh, last)
         if self.keep_every and step % self.keep_every == 0:
-            _link(last, self.directory / f"step-{step:08d}.ckpt")
+            _link(last, self.directory / numbered(step, CHECKPOINT))
 
 
 def _link(source: Path, target: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from diffusion_lab.callbacks.evaluations import EvaluationCallback
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.loggers import log_image, log_values
 from diffusion_lab.metrics import Evaluation, save_grid
+from diffusion_lab.runs.lines import append_evaluations
+from diffusion_lab.runs.names import SAMPLES, numbered
 from diffusion_lab.solvers import Solver
 from diffusion_lab.training import DiffusionModule
 
@@ -66,20 +67,12 @@ class Generation(EvaluationCallback):
             images, results, columns = self.evaluation(*told, ema_decay=decay, keep=self.grid, metrics=metrics)
         if not trainer.is_global_zero:
             return
-        path = self.directory / "samples" / f"step-{step:08d}.png"
+        path = self.directory / SAMPLES / numbered(step, ".png")
         save_grid(images, path, columns)
         log_image(trainer, "samples", path)
         if results:
             log_values(trainer, {f"metrics/{result.name}": result.value for result in results})
-            with open(self.directory / "evaluations.jsonl", "a") as file:
-                for result in results:
-                    line = {
-                        "step": step,
-                        "name": result.name,
-                        "value": result.value,
-                        "protocol": result.protocol,
-                    }
-                    file.write(json.dumps(line) + "\n")
+            append_evaluations(self.directory, step, results)
 
 
 def measured(step: int, every: int, metrics_every: int, last: int) -> bool:

@@ -17,10 +17,10 @@ from lightning.pytorch import LightningModule, Trainer
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from diffusion_lab.callbacks.base import RunCallback
-from diffusion_lab.callbacks.run_record import write_result
 from diffusion_lab.callbacks.signals import processes
 from diffusion_lab.distributed import is_distributed, rank
 from diffusion_lab.failure import Failure
+from diffusion_lab.runs.record import write_result
 
 LONGEST_S = 5.0  # between two beats
 LEFT = "left"

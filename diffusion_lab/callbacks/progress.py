@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import sys
 import time
@@ -14,6 +13,8 @@ from lightning.pytorch import LightningModule, Trainer
 from diffusion_lab.callbacks.base import StepCallback, data_of, find
 from diffusion_lab.callbacks.timestep_log import TimestepLog
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
+from diffusion_lab.runs.lines import append_lines
+from diffusion_lab.runs.names import TIMING
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
 
@@ -91,9 +92,7 @@ class Progress(StepCallback):
             "images_per_second": round(rate, 2),
             "memory_mb": round(memory_mb(trainer.strategy.root_device), 1),
         }
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with open(self.directory / "timing.jsonl", "a") as file:
-            file.write(json.dumps(values) + "\n")
+        append_lines(self.directory / TIMING, [values])
         if self._bar is None:
             eta = (trainer.max_steps - step) * self._batch / rate if rate else float("inf")
             print(

@@ -30,13 +30,14 @@ from diffusion_lab.cli.errors import (
     Interrupted,
     InvalidConfig,
     JobsFailed,
-    RunLocked,
     describe,
 )
-from diffusion_lab.cli.folders import forget_result, forget_run, forget_sweep, unmade, write_hydra_folder
+from diffusion_lab.cli.folders import unmade, write_hydra_folder
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
 from diffusion_lab.failure import Failure
+from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, open_log
+from diffusion_lab.runs.names import LOG
 
 
 class App:
@@ -130,7 +131,6 @@ class App:
             return None
         if first and self._output is not None:
             write_hydra_folder(self._output, cfg, hydra_cfg)
-            forget_result(self._output)
         return importlib.import_module(f"diffusion_lab.cli.{self.command}").run(cfg)
 
     def _report(self, error: BaseException) -> int:
@@ -164,8 +164,12 @@ class App:
         lines = traceback.format_exception(error)
         where = "this is a fault of diffusion-lab, not of the configuration"
         if self._output is not None:
-            _append(self._output / "train.log", "".join(lines))
-            where = f"folder {self._output}, traceback in {self._output / 'train.log'}"
+            where = f"folder {self._output}, traceback in {self._output / LOG}"
+            try:
+                with open_log(self._output) as file:
+                    file.writelines(lines)
+            except OSError as full:  # a full disk must not hide the error that is being reported
+                where = f"folder {self._output}, whose {LOG} could not be written ({full})"
         if not self._debug:
             _say("".join(lines[-4:]).rstrip())
         _say(f"failed: {describe(error)}; {where}")
@@ -209,12 +213,3 @@ def _config_errors(error: BaseException, app: App) -> list[str]:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _append(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
-            file.write(text)
-    except OSError as error:  # a full disk must not hide the error that is being reported
-        _say(f"{path} could not be written: {error}")

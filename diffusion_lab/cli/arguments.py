@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.foreign import read_record, refuse_links, replayed
+from diffusion_lab.cli.errors import ConfigError, config_errors
+from diffusion_lab.cli.foreign import refuse_links, replayed
+from diffusion_lab.runs.record import read_record
 
 VALUED = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p", "--cfg", "-c")
 
@@ -38,7 +39,8 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     if not folders or folders[-1] in ("", "null"):
         return arguments
     folder = Path(folders[-1])
-    record = read_record(folder, "resume")
+    with config_errors(""):
+        record = read_record(folder, "resume")
     given = [word for word in arguments if not word.startswith("resume=")]
     if any(word in ("-m", "--multirun") for word in given):
         raise ConfigError(f"resume={folder} must not be combined with -m; run the sweep's own command again")

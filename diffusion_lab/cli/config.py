@@ -24,6 +24,7 @@ from diffusion_lab.cli.added_later import dropped, filled
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.processes import microbatches
 from diffusion_lab.cli.stated import stated
+from diffusion_lab.runs.names import RECORD
 
 # Top-level keys and dotted paths that cannot change a number of the run, but for the order in which it is added up.
 NOT_IN_HASH = (
@@ -91,11 +92,11 @@ def read_back(saved: Any) -> DictConfig:
         ConfigError: it is no configuration, or holds a reference.
     """
     if not isinstance(saved, dict) or not saved or not all(isinstance(key, str) for key in saved):
-        raise ConfigError("run.json must hold a configuration under `config`; it is damaged or of another program")
+        raise ConfigError(f"{RECORD} must hold a configuration under `config`; it is damaged or of another program")
     if found := next(references(saved), None):
         raise ConfigError(f"{found} must be a plain value: the configuration in a run folder holds no reference")
     if not isinstance(saved.get("dataset"), dict) or not isinstance(saved.get("network"), dict):
-        raise ConfigError("run.json must hold a data set and a network; it is damaged or of another program")
+        raise ConfigError(f"{RECORD} must hold a data set and a network; it is damaged or of another program")
     return completed(OmegaConf.create(saved))
 
 

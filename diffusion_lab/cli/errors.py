@@ -39,10 +39,6 @@ class InvalidConfig(Exception):
         self.job = job
 
 
-class RunLocked(RuntimeError):
-    """Another process is training in this run folder. Exit code 3; a sweep goes on to its next job."""
-
-
 class Interrupted(Exception):
     """A signal stopped the work, and what was done is saved. Exit code 128 + signal.
 

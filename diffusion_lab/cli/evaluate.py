@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.build import part
 from diffusion_lab.cli.errors import ConfigError, config_errors
 from diffusion_lab.cli.folders import writable
+from diffusion_lab.runs.lines import append_evaluations
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.load import Trained
@@ -44,12 +45,9 @@ def run(cfg: DictConfig) -> float | None:
     if not results:
         raise ConfigError("dataset.features=null must name a feature extractor for metrics; this data set has none")
     table = Table("metric", "value", title=f"{cfg.run} at step {trained.step}")
-    path = Path(cfg.run) / "evaluations.jsonl"
-    with open(path, "a") as file:
-        for result in results:
-            line = {"step": trained.step, "name": result.name, "value": result.value, "protocol": result.protocol}
-            file.write(json.dumps(line) + "\n")
-            table.add_row(result.name, f"{result.value:.4g}")
+    path = append_evaluations(Path(cfg.run), trained.step, results)
+    for result in results:
+        table.add_row(result.name, f"{result.value:.4g}")
     console = Console()
     console.print(table)
     console.print(f"protocol: {json.dumps(results[0].protocol)}", soft_wrap=True, highlight=False)

@@ -2,48 +2,23 @@
 
 A run folder is data. Three things in it are more than numbers to us: the configuration, which names classes
 (`validate.check_read_back`), the overrides, which `resume=` types again, and links, through which a file that we write
-in the folder would land elsewhere. This module reads the record and looks at the last two.
+in the folder would land elsewhere. This module checks the last two.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.runs.names import RECORD
 
 # Said anew, or by the data, on resume.
 DROPPED = ("resume", "dry_run", "allow", "anew", "paths.root", "network.num_classes")
 WRITTEN = ("directory", "default_root_dir")  # arguments that name a place to write
 DEPTH = 4  # folders below a run folder in which a run writes
-
-
-def read_record(folder: Path, key: str) -> dict[str, Any]:
-    """run.json of a run folder.
-
-    Args:
-        folder: the folder.
-        key: the setting that names it, for the message.
-
-    Raises:
-        ConfigError: there is no run, or its record is damaged.
-    """
-    path = folder / "run.json"
-    if not path.is_file():
-        known = sorted(str(found.parent) for found in folder.parent.glob("*/run.json"))[:3]
-        seen = f"; runs there: {', '.join(known)}" if known else "; `diffusion-lab report DIR` lists runs"
-        raise ConfigError(f"{key}={folder} must be the folder of a run, with a run.json in it{seen}")
-    try:
-        record = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        cure = "bring back a copy, or train anew"
-        raise ConfigError(f"{key}={folder} must hold an undamaged run.json ({error}); {cure}") from error
-    if not isinstance(record, dict) or not isinstance(record.get("config"), dict):
-        raise ConfigError(f"{key}={folder} must hold a run.json with config as an object; bring back a copy of it")
-    return record
 
 
 def refuse_links(folder: Path, key: str) -> None:
@@ -87,7 +62,7 @@ def replayed(folder: Path, overrides: Any, typed: list[str]) -> list[str]:
     """
     key = f"resume={folder}"
     if not isinstance(overrides, list) or not all(isinstance(word, str) for word in overrides):
-        raise ConfigError(f"{key}: `overrides` of run.json must be a list of texts; it is damaged")
+        raise ConfigError(f"{key}: `overrides` of {RECORD} must be a list of texts; it is damaged")
     repeated = {_key(word) for word in typed}
     kept = []
     for word in overrides:
@@ -95,10 +70,10 @@ def replayed(folder: Path, overrides: Any, typed: list[str]) -> list[str]:
         if name in DROPPED or name in repeated:
             continue
         if reason := _reason(word, name):
-            raise ConfigError(f"{key}: its run.json asks for {word!r}, and {reason}; do not resume a folder like this")
+            raise ConfigError(f"{key}: its {RECORD} asks for {word!r}, and {reason}; do not resume a folder like this")
         if path := _leads_out(word, name, folder):
             cure = f"if that is where your files are, repeat it: diffusion-lab train {key} {word}"
-            raise ConfigError(f"{key}: its run.json asks for {word}, and {path} lies outside of the folder; {cure}")
+            raise ConfigError(f"{key}: its {RECORD} asks for {word}, and {path} lies outside of the folder; {cure}")
         kept.append(word)
     return kept
 

@@ -10,13 +10,15 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import build_denoiser, part
 from diffusion_lab.cli.config import read_back
-from diffusion_lab.cli.errors import ConfigError, InvalidConfig
-from diffusion_lab.cli.foreign import read_record, refuse_links
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
+from diffusion_lab.cli.foreign import refuse_links
 from diffusion_lab.cli.targets import NOBODY_ELSE, Trust
 from diffusion_lab.cli.train import differences
 from diffusion_lab.cli.validate import check_read_back
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS, RECORD
+from diffusion_lab.runs.record import read_record
 from diffusion_lab.training import NewerCheckpoint, NoneIntact
 from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, load, newest_good
 
@@ -55,13 +57,14 @@ def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema",
         InvalidConfig: the run's configuration names a class that is not allowed.
     """
     folder = Path(folder)
-    saved = read_record(folder, "run")["config"]
+    with config_errors(""):
+        saved = read_record(folder, "run")["config"]
     refuse_links(folder, "run")
     errors = check_read_back(saved, PARTS, trust)
     if errors:
         raise InvalidConfig(errors, f"run={folder}: ")
     cfg = read_back(saved)
-    content = _content(folder / "checkpoints", checkpoint)
+    content = _content(folder / CHECKPOINTS, checkpoint)
     _check_origin(cfg, content, folder)
     data = part(cfg, "dataset")
     denoiser = build_denoiser(cfg, data)
@@ -85,11 +88,11 @@ def _read(folder: Path, checkpoint: str) -> dict:
         if found is None:
             raise ConfigError(f"checkpoint={checkpoint} must exist in {folder}; train the run first")
         return found[1]
-    name = checkpoint.removesuffix(".ckpt")
-    names = [path.stem for path in sorted(folder.glob("*.ckpt"))]
+    name = checkpoint.removesuffix(CHECKPOINT)
+    names = [path.stem for path in sorted(folder.glob(f"*{CHECKPOINT}"))]
     if name not in names:  # so it is a name, and not a path to somewhere else
         raise ConfigError(f"checkpoint={checkpoint} must be one of {names}; set keep_every to keep more when training")
-    return load(folder / f"{name}.ckpt", map_location="cpu")
+    return load(folder / f"{name}{CHECKPOINT}", map_location="cpu")
 
 
 def _check_origin(cfg: DictConfig, content: dict, folder: Path) -> None:
@@ -105,7 +108,7 @@ def _check_origin(cfg: DictConfig, content: dict, folder: Path) -> None:
     if differ:
         key, (theirs, ours) = next(iter(differ.items()))
         raise ConfigError(
-            f"run={folder}: the checkpoint must be this run's, and is of one with {key}={theirs} where run.json has "
+            f"run={folder}: the checkpoint must be this run's, and is of one with {key}={theirs} where {RECORD} has "
             f"{ours}; put each file back into the folder of its run"
         )
 

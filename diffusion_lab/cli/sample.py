@@ -14,6 +14,7 @@ from diffusion_lab.cli.checks.setting import LARGEST, faults_of
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.evaluate import pick_solver
 from diffusion_lab.cli.folders import writable
+from diffusion_lab.runs.names import GENERATED, numbered
 
 MOST = 1_000_000  # samples of one command: all of them are in memory before the first is written
 
@@ -37,7 +38,7 @@ def run(cfg: DictConfig) -> None:
     asked = conditions.of_samples(ids)
     if labels:
         asked["label"] = torch.tensor(labels)[torch.arange(len(ids)) % len(labels)]
-    folder = Path(cfg.outdir or Path(cfg.run) / "generated" / f"step-{trained.step:08d}")
+    folder = Path(cfg.outdir or Path(cfg.run) / GENERATED / numbered(trained.step))
     writable("outdir", folder)
     row = {number: k for k, number in enumerate(ids)}
     with ready(trained.denoiser, cfg.device, cfg.precision) as device:

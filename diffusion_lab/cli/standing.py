@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.processes import is_first
-
-KEPT = (".lock", ".hydra", "train.log")  # of the attempt that runs now
-BEFORE = "before-"
+from diffusion_lab.runs.folder import put_aside
+from diffusion_lab.runs.lines import lengths
+from diffusion_lab.runs.names import CHECKPOINTS
 
 
 def standing(cfg: DictConfig, folder: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -31,7 +30,7 @@ def standing(cfg: DictConfig, folder: Path) -> tuple[Path, dict[str, Any]] | Non
             say(f"starting {folder} anew; what it held is in {moved}")
         return None  # the other processes may be here before the first has moved everything
     try:
-        found = newest_good(folder / "checkpoints", say)
+        found = newest_good(folder / CHECKPOINTS, say)
     except NoneIntact as error:
         raise ConfigError(
             f"hydra.run.dir={folder} must hold a checkpoint that can be used, and has none: {error}. Bring one back "
@@ -72,8 +71,7 @@ def check_record(folder: Path, path: Path, content: dict[str, Any]) -> None:
     if not is_first():  # the first one may be writing
         return
     for name, length in content["callbacks"]["RunRecord"].get("lines", {}).items():
-        file = folder / name
-        size = file.stat().st_size if file.exists() else None
+        file, size = folder / name, lengths(folder).get(name)
         if size is None or 0 < size < length:
             state = "is missing" if size is None else f"has {size}"
             raise ConfigError(
@@ -81,17 +79,3 @@ def check_record(folder: Path, path: Path, content: dict[str, Any]) -> None:
                 f"{state}. Bring it back, or put an empty file in its place to go on without what it said, or add "
                 "anew=true to start at step 0, which keeps the other files beside"
             )
-
-
-def put_aside(folder: Path) -> Path | None:
-    """Move all that a run left in its folder into a new one in it; None if there was nothing."""
-    held = [path for path in folder.iterdir() if path.name not in KEPT and not path.name.startswith(BEFORE)]
-    if not held:
-        return None
-    number = 1
-    while (place := folder / f"{BEFORE}{number}").exists():
-        number += 1
-    place.mkdir()
-    for path in held:
-        os.rename(path, place / path.name)
-    return place

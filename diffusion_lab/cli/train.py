@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
 import logging
-import os
 import shlex
 import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -31,9 +28,11 @@ from diffusion_lab.cli.config import (
     run_name,
     without,
 )
-from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, RunLocked
+from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig
 from diffusion_lab.cli.processes import is_first, wait_for_the_first, world_size
 from diffusion_lab.failure import Failure
+from diffusion_lab.runs.folder import lock
+from diffusion_lab.runs.record import is_done, read_result
 
 # What a continued run may change without becoming another run; everything outside the hash may change anyway.
 MAY_CHANGE = (
@@ -64,18 +63,18 @@ def run(cfg: DictConfig) -> float | None:
         Interrupted: a signal stopped it; a checkpoint is written.
     """
     folder = Path(cfg.paths.run_dir)
-    with lock(folder):
-        done = None if cfg.get("anew") else finished(folder, cfg.max_steps)
-        if done is None:
-            _fit(cfg, folder)
-            if not is_first():  # the first one writes result.json, perhaps later than this
-                return None
-            done = finished(folder, cfg.max_steps)
+    with lock(folder) if is_first() else nullcontext():  # the other processes share the lock of the first
+        result = read_result(folder)
+        if is_done(result, cfg.max_steps) and not cfg.get("anew"):
+            say(f"nothing to do: {folder} is done at step {result['step']}")
         else:
-            say(f"nothing to do: {folder} is done at step {done['step']}")
-    if done is None:
+            _fit(cfg, folder)
+            if not is_first():  # the first one writes the result, perhaps later than this
+                return None
+            result = read_result(folder)
+    if not is_done(result, cfg.max_steps):
         raise RuntimeError(f"training ended before step {cfg.max_steps}; see {folder}")
-    return done["metrics"].get(cfg.get("objective") or "")
+    return result["metrics"].get(cfg.get("objective") or "")
 
 
 def _fit(cfg: DictConfig, folder: Path) -> None:
@@ -200,15 +199,6 @@ def git_revision() -> str | None:
     return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 
-def finished(folder: Path, max_steps: int) -> dict[str, Any] | None:
-    """result.json of a run that is done at `max_steps` or beyond, else None."""
-    path = folder / "result.json"
-    if not path.exists():
-        return None
-    result = json.loads(path.read_text())
-    return result if result["status"] == "done" and result["step"] >= max_steps else None
-
-
 def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int) -> None:
     """A checkpoint continues only the configuration that wrote it.
 
@@ -240,25 +230,6 @@ def flatten(node: Any, path: str = "") -> dict[str, Any]:
     if not isinstance(node, dict):
         return {path: node}
     return {k: v for key, value in node.items() for k, v in flatten(value, f"{path}.{key}".lstrip(".")).items()}
-
-
-@contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    """One training process per run folder; the lock ends with the process, however it ends.
-
-    The other processes of a run share the lock of its first.
-    """
-    if not is_first():
-        yield
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunLocked(f"another process is training in {folder}; wait for it or stop it first") from None
-        os.set_inheritable(file.fileno(), False)
-        yield
 
 
 def quiet_libraries() -> None:

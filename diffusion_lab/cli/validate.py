@@ -19,6 +19,7 @@ from diffusion_lab.cli.config import plain, read_back
 from diffusion_lab.cli.errors import ConfigError, MissingHere
 from diffusion_lab.cli.foreign import written_outside
 from diffusion_lab.cli.processes import world_size
+from diffusion_lab.runs.names import RECORD
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.targets import Trust
@@ -126,7 +127,7 @@ def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[Co
         return [error]
     lacking = [name for name in (*parts, "seed", "trainer", "precision") if cfg.get(name) is None]
     if lacking:
-        return [ConfigError(f"{lacking[0]} is missing in run.json; it is damaged, or of another program")]
+        return [ConfigError(f"{lacking[0]} is missing in {RECORD}; it is damaged, or of another program")]
     return check_kinds(cfg, trust) or check_nodes(OmegaConf.masked_copy(cfg, list(parts)), trust)
 
 

@@ -1,7 +1,7 @@
 """Where a run's values go: always metrics.jsonl, and on request Weights & Biases and TensorBoard as mirrors of it."""
 
 from diffusion_lab.loggers.base import RunLogger, log_config, log_curve, log_image, log_values
-from diffusion_lab.loggers.jsonl import JsonlLogger, cut_lines
+from diffusion_lab.loggers.jsonl import JsonlLogger
 from diffusion_lab.loggers.tensorboard import TensorBoardLogger
 from diffusion_lab.loggers.wandb import WandbLogger
 
@@ -10,7 +10,6 @@ __all__ = [
     "RunLogger",
     "TensorBoardLogger",
     "WandbLogger",
-    "cut_lines",
     "log_config",
     "log_curve",
     "log_image",

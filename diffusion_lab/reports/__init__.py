@@ -6,13 +6,12 @@ from diffusion_lab.reports.fragment import check_suffix, write_table
 from diffusion_lab.reports.groups import Group, group_runs
 from diffusion_lab.reports.html import Report, make_report, page, write_figures, write_page
 from diffusion_lab.reports.per_seed import write_per_seed
-from diffusion_lab.reports.runs import STATUSES, Run, RunFolder
-from diffusion_lab.reports.scan import read_run, read_runs
 from diffusion_lab.reports.sections import Section, sections_of
 from diffusion_lab.reports.tables import Row, choose_metric, summarise, with_baseline
+from diffusion_lab.runs.find import read_run, read_runs
+from diffusion_lab.runs.run import Run
 
 __all__ = [
-    "STATUSES",
     "Comparison",
     "Difference",
     "Group",
@@ -20,7 +19,6 @@ __all__ = [
     "Report",
     "Row",
     "Run",
-    "RunFolder",
     "Section",
     "beyond",
     "check_suffix",

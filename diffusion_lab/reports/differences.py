@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diffusion_lab.reports.runs import Run
+from diffusion_lab.runs.run import Run
 
 if TYPE_CHECKING:
     from diffusion_lab.reports.groups import Group

@@ -28,9 +28,9 @@ from diffusion_lab.reports.plotting import (
     small_multiples,
     style,
 )
-from diffusion_lab.reports.records import Curve
-from diffusion_lab.reports.runs import Run
 from diffusion_lab.reports.tables import VAL_LOSS, rising
+from diffusion_lab.runs.curve import Curve
+from diffusion_lab.runs.run import Run
 
 
 class Figure(NamedTuple):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from diffusion_lab.reports.cells import Cell, Comparison, latex, markdown, tex
 from diffusion_lab.reports.files import replace
-from diffusion_lab.reports.runs import RunFolder
 from diffusion_lab.reports.tables import status_words
+from diffusion_lab.runs.run import RunFolder
 
 SUFFIXES = (".md", ".tex")
 _ABSOLUTE = re.compile(r"""(?:^|(?<=[\s=,'"(\[]))/[^\s,'"\])}]+""")

@@ -28,7 +28,7 @@ from diffusion_lab.reports.differences import (
     within,
     without_keys,
 )
-from diffusion_lab.reports.runs import Run
+from diffusion_lab.runs.run import Run
 
 
 @dataclass

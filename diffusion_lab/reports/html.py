@@ -23,9 +23,9 @@ from diffusion_lab.reports.cells import Comparison, compare, decimals, latex, ma
 from diffusion_lab.reports.files import replace
 from diffusion_lab.reports.groups import Group, short
 from diffusion_lab.reports.plotting import look, many
-from diffusion_lab.reports.runs import RunFolder
 from diffusion_lab.reports.sections import Section
 from diffusion_lab.reports.tables import VAL_LOSS, interval, protocols, rising, values
+from diffusion_lab.runs.run import RunFolder
 
 _COMMON = ("dataset.source", "network", "schedule", "prediction", "weighting", "optimizer", "solver")
 _SETTINGS = ("max_steps", "batch_size", "precision")

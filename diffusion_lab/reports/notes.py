@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from diffusion_lab.reports.cells import number
 from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.runs import Run, RunFolder
 from diffusion_lab.reports.tables import protocols
 from diffusion_lab.reports.verdicts import CLAIM_SEEDS
+from diffusion_lab.runs.run import Run, RunFolder
 
 PENDING_SHOWN = 10  # more that have not started are counted, not listed
 _RESTARTABLE = ("failed", "interrupted", "lost", "pending")

@@ -15,7 +15,7 @@ import numpy as np
 
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.plotting import look
-from diffusion_lab.reports.runs import Run
+from diffusion_lab.runs.run import Run
 
 NEWEST_WIDTH, COURSE_WIDTH, SNAPSHOTS = 520, 260, 6  # pixels, pixels, pictures in a row
 _LARGE = 150_000  # bytes from which a colour picture is stored as JPEG

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from diffusion_lab.reports.differences import MISSING, Reader, lookup, read_plainly, short
 from diffusion_lab.reports.groups import Group, check_key, collect, configuration_words, label_groups
-from diffusion_lab.reports.runs import Run
 from diffusion_lab.reports.tables import able_baselines, choose_metric, no_baseline, ruler, values, with_baseline
+from diffusion_lab.runs.run import Run
 
 
 class Section(NamedTuple):

@@ -20,8 +20,8 @@ from typing import Any
 
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.intervals import Interval, mean_interval, paired_difference
-from diffusion_lab.reports.runs import STATUSES, Run
 from diffusion_lab.reports.verdicts import Verdict, judge, usual_size
+from diffusion_lab.runs.run import STATUSES, Run
 
 VAL_LOSS = "val/loss"
 BASELINE = "baseline"

@@ -21,7 +21,7 @@ from diffusion_lab.reports.plotting import (
     small_multiples,
     style,
 )
-from diffusion_lab.reports.runs import Run
+from diffusion_lab.runs.run import Run
 
 
 def edges(group: Group, bins: int) -> np.ndarray:

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.distributed import broadcast_
+from diffusion_lab.runs.lines import read_lines
+from diffusion_lab.runs.names import METRICS
 from diffusion_lab.timesteps.base import Context, Draw, FixedSampler, StepRecord, TimestepSampler, check_masses
 from diffusion_lab.timesteps.stratified import stratified_uniform
 
@@ -185,16 +187,14 @@ def read_curve(loss_curve: Sequence[float] | str) -> Tensor:
         return torch.tensor([float(value) for value in loss_curve], dtype=torch.float64)
     path = Path(loss_curve)
     try:
-        text = path.read_text()
         if path.suffix == ".jsonl":
-            rows = [json.loads(line) for line in text.splitlines() if "val/loss_t" in line]
-            values = rows[-1]["val/loss_t"]
+            values = [row for row in read_lines(path) if "val/loss_t" in row][-1]["val/loss_t"]
         else:
-            values = json.loads(text)
+            values = json.loads(path.read_text())
         return torch.tensor([float(value) for value in values], dtype=torch.float64)
     except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
         raise ValueError(
-            f"loss_curve={loss_curve} must be a JSON list of losses or the metrics.jsonl of a run with val/loss_t; "
+            f"loss_curve={loss_curve} must be a JSON list of losses or the {METRICS} of a run with val/loss_t; "
             f"it is not ({type(error).__name__})"
         ) from None
 

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from lightning.fabric.plugins.io import CheckpointIO
 
+from diffusion_lab.runs.names import CHECKPOINT, LAST, PREVIOUS
 from diffusion_lab.training.finite import not_finite
 
 FORMAT = 2
@@ -149,8 +150,8 @@ def newest_good(folder: str | Path, say: Callable[[str], object] = _to_stderr) -
         NoneIntact: there are files, and none is usable.
     """
     folder, faults = Path(folder), list[str]()
-    numbered = sorted(folder.glob("step-*.ckpt"), reverse=True)
-    for path in [folder / "last.ckpt", folder / "previous.ckpt", *numbered]:
+    snapshots = sorted(folder.glob(f"step-*{CHECKPOINT}"), reverse=True)
+    for path in [folder / LAST, folder / PREVIOUS, *snapshots]:
         try:
             content = load(path, map_location="cpu")
         except FileNotFoundError:

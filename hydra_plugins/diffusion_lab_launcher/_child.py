@@ -24,29 +24,17 @@ from diffusion_lab.cli.errors import (
     ConfigError,
     Interrupted,
     InvalidConfig,
-    RunLocked,
     describe,
 )
+from diffusion_lab.cli.processes import RANK_VARIABLES as RANKS
 from diffusion_lab.cli.processes import end_with_parent
+from diffusion_lab.runs.folder import RunLocked, open_log
+from diffusion_lab.runs.record import as_error
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
 
 # A job must not believe that it is a rank of the process that started the sweep.
-RANK_VARIABLES = (
-    "RANK",
-    "LOCAL_RANK",
-    "NODE_RANK",
-    "GROUP_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "PL_GLOBAL_SEED",
-    "SLURM_NTASKS",
-    "SLURM_NTASKS_PER_NODE",
-    "SLURM_PROCID",
-    "SLURM_LOCALID",
-    "SLURM_NODEID",
-)
+RANK_VARIABLES = (*RANKS, "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PL_GLOBAL_SEED")
+RANK_VARIABLES += tuple(f"SLURM_{name}" for name in ("NTASKS", "NTASKS_PER_NODE", "PROCID", "LOCALID", "NODEID"))
 OWN_COMMAND = ("hydra.mode", "hydra.run.", "hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper")
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MESSAGE_LIMIT = 12_000  # characters of at most 4 bytes; a pipe holds 64 KiB without a reader
@@ -142,12 +130,11 @@ def _detach(job: Job) -> None:
 
 def write_to_log(job: Job) -> None:
     """Standard output and errors go to train.log in the job's folder from here on; nothing is read."""
-    job.folder.mkdir(parents=True, exist_ok=True)
-    output = os.open(job.folder / "train.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+    with open_log(job.folder) as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115  it lives as long as the process
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     faulthandler.enable(2)
@@ -168,8 +155,7 @@ def work(job: Job, task: TaskFunction, context: HydraContext) -> tuple[int, dict
     text = "".join(traceback.format_exception(error))
     print(error if isinstance(error, RunLocked | Interrupted) else text, flush=True)
     message = describe(error).partition(": ")[2] if isinstance(error, SystemExit) else str(error)
-    told = {"type": type(error).__name__, "message": message[:2000], "traceback": text[-MESSAGE_LIMIT:]}
-    return _exit_code(error), {"error": told}
+    return _exit_code(error), {"error": as_error(type(error).__name__, message[:2000], text[-MESSAGE_LIMIT:])}
 
 
 def _exit_code(error: BaseException) -> int:
@@ -185,8 +171,7 @@ def _exit_code(error: BaseException) -> int:
 
 def start_command(job: Job, arguments: list[str], environment: dict[str, str]) -> Child:
     """Run the job as a command of its own, whose `sys.argv` describes this job alone."""
-    job.folder.mkdir(parents=True, exist_ok=True)
-    with (job.folder / "train.log").open("a") as output:
+    with open_log(job.folder) as output:
         process = subprocess.Popen(
             command(job, arguments),
             stdin=subprocess.DEVNULL,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import filter_overrides
@@ -15,7 +14,7 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from diffusion_lab.cli.config import config_hash
-from diffusion_lab.files import read_object, write_json
+from diffusion_lab.runs.record import is_done, read_result, write_sweep
 
 T = TypeVar("T")
 
@@ -50,35 +49,14 @@ class Job:
         finally:
             HydraConfig.instance().cfg = before
 
-    def result(self) -> dict[str, Any]:
-        """result.json, empty when there is none or it is damaged."""
-        return read_object(self.folder / "result.json") or {}
-
     def metrics(self) -> dict[str, float]:
         """The newest value of each metric, {} before there is one."""
-        metrics = self.result().get("metrics")
+        metrics = read_result(self.folder).get("metrics")
         return metrics if isinstance(metrics, dict) else {}
 
     def is_done(self) -> bool:
         """Whether this job was finished, with at least the steps that are asked for now."""
-        result = self.result()
-        step = result.get("step")
-        return result.get("status") == "done" and isinstance(step, int) and step >= self.config.get("max_steps", 0)
-
-    def record_failure(self, kind: str, message: str, trace: str = "") -> None:
-        """Write result.json for a job that could not do so itself; a new run of the job replaces it."""
-        old = self.result()
-        content = {
-            "status": "failed",
-            "step": old.get("step", 0),
-            "metrics": old.get("metrics", {}),
-            "evaluations": old.get("evaluations", []),
-            "error": {"type": kind, "message": message, "traceback": trace},
-            "seconds": old.get("seconds"),
-            "images_per_second": old.get("images_per_second"),
-        }
-        with suppress(OSError):  # the disk may be full, which may be why the job failed
-            write_json(self.folder / "result.json", content)
+        return is_done(read_result(self.folder), self.config.get("max_steps", 0))
 
 
 def compose_job(context: HydraContext, master: DictConfig, overrides: list[str], index: int) -> Job:
@@ -100,22 +78,7 @@ def _subdir(config: DictConfig, index: int) -> str:
     return str(config.hydra.sweep.subdir)
 
 
-def write_sweep(folder: Path, typed: list[str], jobs: list[Job]) -> None:
+def name_jobs(folder: Path, typed: list[str], jobs: list[Job]) -> None:
     """sweep.json: the command and all jobs that this folder was ever asked for, so that a report can name them."""
-    command = shlex.join(["diffusion-lab", *typed])
-    old = read_object(folder / "sweep.json") or {}
     new = [{"dir": job.folder.name, "overrides": job.overrides, "config_hash": config_hash(job.config)} for job in jobs]
-    names = {entry["dir"] for entry in new}
-    content = {
-        "name": folder.name,
-        "command": command,
-        "commands": list(dict.fromkeys([*map(str, _list(old, "commands")), command])),
-        "jobs": [e for e in _list(old, "jobs") if isinstance(e, dict) and e.get("dir") not in names] + new,
-    }
-    write_json(folder / "sweep.json", content)
-
-
-def _list(content: dict[str, Any], key: str) -> list[Any]:
-    """A list of what was read back, [] if it is none: a damaged file must not stop a sweep."""
-    found = content.get(key)
-    return found if isinstance(found, list) else []
+    write_sweep(folder, shlex.join(["diffusion-lab", *typed]), new)

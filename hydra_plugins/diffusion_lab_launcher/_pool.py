@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from hydra.types import HydraContext, TaskFunction
 
 from diffusion_lab.cli.errors import EXIT_LOCKED
+from diffusion_lab.runs.record import as_error, read_result, result_stamp, write_failure
 from hydra_plugins.diffusion_lab_launcher._child import (
     RANK_VARIABLES,
     Child,
@@ -121,7 +121,7 @@ class Pool:
         environment["OMP_NUM_THREADS"] = str(self.threads)
         if self.gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in self.gpus[slot :: self.n_jobs])
-        before = _stamp(job.folder / "result.json")
+        before = result_stamp(job.folder)
         if starts_processes(job):
             child = start_command(job, getattr(self.task, "arguments", []), environment)
         else:
@@ -158,14 +158,14 @@ class Pool:
         elif code < 0:
             status, kind, reason = "killed", "killed", _killed_by(-code)
         elif error is not None:
-            status, kind, reason = "failed", error["type"], _first_line(error)
+            status, kind, reason = "failed", error["type"], first_line(error)
         else:
-            written = job.result().get("error") if _stamp(job.folder / "result.json") != item.result_before else None
+            written = read_result(job.folder).get("error") if result_stamp(job.folder) != item.result_before else None
             status, kind = "failed", "exit"
-            reason = _first_line(written) if written else _ended(code, job)
-        if status != "failed" or _stamp(job.folder / "result.json") == item.result_before:
+            reason = first_line(written) if written else _ended(code, job)
+        if status != "failed" or result_stamp(job.folder) == item.result_before:
             message = error["message"] if status == "failed" and error else reason
-            job.record_failure(kind, message, (error or {}).get("traceback", ""))
+            write_failure(job.folder, as_error(kind, message, (error or {}).get("traceback", "")))
         return Outcome(job, status, reason)
 
     @contextmanager
@@ -212,15 +212,6 @@ def objective(job: Job) -> float | None:
     return job.metrics().get(job.config.get("objective") or "")
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """Changes when a file is replaced."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
 def _killed_by(number: int) -> str:
     name = signal.Signals(number).name if number in list(signal.Signals) else ""
     hint = ", perhaps for lack of memory" if number == signal.SIGKILL else ""
@@ -232,6 +223,7 @@ def _ended(code: int, job: Job) -> str:
     return f"exit code {code}{early} without a word; see its log"
 
 
-def _first_line(error: dict) -> str:
+def first_line(error: dict) -> str:
+    """The error of a job in one line."""
     lines = str(error.get("message", "")).splitlines() or [""]
     return f"{error.get('type')}: {lines[0]}"

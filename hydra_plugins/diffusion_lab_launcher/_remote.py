@@ -11,9 +11,10 @@ from hydra.types import HydraContext, TaskFunction
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.errors import EXIT_LOCKED
 from diffusion_lab.cli.processes import is_first
+from diffusion_lab.runs.record import as_error, read_result, write_failure
 from hydra_plugins.diffusion_lab_launcher._child import work, write_to_log
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
-from hydra_plugins.diffusion_lab_launcher._pool import Outcome, objective
+from hydra_plugins.diffusion_lab_launcher._pool import Outcome, first_line, objective
 
 
 class Remote:
@@ -58,14 +59,13 @@ def outcome_of(job: Job, handle: Any) -> Outcome:
         code, told = handle.results()[0]
     except (FailedJobError, UncompletedJobError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        job.record_failure(type(error).__name__, lines[-1], str(error))
+        write_failure(job.folder, as_error(type(error).__name__, lines[-1], str(error)))
         return Outcome(job, "failed", f"{lines[-1]}; see {handle.paths.stderr}")
     if code == 0:
         return Outcome(job, "done", value=told.get("value", objective(job)))
     if code == EXIT_LOCKED:
         return Outcome(job, "locked", "another process is training it")
     error = told["error"]
-    if job.result().get("status") != "failed" and error["type"] != "Interrupted":
-        job.record_failure(error["type"], error["message"], error["traceback"])
-    first = (error["message"].splitlines() or [""])[0]
-    return Outcome(job, "interrupted" if error["type"] == "Interrupted" else "failed", f"{error['type']}: {first}")
+    if read_result(job.folder).get("status") != "failed" and error["type"] != "Interrupted":
+        write_failure(job.folder, error)
+    return Outcome(job, "interrupted" if error["type"] == "Interrupted" else "failed", first_line(error))

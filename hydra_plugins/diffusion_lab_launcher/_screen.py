@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from diffusion_lab.runs.names import LOG
+
 if TYPE_CHECKING:
     from hydra_plugins.diffusion_lab_launcher._jobs import Job
     from hydra_plugins.diffusion_lab_launcher._pool import Outcome
@@ -77,7 +79,7 @@ class Screen:
             for outcome in bad:
                 print(f"  {outcome.job.name}  {' '.join(outcome.job.overrides)}")
                 if outcome.status != "not started":
-                    log = outcome.job.folder / "train.log"
+                    log = outcome.job.folder / LOG
                     print(f"    {outcome.status}: {outcome.reason}\n    log: {log}")
             print("The same command runs only what is missing.")
         locked = [outcome.job.name for outcome in outcomes if outcome.status == "locked"]

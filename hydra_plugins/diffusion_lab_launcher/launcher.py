@@ -27,11 +27,11 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, JobsFailed
-from diffusion_lab.cli.folders import forget_sweep
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.processes import local_devices
+from diffusion_lab.runs.folder import forget_sweep
 from hydra_plugins.diffusion_lab_launcher._composed import ComposedOnce
-from hydra_plugins.diffusion_lab_launcher._jobs import Job, compose_job, write_sweep
+from hydra_plugins.diffusion_lab_launcher._jobs import Job, compose_job, name_jobs
 from hydra_plugins.diffusion_lab_launcher._pool import Outcome, Pool
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
 
@@ -102,7 +102,7 @@ class DiffusionLabLauncher(Launcher):
             raise
         if jobs and jobs[0].task_cfg.get("dry_run"):
             return self._dry_run(jobs, folder, max(1, threads // self.n_jobs))
-        write_sweep(folder, getattr(self.task, "typed", sys.argv[1:]), jobs)
+        name_jobs(folder, getattr(self.task, "typed", sys.argv[1:]), jobs)
         return [job_return(outcome) for outcome in self.run_jobs(jobs, folder, threads)]
 
     def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:

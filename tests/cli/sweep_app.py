@@ -15,7 +15,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import conf_dir, register_resolvers
-from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, JobsFailed, RunLocked
+from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, JobsFailed
+from diffusion_lab.runs.folder import RunLocked
 
 CONF = """
 defaults:

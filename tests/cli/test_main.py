@@ -12,8 +12,9 @@ import pytest
 
 from diffusion_lab.cli import main as command
 from diffusion_lab.cli.arguments import config_dirs, options_first
-from diffusion_lab.cli.errors import Interrupted, JobsFailed, RunLocked, at, config_errors
+from diffusion_lab.cli.errors import Interrupted, JobsFailed, at, config_errors
 from diffusion_lab.cli.main import main
+from diffusion_lab.runs.folder import RunLocked
 
 HEAVY = ("torch", "lightning", "wandb", "matplotlib", "numpy", "sklearn")
 

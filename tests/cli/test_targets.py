@@ -140,6 +140,7 @@ MISPLACED = [
     ("callbacks.evil", "diffusion_lab.timesteps.Uniform"),
     ("logger.evil", "diffusion_lab.callbacks.Guard"),
     ("trainer.strategy", "diffusion_lab.files.write_json"),
+    ("trainer.strategy", "diffusion_lab.runs.folder.put_aside"),
     ("metrics", "diffusion_lab.metrics.save_grid"),
     ("seed", "diffusion_lab.data.Digits"),
     ("evil", "diffusion_lab.data.Digits"),

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.processes import end_with_parent
+from diffusion_lab.runs.lines import read_lines
+from diffusion_lab.runs.names import EVALUATIONS, METRICS
 from diffusion_lab.training import DiffusionModule
 from tests.faults.case import Outcome
 from tests.faults.command import SEEN
@@ -116,14 +118,10 @@ def run_folder(folder: Path) -> Path | None:
 
 
 def last_step(folder: Path) -> int:
-    """The newest step in the run's metrics.jsonl, 0 before there is one."""
+    """The newest step that the run has logged, 0 before there is one."""
     run = run_folder(folder)
-    path = run / "metrics.jsonl" if run else None
-    if path is None or not path.exists():
-        return 0
-    with suppress(ValueError, KeyError, IndexError):
-        return int(json.loads(path.read_text().splitlines()[-1])["step"])
-    return 0
+    rows = read_lines(run / METRICS) if run else []
+    return rows[-1]["step"] if rows else 0
 
 
 def wait_for(condition: Callable[[], bool], command: Command, limit: float = LIMIT) -> bool:
@@ -163,7 +161,7 @@ def ended(folder: Path) -> dict[str, Any]:
     metrics.jsonl, evaluations.jsonl, images and timesteps of each row of each step, and losses."""
     run = run_folder(folder)
     assert run is not None, f"no run in {folder}"
-    path = run / "evaluations.jsonl"
+    path = run / EVALUATIONS
     state = final_state(run) | {"evaluations": path.read_bytes() if path.exists() else b""}
     order, losses, contradictions = seen(folder / "seen.jsonl")
     return state | {"order": order, "losses": losses, "contradictions": contradictions}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from diffusion_lab.runs.folder import is_locked
+from diffusion_lab.runs.names import CHECKPOINTS, LAST, RESULT
+from diffusion_lab.runs.record import is_done, read_result
 from tests.faults.case import Outcome
 from tests.faults.runs import SMALL, Command
 from tests.harness import differences, final_state
@@ -17,16 +18,16 @@ JOB = [*SMALL, "max_steps=12", "snapshot_every=6"]
 
 
 def results(sweep: Path) -> dict[str, dict[str, Any]]:
-    """result.json of each run folder that has one."""
-    return {path.parent.name: json.loads(path.read_text()) for path in sorted(sweep.glob("*/result.json"))}
+    """What became of each run that has ended."""
+    return {path.parent.name: read_result(path.parent) for path in sorted(sweep.glob(f"*/{RESULT}"))}
 
 
 def done(sweep: Path) -> dict[str, tuple[int, int]]:
     """For each job that is done, marks that change when it is trained again."""
     found = {}
     for name, result in results(sweep).items():
-        if result["status"] == "done":
-            files = [sweep / name / file for file in ("result.json", "checkpoints/last.ckpt")]
+        if is_done(result):
+            files = [sweep / name / file for file in (RESULT, f"{CHECKPOINTS}/{LAST}")]
             found[name] = tuple(file.stat().st_mtime_ns for file in files)
     return found
 
@@ -61,14 +62,8 @@ def compare_jobs(outcome: Outcome, sweep: Path, alone: Path) -> None:
 def wait_until_unlocked(sweep: Path, limit: float = 60.0) -> bool:
     """Until no process trains in any of the folders; False if one still does after `limit` seconds."""
     end = time.monotonic() + limit
-    for path in sweep.glob("*/.lock"):
-        with path.open() as file:
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > end:
-                        return False
-                    time.sleep(0.02)
+    while any(is_locked(path) for path in sweep.iterdir()):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
     return True

@@ -10,7 +10,7 @@ import pytest
 
 from diffusion_lab.reports import difference_figure, figures, group_runs, loss_figures, read_runs
 from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.records import Curve
+from diffusion_lab.runs.curve import Curve
 from tests.reports.synthetic import BATCH, BINS, log
 from tests.reports.test_cells import FD, write
 

@@ -3,7 +3,6 @@ other run in the folder."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from diffusion_lab.cli.config import config_hash
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, MissingHere, nearest, once
 from diffusion_lab.cli.processes import batch_fault, gpu_count, local_devices, on_cpu, srun_tasks
 from diffusion_lab.cli.speed import compiler_fault
+from diffusion_lab.runs.record import read_record
 
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 MARGIN = 50_000_000  # bytes that shall stay free for logs and sample grids
@@ -152,21 +152,19 @@ def check_folder(cfg: DictConfig) -> list[ConfigError]:
     from diffusion_lab.cli.train import check_same_run
 
     folder = Path(cfg.paths.run_dir)
-    record = folder / "run.json"
-    if not record.is_file():
-        return []
     try:
-        saved = json.loads(record.read_text())
-        if saved["config_hash"] == config_hash(cfg):
-            return []
-        check_same_run(cfg, saved["config"], step=0)
+        saved = read_record(folder, "hydra.run.dir")
+        if saved.get("config_hash") != config_hash(cfg):
+            check_same_run(cfg, saved["config"], step=0)
+    except FileNotFoundError:
+        return []
     except InvalidConfig as error:
         told = [ConfigError(by_origin(cfg, text)) for text in _of_whole_parts(list(map(str, error.errors)))]
         return [ConfigError(f"{fault}, not {folder}") for fault in once(told)]
     except ConfigError as error:
         return [ConfigError(f"hydra.run.dir={folder}: {error}")]
-    except (ValueError, KeyError, TypeError) as error:
-        return [ConfigError(f"hydra.run.dir={folder} must hold an undamaged run.json ({error}); remove it")]
+    except ValueError as error:
+        return [ConfigError(str(error))]
     return []
 
 

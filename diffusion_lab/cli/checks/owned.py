@@ -9,6 +9,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from diffusion_lab.runs.names import CHECKPOINTS
+
 # key of a part -> the setting that one would type
 REPEATED = {
     "trainer.max_steps": "max_steps",
@@ -21,7 +23,7 @@ REPEATED = {
     "callbacks.progress.directory": "paths.run_dir",
     "callbacks.checkpoint.directory": "paths.run_dir",
 }
-BELOW = {"callbacks.checkpoint.directory": "/checkpoints"}  # where a run that goes on looks for them
+BELOW = {"callbacks.checkpoint.directory": f"/{CHECKPOINTS}"}  # where a run that goes on looks for them
 # Lightning's other ways to end a run before its last step, and what switches each off.
 ENDS = {"max_epochs": (-1, None), "max_time": (None,), "limit_train_batches": (None, 1.0), "fast_dev_run": (False,)}
 ENDS |= {"overfit_batches": (0.0,)}

@@ -9,7 +9,6 @@ must train.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import random
@@ -20,6 +19,8 @@ from typing import Any
 import torch
 
 from diffusion_lab.cli.config import compose_train, conf_dir
+from diffusion_lab.runs.lines import read_lines
+from diffusion_lab.runs.names import METRICS
 from diffusion_lab.training import DiffusionModule
 from diffusion_lab.training.checkpoint_io import newest_good
 from tests.faults.case import Case, Outcome
@@ -140,9 +141,9 @@ def judge(outcome: Outcome, command: Command, code: int | None, folder: Path, ch
 
 def judge_end(outcome: Outcome, folder: Path) -> None:
     """A run that ended well has finite numbers."""
-    lines = [path.read_text().splitlines() for path in folder.glob("work/**/metrics.jsonl")]
-    values = [v for line in sum(lines, []) for v in json.loads(line).values() if isinstance(v, float)]
-    outcome.expect(all(map(math.isfinite, values)), "metrics.jsonl has numbers that are not finite")
+    rows = [row for path in folder.glob(f"work/**/{METRICS}") for row in read_lines(path)]
+    values = [value for row in rows for value in row.values() if isinstance(value, float)]
+    outcome.expect(all(map(math.isfinite, values)), f"{METRICS} has numbers that are not finite")
     for path in folder.glob("work/**/last.ckpt"):
         found = newest_good(path.parent)
         weights = found[1]["state_dict"].values() if found else []

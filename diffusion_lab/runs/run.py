@@ -12,7 +12,6 @@ pending      sweep.json names it and it has not begun
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections import Counter
 from dataclasses import dataclass, field
@@ -20,7 +19,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.reports.records import Curve, curve, finite, read_lines
+from diffusion_lab.runs.curve import Curve, curve, finite
+from diffusion_lab.runs.lines import read_lines
+from diffusion_lab.runs.names import EVALUATIONS, LOG, METRICS, SAMPLES, TIMING, step_of
 
 STATUSES = ("done", "failed", "damaged", "interrupted", "running", "lost", "pending")
 
@@ -44,6 +45,7 @@ class Run:
     info: dict[str, Any] = field(default_factory=dict, repr=False)
     result: dict[str, Any] = field(default_factory=dict, repr=False)
     faults: tuple[str, ...] = ()
+    _curves: dict[str, Curve] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -77,26 +79,22 @@ class Run:
 
     @cached_property
     def _metrics(self) -> list[dict[str, Any]]:
-        return read_lines(self.folder / "metrics.jsonl")
+        return read_lines(self.folder / METRICS)
 
     @cached_property
     def _timing(self) -> list[dict[str, Any]]:
-        return read_lines(self.folder / "timing.jsonl")
+        return read_lines(self.folder / TIMING)
 
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
         """Lines {"step", "name", "value", "protocol"}."""
-        lines = read_lines(self.folder / "evaluations.jsonl") or self.result.get("evaluations") or []
+        lines = read_lines(self.folder / EVALUATIONS) or self.result.get("evaluations") or []
         return [line for line in lines if isinstance(line, dict) and isinstance(line.get("name"), str)]
 
     @property
     def batch(self) -> int:
         """Images per optimizer step."""
         return int(finite(self.info.get("global_batch")) or finite(self.config.get("batch_size")) or 1)
-
-    @cached_property
-    def _curves(self) -> dict[str, Curve]:
-        return {}
 
     def curve(self, key: str) -> Curve:
         """A key of metrics.jsonl against training."""
@@ -150,15 +148,12 @@ class Run:
 
     def samples(self) -> dict[int, Path]:
         """step -> PNG of the fixed-latent sample grid, by step."""
-        found = {}
-        for path in (self.folder / "samples").glob("step-*.png"):
-            if match := re.fullmatch(r"step-(\d+)\.png", path.name):
-                found[int(match[1])] = path
-        return dict(sorted(found.items()))
+        found = {step_of(path.name, ".png"): path for path in (self.folder / SAMPLES).glob("*.png")}
+        return {step: found[step] for step in sorted(step for step in found if step is not None)}
 
     @property
     def log(self) -> Path | None:
-        path = self.folder / "train.log"
+        path = self.folder / LOG
         return path if path.is_file() else None
 
     @property

@@ -1,0 +1,58 @@
+"""A logged key of a run against training, from the lines that it has written so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Curve(NamedTuple):
+    """One logged key against training.
+
+    Fields:
+        steps: (n,) int64, optimizer steps, increasing.
+        images: (n,) int64, training images seen.
+        values: (n,) float64, or (n, bins) for a key that holds a list; NaN where nothing was measured.
+    """
+
+    steps: np.ndarray
+    images: np.ndarray
+    values: np.ndarray
+
+
+def curve(rows: Iterable[dict[str, Any]], key: str, batch: int) -> Curve:
+    """The values of `key`, by step; of two lines with one step the later counts.
+
+    Args:
+        rows: lines of metrics.jsonl or timing.jsonl.
+        key: what to take; a list must keep its length, else the odd rows are left out.
+        batch: images per step, for rows without "images".
+    """
+    points = {row["step"]: row for row in rows if _usable(row.get(key))}
+    steps = sorted(points)
+    values = [np.array(points[step][key], np.float64) for step in steps]
+    if values:
+        kept = [i for i, value in enumerate(values) if value.shape == values[-1].shape]
+        steps, values = [steps[i] for i in kept], [values[i] for i in kept]
+    images = [finite(points[step].get("images")) or step * batch for step in steps]
+    return Curve(np.array(steps, np.int64), np.array(images, np.int64), np.array(values, np.float64))
+
+
+def finite(value: Any) -> float | None:
+    """The number as a float, or None if it is missing or not finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _usable(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(v is None or _is_number(v) for v in value)
+    return _is_number(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,90 @@
+"""A run folder as a whole: its lock, its log, and its removal when nothing has run. What a run wrote is only moved."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from diffusion_lab.runs.names import BEFORE, HYDRA, LOCK, LOG, MULTIRUN, RECORD, RESULT, SWEEP
+
+
+class RunLocked(RuntimeError):
+    """Another process is training in this run folder. Exit code 3; a sweep goes on to its next job."""
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """One training process per run folder, which is made if needed; the lock ends with the process, however it ends.
+
+    Raises:
+        RunLocked: another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunLocked(f"another process is training in {folder}; wait for it or stop it first") from None
+        os.set_inheritable(file.fileno(), False)
+        yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process of this machine trains in the folder; a shared lock is tried, and released at once."""
+    try:
+        with open(folder / LOCK) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    return False
+
+
+def open_log(folder: Path) -> TextIO:
+    """The run's log, to append to; the folder is made if needed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return open(folder / LOG, "a")
+
+
+def forget_run(folder: Path) -> None:
+    """Remove a run folder in which no run has started: without a record it is no run."""
+    if not folder.is_dir() or (folder / RECORD).exists() or (folder / RESULT).exists():
+        return
+    shutil.rmtree(folder / HYDRA, ignore_errors=True)
+    for name in (LOG, LOCK):
+        (folder / name).unlink(missing_ok=True)
+    _remove_empty(folder)
+
+
+def forget_sweep(folder: Path) -> None:
+    """Remove what Hydra's sweeper writes before the first job, for a sweep that started none."""
+    with suppress(OSError):  # it may be no folder at all, which is then what is being reported
+        if (folder / SWEEP).exists():
+            return
+        (folder / MULTIRUN).unlink(missing_ok=True)
+    _remove_empty(folder)
+
+
+def _remove_empty(folder: Path) -> None:
+    for empty in (folder, folder.parent):
+        with suppress(OSError):  # it is not empty, or somebody else has removed it
+            empty.rmdir()
+
+
+def put_aside(folder: Path) -> Path | None:
+    """Move all that a run left in its folder into a new one in it, and return that; None if there was nothing."""
+    current = (LOCK, HYDRA, LOG)  # of the attempt that runs now
+    held = [path for path in folder.iterdir() if path.name not in current and not path.name.startswith(BEFORE)]
+    if not held:
+        return None
+    number = 1
+    while (place := folder / f"{BEFORE}{number}").exists():
+        number += 1
+    place.mkdir()
+    for path in held:
+        os.rename(path, place / path.name)
+    return place

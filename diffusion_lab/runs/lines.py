@@ -1,0 +1,99 @@
+"""Files of one JSON object a line: appended to, read, cut back on resume; and which evaluations of a step are done."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from diffusion_lab.files import read_object, write_json
+from diffusion_lab.runs.names import EVALUATED, EVALUATIONS, LOGGED, TIMING
+
+
+def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append one JSON object a line, all in one write: a kill leaves at most half a line, at the end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Opened anew for each call, because `cut_lines` may have replaced the file in between.
+    with open(path, "ab") as file:
+        file.write("".join(f"{json.dumps(row)}\n" for row in rows).encode())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects with a "step" in a line file; what else stands in it is skipped, a missing file is []."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    rows = []
+    for line in text.split("\n"):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            rows.append(row)
+    return rows
+
+
+def cut_lines(path: Path, step: int) -> None:
+    """Drop the lines after `step`, and a half line that a kill left at the end, in one atomic replacement.
+
+    Raises:
+        ValueError: a line other than the last is no JSON object with a step.
+    """
+    if not path.exists():
+        return
+    whole = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    kept = [line for number, line in enumerate(whole, 1) if _step(line, f"line {number} of {path.name}") <= step]
+    beside = path.with_name(path.name + ".partial")
+    with open(beside, "wb") as file:
+        file.write(b"".join(kept))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def _step(line: bytes, place: str) -> int:
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{place} must be a JSON object with a step; restore or remove the line") from None
+
+
+def lengths(folder: Path) -> dict[str, int]:
+    """Bytes of the run's files that are functions of its configuration, by name; without those that do not exist."""
+    paths = {name: folder / name for name in LOGGED}
+    return {name: path.stat().st_size for name, path in paths.items() if path.exists()}
+
+
+def cut_back(folder: Path, step: int, sizes: Mapping[str, int]) -> None:
+    """Drop the lines of steps after `step`, except those of the loggers, and what the files have beyond `sizes`, bytes
+    by name: an evaluation of this step wrote it, and will be repeated. Any other name in `sizes` is ignored."""
+    for name in (EVALUATIONS, TIMING):
+        cut_lines(folder / name, step)
+    for name, size in lengths(folder).items():
+        if size > sizes.get(name, size):
+            os.truncate(folder / name, sizes[name])
+
+
+def append_evaluations(folder: Path, step: int, results: Iterable[tuple[str, float, dict[str, Any]]]) -> Path:
+    """Append measured metrics, each as (name, value, protocol), to the run's evaluations; returns their file."""
+    rows = ({"step": step, "name": name, "value": value, "protocol": how} for name, value, how in results)
+    append_lines(path := folder / EVALUATIONS, rows)
+    return path
+
+
+def write_evaluated(folder: Path, step: int, done: list[str]) -> None:
+    """Write which evaluations of `step` are done, with the lengths of the line files after them."""
+    write_json(folder / EVALUATED, {"step": step, "done": done, "lines": lengths(folder)})
+
+
+def read_evaluated(folder: Path, step: int) -> tuple[list[str], dict[str, int]] | None:
+    """The evaluations of `step` that are done, and the lengths after them; None if nothing is known of this step."""
+    content = read_object(folder / EVALUATED) or {}
+    done, lines = content.get("done"), content.get("lines")
+    if content.get("step") != step or not isinstance(done, list) or not isinstance(lines, dict):
+        return None
+    return done, lines

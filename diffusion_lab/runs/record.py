@@ -1,0 +1,152 @@
+"""run.json, what a run is; result.json, what became of it; sweep.json, the jobs of a sweep."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from diffusion_lab.files import read_object, write_json
+from diffusion_lab.runs.lines import read_lines
+from diffusion_lab.runs.names import EVALUATIONS, METRICS, RECORD, RESULT, SWEEP
+
+Kinds = Mapping[str, type | tuple[type, ...]]
+
+# What the entries are besides null, so that a damaged file is named and the other runs are reported.
+RECORD_KINDS: Kinds = {
+    **dict.fromkeys(("config", "versions", "bins", "dataset"), dict),
+    **dict.fromkeys(("method", "command", "group_hash", "config_hash", "started", "git"), str),
+    **{"overrides": list, "seed": int, "parameters": int, "global_batch": (int, float)},
+}
+RESULT_KINDS: Kinds = {"status": str, "step": (int, float), "metrics": dict, "evaluations": list, "error": dict}
+
+
+class _Result(NamedTuple):
+    status: str  # done, failed or interrupted
+    step: int = 0  # the last finished optimizer step
+    metrics: Mapping[str, float] = {}  # the newest value of each scalar
+    evaluations: list[dict[str, Any]] = []  # the newest lines of evaluations.jsonl
+    error: dict[str, str] | None = None
+    seconds: float | None = None  # training time, summed over resumes
+    images_per_second: float | None = None  # since the last start
+
+
+def read_record(folder: Path, key: str) -> dict[str, Any]:
+    """The record of a run folder, which may come from anybody; a configuration lies under `config` in it.
+
+    Raises:
+        FileNotFoundError: there is no run in the folder that the setting `key` names.
+        ValueError: the record is damaged.
+    """
+    path = folder / RECORD
+    if not path.is_file():
+        known = sorted(str(found.parent) for found in folder.parent.glob(f"*/{RECORD}"))[:3]
+        seen = f"; runs there: {', '.join(known)}" if known else "; `diffusion-lab report DIR` lists runs"
+        raise FileNotFoundError(f"{key}={folder} must be the folder of a run, with a {RECORD} in it{seen}")
+    try:
+        record = json.loads(path.read_text())
+        if not isinstance(record, dict) or not isinstance(record.get("config"), dict):
+            raise ValueError("config must be an object")
+    except (OSError, ValueError, RecursionError) as error:
+        cure = "bring back a copy, or remove it and train anew"
+        raise ValueError(f"{key}={folder} must hold an undamaged {RECORD} ({error}); {cure}") from error
+    return record
+
+
+def read_checked(path: Path, kinds: Kinds) -> tuple[dict[str, Any], list[str]]:
+    """The object in a file, {} if there is none, without entries that are neither null nor of their kind, and a
+    sentence for each of those."""
+    if not path.exists():
+        return {}, []
+    content = read_object(path)
+    if content is None:
+        return {}, [f"{path.name} is no JSON object"]
+    wrong = [key for key, kind in kinds.items() if not _is(content.get(key), kind)]
+    faults = [f"{path.name} has {key}={_shown(content[key])}, which must be {_words(kinds[key])}" for key in wrong]
+    return {key: value for key, value in content.items() if key not in wrong}, faults
+
+
+def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
+    return value is None or (isinstance(value, kind) and not isinstance(value, bool))
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _words(kind: type | tuple[type, ...]) -> str:
+    words = {dict: "an object", list: "a list", str: "text", int: "an integer", float: "a number"}
+    return words[kind[-1] if isinstance(kind, tuple) else kind]
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """What became of a run, {} if nothing is written or it is damaged."""
+    return read_object(folder / RESULT) or {}
+
+
+def is_done(result: Mapping[str, Any], max_steps: int = 0) -> bool:
+    """Whether a result says that its run is done, at `max_steps` or beyond."""
+    step = result.get("step") or 0
+    return result.get("status") == "done" and isinstance(step, int | float) and step >= max_steps
+
+
+def result_stamp(folder: Path) -> tuple[int, int] | None:
+    """Changes when the result is replaced; None without one."""
+    with suppress(OSError):
+        status = (folder / RESULT).stat()
+        return status.st_ino, status.st_mtime_ns
+    return None
+
+
+def write_result(folder: Path, status: str, step: int, exception: BaseException | None = None, **cost: float) -> None:
+    """Write the result of a run that ends: its line files' newest metrics, what ended it, and `seconds` and
+    `images_per_second` if they are known."""
+    metrics: dict[str, float] = {}
+    for line in read_lines(folder / METRICS):
+        metrics |= {k: v for k, v in line.items() if isinstance(v, float) and k.startswith(("metrics/", "val/"))}
+    evaluations = read_lines(folder / EVALUATIONS)
+    last = max((line["step"] for line in evaluations), default=0)
+    error = None
+    if exception is not None:
+        error = as_error(type(exception).__name__, str(exception), "".join(traceback.format_exception(exception)))
+    newest = [line for line in evaluations if line["step"] == last]
+    write_json(folder / RESULT, _Result(status, step, metrics, newest, error, **cost)._asdict())
+
+
+def write_failure(folder: Path, error: dict[str, str]) -> None:
+    """Write the result of a run that could not do so itself, with the numbers of its last one; a full disk may be why
+    it failed, so that is no error."""
+    old = {key: value for key, value in read_result(folder).items() if key in _Result._fields}
+    with suppress(OSError):
+        write_json(folder / RESULT, _Result("failed")._asdict() | old | {"status": "failed", "error": error})
+
+
+def as_error(kind: str, message: str, trace: str = "") -> dict[str, str]:
+    """The error of a result: the exception's class, what it says, and its traceback."""
+    return {"type": kind, "message": message, "traceback": trace}
+
+
+def read_sweep(folder: Path) -> tuple[list[str], list[dict[str, Any]]]:
+    """The commands of a sweep folder, oldest first, and its jobs {"dir", "overrides", "config_hash"}, started or not;
+    what is damaged is left out."""
+    content = read_object(folder / SWEEP) or {}
+    commands = as_list(content.get("commands")) or as_list([content.get("command")])
+    jobs = [job for job in as_list(content.get("jobs")) if isinstance(job, dict) and job.get("dir")]
+    return list(map(str, commands)), jobs
+
+
+def write_sweep(folder: Path, command: str, jobs: list[dict[str, Any]]) -> None:
+    """Add a command and its jobs to those that the sweep folder has; one in the same folder is replaced."""
+    commands, old = read_sweep(folder)
+    kept = [job for job in old if job["dir"] not in {new["dir"] for new in jobs}]
+    content = {"name": folder.name, "command": command, "commands": list(dict.fromkeys([*commands, command]))}
+    write_json(folder / SWEEP, content | {"jobs": kept + jobs})
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list that was read back without nulls, [] if it is none."""
+    return [entry for entry in value if entry is not None] if isinstance(value, list) else []
