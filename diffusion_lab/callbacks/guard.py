@@ -15,7 +15,7 @@ from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
 from diffusion_lab.distributed import is_distributed, sum_, world_size
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule, NotFinite, not_finite
-from diffusion_lab.training.sharded import local
+from diffusion_lab.training.sharded import local, locals_of
 
 SHOWN = 8  # timesteps and images that a message names
 SMALL = 1 << 16  # numbers of a tensor that is copied beside others to be added up in one call
@@ -54,9 +54,9 @@ class Guard(StepCallback):
         super().on_train_start(trainer, pl_module)
         self._steps: list[_Step] = []  # that were not read yet
         self._on_cpu = pl_module.device.type == "cpu"
-        weights = [local(p.detach()) for p in pl_module.parameters()]
+        weights = locals_of([p.detach() for p in pl_module.parameters()])
         # In the order of the memory, as one row: views, which follow the weights.
-        rows = [w.as_strided((w.numel(),), (1,)) if _dense(w) else w for w in weights]
+        rows = [w.as_strided((w.numel(),), (1,)) if w.is_contiguous() or _dense(w) else w for w in weights]
         self._small = [row for row in rows if row.numel() <= SMALL and row.ndim == 1]
         self._large = [row for row in rows if row.numel() > SMALL or row.ndim != 1]
 

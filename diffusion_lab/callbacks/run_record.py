@@ -87,7 +87,7 @@ class RunRecord(RunCallback):
         log_config(trainer, self.facts["config"])
         network = diffusion(pl_module).denoiser.network
         facts = self.facts | {
-            "parameters": sum(p.numel() for p in network.parameters()),
+            "parameters": sum([p.numel() for p in network.parameters()]),
             "world_size": trainer.world_size,
             "global_batch": data_of(trainer).batch_size,
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -37,7 +37,7 @@ def _places(config: dict[str, Any], table: Table) -> Iterator[tuple[dict[str, An
 
     Inner nodes come first: a default may itself be a node with such keys.
     """
-    for node in [*_nodes(config), config]:
+    for node in _nodes(config):
         target = "" if node is config else node.get("_target_")
         for dotted, default in table.get(target, {}).items() if isinstance(target, str) else ():
             *parents, key = dotted.split(".")
@@ -48,12 +48,14 @@ def _places(config: dict[str, Any], table: Table) -> Iterator[tuple[dict[str, An
                 yield parent, key, default
 
 
-def _nodes(node: Any) -> Iterator[dict[str, Any]]:
-    """Every dict below a node, the inner ones first."""
-    for value in list(node.values()) if isinstance(node, dict) else node if isinstance(node, list) else ():
-        yield from _nodes(value)
-        if isinstance(value, dict):
-            yield value
+def _nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """The node and every dict below it, the inner ones first."""
+    containers: list[Any] = [node]
+    for container in containers:  # which grows
+        for value in container.values() if isinstance(container, dict) else container:
+            if isinstance(value, dict | list):
+                containers.append(value)
+    return [container for container in reversed(containers) if isinstance(container, dict)]
 
 
 def _equal(value: Any, default: Any) -> bool:

@@ -16,7 +16,6 @@ import os
 import signal
 import time
 from contextlib import suppress
-from typing import Any
 
 from omegaconf import DictConfig
 
@@ -98,14 +97,11 @@ def _either(values: list[int]) -> str:
 def _rows_and_share(cfg: DictConfig) -> tuple[int | None, int | None]:
     """`images_per_device`, and the images of one process if the batch divides; None for what is unset or no number."""
     rows, batch = cfg.get("images_per_device"), cfg.get("batch_size")
-    if not _positive(rows) or not _positive(batch) or not isinstance(cfg.get("trainer"), DictConfig):
+    numbers = type(rows) is int and rows > 0 and type(batch) is int and batch > 0
+    if not numbers or not isinstance(cfg.get("trainer"), DictConfig):
         return None, None
     processes = world_size(cfg)
     return rows, batch // processes if processes > 0 and batch % processes == 0 else None
-
-
-def _positive(value: Any) -> bool:
-    return type(value) is int and value > 0
 
 
 def is_first() -> bool:

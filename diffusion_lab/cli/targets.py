@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ NAMES = {
 }
 READ_BACK = "a class of diffusion_lab or torch.optim in a configuration that is read from a run folder"
 ALLOWED = "a class of diffusion_lab or torch.optim, or of a module of your own in the working folder"
+DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Trust:
 
 
 NOBODY_ELSE = Trust(read_back=True)
+_RESOLVED: dict[tuple[str, Trust], Any] = {}  # a configuration names the same class in several places and checks
 
 
 def resolve(path: str, target: Any, trust: Trust) -> Any:
@@ -88,10 +91,12 @@ def resolve(path: str, target: Any, trust: Trust) -> Any:
             even imported.
     """
     key = f"{path}._target_={target}"
-    if not isinstance(target, str) or "." not in target or not all(p.isidentifier() for p in target.split(".")):
+    if not isinstance(target, str) or not DOTTED.fullmatch(target):
         raise ConfigError(f"{key} must be a dotted name; allowed is {ALLOWED}")
-    own = target in trust.names or _own_module(target, trust.folders)
-    if target.startswith("diffusion_lab.cli.") or not (_listed(target) or own):
+    if (target, trust) in _RESOLVED:
+        return _RESOLVED[target, trust]
+    listed = target.startswith(PACKAGES) or target in NAMES or target in trust.names
+    if target.startswith("diffusion_lab.cli.") or not (listed or _own_module(target, trust.folders)):
         raise ConfigError(f"{key} must be {_allowed(trust, target)}")
     found = _locate(key, target)
     module = str(getattr(found, "__module__", None))
@@ -100,6 +105,7 @@ def resolve(path: str, target: Any, trust: Trust) -> Any:
     # An instance has its class's __module__, so only classes and plain functions may pass.
     if not ok or not (inspect.isclass(found) or inspect.isfunction(found)):
         raise ConfigError(f"{key} leads to {module}.{getattr(found, '__qualname__', '')} and must be {ALLOWED}")
+    _RESOLVED[target, trust] = found
     return found
 
 
@@ -112,10 +118,6 @@ def _allowed(trust: Trust, target: str) -> str:
 def own_folders(config_dirs: list[str]) -> tuple[Path, ...]:
     """Folders whose modules are the user's own: the working folder, and what holds a --config-dir."""
     return tuple({Path.cwd().resolve(), *(Path(folder).resolve().parent for folder in config_dirs)})
-
-
-def _listed(target: str) -> bool:
-    return target.startswith(PACKAGES) or target in NAMES
 
 
 def _own_module(target: str, folders: tuple[Path, ...]) -> bool:

@@ -103,7 +103,7 @@ def _check_parts(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
     errors += parts.errors
     errors += [ConfigError(fault) for fault in against_sharding(cfg, parts.objects)]
     if "network" in parts.objects and "optimizer" in parts.objects:
-        errors += check_disk(cfg, sum(parameter.numel() for parameter in parts.objects["network"].parameters()))
+        errors += check_disk(cfg, sum([parameter.numel() for parameter in parts.objects["network"].parameters()]))
     return errors
 
 

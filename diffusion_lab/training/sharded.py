@@ -110,6 +110,11 @@ def local(value: Tensor) -> Tensor:
     return value.to_local() if isinstance(value, DTensor) else value
 
 
+def locals_of(values: Iterable[Tensor]) -> list[Tensor]:
+    """`local` of each."""
+    return [value.to_local() if isinstance(value, DTensor) else value for value in values]
+
+
 def cut(value: Any, like: Tensor) -> Any:
     """This process's part of a tensor, cut as the parameter `like` is; anything of another shape as it is."""
     if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:

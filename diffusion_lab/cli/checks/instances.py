@@ -31,6 +31,7 @@ def build(node: DictConfig) -> Any:
     return made if node.get("_partial_") else made()
 
 
+@functools.cache
 def _classes(hint: Any) -> tuple[type, ...]:
     """The classes of an annotation that names parts; empty where a yaml value may stand, or nobody can tell."""
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)

@@ -8,10 +8,11 @@ return one; of this package only the functions of the maths, which neither read 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from collections.abc import Callable as AbstractCallable
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -19,7 +20,7 @@ import torch
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from diffusion_lab.cli.checks.signatures import hints_of
+from diffusion_lab.cli.checks.signatures import branches, hints_of
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.targets import Trust, resolve
 
@@ -62,37 +63,38 @@ def check_kinds(cfg: DictConfig, trust: Trust) -> list[ConfigError]:
     return [ConfigError(fault) for key in map(str, cfg) for fault in _faults(cfg, key, key, (), trust)]
 
 
-def _faults(parent: Any, key: Any, path: str, kinds: Kinds, trust: Trust) -> Iterator[str]:
+def _faults(parent: Any, key: Any, path: str, kinds: Kinds, trust: Trust) -> list[str]:
     """Faults of a value and of all below it; `kinds` are those that its place asks for, if the place says."""
     if isinstance(parent, DictConfig) and OmegaConf.is_interpolation(parent, key):
-        return  # checked where it stands
+        return []  # checked where it stands
     try:
         node = parent[key]
     except OmegaConfBaseException:  # `???`, which the signatures' check tells
-        return
+        return []
+    faults: list[str] = []
     if isinstance(node, ListConfig):
-        for i in range(len(node)):
-            yield from _faults(node, i, f"{path}[{i}]", kinds, trust)
+        for i in branches(node):
+            faults += _faults(node, i, f"{path}[{i}]", kinds, trust)
     if not isinstance(node, DictConfig):
-        return
+        return faults
     hints: Mapping[str, Any] | None = None
     if "_target_" in node:
         try:
             hints = hints_of(_part(path, node["_target_"], _base(path) or kinds, trust))
         except ConfigError as error:
-            yield str(error)
-            return
+            return [str(error)]
     elif _base(path):
-        yield f"{path}._target_ is missing; choose an option of the group, {path.partition('.')[0]}=..."
-        return
-    for child in map(str, node):
+        return [f"{path}._target_ is missing; choose an option of the group, {path.partition('.')[0]}=..."]
+    for child in map(str, branches(node)):
         below = kinds if hints is None else _asked_for(hints.get(child, Any))
-        yield from _faults(node, child, f"{path}.{child}", below, trust)
+        faults += _faults(node, child, f"{path}.{child}", below, trust)
+    return faults
 
 
+@functools.cache
 def _asked_for(hint: Any) -> Kinds:
     """The kinds that an argument takes; an argument that does not say takes any part."""
-    return tuple(_load(name) for name in KINDS.values()) if hint is Any else classes_of(hint)
+    return tuple([_load(name) for name in KINDS.values()]) if hint is Any else classes_of(hint)
 
 
 def _part(path: str, target: Any, kinds: Kinds, trust: Trust) -> Any:
@@ -122,6 +124,7 @@ def _base(path: str) -> Kinds:
     return () if name is None else (_load(name),)
 
 
+@functools.cache
 def _load(name: str) -> type:
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module), attribute)

@@ -200,7 +200,7 @@ class Parts:
             )
 
     def _check_annealing(self) -> None:
-        """lr factor and beta1 at up to 2000 steps of the run, first and last included."""
+        """lr factor and beta1 at up to 65 steps of the run, first and last included."""
         if not self._have("annealing", "optimizer"):
             return
         last = self.cfg.max_steps - 1
@@ -212,7 +212,7 @@ class Parts:
                 f"{type(optimizer).__name__} has none; use optimizer=adam or another annealing"
             )
             return
-        for step in sorted({round(i * last / 1999) for i in range(2000)}):
+        for step in sorted({round(i * last / 64) for i in range(65)}):
             factor, beta1 = self.objects["annealing"](step)
             if not 0 <= factor < float("inf") or (beta1 is not None and not 0 <= beta1 < 1):
                 shown = f"lr factor {factor:g}" + ("" if beta1 is None else f" and beta1 {beta1:g}")

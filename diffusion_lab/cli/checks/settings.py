@@ -62,6 +62,7 @@ def _shipped() -> tuple[dict[str, Any], dict[str, str | None]]:
     return {str(key): value for key, value in cfg.items()}, groups
 
 
+@functools.cache
 def required_groups() -> dict[str, str | None]:
     """Groups without which nothing can be trained, with their defaults."""
     return {group: default for group, default in _shipped()[1].items() if group not in OPTIONAL_GROUPS}

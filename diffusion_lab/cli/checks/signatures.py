@@ -3,11 +3,12 @@ missing, values of the wrong type. Nothing is called."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 import typing
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Literal, Union, get_args, get_origin
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -50,12 +51,26 @@ def _walk(parent: DictConfig | ListConfig, key: Any, path: str, trust: Trust) ->
     node = _value(parent, key)
     if node is ABSENT:
         return [f"{path} is missing; give it a value"]
+    faults: list[str] = []
     if isinstance(node, ListConfig):
-        return [text for i in range(len(node)) for text in _walk(node, i, f"{path}[{i}]", trust)]
-    if not isinstance(node, DictConfig):
-        return []
-    faults = [text for child in node for text in _walk(node, child, f"{path}.{child}", trust)]
-    return faults + (_check_call(node, path, trust) if "_target_" in node else [])
+        for i in branches(node):
+            faults += _walk(node, i, f"{path}[{i}]", trust)
+    elif isinstance(node, DictConfig):
+        for child in branches(node):
+            faults += _walk(node, child, f"{path}.{child}", trust)
+        if "_target_" in node:
+            faults += _check_call(node, path, trust)
+    return faults
+
+
+def branches(node: DictConfig | ListConfig) -> list[Any]:
+    """Keys of nodes, references and missing values: what is more than a plain value."""
+    keys = list(node) if isinstance(node, DictConfig) else range(len(node))
+    return [
+        key
+        for key in keys
+        if OmegaConf.is_interpolation(node, key) or OmegaConf.is_missing(node, key) or OmegaConf.is_config(node[key])
+    ]
 
 
 def _value(parent: DictConfig | ListConfig, key: Any) -> Any:
@@ -88,9 +103,8 @@ def _check_call(node: DictConfig, path: str, trust: Trust) -> list[str]:
         target = resolve(path, node["_target_"], trust)
     except ConfigError as error:
         return [str(error)]
-    parameters = inspect.signature(target).parameters
+    parameters, needed, open_ended = _arguments(target)
     given = [str(key) for key in node if key not in SPECIAL]
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     faults = []
     if not open_ended:
         name = node["_target_"].rpartition(".")[2]
@@ -103,8 +117,8 @@ def _check_call(node: DictConfig, path: str, trust: Trust) -> list[str]:
     if not node.get("_partial_", False):
         faults += [
             f"{path}.{name} is missing, and {node['_target_']} needs it; set {path}.{name}=..."
-            for name, p in parameters.items()
-            if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and name not in given
+            for name in needed
+            if name not in given
         ]
     hints = hints_of(target)
     for key in given:
@@ -112,19 +126,42 @@ def _check_call(node: DictConfig, path: str, trust: Trust) -> list[str]:
         value = _value(node, key) if key in hints and key in parameters and not reference else ABSENT
         if value is ABSENT:
             continue
-        if not _fits(value, hints[key]):
+        if (type(value) not in _decided_by_type(hints[key]) or value == "") and not _fits(value, hints[key]):
             default = parameters[key].default
             cure = f"use {_show(default)}, the default" if default is not parameters[key].empty else "see its yaml file"
             faults.append(f"{path}.{key}={_show(value)} must be {_describe(hints[key])}; {cure}")
     return faults
 
 
+class _Arguments(NamedTuple):
+    parameters: Mapping[str, inspect.Parameter]
+    needed: list[str]  # without a default
+    open_ended: bool  # takes any keyword
+
+
+@functools.cache
+def _arguments(target: Any) -> _Arguments:
+    parameters = inspect.signature(target).parameters
+    kinds = [p.kind for p in parameters.values()]
+    several = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    needed = [name for name, p in parameters.items() if p.default is p.empty and p.kind not in several]
+    return _Arguments(parameters, needed, inspect.Parameter.VAR_KEYWORD in kinds)
+
+
+@functools.cache
 def hints_of(target: Any) -> dict[str, Any]:
     """Annotations of the arguments; none where they cannot be evaluated."""
     try:
         return typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     except Exception:  # noqa: BLE001  an annotation of somebody else's may name what is not imported
         return {}
+
+
+@functools.cache
+def _decided_by_type(hint: Any) -> frozenset[type]:
+    """Types of which every value fits an annotation, but for an empty text: what decides most values."""
+    found = {member for member in _members(hint) if member in WORDS}
+    return frozenset(found | {int} if float in found else found)
 
 
 def _members(hint: Any) -> list[Any]:
