@@ -112,6 +112,12 @@ def is_first() -> bool:
     return all(rank in ("", "0") for rank in ranks)
 
 
+def say(text: str) -> None:
+    """A line for the user, from the first process only."""
+    if is_first():
+        print(text, flush=True)
+
+
 def srun_tasks() -> int:
     """Processes that srun started for this run, 0 outside SLURM and in an interactive shell, as Lightning sees it."""
     if os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive"):

@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.processes import is_first
+from diffusion_lab.cli.processes import is_first, say
 from diffusion_lab.runs.folder import put_aside
 from diffusion_lab.runs.lines import lengths
 from diffusion_lab.runs.names import CHECKPOINTS
@@ -22,7 +22,6 @@ def standing(cfg: DictConfig, folder: Path) -> tuple[Path, dict[str, Any]] | Non
     Raises:
         ConfigError: there are checkpoints and none can be used, or files are missing that belong to them.
     """
-    from diffusion_lab.cli.train import say
     from diffusion_lab.training import NewerCheckpoint, NoneIntact, newest_good
 
     if cfg.get("anew"):

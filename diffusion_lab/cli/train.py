@@ -29,7 +29,7 @@ from diffusion_lab.cli.config import (
     without,
 )
 from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig
-from diffusion_lab.cli.processes import is_first, wait_for_the_first, world_size
+from diffusion_lab.cli.processes import is_first, say, wait_for_the_first, world_size
 from diffusion_lab.failure import Failure
 from diffusion_lab.runs.folder import lock
 from diffusion_lab.runs.record import is_done, read_result
@@ -246,9 +246,3 @@ def quiet_libraries() -> None:
         ".*`srun` command is available on your system but is not used.*",  # the jobs of a sweep inside an allocation
     ):
         warnings.filterwarnings("ignore", message)
-
-
-def say(text: str) -> None:
-    """A line for the user, from the first process only."""
-    if is_first():
-        print(text, flush=True)

@@ -1,7 +1,8 @@
 """Reports: a folder of runs, finished or not, as a table and one self-contained page. Imports no torch."""
 
+from diffusion_lab.reports.beyond import beyond
 from diffusion_lab.reports.cells import Comparison, compare
-from diffusion_lab.reports.differences import Difference, Reading, beyond, differences
+from diffusion_lab.reports.differences import Difference, Reading, differences
 from diffusion_lab.reports.fragment import check_suffix, write_table
 from diffusion_lab.reports.groups import Group, group_runs
 from diffusion_lab.reports.html import Report, make_report, page, write_figures, write_page

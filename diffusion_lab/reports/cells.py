@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from diffusion_lab.reports.differences import notes_of
+from diffusion_lab.reports.beyond import notes_of
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.intervals import Interval
 from diffusion_lab.reports.tables import Row, baseline, rising, status_words, summarise, visible_size

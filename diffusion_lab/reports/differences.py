@@ -17,14 +17,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from diffusion_lab.runs.run import Run
-
-if TYPE_CHECKING:
-    from diffusion_lab.reports.groups import Group
 
 MISSING = object()
 # Where, how loudly or how long to keep: two runs that differ in nothing else are one configuration.
@@ -104,40 +101,6 @@ def changed(one: Any, other: Any, path: str = "") -> list[str]:
     found = []
     for key in dict.fromkeys([*one, *other]):
         found += changed(one.get(key, MISSING), other.get(key, MISSING), f"{path}.{key}".lstrip("."))
-    return found
-
-
-def notes_of(groups: Sequence[Group], base: Group) -> list[str]:
-    """One sentence for all rows that differ from the baseline in the same, beyond their names; none if none does."""
-    said: dict[str, list[str]] = {}
-    for group in groups:
-        words = [difference for difference in beyond(group, base) if difference.key not in group.said]
-        if words:
-            said.setdefault(", ".join(map(str, words)), []).append(group.label)
-    if not said:
-        return []
-    return [
-        f"Beyond its name, {', '.join(labels)} differs from the baseline {base.label} in: {text}."
-        if len(labels) == 1
-        else f"Beyond their names, {', '.join(labels)} differ from the baseline {base.label} in: {text}."
-        for text, labels in said.items()
-    ]
-
-
-def beyond(group: Group, base: Group) -> list[Difference]:
-    """In what a group differs from the baseline beyond what the names say; nothing for the baseline itself."""
-    if group is base or not group.config or not base.config:
-        return []
-    own, other = group.reading, base.reading
-    found = differences(own, other)
-    if own.expected is None or other.expected is None:  # a part that the name names needs no words
-        names = {group.name, base.name}
-        found = [one for one in found if not (one.own == group.name and one.base in names)]
-    if group.by:
-        found = [one for one in found if not within(one.key, group.by)]
-        methods = [str(one.runs[0].info.get("method")) for one in (group, base)]
-        if methods[0] != methods[1] and not any(methods[0] == value for value in group.said.values()):
-            found.insert(0, Difference("method", *methods))
     return found
 
 

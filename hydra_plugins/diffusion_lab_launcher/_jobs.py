@@ -59,6 +59,18 @@ class Job:
         return is_done(read_result(self.folder), self.config.get("max_steps", 0))
 
 
+@dataclass
+class Outcome:
+    """What became of a job: status done, skipped (done before), failed, killed, timeout, interrupted, locked (in use
+    by another process) or not started; the reason in words; seconds in this sweep; the value for a sweeper."""
+
+    job: Job
+    status: str
+    reason: str = ""
+    seconds: float = 0.0
+    value: float | None = None
+
+
 def compose_job(context: HydraContext, master: DictConfig, overrides: list[str], index: int) -> Job:
     """The configuration of one job, in RUN mode and with its own folder as the run folder."""
     config = context.config_loader.load_sweep_config(master, overrides)

@@ -23,22 +23,10 @@ from hydra_plugins.diffusion_lab_launcher._child import (
     start_command,
     starts_processes,
 )
-from hydra_plugins.diffusion_lab_launcher._jobs import Job
+from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
 
 POLL_S, GRACE_S = 0.02, 30.0  # between two looks at the jobs; between asking a late job and killing it
-
-
-@dataclass
-class Outcome:
-    """What became of a job: status done, skipped (done before), failed, killed, timeout, interrupted, locked (in use
-    by another process) or not started; the reason in words; seconds in this sweep; the value for a sweeper."""
-
-    job: Job
-    status: str
-    reason: str = ""
-    seconds: float = 0.0
-    value: float | None = None
 
 
 @dataclass

@@ -13,8 +13,8 @@ from diffusion_lab.cli.errors import EXIT_LOCKED
 from diffusion_lab.cli.processes import is_first
 from diffusion_lab.runs.record import as_error, read_result, write_failure
 from hydra_plugins.diffusion_lab_launcher._child import work, write_to_log
-from hydra_plugins.diffusion_lab_launcher._jobs import Job
-from hydra_plugins.diffusion_lab_launcher._pool import Outcome, first_line, objective
+from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
+from hydra_plugins.diffusion_lab_launcher._pool import first_line, objective
 
 
 class Remote:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from diffusion_lab.runs.names import LOG
 
 if TYPE_CHECKING:
-    from hydra_plugins.diffusion_lab_launcher._jobs import Job
-    from hydra_plugins.diffusion_lab_launcher._pool import Outcome
+    from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
 
 BAD = ("failed", "killed", "timeout", "interrupted", "not started")
 REDRAW_S = 0.2

@@ -18,8 +18,8 @@ from typing import Any
 
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.processes import world_size
-from hydra_plugins.diffusion_lab_launcher._jobs import Job
-from hydra_plugins.diffusion_lab_launcher._pool import Outcome, objective
+from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
+from hydra_plugins.diffusion_lab_launcher._pool import objective
 from hydra_plugins.diffusion_lab_launcher._remote import Remote, outcome_of
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
 from hydra_plugins.diffusion_lab_launcher.launcher import DiffusionLabLauncher

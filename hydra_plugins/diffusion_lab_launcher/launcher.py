@@ -31,8 +31,8 @@ from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.processes import local_devices
 from diffusion_lab.runs.folder import forget_sweep
 from hydra_plugins.diffusion_lab_launcher._composed import ComposedOnce
-from hydra_plugins.diffusion_lab_launcher._jobs import Job, compose_job, name_jobs
-from hydra_plugins.diffusion_lab_launcher._pool import Outcome, Pool
+from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome, compose_job, name_jobs
+from hydra_plugins.diffusion_lab_launcher._pool import Pool
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
 
 log = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "diffusion_lab"
+LAUNCHER = ROOT / "hydra_plugins" / "diffusion_lab_launcher"
 
 
 def tree() -> list[str]:
@@ -21,10 +22,10 @@ def tree() -> list[str]:
 
 
 def modules() -> dict[str, Path]:
-    """Dotted name below the package -> file; a package's name stands for its `__init__.py`."""
+    """Dotted name -> file, below the package and of the launcher; a package's name stands for its `__init__.py`."""
     found = {}
-    for path in PACKAGE.rglob("*.py"):
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
+    for path in [*PACKAGE.rglob("*.py"), *LAUNCHER.glob("*.py")]:
+        parts = path.relative_to(PACKAGE if PACKAGE in path.parents else ROOT).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
@@ -33,17 +34,13 @@ def imports(tree: ast.AST) -> Iterator[str]:
     """Dotted names below the package that a file imports anywhere, also for types and inside functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (name.name.partition(".")[2] for name in node.names if name.name.startswith("diffusion_lab."))
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "diffusion_lab":
-            below = (node.module or "").partition(".")[2]
-            yield from (f"{below}.{name.name}" if below else name.name for name in node.names)
+            yield from (_below(name.name) for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (_below(f"{node.module}.{name.name}") for name in node.names)
 
 
-def at_start(tree: ast.Module) -> Iterator[str]:
-    """Those that are executed when the file is imported."""
-    for node in tree.body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from imports(ast.Module([node], []))
+def _below(name: str) -> str:
+    return name.removeprefix("diffusion_lab.")
 
 
 def upward(files: Mapping[str, str], order: list[str]) -> list[str]:
@@ -51,15 +48,16 @@ def upward(files: Mapping[str, str], order: list[str]) -> list[str]:
     return [
         f"{name}: {imported}"
         for name, source in files.items()
-        if (own := name.split(".")[0])
+        if (own := name.split(".")[0]) in order
         for imported in imports(ast.parse(source))
-        if (other := imported.split(".")[0]) in order and other != own and order.index(other) >= order.index(own)
+        if (other := imported.split(".")[0]) in order and order.index(other) > order.index(own)
     ]
 
 
 def circles(files: Mapping[str, str]) -> list[str]:
-    """Modules that import themselves by way of others, when imported."""
-    edges = {name: {_module(i, files) for i in at_start(ast.parse(source))} - {name} for name, source in files.items()}
+    """Modules that import themselves by way of others; a package's `__init__.py`, which only re-exports, is no way."""
+    trees = {name: ast.parse(source) for name, source in files.items()}
+    edges = {name: {_module(one, files) for one in imports(tree)} - {name} for name, tree in trees.items()}
     left = dict(edges)
     while free := [name for name, others in left.items() if not others & left.keys()]:
         for name in free:
@@ -78,7 +76,7 @@ def _module(imported: str, files: Mapping[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def sources() -> dict[str, str]:
-    return {name: path.read_text() for name, path in modules().items() if name}
+    return {name: path.read_text() for name, path in modules().items() if path.name != "__init__.py"}
 
 
 def test_the_tree_names_every_package_and_file() -> None:
