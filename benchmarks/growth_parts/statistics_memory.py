@@ -1,4 +1,4 @@
-"""Memory of an evaluation's state against the number of images: what `Summary` holds for FID and the inception score.
+"""Memory of an evaluation's state against the number of images: what `Generated` holds for FID and the inception score.
 
 Synthetic features of Inception's size, 2048 numbers and 1008 logits an image, in batches of 500 through the accumulator
 that an evaluation uses. Counted are the bytes of all tensors that it keeps.
@@ -13,7 +13,7 @@ from benchmarks.line import at_most
 
 X, Y, ORDER, GOAL = "images", "MB of statistics", 0, at_most(1)
 COUNTS, BATCH, DIM, CLASSES = (1_000, 4_000, 16_000, 64_000), 500, 2048, 1008
-NAMES = ("fid", "is")
+NEEDS = {"moments", "scores"}
 
 
 def points() -> Points:
@@ -21,10 +21,10 @@ def points() -> Points:
 
 
 def _megabytes(count: int) -> float:
-    from diffusion_lab.metrics import Features, Summary
+    from diffusion_lab.metrics import Batch, Generated
 
-    summary = Summary(NAMES, count, DIM)
-    batch = Features(torch.randn(BATCH, DIM), torch.randn(BATCH, CLASSES))
+    generated = Generated(count, NEEDS, feature_dim=DIM)
+    samples, features, logits = torch.zeros(BATCH, 1, 1, 1), torch.randn(BATCH, DIM), torch.randn(BATCH, CLASSES)
     for first in range(0, count, BATCH):
-        summary.update(range(first, first + BATCH), batch)
-    return summary.nbytes / 1e6
+        generated.update(Batch(range(first, first + BATCH), samples, features, logits))
+    return generated.nbytes / 1e6

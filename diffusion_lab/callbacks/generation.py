@@ -57,7 +57,7 @@ class Generation(EvaluationCallback):
         return [f"metrics/{name}" for name in self.evaluation.result_names(data)]
 
     def due(self, trainer: Trainer, step: int) -> bool:
-        at_end = step == trainer.max_steps and self.evaluation.measures(data_of(trainer))
+        at_end = step == trainer.max_steps and bool(self.evaluation.measured(data_of(trainer)))
         return at_end or due(step, self.every, trainer.max_steps)
 
     def evaluate(self, trainer: Trainer, module: DiffusionModule, step: int) -> None:
@@ -72,7 +72,7 @@ class Generation(EvaluationCallback):
         log_image(trainer, "samples", path)
         if results:
             log_values(trainer, {f"metrics/{result.name}": result.value for result in results})
-            append_evaluations(self.directory, step, results)
+            append_evaluations(self.directory, [result.line(step) for result in results])
 
 
 def measured(step: int, every: int, metrics_every: int, last: int) -> bool:

@@ -16,6 +16,7 @@ from torch import nn
 
 from diffusion_lab.callbacks import RunRecord
 from diffusion_lab.cli.errors import config_errors
+from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.processes import on_cpu, srun_tasks
 from diffusion_lab.cli.speed import lay_out
 from diffusion_lab.data import ImageDataModule
@@ -104,4 +105,4 @@ def _cluster() -> list[SLURMEnvironment]:
 def build_run(cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callback] = ()) -> Run:
     """All of it, in the order data, module, trainer."""
     data = part(cfg, "dataset")
-    return Run(build_module(cfg, data), data, build_trainer(cfg, facts, more))
+    return Run(build_module(cfg, data), data, build_trainer(with_metrics(cfg), facts, more))

@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.build import part
 from diffusion_lab.cli.errors import ConfigError, config_errors
 from diffusion_lab.cli.folders import writable
+from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.runs.lines import append_evaluations
 
 if TYPE_CHECKING:
@@ -28,16 +29,14 @@ def run(cfg: DictConfig) -> float | None:
     from rich.table import Table
 
     from diffusion_lab.cli.inference import load_trained, ready
-    from diffusion_lab.metrics.bound import BITS_PER_DIM, check_bytes
 
     trained = load_trained(cfg)
     writable("run", Path(cfg.run))
-    evaluation = part(cfg, "metrics")
-    if not evaluation.names and not trained.data.conditions.task.paired:
+    evaluation = part(with_metrics(cfg), "metrics")
+    if not evaluation.metrics and not trained.data.conditions.task.paired:
         raise ConfigError("metrics.names=[] must name what to measure; use metrics.names=[fid]")
-    if BITS_PER_DIM in evaluation.names:
-        with config_errors("metrics"):
-            check_bytes(trained.data)
+    with config_errors("metrics"):
+        evaluation.check(trained.data)
     solver = pick_solver(cfg, trained)
     with ready(trained.denoiser, cfg.device, cfg.precision) as device:
         told = (trained.denoiser, solver, trained.data, device)
@@ -45,7 +44,7 @@ def run(cfg: DictConfig) -> float | None:
     if not results:
         raise ConfigError("dataset.features=null must name a feature extractor for metrics; this data set has none")
     table = Table("metric", "value", title=f"{cfg.run} at step {trained.step}")
-    path = append_evaluations(Path(cfg.run), trained.step, results)
+    path = append_evaluations(Path(cfg.run), [result.line(trained.step) for result in results])
     for result in results:
         table.add_row(result.name, f"{result.value:.4g}")
     console = Console()

@@ -6,7 +6,6 @@ computes nothing that starts a thread pool or touches a GPU, because a launcher 
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from diffusion_lab.cli.checks.settings import check_settings
 from diffusion_lab.cli.config import plain, read_back
 from diffusion_lab.cli.errors import ConfigError, MissingHere
 from diffusion_lab.cli.foreign import written_outside
+from diffusion_lab.cli.metric_files import GROUP, with_metrics
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.runs.names import RECORD
 
@@ -45,20 +45,20 @@ def check(
     from diffusion_lab.cli.checks.kinds import check_kinds
     from diffusion_lab.cli.checks.signatures import check_nodes
 
-    cfg = copy.deepcopy(cfg)  # Hydra's `instantiate` writes resolved values into nodes that are referred to
     errors = check_settings(cfg)
     seedless = OmegaConf.to_yaml(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in ("seed", "paths")]))
     if passed and not errors and seedless in passed:
         return check_folder(cfg)
     try:
         trust = _trust(cfg, config_dirs or [])
+        complete = with_metrics(cfg)  # a copy: Hydra's `instantiate` writes values into nodes that are referred to
     except ConfigError as error:
-        return [error]
-    kinds = check_kinds(cfg, trust)
-    errors += kinds or check_nodes(cfg, trust)
+        return _once([*errors, error])
+    kinds = check_kinds(complete, trust)
+    errors += kinds or check_nodes(complete, trust)
     if errors:
         return _once(errors)
-    errors = _check_parts(cfg, here)
+    errors = _check_parts(complete, here)
     if cfg.dry_run:
         errors = [error for error in errors if not isinstance(error, MissingHere)]
     if passed is not None and not errors:
@@ -90,7 +90,7 @@ def _trust(cfg: DictConfig, config_dirs: list[str]) -> Trust:
 
 def missing_here(cfg: DictConfig) -> list[MissingHere]:
     """What a faultless configuration needs and this machine does not have."""
-    return [error for error in _once(_check_parts(copy.deepcopy(cfg))) if isinstance(error, MissingHere)]
+    return [error for error in _once(_check_parts(with_metrics(cfg))) if isinstance(error, MissingHere)]
 
 
 def _check_parts(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
@@ -134,9 +134,15 @@ def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[Co
 def check_command(cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:
     """Faults of the parts that `evaluate`, `sample` or `encode` is given on its command line: what they may be."""
     from diffusion_lab.cli.checks.kinds import check_kinds
+    from diffusion_lab.cli.checks.signatures import check_nodes
     from diffusion_lab.cli.targets import Trust
 
-    return check_kinds(cfg, Trust.typed(config_dirs))
+    try:
+        cfg = with_metrics(cfg)
+    except ConfigError as error:
+        return [error]
+    trust, own = Trust.typed(config_dirs), OmegaConf.masked_copy(cfg, [GROUP] if GROUP in cfg else [])
+    return check_kinds(cfg, trust) or check_nodes(own, trust)
 
 
 def _once(errors: list[ConfigError]) -> list[ConfigError]:

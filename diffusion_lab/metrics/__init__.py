@@ -1,22 +1,24 @@
-"""Quality of samples: features, fidelity metrics, evaluation of a model, intervals over seeds, loss per timestep."""
+"""Quality of samples: metrics, features, evaluation of a model, intervals over seeds, loss per timestep."""
 
+from diffusion_lab.metrics.agreement import Agreement
+from diffusion_lab.metrics.bits_per_dim import BitsPerDim
 from diffusion_lab.metrics.evaluation import Evaluated, Evaluation, Result
 from diffusion_lab.metrics.features import ClassifierFeatures, FeatureExtractor, Features, extract
-from diffusion_lab.metrics.fidelity import (
-    PrecisionRecall,
-    frechet_distance,
-    frechet_from_statistics,
-    inception_score,
-    kernel_distance,
-    precision_recall,
-    statistics,
-)
+from diffusion_lab.metrics.frechet import FrechetDistance, frechet_distance, frechet_from_statistics, statistics
+from diffusion_lab.metrics.generated import Batch, Generated
 from diffusion_lab.metrics.generation import SampleNoise, generate, generate_batches
+from diffusion_lab.metrics.hue_error import HueError
+from diffusion_lab.metrics.image_sets import evaluate_images
 from diffusion_lab.metrics.inception import InceptionFeatures
-from diffusion_lab.metrics.measures import METRICS, Summary, evaluate_images, measure, metric_names
+from diffusion_lab.metrics.kernel import KernelDistance, kernel_distance
+from diffusion_lab.metrics.metric import Given, Metric, Model, SampleMetric
 from diffusion_lab.metrics.moments import Moments, ScoreSums, Statistics
+from diffusion_lab.metrics.neighbours import Precision, PrecisionRecall, Recall, precision_recall
 from diffusion_lab.metrics.pictures import grid, save_grid
+from diffusion_lab.metrics.psnr import PSNR
 from diffusion_lab.metrics.reference import Reference, reference_statistics
+from diffusion_lab.metrics.sample_variance import SampleVariance
+from diffusion_lab.metrics.scores import InceptionScore, inception_score
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
 from diffusion_lab.metrics.uncertainty import (
     Interval,
@@ -29,22 +31,36 @@ from diffusion_lab.metrics.uncertainty import (
 )
 
 __all__ = [
-    "METRICS",
+    "Agreement",
+    "Batch",
+    "BitsPerDim",
     "ClassifierFeatures",
     "Evaluated",
     "Evaluation",
     "FeatureExtractor",
     "Features",
+    "FrechetDistance",
+    "Generated",
+    "Given",
+    "HueError",
     "InceptionFeatures",
+    "InceptionScore",
     "Interval",
+    "KernelDistance",
+    "Metric",
+    "Model",
     "Moments",
+    "PSNR",
+    "Precision",
     "PrecisionRecall",
+    "Recall",
     "Reference",
     "Result",
+    "SampleMetric",
     "SampleNoise",
+    "SampleVariance",
     "ScoreSums",
     "Statistics",
-    "Summary",
     "TimestepMean",
     "Totals",
     "evaluate_images",
@@ -58,8 +74,6 @@ __all__ = [
     "inception_score",
     "kernel_distance",
     "mean_interval",
-    "measure",
-    "metric_names",
     "paired_difference",
     "precision_recall",
     "reference_statistics",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -12,33 +12,35 @@ from torch import Tensor
 
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
-from diffusion_lab.distributed import gather_rows, rank, world_size
-from diffusion_lab.metrics.bound import BITS_PER_DIM, mean_bits_per_dim
-from diffusion_lab.metrics.features import FeatureExtractor, features_of, thousands
+from diffusion_lab.distributed import rank, world_size
+from diffusion_lab.metrics.agreement import Agreement
+from diffusion_lab.metrics.features import FeatureExtractor
+from diffusion_lab.metrics.first_samples import FirstSamples
+from diffusion_lab.metrics.generated import Batch, Generated
 from diffusion_lab.metrics.generation import generate_batches
-from diffusion_lab.metrics.measures import (
-    AGREEMENT,
-    COMPARE_POINTS,
-    METRICS,
-    NEIGHBOURS,
-    SPLITS,
-    Names,
-    Summary,
-    check_same_shape,
-    measure,
-)
-from diffusion_lab.metrics.paired import PAIRED
+from diffusion_lab.metrics.hue_error import HueError
+from diffusion_lab.metrics.image_sets import check_same_shape
+from diffusion_lab.metrics.metric import OF_EXTRACTOR, Given, Metric, Model, SampleMetric, check_metric
+from diffusion_lab.metrics.protocol import protocol
+from diffusion_lab.metrics.psnr import PSNR
 from diffusion_lab.metrics.reference import Reference, reference_statistics
-from diffusion_lab.metrics.watched import Watched
 from diffusion_lab.solvers import Solver
 
 
 class Result(NamedTuple):
-    """One number with all that it depends on: extractor, samples, solver, EMA decay, reference and seed."""
+    """One number with all that it depends on: extractor, samples, solver, EMA decay, reference and seed; and which
+    direction is better, "lower" or "higher", and its units."""
 
     name: str
     value: float
     protocol: dict[str, Any]
+    better: str
+    units: str
+
+    def line(self, step: int) -> dict[str, Any]:
+        """The line of evaluations.jsonl."""
+        direction = {"better": self.better, "units": self.units}
+        return {"step": step, "name": self.name, "value": self.value, **direction, "protocol": self.protocol}
 
 
 class Evaluated(NamedTuple):
@@ -53,81 +55,84 @@ class Evaluated(NamedTuple):
 class Evaluation:
     """Metrics of a model against its data set.
 
-    The Fréchet distance uses all images of the reference split, as is the custom; the kernel distance, precision and
-    recall use as many of them as there are samples, evenly spread, because they compare sets of equal size. A
-    conditional model is also asked how often the extractor's class is the one it was asked for (`agreement`), where
-    the extractor knows the data's classes; a paired task adds the means of `PAIRED`, with or without an extractor.
+    A metric of features is left out where the data have no extractor. What costs nothing more is always measured: the
+    share of samples of the right class, where features are extracted and the extractor knows the classes that a
+    conditional model is asked for, and in a paired task the distance of each sample to its truth.
 
     Args:
+        metrics: what is measured, of different names; none evaluates nothing. In a configuration this is `names`, and
+            each name stands for the yaml file of that name in the group `metric`.
         num_samples: N generated images, at least twice the extractor's dimensions (4096 for Inception).
         batch_size: samples at a time, on each process; changes no latent.
-        names: which of fid, kid, is, precision, recall, and bits_per_dim (see `metrics.bound`), which takes T network
-            calls for each of N test images and no samples; an empty list evaluates nothing.
         seed: of the latents, >= 0. It is not the run's: all methods and seeds are compared on the same latents.
         split: reference images, "train" (the custom) or "test".
 
     Raises:
-        ValueError: an argument out of range.
+        ValueError: an argument out of range; from `check`, a metric that cannot be measured on the data.
     """
+
+    always: tuple[Metric, ...] = (Agreement(), PSNR(), HueError())
 
     def __init__(
         self,
         num_samples: int = 1000,
         batch_size: int = 250,
-        names: Names = METRICS,
+        metrics: Sequence[Metric] = (),
         seed: int = 0,
         split: str = "train",
     ) -> None:
         for name, value, lowest in (("num_samples", num_samples, 0), ("batch_size", batch_size, 1), ("seed", seed, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
                 raise ValueError(f"{name}={value!r} must be an integer >= {lowest}; leave it out for the default")
-        known = [*METRICS, BITS_PER_DIM]
-        if not set(names) <= set(known) or len(set(names)) < len(names):
-            raise ValueError(f"names={list(names)} must be different ones of {known}; use [fid]")
+        names = [check_metric(metric).name for metric in metrics]
+        if len(set(names)) < len(names):
+            raise ValueError(f"names={names} must be different metrics; leave out what stands twice")
         if split not in ("train", "test"):
             raise ValueError(f"split={split!r} must be 'train' or 'test'; use 'train', as published FIDs do")
-        if set(names) - {BITS_PER_DIM} and num_samples <= NEIGHBOURS + SPLITS:
-            raise ValueError(f"num_samples={num_samples} is too few for any metric; use 1000, or names=[] for none")
-        self.num_samples, self.batch_size, self.names = num_samples, batch_size, tuple(names)
+        if metrics and not num_samples:
+            raise ValueError("num_samples=0 must be at least 1 to measure anything; use 1000, or names=[] for none")
+        self.num_samples, self.batch_size, self.metrics = num_samples, batch_size, tuple(metrics)
         self.seed, self.split = seed, split
-        self.of_sets = tuple(name for name in names if name in METRICS)  # what compares samples with images
 
-    def check(self, extractor: FeatureExtractor | None) -> None:
-        """Raise the teaching error, before training, if these metrics cannot be computed with this extractor."""
-        if not self.of_sets or extractor is None:
-            return
-        least = 2 * extractor.feature_dim
-        if "fid" in self.names and self.num_samples < least:
-            raise ValueError(
-                f"num_samples={self.num_samples} must be at least {least}, twice the {extractor.feature_dim} "
-                f"dimensions of {extractor.name}'s features; raise it, or take fid out of names"
-            )
-        extractor.check()
+    def check(self, data_module: ImageDataModule) -> None:
+        """Raise the teaching error, before training, if these metrics cannot be measured on this data."""
+        paired = data_module.conditions.task.paired
+        for metric in self.metrics:
+            if "pairs" in metric.needs and not paired:
+                raise ValueError(f"names=[{metric.name}] must have a truth for each sample; use task=super_resolution")
+            if "classes" in metric.needs and (paired or data_module.num_classes is None):
+                raise ValueError(f"names=[{metric.name}] must have classes; use dataset.conditional=true")
+        measured = self.measured(data_module)
+        for metric in measured:
+            metric.check(self.num_samples, data_module)
+        if any(metric.needs & OF_EXTRACTOR for metric in measured):
+            data_module.features.check()
 
-    def measures(self, data_module: ImageDataModule) -> bool:
-        """Whether there is anything to measure on this data."""
-        return self.num_samples > 0 and (self._samples(data_module) or BITS_PER_DIM in self.names)
-
-    def _samples(self, data_module: ImageDataModule) -> bool:
-        """Whether samples are measured: metrics of sets with their extractor, or a paired task."""
-        return bool(self.of_sets and data_module.features is not None) or data_module.conditions.task.paired
-
-    def result_names(self, data_module: ImageDataModule) -> list[str]:
-        """Names of the results of a call with this data module, which needs no image for them, but for the bound.
+    def measured(self, data_module: ImageDataModule) -> list[Metric]:
+        """What can be measured on this data: of `metrics`, then of `always`; those that take a model's calls last.
 
         Whether the extractor knows the data's classes is seen in its answers alone; without labels nothing is compared.
         """
-        extractor, paired = data_module.features, data_module.conditions.task.paired
         if not self.num_samples:
             return []
-        names = [] if extractor is None else [*self.of_sets]
-        if names and not paired and data_module.num_classes is not None:
-            names.append(AGREEMENT)
-        public = [] if extractor is None else [extractor.metric_name(name, self.num_samples) for name in names]
-        public += [f"{name}{thousands(self.num_samples)}" for name in PAIRED if paired]
-        if BITS_PER_DIM in self.names:
-            public.append(f"{BITS_PER_DIM}{thousands(min(self.num_samples, len(data_module.source.test())))}")
-        return public
+        paired = data_module.conditions.task.paired
+        there = {"samples", "model"} | ({"pairs"} if paired else set())
+        if data_module.features is not None:
+            labels = not paired and data_module.num_classes is not None
+            there |= OF_EXTRACTOR if labels else OF_EXTRACTOR - {"classes"}
+        named = [metric for metric in self.metrics if metric.needs <= there]
+        if not any(metric.needs & OF_EXTRACTOR for metric in named):
+            there -= OF_EXTRACTOR  # nothing is extracted for what nobody asked for
+        names = {metric.name for metric in named}
+        beside = [metric for metric in self.always if metric.needs <= there and metric.name not in names]
+        return sorted([*named, *beside], key=lambda metric: "model" in metric.needs)
+
+    def result_names(self, data_module: ImageDataModule) -> list[str]:
+        """Names of the results of a call with this data module, which needs no image for most of them."""
+        return [self._name(metric, data_module) for metric in self.measured(data_module)]
+
+    def _name(self, metric: Metric, data: ImageDataModule) -> str:
+        return metric.public_name(metric.count(self.num_samples, data), data.features)
 
     def __call__(
         self,
@@ -145,7 +150,7 @@ class Evaluation:
         Args:
             denoiser: the model, on `device`, with the weights that are to be judged.
             solver: how to sample.
-            data_module: gives the shape, the reference images and the extractor (none: no metrics).
+            data_module: gives the shape, the reference images and the extractor (none: no metrics of features).
             device: where to sample and extract.
             progress: whether to show bars.
             ema_decay: of the denoiser's weights, None for the raw ones; only recorded.
@@ -155,96 +160,67 @@ class Evaluation:
         Raises:
             ValueError: samples that are not finite, too few samples or reference images, or a cache of something else.
         """
-        extractor, conditions = data_module.features, data_module.conditions
-        paired, names = conditions.task.paired, self.of_sets if extractor is not None else ()
-        self.check(extractor)
-        measured = metrics and self.num_samples > 0 and self._samples(data_module)
-        ids, watched = self._ids(measured, keep), Watched(conditions, keep)
-        told = (self.batch_size, device, progress, conditions.of_samples, data_module.source.to_pixels)
-        batches = watched(generate_batches(denoiser, solver, ids, self.seed, data_module.shape, *told), ids)
-        common = {"samples": self.num_samples, "solver": solver.describe(), "ema_decay": ema_decay, "seed": self.seed}
-        results: list[Result] = []
-        if measured and extractor is not None and names:
-            summary = self._summary(batches, ids, data_module, device)
-            check_same_shape(tuple(watched.pictures.shape[1:]), data_module.source.pixels().shape)
-            results = self._compare(summary, data_module, common, device, progress)
-        else:
-            deque(batches, maxlen=0)
-        if measured and paired:
-            values = gather_rows(watched.values.to(device)).cpu()[: self.num_samples]
-            results += self._compare_pairs(values, data_module, common)
-        if metrics and self.num_samples > 0 and BITS_PER_DIM in self.names:
-            how = (self.num_samples, self.batch_size, self.seed, device, progress)
-            bits, record = mean_bits_per_dim(denoiser, data_module, *how)
-            name = f"{BITS_PER_DIM}{thousands(record['images'])}"
-            results.append(Result(name, bits, record | {"ema_decay": ema_decay}))
-        return Evaluated(watched.pictures, results, watched.columns)
+        self.check(data_module)
+        model = Model(denoiser, solver, data_module, device, self.batch_size, self.seed, ema_decay, progress)
+        measured = self.measured(data_module) if metrics else []
+        first = FirstSamples(keep, data_module.conditions.task.paired)
+        generated = self._generate(model, measured, first, keep)
+        points = self.num_samples if any("features" in metric.needs for metric in measured) else 0
+        given = Given(self.num_samples, generated, partial(self._reference, model, points), model)
+        results = [
+            Result(self._name(metric, data_module), float(value), protocol(metric, given), metric.better, metric.units)
+            for metric in measured
+            if (value := metric(given)) is not None
+        ]
+        return Evaluated(first.pictures, results, first.columns)
+
+    def _generate(self, model: Model, measured: Sequence[Metric], first: FirstSamples, keep: int) -> Generated:
+        """Make this rank's samples, and keep of all ranks' what the metrics need; the last rank makes a few too many
+        if the share is not whole."""
+        data, conditions, done = model.data, model.data.conditions, 0
+        needs = {need for metric in measured for need in metric.needs}
+        each = {metric.name: metric.of for metric in measured if isinstance(metric, SampleMetric)}
+        extractor = data.features if needs & OF_EXTRACTOR else None
+        dim = extractor.feature_dim if extractor is not None else 0
+        kept = {need for metric in measured if metric.name not in each for need in metric.needs}
+        generated = Generated(self.num_samples, kept, each, dim, model.device)
+        ids = self._ids(bool(needs - {"model"}), keep)
+        how = (self.batch_size, model.device, model.progress, conditions.of_samples, data.source.to_pixels)
+        for samples in generate_batches(model.denoiser, model.solver, ids, self.seed, data.shape, *how):
+            here = ids[done : done + len(samples)]
+            given, truths = conditions.given_and_truth(here) if first.paired else (None, None)
+            first.update(samples, given, truths)
+            if needs:
+                generated.update(_batch(here, samples, truths, data, extractor, model.device))
+            done += len(samples)
+        return generated.across_ranks()
 
     def _ids(self, measured: bool, keep: int) -> range:
         """The samples that this rank makes: its share of all, or pictures on the first rank alone."""
         share = math.ceil(self.num_samples / world_size())
         return range(rank() * share, (rank() + 1) * share) if measured else range(0 if rank() else keep)
 
-    def _summary(
-        self, batches: Iterator[Tensor], ids: range, data: ImageDataModule, device: torch.device | str
-    ) -> Summary:
-        """Of all ranks' samples; the last rank makes a few too many if the share is not whole."""
-        extractor, conditions, done = data.features, data.conditions, 0
-        summary = Summary(self.of_sets, self.num_samples, extractor.feature_dim, device)
-        for found in features_of(extractor, batches, len(ids), device):
-            here = ids[done : done + len(found.features)]
-            summary.update(here, found)
-            if not conditions.task.paired and found.logits.shape[1] == data.num_classes:
-                summary.compare_classes(here, found.logits, conditions.of_samples(here)["label"])
-            done += len(here)
-        return summary.across_ranks()
-
-    def _compare(
-        self, generated: Summary, data: ImageDataModule, common: dict[str, Any], device: torch.device | str, bar: bool
-    ) -> list[Result]:
-        """The metrics of sets, and how often the extractor's class is the one that was asked for."""
-        extractor, source = data.features, data.source.pixels()
+    def _reference(self, model: Model, points: int) -> Reference:
+        """What the samples are compared with; `points` images' features are kept."""
+        source = model.data.source.pixels()
         images = source.train() if self.split == "train" else source.test()
-        points = self.num_samples if set(self.of_sets) & COMPARE_POINTS else 0
-        told = (source.name, self.split, points)
-        real = reference_statistics(images, extractor, *told, device=device, progress=bar)
-        values = measure(generated, real.statistics, real.features)
-        if generated.agreement is not None:
-            values[AGREEMENT] = generated.agreement
-        return [
-            Result(extractor.metric_name(name, self.num_samples), value, protocol(name, real, common))
-            for name, value in values.items()
-        ]
-
-    def _compare_pairs(self, values: Tensor, data: ImageDataModule, common: dict[str, Any]) -> list[Result]:
-        """Means over samples of what compares each with its truth."""
-        source = data.source
-        reference = {
-            "dataset": source.name,
-            "split": "test",
-            "fingerprint": source.test().fingerprint(),
-            "n": min(self.num_samples, len(source.test())),
-        }
-        means = values.mean(0).tolist()
-        return [
-            Result(f"{name}{thousands(self.num_samples)}", mean, common | {"reference": reference})
-            for name, mean in zip(PAIRED, means, strict=True)
-        ]
+        how = {"device": model.device, "progress": model.progress}
+        return reference_statistics(images, model.data.features, source.name, self.split, points, **how)
 
 
-def protocol(name: str, real: Reference, common: dict[str, Any]) -> dict[str, Any]:
-    """All that a metric of sets depends on: the common part, the extractor, the reference and its own settings."""
-    record, samples = real.metadata, common["samples"]
-    settings = {
-        "kid": {"kernel": "(x.y/D+1)^3", "subset_size": min(1000, samples, len(real.features))},
-        "is": {"splits": SPLITS},
-        "precision": {"neighbours": NEIGHBOURS},
-        "recall": {"neighbours": NEIGHBOURS},
-    }
-    compared = {"fid": record["images"], "is": 0, AGREEMENT: 0}.get(name, record["subset"])
-    return {
-        "extractor": {"name": record["extractor"], "weights_sha256": record["weights_sha256"]},
-        **common,
-        "reference": {key: record[key] for key in ("dataset", "split", "fingerprint", "shape")} | {"n": compared},
-        **settings.get(name, {}),
-    }
+def _batch(
+    ids: range,
+    samples: Tensor,
+    truths: Tensor | None,
+    data: ImageDataModule,
+    extractor: FeatureExtractor | None,
+    device: torch.device | str,
+) -> Batch:
+    """A batch of samples with what the metrics ask for."""
+    if extractor is None:
+        return Batch(ids, samples, truths=truths)
+    check_same_shape(tuple(samples.shape[1:]), data.source.pixels().shape)
+    features, logits = extractor(samples.to(device))
+    known = truths is None and logits.shape[1] == data.num_classes
+    classes = data.conditions.of_samples(ids)["label"] if known else None
+    return Batch(ids, samples, features, logits, truths, classes)

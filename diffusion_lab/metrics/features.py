@@ -65,13 +65,10 @@ class FeatureExtractor(nn.Module, ABC):
         """sha256 of the weights file, 64 hexadecimal digits."""
         return file_sha256(self.weights_file())
 
-    def metric_name(self, metric: str, num_samples: int) -> str:
-        """Public name of `metric` (fid, kid, is, precision, recall), e.g. `fd1k_digits`.
-
-        fid and kid become fd and kd: the I stands for Inception, and numbers of another network do not compare.
-        """
-        metric = {"fid": "fd", "kid": "kd"}.get(metric, metric)
-        return f"{metric}{thousands(num_samples)}_{self.name}"
+    @property
+    def suffix(self) -> str:
+        """What ends the names of metrics that it measures; numbers of different extractors do not compare."""
+        return f"_{self.name}"
 
     @cached_property
     def _network(self) -> list[nn.Module]:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from diffusion_lab.metrics.features import FeatureExtractor, file_sha256, thousands
+from diffusion_lab.metrics.features import FeatureExtractor, file_sha256
 
 FILE = "weights-inception-2015-12-05-6726825d.pth"
 SHA256_PREFIX = "6726825d"
@@ -60,9 +60,10 @@ class InceptionFeatures(FeatureExtractor):
             self._hashed = (stamp, file_sha256(path))
         return self._hashed[1]
 
-    def metric_name(self, metric: str, num_samples: int) -> str:
-        """`fid50k`, `kid50k`, ...: the plain names belong to Inception."""
-        return f"{metric}{thousands(num_samples)}"
+    @property
+    def suffix(self) -> str:
+        """None: the plain names, `fid50k`, `kid50k`, belong to Inception."""
+        return ""
 
     def load(self) -> nn.Module:
         from torch_fidelity import FeatureExtractorInceptionV3

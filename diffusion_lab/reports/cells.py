@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from diffusion_lab.reports.beyond import notes_of
+from diffusion_lab.reports.directions import with_arrow
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.intervals import Interval
-from diffusion_lab.reports.tables import Row, baseline, rising, status_words, summarise, visible_size
+from diffusion_lab.reports.tables import Row, baseline, status_words, summarise, visible_size
 from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS
 
 WIDTH = 180  # characters of the table where there is no terminal to wrap for
@@ -51,22 +52,23 @@ def compare(groups: Sequence[Group], metric: str, by: str | None = None, size: f
     first = baseline(groups, metric)
     size = size or visible_size(groups, metric)
     rows = summarise(groups, metric, size)
-    lines, titles = cells(rows), header(metric, first.label, by, size)
+    named = with_arrow(groups, metric)
+    lines, titles = cells(rows), header(named, first.label, by, size)
     widest = [max(len(line[i].text) for line in lines) for i in range(len(titles))]
     if sum(max(len(title), width) + 2 for title, width in zip(titles, widest, strict=True)) > WIDTH:
-        titles = header(metric, first.label, by, size, brief=True)
+        titles = header(named, first.label, by, size, brief=True)
     return Comparison(titles, lines, legend(rows, size), [*notes_of(groups, first), *cautions(rows)])
 
 
 def header(
     metric: str, baseline: str, by: str | None = None, size: float | None = None, brief: bool = False
 ) -> list[str]:
-    """Column titles; `by` is the key that names the rows, `size` that of the seeds, `brief` shortens the words."""
-    arrow = "↑" if rising(metric) else "↓"
+    """Column titles; `metric` has its units and arrow, `by` is the key that names the rows, `size` that of the seeds,
+    `brief` shortens the words."""
     baseline = baseline if len(baseline) <= 24 else "baseline"
     difference, rate, loss = ("diff. to", "img/s", "loss") if brief else ("difference to", "images/s", "val loss")
     seeds = f"seeds for ±{size:g}" if size else "seeds"
-    titles = [by or "method", "runs", f"{metric} {arrow}", f"{difference} {baseline}", "verdict", seeds]
+    titles = [by or "method", "runs", metric, f"{difference} {baseline}", "verdict", seeds]
     return [*titles, loss, rate, "cost", "time"]
 
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from diffusion_lab.reports.cells import decimals, with_interval
+from diffusion_lab.reports.directions import rising, with_units
 from diffusion_lab.reports.figures import Figure, seeds_text
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.intervals import Interval
 from diffusion_lab.reports.plotting import SHORT_NAME, data_uri, look, panels, row_names, style
-from diffusion_lab.reports.tables import Row, baseline, pairs, rising, summarise, values
+from diffusion_lab.reports.tables import Row, baseline, pairs, summarise, values
 
 FAR = 6.0  # a mean beyond so many times the median one does not set the axis
 WIDE = 1.5  # nor does an interval's end farther from the means than so many times the median half width
@@ -31,7 +32,7 @@ def differences(groups: Sequence[Group], metric: str) -> Figure | None:
         places = decimals([row.metric.mean for row in rows if row.metric])
         for place, row in enumerate(rows):
             _draw(axis, place, row, look(place).color, seeds.get(row.group.label, np.array([])), places)
-        _finish(axis, rows, metric)
+        _finish(axis, groups, rows, metric)
         image = data_uri(figure)
     caption = (
         f"{metric} minus that of {base.label} at the same seed: diamonds are means over the common seeds "
@@ -93,7 +94,7 @@ def _draw_interval(axis, place: int, interval: Interval, color: str, bold: bool)
         axis.plot(mean, place, "D", color=color, markerfacecolor=face, markersize=6, zorder=5)
 
 
-def _finish(axis, rows: Sequence[Row], metric: str) -> None:
+def _finish(axis, groups: Sequence[Group], rows: Sequence[Row], metric: str) -> None:
     axis.axvline(0, color="#222222", linewidth=1, zorder=1)
     row_names(axis, [row.group.label for row in rows])
     for label, row in zip(axis.get_yticklabels(), rows, strict=True):
@@ -101,5 +102,5 @@ def _finish(axis, rows: Sequence[Row], metric: str) -> None:
     axis.grid(axis="y", visible=False)
     axis.tick_params(axis="y", length=0, pad=10)
     axis.spines["left"].set_visible(False)
-    better, worse = ("worse", "better") if rising(metric) else ("better", "worse")
-    axis.set_xlabel(f"← {better}      difference in {metric}      {worse} →")
+    better, worse = ("worse", "better") if rising(groups, metric) else ("better", "worse")
+    axis.set_xlabel(f"← {better}      difference in {with_units(groups, metric)}      {worse} →")

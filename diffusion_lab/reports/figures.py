@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from diffusion_lab.reports.cells import duration, number
+from diffusion_lab.reports.directions import rising, with_units
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.plotting import (
     data_uri,
@@ -28,7 +29,7 @@ from diffusion_lab.reports.plotting import (
     small_multiples,
     style,
 )
-from diffusion_lab.reports.tables import VAL_LOSS, rising
+from diffusion_lab.reports.tables import VAL_LOSS
 from diffusion_lab.runs.curve import Curve
 from diffusion_lab.runs.run import Run
 
@@ -97,7 +98,7 @@ def course(groups: Sequence[Group], metric: str) -> Figure | None:
         keys = [key]
     if many(len(present)):
         caption = (
-            f"{_direction(keys[0])}. Coloured: mean over seeds, shaded: lowest to highest seed, dotted: "
+            f"{_direction(groups, keys[0])}. Coloured: mean over seeds, shaded: lowest to highest seed, dotted: "
             f"{present[0][1].label}, grey: the other groups. {seeds_text([p[1] for p in present])}, common axes."
         )
     else:
@@ -121,9 +122,9 @@ def _means(groups: Sequence[Group], key: str) -> list[tuple[int, Group, Mean]]:
     return [(i, group, mean) for i, group, mean in means if mean is not None]
 
 
-def _direction(key: str) -> str:
+def _direction(groups: Sequence[Group], key: str) -> str:
     name = key.removeprefix("metrics/")
-    return f"{name} ({'higher' if rising(name) else 'lower'} is better)"
+    return f"{with_units(groups, name)} ({'higher' if rising(groups, name) else 'lower'} is better)"
 
 
 def _course_lines(groups: Sequence[Group], keys: Sequence[str]) -> str:
@@ -132,7 +133,7 @@ def _course_lines(groups: Sequence[Group], keys: Sequence[str]) -> str:
     ends = []
     for axis, key in zip(axes, keys, strict=True):
         ends.append(_draw_course(axis, groups, key))
-        axis.set_title(_direction(key))
+        axis.set_title(_direction(groups, key))
     name_lines(figure, axes, ends)
     return data_uri(figure)
 

@@ -20,11 +20,12 @@ from diffusion_lab.reports import (
     timestep_figures,
 )
 from diffusion_lab.reports.cells import Comparison, compare, decimals, latex, markdown, with_interval
+from diffusion_lab.reports.directions import with_arrow
 from diffusion_lab.reports.files import replace
 from diffusion_lab.reports.groups import Group, short
 from diffusion_lab.reports.plotting import look, many
 from diffusion_lab.reports.sections import Section
-from diffusion_lab.reports.tables import VAL_LOSS, interval, protocols, rising, values
+from diffusion_lab.reports.tables import VAL_LOSS, interval, protocols, values
 from diffusion_lab.runs.run import RunFolder
 
 _COMMON = ("dataset.source", "network", "schedule", "prediction", "weighting", "optimizer", "solver")
@@ -200,7 +201,7 @@ def _metric_line(groups: Sequence[Group], name: str) -> list[str]:
     places = decimals([mean.mean for mean in means if mean])
     said = [with_interval(mean, places).replace(", no interval", "") for mean in means]
     mixed = ["n/a (mixed protocols)" if len(protocols(group, name)) > 1 else "" for group in groups]
-    return [f"{name} {'↑' if rising(name) else '↓'}", *(a or b for a, b in zip(mixed, said, strict=True))]
+    return [with_arrow(groups, name), *(a or b for a, b in zip(mixed, said, strict=True))]
 
 
 def _differences(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:

@@ -12,12 +12,12 @@ One finished run is called n=1 and has no interval. Values whose protocols diffe
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from diffusion_lab.reports.directions import family, rising, samples
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.intervals import Interval, mean_interval, paired_difference
 from diffusion_lab.reports.verdicts import Verdict, judge, usual_size
@@ -25,8 +25,6 @@ from diffusion_lab.runs.run import STATUSES, Run
 
 VAL_LOSS = "val/loss"
 BASELINE = "baseline"
-_FAMILIES = ("fid", "fd", "kid", "kd", "is", "precision", "recall", "psnr", "hue_error", "agreement")
-_RISING = ("is", "precision", "recall", "psnr", "agreement")
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,9 @@ class Row:
 
 
 def choose_metric(groups: Sequence[Group], name: str | None = None) -> str:
-    """The metric to compare by: `name`, or the Fréchet distance on the most samples that the most runs have.
+    """The metric to compare by: `name`, or of those that the most runs have the first, on the most samples.
+
+    The first is that which a run names first, as a rule the Fréchet distance.
 
     Args:
         name: a metric (fd1k_digits), with or without `metrics/`, a logged key (val/loss), or a unique beginning.
@@ -77,7 +77,9 @@ def choose_metric(groups: Sequence[Group], name: str | None = None) -> str:
     runs = [run for group in groups for run in group.runs]
     have = Counter(metric for run in runs for metric in run.metric_names)
     if name is None:
-        return max(have, key=lambda metric: (have[metric], *_rank(metric)), default=VAL_LOSS)
+        first = list(dict.fromkeys(map(family, have)))
+        rank = {metric: (have[metric], -first.index(family(metric)), samples(metric)) for metric in have}
+        return max(rank, key=rank.__getitem__, default=VAL_LOSS)
     wanted = name.removeprefix("metrics/")
     logged = "/" in wanted and any(run.last(wanted) is not None for run in runs)
     if wanted in have or logged or (wanted == VAL_LOSS and not have):
@@ -87,11 +89,6 @@ def choose_metric(groups: Sequence[Group], name: str | None = None) -> str:
         return begin[0]
     listed = ", ".join(sorted(begin or have)) or VAL_LOSS
     raise ValueError(f"metric={name} must be one that the runs have; use one of {listed}")
-
-
-def rising(metric: str) -> bool:
-    """Whether a larger value is better."""
-    return _family(metric) in _RISING
 
 
 def summarise(groups: Sequence[Group], metric: str, size: float | None = None) -> list[Row]:
@@ -105,7 +102,7 @@ def summarise(groups: Sequence[Group], metric: str, size: float | None = None) -
     base = baseline(groups, metric)
     rows = [_row(group, base, metric) for group in groups]
     compared = [pairs(values(row.group, metric), values(base, metric)) if row.difference else [] for row in rows]
-    judged = judge(compared, rising(metric), size or visible_size(groups, metric))
+    judged = judge(compared, rising(groups, metric), size or visible_size(groups, metric))
     return [replace(row, verdict=verdict) for row, verdict in zip(rows, judged, strict=True)]
 
 
@@ -234,15 +231,3 @@ def ruler(group: Group, metric: str) -> list[dict[str, Any]]:
     validation = (config.get("callbacks") or {}).get("validation")
     parts = {key: config.get(key) for key in ("prediction", "schedule")}
     return [{"dataset": group.runs[0].info.get("dataset"), **parts, "validation": validation}]
-
-
-def _family(metric: str) -> str:
-    found = re.match(r"[a-z_]+(?<!_)", metric)
-    return found[0] if found else metric
-
-
-def _rank(metric: str) -> tuple[int, float]:
-    family = _family(metric)
-    order = -_FAMILIES.index(family) if family in _FAMILIES else -len(_FAMILIES)
-    samples = re.match(r"[a-z_]+(\d+)(k?)", metric)
-    return order, int(samples[1]) * (1000 if samples[2] else 1) if samples else 0

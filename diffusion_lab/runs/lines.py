@@ -78,9 +78,8 @@ def cut_back(folder: Path, step: int, sizes: Mapping[str, int]) -> None:
             os.truncate(folder / name, sizes[name])
 
 
-def append_evaluations(folder: Path, step: int, results: Iterable[tuple[str, float, dict[str, Any]]]) -> Path:
-    """Append measured metrics, each as (name, value, protocol), to the run's evaluations; returns their file."""
-    rows = ({"step": step, "name": name, "value": value, "protocol": how} for name, value, how in results)
+def append_evaluations(folder: Path, rows: Iterable[dict[str, Any]]) -> Path:
+    """Append measured metrics, each a row with step, name, value and protocol, to the run's; returns their file."""
     append_lines(path := folder / EVALUATIONS, rows)
     return path
 

@@ -12,6 +12,7 @@ pending      sweep.json names it and it has not begun
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections import Counter
 from dataclasses import dataclass, field
@@ -129,6 +130,19 @@ class Run:
         lines = [line for line in self.evaluations if line["name"] == name and line.get("value") == value]
         found = lines[-1].get("protocol") if lines else None
         return found if isinstance(found, dict) else {}
+
+    def better(self, name: str) -> str | None:
+        """Which direction of a metric is better, "lower" or "higher"; None where no record says it."""
+        return self._said(name, "better", "lower|higher")
+
+    def units(self, name: str) -> str | None:
+        """Of a metric; None where no record says them, or nothing that could be a unit."""
+        return self._said(name, "units", r"[\w/%. -]{1,20}")
+
+    def _said(self, name: str, key: str, pattern: str) -> str | None:
+        """The newest usable value of a key beside the values of a metric."""
+        values = [line.get(key) for line in reversed(self.evaluations) if line["name"] == name]
+        return next((value for value in values if isinstance(value, str) and re.fullmatch(pattern, value)), None)
 
     @property
     def seconds(self) -> float | None:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from diffusion_lab.cli.checks.kinds import check_kinds
 from diffusion_lab.cli.checks.settings import check_settings, required_groups
 from diffusion_lab.cli.checks.signatures import SPECIAL, check_nodes
 from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.targets import Trust, resolve
 
 CONF = conf_dir()
@@ -42,7 +44,9 @@ def composed(*overrides: str) -> DictConfig:
 
 
 def faults(cfg: DictConfig) -> list[str]:
-    return [str(error) for error in [*check_settings(cfg), *check_kinds(cfg, Trust()), *check_nodes(cfg, Trust())]]
+    complete = with_metrics(cfg)
+    found = [*check_settings(cfg), *check_kinds(complete, Trust()), *check_nodes(complete, Trust())]
+    return [str(error) for error in found]
 
 
 @pytest.mark.parametrize("round", range(len(ROUNDS)))
@@ -57,9 +61,18 @@ def test_every_preset_composes_and_fits(group: str) -> None:
         assert faults(composed(f"{group}={name}")) == [], name
 
 
-@pytest.mark.parametrize("group", OPTIONS)
+def test_every_metric_composes_under_its_own_name() -> None:
+    names = options("metric")
+    cfg = composed(f"metrics.names=[{','.join(names)}]")
+    assert faults(cfg) == []
+    made = instantiate(with_metrics(cfg).metrics, _convert_="all").metrics
+    assert [metric.name for metric in made] == names
+    assert cfg.metrics.names == names and "metric" not in cfg  # what is hashed and recorded stays as it was typed
+
+
+@pytest.mark.parametrize("group", [*OPTIONS, "metric"])
 def test_keys_stand_in_the_order_of_the_signature(group: str) -> None:
-    for name in OPTIONS[group]:
+    for name in options(group):
         _check_order(OmegaConf.load(CONF / group / f"{name}.yaml"), f"{group}/{name}")
 
 
@@ -72,7 +85,8 @@ def _check_order(node: object, where: str) -> None:
     if "_target_" not in node or node["_target_"].startswith("lightning."):  # somebody else's order
         return
     order = list(inspect.signature(resolve(where, node["_target_"], Trust())).parameters)
-    keys = [key for key in node if key not in SPECIAL and key != "defaults"]
+    # names stand for metrics
+    keys = ["metrics" if key == "names" else key for key in node if key not in SPECIAL and key != "defaults"]
     assert keys == sorted(keys, key=order.index), where
 
 

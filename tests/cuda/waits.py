@@ -87,10 +87,10 @@ ALLOWED = [
         "metrics/features.py:FeatureExtractor.forward", TO_DEVICE, SNAPSHOT, "the extractor's weights, the first time"
     ),
     _allowed("metrics/features.py:features_of", TO_DEVICE, SNAPSHOT, "images"),
-    _allowed("metrics/measures.py:Summary.update", TO_HOST, SNAPSHOT, "features of metrics that compare points"),
-    _allowed("metrics/measures.py:Summary.across_ranks", TO_DEVICE, SNAPSHOT, "the same, for NCCL to gather"),
-    _allowed("metrics/measures.py:Summary.across_ranks", TO_HOST, SNAPSHOT, "the same, gathered"),
-    _allowed("metrics/measures.py:Summary.agreement", TO_HOST, SNAPSHOT, "counts of the classes"),
+    _allowed("metrics/evaluation.py:_batch", TO_DEVICE, SNAPSHOT, "samples"),
+    _allowed("metrics/generated.py:Generated.update", TO_HOST, SNAPSHOT, "features of metrics that compare points"),
+    _allowed("metrics/generated.py:Generated.across_ranks", TO_DEVICE, SNAPSHOT, "the same, for NCCL to gather"),
+    _allowed("metrics/generated.py:Generated.across_ranks", TO_HOST, SNAPSHOT, "the same, gathered"),
     _allowed(
         "metrics/moments.py:Moments.statistics", READ, SNAPSHOT, "number of images, and whether features are finite"
     ),

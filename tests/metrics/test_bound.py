@@ -11,8 +11,8 @@ from torch import nn
 
 from diffusion_lab.data import Digits, GaussianMixture, ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedSmall, linear
-from diffusion_lab.metrics import Evaluation, SampleNoise
-from diffusion_lab.metrics.bound import mean_bits_per_dim
+from diffusion_lab.metrics import BitsPerDim, Evaluation, SampleNoise
+from diffusion_lab.metrics.bits_per_dim import mean_bits_per_dim
 
 T = 50
 
@@ -65,7 +65,9 @@ def bound_by_hand(source, denoiser, image, number: int, seed: int) -> float:
 def test_the_number_is_the_bound_written_out(gaussian):
     data, denoiser = gaussian
     count = 5
-    bits, record = mean_bits_per_dim(denoiser, data, count, batch_size=3, seed=4)
+    evaluation = Evaluation(count, batch_size=3, metrics=[BitsPerDim()], seed=4)
+    (result,) = evaluation(denoiser, None, data, keep=0).results
+    bits, record = result.value, result.protocol
     split = data.source.test()
     chosen = torch.arange(count) * len(split) // count
     images, _ = data.conditions.of_images(split, chosen)
@@ -73,14 +75,14 @@ def test_the_number_is_the_bound_written_out(gaussian):
     expected = np.mean([bound_by_hand(data.source, denoiser, image, i, seed=4) for image, i in numbered])
     assert bits == pytest.approx(expected, rel=1e-4)
     assert record["images"] == count and record["timesteps"] == T and record["seed"] == 4
-    assert record["units"] == "bits/dim" and record["better"] == "lower"
+    assert record["units"] == result.units == "bits/dim" and record["better"] == result.better == "lower"
     assert record["reference"]["split"] == "test" and record["reference"]["n"] == count
 
 
 def test_batches_change_nothing_and_seeds_do(gaussian):
     data, denoiser = gaussian
     one, other, seeded = (
-        mean_bits_per_dim(denoiser, data, 6, batch_size=size, seed=seed)[0] for size, seed in ((6, 0), (4, 0), (6, 1))
+        mean_bits_per_dim(denoiser, data, 6, batch_size=size, seed=seed) for size, seed in ((6, 0), (4, 0), (6, 1))
     )
     assert one == pytest.approx(other, rel=1e-6) and seeded != one
 
@@ -94,7 +96,7 @@ def test_the_optimal_model_needs_fewer_bits_than_one_that_predicts_nothing(gauss
 
     blind = Denoiser(Nothing(), denoiser.schedule, Epsilon(), FixedSmall())
     blind.train()
-    best, worst = (mean_bits_per_dim(model, data, 20)[0] for model in (denoiser, blind))
+    best, worst = (mean_bits_per_dim(model, data, 20) for model in (denoiser, blind))
     assert best < worst and blind.training
 
 
@@ -111,8 +113,6 @@ def test_an_evaluation_measures_it_alone_without_samples():
             return torch.zeros_like(x_t)
 
     denoiser = Denoiser(Zero(), schedule, Epsilon(), FixedSmall())
-    _, results, _ = Evaluation(num_samples=7, names=["bits_per_dim"])(denoiser, Never(), data, keep=0, ema_decay=0.9)
+    _, results, _ = Evaluation(num_samples=7, metrics=[BitsPerDim()])(denoiser, Never(), data, keep=0, ema_decay=0.9)
     assert [result.name for result in results] == ["bits_per_dim7"]
     assert results[0].protocol["ema_decay"] == 0.9 and results[0].value > 0
-    with pytest.raises(ValueError, match="must be different ones of .*bits_per_dim"):
-        Evaluation(names=["bits"])

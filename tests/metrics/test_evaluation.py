@@ -12,14 +12,13 @@ from torch import nn
 from diffusion_lab.data import Digits, GaussianMixture, ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.metrics import (
-    ClassifierFeatures,
     Evaluation,
     InceptionFeatures,
     evaluate_images,
     generate,
-    metric_names,
 )
 from diffusion_lab.solvers import DDIM
+from tests.metrics.named import named
 
 
 class Nothing(nn.Module):
@@ -38,9 +37,9 @@ def values(evaluated):
 
 
 def test_a_perfect_model_scores_perfectly_and_an_untrained_one_does_not(digits, perfect):
-    evaluation = Evaluation(num_samples=500, batch_size=250)
+    evaluation = Evaluation(num_samples=500, batch_size=250, metrics=named())
     good, bad = (values(evaluation(model, DDIM(steps=10), digits)) for model in (perfect, untrained()))
-    assert list(good) == metric_names(digits.features, 500)
+    assert list(good) == [f"{name}500_digits" for name in ("fd", "kd", "is", "precision", "recall")]
     assert good["fd500_digits"] < 1 and bad["fd500_digits"] > 20
     assert abs(good["kd500_digits"]) < 0.02 and bad["kd500_digits"] > 0.2
     assert good["is500_digits"] > 6 and bad["is500_digits"] < 3
@@ -51,27 +50,30 @@ def test_a_perfect_model_scores_perfectly_and_an_untrained_one_does_not(digits, 
 def test_the_numbers_are_those_of_the_images(digits, perfect):
     """From generate() and evaluate_images(), with as many reference images as samples."""
     solver = DDIM(steps=10)
-    found = values(Evaluation(num_samples=200, batch_size=64, names=["fid", "is"], seed=4)(perfect, solver, digits))
+    found = values(
+        Evaluation(num_samples=200, batch_size=64, metrics=named("fid", "is"), seed=4)(perfect, solver, digits)
+    )
     images = generate(perfect, solver, range(200), 4, (1, 8, 8), batch_size=64)
-    expected = evaluate_images(images, digits.source.train().images, digits.features, ["fid", "is"])
+    expected = evaluate_images(images, digits.source.train().images, digits.features, named("fid", "is"))
     assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_batch_size_changes_nothing_that_matters(digits, perfect):
     one, other = (
-        values(Evaluation(num_samples=150, batch_size=size)(perfect, DDIM(steps=5), digits)) for size in (150, 31)
+        values(Evaluation(num_samples=150, batch_size=size, metrics=named())(perfect, DDIM(steps=5), digits))
+        for size in (150, 31)
     )
     assert one == pytest.approx(other, rel=1e-3, abs=1e-4)
 
 
 def test_the_pictures_are_the_first_samples(digits, perfect):
-    found = Evaluation(num_samples=150, batch_size=40, names=["fid"])(perfect, DDIM(steps=5), digits, keep=50)
+    found = Evaluation(num_samples=150, batch_size=40, metrics=named("fid"))(perfect, DDIM(steps=5), digits, keep=50)
     assert torch.equal(found.images, generate(perfect, DDIM(steps=5), range(50), 0, (1, 8, 8), batch_size=40))
     assert found.images.shape == (50, 1, 8, 8)
 
 
 def test_the_protocol_says_everything(digits, perfect):
-    results = Evaluation(num_samples=150, batch_size=150, seed=7, split="test")(
+    results = Evaluation(num_samples=150, batch_size=150, metrics=named(), seed=7, split="test")(
         perfect, DDIM(steps=5, eta=0.5), digits, ema_decay=0.999
     ).results
     assert json.loads(json.dumps([result._asdict() for result in results]))[0]["protocol"] == {
@@ -95,11 +97,11 @@ def test_the_protocol_says_everything(digits, perfect):
 
 
 def test_without_names_or_without_an_extractor_there_are_only_pictures(digits, perfect):
-    none = Evaluation(num_samples=0, names=[])
+    none = Evaluation(num_samples=0, metrics=[])
     found = none(perfect, DDIM(steps=5), digits, keep=9)
     assert found.results == [] and found.images.shape == (9, 1, 8, 8)
     gaussian = ImageDataModule(GaussianMixture([0.0], [0.25], num_images=64), batch_size=8)
-    found = Evaluation()(untrained(), DDIM(steps=5), gaussian, keep=4)
+    found = Evaluation(metrics=named())(untrained(), DDIM(steps=5), gaussian, keep=4)
     assert found.results == [] and found.images.shape == (4, 1, 8, 8)
 
 
@@ -113,20 +115,20 @@ def test_a_conditional_model_is_asked_for_every_class_equally(digits, monkeypatc
 
     conditional = ImageDataModule(Digits(), batch_size=16, conditional=True, features=digits.features)
     denoiser = Denoiser(Spy(), linear(1000), Epsilon(), FixedLarge())
-    Evaluation(num_samples=0, names=[])(denoiser, DDIM(steps=2), conditional, keep=20)
+    Evaluation(num_samples=0, metrics=[])(denoiser, DDIM(steps=2), conditional, keep=20)
     assert asked[0].tolist() == [*range(10), *range(10)]
 
 
 def two_ranks(rank, folder, digits, denoiser, queue):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    found = Evaluation(num_samples=151, batch_size=40)(denoiser, DDIM(steps=5), digits, keep=20)
+    found = Evaluation(num_samples=151, batch_size=40, metrics=named())(denoiser, DDIM(steps=5), digits, keep=20)
     queue.put((rank, values(found), found.images.tolist()))
     dist.destroy_process_group()
 
 
 def test_two_processes_find_what_one_finds(digits, perfect, tmp_path):
-    alone = Evaluation(num_samples=151, batch_size=40)(perfect, DDIM(steps=5), digits, keep=20)
+    alone = Evaluation(num_samples=151, batch_size=40, metrics=named())(perfect, DDIM(steps=5), digits, keep=20)
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
     ranks = [context.Process(target=two_ranks, args=(r, tmp_path, digits, perfect, queue)) for r in range(2)]
@@ -149,11 +151,10 @@ def test_two_processes_find_what_one_finds(digits, perfect, tmp_path):
     [
         ({"num_samples": -1}, "num_samples=-1 must be an integer >= 0"),
         ({"num_samples": 1e5}, "num_samples=100000.0 must be an integer"),
-        ({"num_samples": 10}, "num_samples=10 is too few for any metric"),
+        ({"num_samples": 0, "metrics": named("fid")}, "num_samples=0 must be at least 1 to measure anything"),
         ({"batch_size": 0}, "batch_size=0 must be an integer >= 1"),
         ({"seed": -3}, "seed=-3 must be an integer >= 0"),
-        ({"names": ["fid", "ppl"]}, "names=.'fid', 'ppl'. must be different ones of"),
-        ({"names": ["fid", "fid"]}, "names=.'fid', 'fid'. must be different ones of"),
+        ({"metrics": named("fid", "fid")}, "names=.'fid', 'fid'. must be different metrics"),
         ({"split": "val"}, "split='val' must be 'train' or 'test'"),
     ],
 )
@@ -162,20 +163,35 @@ def test_bad_arguments_are_refused(arguments, message):
         Evaluation(**arguments)
 
 
-def test_check_refuses_too_few_samples_for_the_extractor():
-    with pytest.raises(ValueError, match="^num_samples=100 must be at least 128, twice the 64 dimensions of digits"):
-        Evaluation(num_samples=100).check(ClassifierFeatures("digits"))
-    Evaluation(num_samples=100, names=["is"]).check(ClassifierFeatures("digits"))
-    Evaluation(num_samples=128).check(ClassifierFeatures("digits"))
-    Evaluation().check(None)
+@pytest.mark.parametrize(
+    ("names", "num_samples", "message"),
+    [
+        ((), 100, "num_samples=100 must be at least 128, twice the 64 dimensions of digits"),
+        (("is",), 9, "num_samples=9 must be at least 10, the parts of the inception score"),
+        (("kid", "recall"), 3, "num_samples=3 must be more than the 3 neighbours of recall"),
+        (("sample_variance",), 1, "num_samples=1 must be at least 2"),
+        (("psnr",), 100, "names=.psnr. must have a truth for each sample; use task=super_resolution"),
+        (("is", "agreement"), 100, "names=.agreement. must have classes; use dataset.conditional=true"),
+    ],
+)
+def test_check_refuses_what_cannot_be_measured(digits, names, num_samples, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        Evaluation(num_samples, metrics=named(*names)).check(digits)
+
+
+def test_check_lets_pass_what_can(digits):
+    Evaluation(num_samples=100, metrics=named("is", "bits_per_dim", "sample_variance")).check(digits)
+    Evaluation(num_samples=128, metrics=named()).check(digits)
+    Evaluation(metrics=named()).check(ImageDataModule(Digits(), batch_size=16))  # no extractor: left out
 
 
 def test_check_refuses_missing_inception_weights():
+    data = ImageDataModule(Digits(), batch_size=16, features=InceptionFeatures(os.devnull + "/none.pth"))
     with pytest.raises(FileNotFoundError, match="weights-inception"):
-        Evaluation(num_samples=5000).check(InceptionFeatures(os.devnull + "/none.pth"))
+        Evaluation(num_samples=5000, metrics=named()).check(data)
 
 
 def test_images_of_another_size_are_refused(digits):
     small = digits.source.test().images
     with pytest.raises(ValueError, match=r"generated images are \(1, 8, 8\) and reference images \(1, 16, 16\)"):
-        evaluate_images(small, small.repeat_interleave(2, 2).repeat_interleave(2, 3), digits.features)
+        evaluate_images(small, small.repeat_interleave(2, 2).repeat_interleave(2, 3), digits.features, named())

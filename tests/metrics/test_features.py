@@ -9,10 +9,11 @@ from torch import nn
 
 from diffusion_lab.data import Digits, FashionMNIST
 from diffusion_lab.data.fashion_mnist import DEBIAN_FOLDER
-from diffusion_lab.metrics import ClassifierFeatures, InceptionFeatures, extract, metric_names
+from diffusion_lab.metrics import ClassifierFeatures, InceptionFeatures, extract
 from diffusion_lab.metrics import features as features_module
 from diffusion_lab.metrics import inception as inception_module
 from diffusion_lab.metrics.features import WEIGHTS
+from tests.metrics.named import named
 
 SOURCES = {"digits": (Digits, 0.98)}
 if (DEBIAN_FOLDER / "t10k-images-idx3-ubyte.gz").is_file():
@@ -105,10 +106,14 @@ def test_changed_weights_are_refused(tmp_path, monkeypatch):
 
 
 def test_metric_names_tell_the_extractor_and_the_number_of_samples():
+    def public(extractor, count, *names):
+        return [metric.public_name(count, extractor) for metric in named(*names)]
+
     digits = ["fd1k_digits", "kd1k_digits", "is1k_digits", "precision1k_digits", "recall1k_digits"]
-    assert metric_names(ClassifierFeatures("digits"), 1000) == digits
-    assert metric_names(ClassifierFeatures("fashion_mnist"), 1500, ["fid"]) == ["fd1500_fashion_mnist"]
-    assert metric_names(InceptionFeatures(), 50000) == ["fid50k", "kid50k", "is50k", "precision50k", "recall50k"]
+    assert public(ClassifierFeatures("digits"), 1000) == digits
+    assert public(ClassifierFeatures("fashion_mnist"), 1500, "fid") == ["fd1500_fashion_mnist"]
+    assert public(InceptionFeatures(), 50000) == ["fid50k", "kid50k", "is50k", "precision50k", "recall50k"]
+    assert public(InceptionFeatures(), 1000, "psnr", "sample_variance") == ["psnr1k", "sample_variance1k"]
 
 
 # -- Inception ----------------------------------------------------------------------------------------------------

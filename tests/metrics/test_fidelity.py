@@ -17,6 +17,7 @@ from diffusion_lab.metrics import (
     kernel_distance,
     precision_recall,
 )
+from tests.metrics.named import named
 
 
 def with_moments(x, mean, root):
@@ -189,7 +190,7 @@ def test_equal_to_torch_fidelity(digits):
         cache=False,
         verbose=False,
     )
-    ours = evaluate_images(generated, real, ClassifierFeatures("digits"), batch_size=64)
+    ours = evaluate_images(generated, real, ClassifierFeatures("digits"), named(), batch_size=64)
     # Its means and kernels are float32, ours float64; precision and recall are counts.
     assert ours == {
         "fd260_digits": pytest.approx(expected["frechet_inception_distance"], rel=1e-6),

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch_fidelity.metric_isc import isc_features_to_metric
 
-from diffusion_lab.metrics import Features, Moments, ScoreSums, Summary
-from diffusion_lab.metrics.measures import METRICS
+from diffusion_lab.metrics import Batch, Features, Generated, Moments, ScoreSums
 
 
 def filled(x, sizes):
@@ -61,32 +60,39 @@ def test_inception_score_of_batches_is_torch_fidelitys(rows, total, splits, size
         assert sums.score() != pytest.approx(unshuffled, rel=1e-6)
 
 
-def summarized(names, total, rows):
-    summary = Summary(names, total, feature_dim=16)
+ALL = {"moments", "scores", "features"}
+
+
+def kept(needs, total, rows):
+    generated = Generated(total, needs, feature_dim=16)
     for ids in torch.arange(total).split(100):
-        summary.update(ids.tolist(), Features(rows(len(ids), 16, int(ids[0])), rows(len(ids), 5, 1)))
-    return summary
+        found = Features(rows(len(ids), 16, int(ids[0])), rows(len(ids), 5, 1))
+        generated.update(Batch(ids.tolist(), torch.zeros(len(ids), 1, 2, 2, dtype=torch.uint8), *found))
+    return generated
 
 
-def test_the_state_does_not_grow_with_the_images_unless_points_are_compared(rows):
-    small, large = (summarized(["fid"], n, rows).nbytes for n in (200, 2000))
-    assert small == large == 8 * 17**2 + 16
-    small, large = (summarized(["fid", "is"], n, rows).nbytes for n in (200, 2000))
+def test_what_is_kept_does_not_grow_with_the_images_unless_points_are_compared(rows):
+    small, large = (kept({"moments"}, n, rows).nbytes for n in (200, 2000))
+    assert small == large == 8 * 17**2
+    small, large = (kept({"moments", "scores"}, n, rows).nbytes for n in (200, 2000))
     assert large - small == 1800  # a byte per image
-    small, large = (summarized(METRICS, n, rows).nbytes for n in (200, 2000))
+    small, large = (kept(ALL, n, rows).nbytes for n in (200, 2000))
     assert large - small == 1800 * (4 * 16 + 1)
+    small, large = (kept({"samples", "logits"}, n, rows).nbytes for n in (200, 2000))
+    assert large - small == 1800 * (4 + 4 * 5)
 
 
 def test_images_beyond_the_last_enter_no_sum(rows):
     """They fill up the last rank's share."""
-    features, logits = rows(50, 4), rows(50, 5, 1)
-    exact, filled_up = Summary(METRICS, 46, 4), Summary(METRICS, 46, 4)
-    for summary, last in ((exact, 46), (filled_up, 50)):
-        summary.update(range(40), Features(features[:40], logits[:40]))
-        summary.update(range(40, last), Features(features[40:last], logits[40:last]))
-        summary.compare_classes(range(last), logits[:last], torch.arange(last) % 5)
-        summary.across_ranks()
+    features, logits, bytes_ = rows(50, 4), rows(50, 5, 1), torch.zeros(50, 1, 2, 2, dtype=torch.uint8)
+    each = {"largest": lambda batch: batch.logits.amax(1)}
+    exact, filled_up = (Generated(46, ALL, each, feature_dim=4) for _ in range(2))
+    for generated, last in ((exact, 46), (filled_up, 50)):
+        for part in (range(40), range(40, last)):
+            generated.update(Batch(part, bytes_[list(part)], features[list(part)], logits[list(part)]))
+        generated.across_ranks()
     assert torch.equal(exact.moments.sums, filled_up.moments.sums)
     assert torch.equal(exact.scores.sums, filled_up.scores.sums)
-    assert exact.agreement == filled_up.agreement
-    assert len(exact.points) == len(filled_up.points.split(46)[0])
+    for name in ("features", "largest"):
+        assert torch.equal(exact.rows(name), filled_up.rows(name)) and len(exact.rows(name)) == 46
+    assert exact.rows("samples") is None

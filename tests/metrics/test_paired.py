@@ -7,8 +7,10 @@ import torch
 
 from diffusion_lab.data import Digits, ImageDataModule, SuperResolution
 from diffusion_lab.metrics import Evaluation
-from diffusion_lab.metrics.paired import hue_error, paired_values, psnr
+from diffusion_lab.metrics.hue_error import hue_error
+from diffusion_lab.metrics.psnr import psnr
 from diffusion_lab.solvers import DDIM
+from tests.metrics.named import named
 from tests.metrics.test_evaluation import untrained, values
 
 
@@ -37,7 +39,6 @@ def test_hue_error_sees_a_tint_and_not_noise_of_mean_zero():
     tinted[1, :, ::2] += 5
     tinted[1, :, 1::2] -= 5
     assert hue_error(tinted, truth).tolist() == pytest.approx([30 / math.sqrt(3), 0])
-    assert torch.equal(paired_values(tinted, truth)[:, 0], psnr(tinted, truth))
 
 
 class FromLowRes(torch.nn.Module):
@@ -58,9 +59,9 @@ def test_an_evaluation_compares_each_sample_with_its_own_truth(digits):
 
     data = ImageDataModule(Digits(), batch_size=16, task=SuperResolution(2), features=digits.features)
     denoiser = Denoiser(FromLowRes(linear(1000)), linear(1000), Epsilon(), FixedLarge())
-    found = Evaluation(num_samples=150, batch_size=64)(denoiser, DDIM(steps=5), data, keep=12)
+    found = Evaluation(num_samples=150, batch_size=64, metrics=named())(denoiser, DDIM(steps=5), data, keep=12)
     given, truth = data.conditions.given_and_truth(range(150))
-    expected = paired_values(given, truth).mean(0).tolist()
+    expected = [float(function(given, truth).mean()) for function in (psnr, hue_error)]
     assert values(found)["psnr150"] == pytest.approx(expected[0], abs=0.02)
     assert values(found)["hue_error150"] == pytest.approx(expected[1], abs=0.05)
     assert "fd150_digits" in values(found) and found.columns == 9
@@ -82,9 +83,9 @@ def test_without_an_extractor_the_pairs_are_still_compared():
     data = ImageDataModule(Digits(), batch_size=16, task=SuperResolution(2))
     model = untrained()
     model.network = Grey()
-    names = list(values(Evaluation(num_samples=20, names=["fid"])(model, DDIM(steps=2), data)))
+    names = list(values(Evaluation(num_samples=20, metrics=named("fid"))(model, DDIM(steps=2), data)))
     assert names == ["psnr20", "hue_error20"]
-    assert Evaluation(num_samples=0, names=[])(model, DDIM(steps=2), data, keep=9).results == []
+    assert Evaluation(num_samples=0, metrics=[])(model, DDIM(steps=2), data, keep=9).results == []
 
 
 def test_there_is_a_picture_however_few_are_asked_for(digits):
@@ -96,5 +97,5 @@ def test_there_is_a_picture_however_few_are_asked_for(digits):
     model = untrained()
     model.network = Grey()
     for keep, shown in ((1, 3), (3, 3), (4, 6)):
-        found = Evaluation(num_samples=0, names=[])(model, DDIM(steps=2), data, keep=keep)
+        found = Evaluation(num_samples=0, metrics=[])(model, DDIM(steps=2), data, keep=keep)
         assert found.images.shape == (shown, 1, 8, 8)

@@ -47,9 +47,8 @@ _CELLS = "diffusion_lab/reports/cells.py"
 _FIGURES = "diffusion_lab/reports/figures.py"
 _LOSSES = "diffusion_lab/reports/loss_figures.py"
 _RUNS = "diffusion_lab/runs/run.py"
-_FIDELITY = "diffusion_lab/metrics/fidelity.py"
+_FRECHET = "diffusion_lab/metrics/frechet.py"
 _MOMENTS = "diffusion_lab/metrics/moments.py"
-_PAIRED = "diffusion_lab/metrics/paired.py"
 _LIKELIHOOD = "diffusion_lab/diffusion/likelihood.py"
 _EMA = "diffusion_lab/callbacks/ema.py"
 
@@ -172,14 +171,21 @@ MUTANTS = [
         TABLES,
     ),
     Mutant(
+        "arrow, against the record",
+        "diffusion_lab/reports/directions.py",
+        'else said == "higher"',
+        'else said == "lower"',
+        ("tests/reports/test_directions.py",),
+    ),
+    Mutant(
         "arrow, precision to fall",
-        _TABLES,
-        '_RISING = ("is", "precision", ',
-        '_RISING = ("is", ',
+        "diffusion_lab/reports/directions.py",
+        '_RISING_BEFORE = ("is", "precision", ',
+        '_RISING_BEFORE = ("is", ',
         ("tests/reports/test_difference_figure.py",),
     ),
-    Mutant("FID, half of the covariance's root", _FIDELITY, "- 2 * roots.sum()", "- roots.sum()", FEATURES),
-    Mutant("FID, without the means", _FIDELITY, "(mu_a - mu_b).square().sum() + ", "", FEATURES),
+    Mutant("FID, half of the covariance's root", _FRECHET, "- 2 * roots.sum()", "- roots.sum()", FEATURES),
+    Mutant("FID, without the means", _FRECHET, "(mu_a - mu_b).square().sum() + ", "", FEATURES),
     Mutant(
         "FID, covariance with divisor n",
         _MOMENTS,
@@ -189,14 +195,14 @@ MUTANTS = [
     ),
     Mutant(
         "KID, of half as many rows",
-        _FIDELITY,
+        "diffusion_lab/metrics/kernel.py",
         "min(subset_size, len(a), len(b))",
         "min(subset_size, len(a), len(b)) // 2",
         FEATURES,
     ),
     Mutant(
         "precision and recall, exchanged",
-        _FIDELITY,
+        "diffusion_lab/metrics/neighbours.py",
         'PrecisionRecall(result["precision"], result["recall"])',
         'PrecisionRecall(result["recall"], result["precision"])',
         FEATURES,
@@ -206,18 +212,37 @@ MUTANTS = [
     ),
     Mutant(
         "agreement, inverted",
-        "diffusion_lab/metrics/measures.py",
-        "return right / compared if compared",
-        "return 1 - right / compared if compared",
-        ("tests/metrics/test_measures.py",),
+        "diffusion_lab/metrics/agreement.py",
+        "batch.logits.argmax(1) ==",
+        "batch.logits.argmax(1) !=",
+        ("tests/metrics/test_agreement.py",),
     ),
-    Mutant("PSNR, 20 log10", _PAIRED, "return 10 * torch.log10", "return 20 * torch.log10", PAIRS),
-    Mutant("hue error, divided by C", _PAIRED, "math.sqrt(images.shape[1])", "images.shape[1]", PAIRS),
+    Mutant(
+        "sample variance, divisor n",
+        "diffusion_lab/metrics/sample_variance.py",
+        "(len(images) - 1)",
+        "len(images)",
+        ("tests/metrics/test_sample_variance.py",),
+    ),
+    Mutant(
+        "PSNR, 20 log10",
+        "diffusion_lab/metrics/psnr.py",
+        "return 10 * torch.log10",
+        "return 20 * torch.log10",
+        PAIRS,
+    ),
+    Mutant(
+        "hue error, divided by C",
+        "diffusion_lab/metrics/hue_error.py",
+        "math.sqrt(images.shape[1])",
+        "images.shape[1]",
+        PAIRS,
+    ),
     Mutant(
         "PSNR of a run, of the worst sample",
-        "diffusion_lab/metrics/evaluation.py",
-        "values.mean(0).tolist()",
-        "values.amin(0).tolist()",
+        "diffusion_lab/metrics/metric.py",
+        "1).mean(0)[0]",
+        "1).amin(0)[0]",
         PAIRS,
     ),
     Mutant("bits/dim, mean of the terms", _LIKELIHOOD, "table.sum(1) + prior", "table.mean(1) + prior", BOUND),

@@ -109,7 +109,7 @@ def test_a_baseline_without_a_finished_run_is_refused_while_others_have_one(tmp_
 
 def test_titles_are_cut_short_where_the_table_is_too_wide(tmp_path):
     write_seeds(tmp_path, [1.0], "uniform")
-    assert compare(group_runs(read_runs(tmp_path).runs), FD).titles == header(FD, "uniform", size=0.1)
+    assert compare(group_runs(read_runs(tmp_path).runs), FD).titles == header(f"{FD} ↓", "uniform", size=0.1)
     groups = group_runs(read_runs(tmp_path).runs)
     groups[0].label = "x" * 120
     assert compare(groups, FD).titles == [

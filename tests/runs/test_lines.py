@@ -4,6 +4,7 @@ import errno
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,11 @@ from diffusion_lab.runs.lines import (
 )
 
 NAMES = ("metrics.jsonl", "evaluations.jsonl", "timing.jsonl")
+
+
+def measured(step: int, name: str, value: float, protocol: dict[str, Any]) -> dict[str, Any]:
+    """A row of evaluations.jsonl."""
+    return {"step": step, "name": name, "value": value, "protocol": protocol}
 
 
 def rows(*steps: int) -> list[dict[str, float]]:
@@ -43,8 +49,8 @@ def test_a_full_disk_is_an_error() -> None:
     assert caught.value.errno == errno.ENOSPC
 
 
-def test_evaluations_have_one_form(tmp_path: Path) -> None:
-    path = append_evaluations(tmp_path, 5, [("fid", 1.5, {"seed": 0}), ("is", 2.0, {})])
+def test_evaluations_are_appended_as_they_are(tmp_path: Path) -> None:
+    path = append_evaluations(tmp_path, [measured(5, "fid", 1.5, {"seed": 0}), measured(5, "is", 2.0, {})])
     assert path.read_text() == (
         '{"step": 5, "name": "fid", "value": 1.5, "protocol": {"seed": 0}}\n'
         '{"step": 5, "name": "is", "value": 2.0, "protocol": {}}\n'

@@ -20,6 +20,11 @@ from diffusion_lab.runs.record import (
 )
 
 
+def measured(step: int, name: str, value: float, protocol: dict[str, Any]) -> dict[str, Any]:
+    """A row of evaluations.jsonl."""
+    return {"step": step, "name": name, "value": value, "protocol": protocol}
+
+
 @pytest.mark.parametrize(
     ("result", "max_steps", "done"),
     [
@@ -44,8 +49,8 @@ def test_a_result_has_the_newest_numbers(tmp_path: Path) -> None:
         {"step": 2, "val/x": [1.0]},
     ]
     append_lines(tmp_path / "metrics.jsonl", values)
-    append_evaluations(tmp_path, 1, [("fid", 7.0, {})])
-    append_evaluations(tmp_path, 2, [("fid", 6.0, {}), ("is", 5.0, {})])
+    append_evaluations(tmp_path, [measured(1, "fid", 7.0, {})])
+    append_evaluations(tmp_path, [measured(2, "fid", 6.0, {}), measured(2, "is", 5.0, {})])
     write_result(tmp_path, "interrupted", 2, ValueError("why"), seconds=1.5)
     result = read_result(tmp_path)
     assert (result["status"], result["step"], result["metrics"]) == ("interrupted", 2, {"val/loss": 2.0})

@@ -10,7 +10,7 @@ from torch import nn
 
 from diffusion_lab.data import Autoencoder, Encoding, ImageDataModule, ImageFolder, Latents
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
-from diffusion_lab.metrics import Evaluation, FeatureExtractor, evaluate_images, generate
+from diffusion_lab.metrics import Evaluation, FeatureExtractor, FrechetDistance, evaluate_images, generate
 from diffusion_lab.networks import UNet
 from diffusion_lab.solvers import DDIM
 from tests.data.autoencoders import save_autoencoder, save_images
@@ -92,12 +92,12 @@ def test_samples_are_decoded_and_compared_with_the_images(
     denoiser = Denoiser(ByHeart(x0, schedule.alphas_cumprod), schedule, Epsilon(), FixedLarge())
     data, solver = ImageDataModule(latents, 8, features=Colours()), DDIM(steps=50, clip=False)
     data.check()
-    found = Evaluation(num_samples=32, batch_size=16, names=["fid"])(denoiser, solver, data, keep=20)
+    found = Evaluation(num_samples=32, batch_size=16, metrics=[FrechetDistance()])(denoiser, solver, data, keep=20)
     assert found.images.shape == (20, 3, 16, 16) and found.images.dtype == torch.uint8
     samples = generate(denoiser, solver, range(32), 0, data.shape, 16, to_pixels=latents.to_pixels)
     assert torch.equal(found.images, samples[:20])
     pixels = latents.pixels().train()
-    expected = evaluate_images(samples, pixels.take(range(len(pixels))), data.features, ["fid"])
+    expected = evaluate_images(samples, pixels.take(range(len(pixels))), data.features, [FrechetDistance()])
     assert {result.name: result.value for result in found.results} == pytest.approx(expected, rel=1e-4)
     assert found.results[0].protocol["reference"]["dataset"] == "images"
     known = latents.to_pixels(x0).int()  # each sample is one of the pictures that the training latents decode to

@@ -41,6 +41,7 @@ KINDS = {  # group -> base class of its options
     "annealing": "diffusion_lab.annealing.Annealing",
     "solver": "diffusion_lab.solvers.Solver",
     "metrics": "diffusion_lab.metrics.Evaluation",
+    "metric.*": "diffusion_lab.metrics.Metric",
     "trainer": "lightning.pytorch.Trainer",
     "callbacks.*": "lightning.pytorch.Callback",
     "logger.*": "lightning.pytorch.loggers.Logger",

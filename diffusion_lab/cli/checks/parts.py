@@ -228,7 +228,7 @@ class Parts:
         if not self._have("metrics", "dataset") or generation is None or not generation.get("every"):
             return
         with self._collect("metrics"):
-            self.objects["metrics"].check(self.objects["dataset"].features)
+            self.objects["metrics"].check(self.objects["dataset"])
 
 
 def meta_network(cfg: DictConfig, data: Any, prediction: Any, variance: Any) -> torch.nn.Module:

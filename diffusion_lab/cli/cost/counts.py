@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from diffusion_lab.callbacks.generation import measured as generation_is_measured
 from diffusion_lab.cli.build import part
+from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.data import Conditions
 from diffusion_lab.diffusion import Denoiser
@@ -131,8 +132,8 @@ def _samples(cfg: DictConfig, data: Any) -> tuple[int, int, int, int, int, bool,
     """Generations, samples of each, further grids, samples of each, network calls per sample, whether there are
     metrics, rows of one call."""
     generation = cfg.callbacks.get("generation")
-    metrics = part(cfg, "metrics")
-    measured = metrics.measures(data)
+    metrics = part(with_metrics(cfg), "metrics")
+    measured = bool(metrics.measured(data))
     times = max(int(measured), _times(cfg, generation))  # measured always at the end
     if generation is None or not times:
         return 0, 0, 0, 0, 0, False, 0

@@ -1,4 +1,4 @@
-"""The variational bound of a model on images that its training never saw, in bits per dimension; lower is better.
+"""The variational bound of a model on images that its training never saw, in bits per dimension.
 
     mean over images of  sum_t L_t + L_T,   one noise for each image and timestep, estimates clipped to [-1, 1]
 
@@ -18,16 +18,42 @@ from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, bits_per_dim
 from diffusion_lab.distributed import rank, sum_, world_size
 from diffusion_lab.metrics.generation import SampleNoise
+from diffusion_lab.metrics.metric import Given, Metric
+from diffusion_lab.metrics.protocol import of_test_images
 
-BITS_PER_DIM = "bits_per_dim"
 
+class BitsPerDim(Metric):
+    """Of as many test images as there would be samples; it takes T network calls for each, and no samples."""
 
-def check_bytes(data: ImageDataModule) -> None:
-    """ValueError for a model of latents, whose bound says nothing of the images."""
-    if data.source.pixels() is not data.source:
-        raise ValueError(
-            f"names=[{BITS_PER_DIM}] must be measured on images, and this model makes latents; leave it out"
-        )
+    name, better, units = "bits_per_dim", "lower", "bits/dim"
+    needs = frozenset({"model"})
+
+    def __call__(self, given: Given) -> float:
+        model = given.model
+        how = (model.batch_size, model.seed, model.device, model.progress)
+        return mean_bits_per_dim(model.denoiser, model.data, given.num_samples, *how)
+
+    def check(self, num_samples: int, data: ImageDataModule) -> None:
+        if data.source.pixels() is not data.source:
+            raise ValueError(
+                f"names=[{self.name}] must be measured on images, and this model makes latents; leave it out"
+            )
+
+    def count(self, num_samples: int, data: ImageDataModule) -> int:
+        return min(num_samples, len(data.source.test()))
+
+    def settings(self, given: Given) -> dict[str, Any]:
+        data, count = given.model.data, self.count(given.num_samples, given.model.data)
+        return {
+            "images": count,
+            "timesteps": given.model.denoiser.num_timesteps,
+            "noises": "one for each image and timestep",
+            "clip": True,
+            "units": self.units,  # here and in `better` as records had it before they had either of every metric
+            "better": self.better,
+            "seed": given.model.seed,
+            "reference": of_test_images(data, count),
+        }
 
 
 def mean_bits_per_dim(
@@ -38,8 +64,8 @@ def mean_bits_per_dim(
     seed: int = 0,
     device: torch.device | str = "cpu",
     progress: bool = False,
-) -> tuple[float, dict[str, Any]]:
-    """The bound's mean over test images, and its protocol. Every rank must call; each takes its share of the images.
+) -> float:
+    """The bound's mean over test images. Every rank must call; each takes its share of the images.
 
     Args:
         denoiser: on `device`, with the weights that are to be judged; measured in eval mode.
@@ -50,14 +76,13 @@ def mean_bits_per_dim(
         device: where to compute.
         progress: whether to show a bar (on a terminal only).
     """
-    check_bytes(data)
     split, training = data.source.test(), denoiser.training
     count = min(images, len(split))
     chosen = torch.arange(count) * len(split) // count
     mine, total = chosen[rank() :: world_size()], torch.zeros(2, dtype=torch.float64, device=device)
     calls, hide = len(mine) * denoiser.num_timesteps, None if progress else True
     denoiser.eval()
-    with tqdm(total=calls, desc=BITS_PER_DIM, unit="call", disable=hide) as bar:
+    with tqdm(total=calls, desc=BitsPerDim.name, unit="call", disable=hide) as bar:
         for ids in mine.split(batch_size):
             x0, cond = data.conditions.of_images(split, ids)
             drawn = SampleNoise(seed, ids.tolist(), tuple(x0.shape[1:]))
@@ -71,15 +96,4 @@ def mean_bits_per_dim(
             total += torch.stack([found.sum(), torch.full_like(found, 1.0).sum()])
     denoiser.train(training)
     bits, measured = sum_(total).tolist()
-    reference = {"dataset": data.source.name, "split": "test", "fingerprint": split.fingerprint(), "n": count}
-    protocol = {
-        "images": int(measured),
-        "timesteps": denoiser.num_timesteps,
-        "noises": "one for each image and timestep",
-        "clip": True,
-        "units": "bits/dim",
-        "better": "lower",
-        "seed": seed,
-        "reference": reference,
-    }
-    return bits / measured, protocol
+    return bits / measured

@@ -1,0 +1,82 @@
+"""`metrics.names=[fid,mine]`: each name stands for metric/NAME.yaml, of this package or of a folder of --config-dir.
+
+The names are what is typed, recorded and hashed. The files are read when parts are checked or built, and only from
+folders that this command was given: a run folder names metrics and brings none.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from diffusion_lab.cli.config import conf_dir, hydra_of
+from diffusion_lab.cli.errors import ConfigError, nearest
+
+GROUP = "metric"
+
+
+def with_metrics(cfg: DictConfig) -> DictConfig:
+    """A copy of a composed configuration in which the names of `metrics` have become parts.
+
+    `metric.NAME` is what the file of that name says, and `metrics.metrics`, which takes the place of `metrics.names`,
+    refers to them all, in order.
+
+    Raises:
+        ConfigError: `metrics.names` is no list of names, or there is no such file or none that can be read.
+    """
+    cfg = copy.deepcopy(cfg)
+    node = cfg.get("metrics")
+    if not isinstance(node, DictConfig) or "names" not in node:
+        return cfg
+    folders = [folder / GROUP for folder in _search_path(cfg)]
+    names = _names(cfg)
+    with open_dict(cfg):
+        cfg[GROUP] = {name: _read(name, names, folders) for name in names}
+        del node["names"]
+        node.metrics = f"${{oc.dict.values:{GROUP}}}" if names else []
+    return cfg
+
+
+def _search_path(cfg: DictConfig) -> list[Path]:
+    """Folders of yaml files: this package's, then those of --config-dir."""
+    hydra = hydra_of(cfg)
+    sources = [] if hydra is None else OmegaConf.select(hydra, "runtime.config_sources") or []
+    return [conf_dir(), *(Path(source.path) for source in sources if source.provider == "command-line")]
+
+
+def _names(cfg: DictConfig) -> list[str]:
+    names = OmegaConf.select(cfg, "metrics.names")
+    if not isinstance(names, ListConfig) or len(set(names)) < len(names):
+        raise ConfigError(f"metrics.names={_shown(names)} must be a list of different metrics; use metrics.names=[fid]")
+    return list(names)
+
+
+def _read(name: Any, names: Sequence[Any], folders: Sequence[Path]) -> DictConfig:
+    """The content of metric/NAME.yaml in the first folder that has it."""
+    known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
+    if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name not in known:
+        raise ConfigError(
+            f"metrics.names={_shown(names)} must be metrics, and there is no {name}{nearest(str(name), known)}; "
+            f"use some of {', '.join(known)}"
+        )
+    path = next(folder / f"{name}.yaml" for folder in folders if (folder / f"{name}.yaml").is_file())
+    try:
+        content = OmegaConf.load(path)
+    except (OSError, YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}; correct it") from error
+    if not isinstance(content, DictConfig):
+        raise ConfigError(f"{path} must hold _target_ and the arguments of a metric; see {conf_dir() / GROUP}")
+    return content
+
+
+def _shown(names: Any) -> str:
+    """As it would be typed."""
+    listed = isinstance(names, list | tuple | ListConfig)
+    return f"[{','.join(map(str, names))}]" if listed else "null" if names is None else str(names)

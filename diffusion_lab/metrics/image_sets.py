@@ -1,0 +1,55 @@
+"""Metrics of one set of images against another, without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from diffusion_lab.metrics.features import FeatureExtractor, extract
+from diffusion_lab.metrics.frechet import statistics
+from diffusion_lab.metrics.generated import Batch, Generated
+from diffusion_lab.metrics.metric import Given, Metric
+from diffusion_lab.metrics.reference import Reference
+
+
+def evaluate_images(
+    generated: Tensor,
+    real: Tensor,
+    extractor: FeatureExtractor,
+    metrics: Sequence[Metric],
+    **extraction: Any,
+) -> dict[str, float]:
+    """Metrics of one image set against another, without a model.
+
+    Args:
+        generated: (N,C,H,W) uint8.
+        real: (M,C,H,W) uint8.
+        extractor: what to measure with.
+        metrics: that need neither pairs, classes nor a model.
+        **extraction: batch_size, device and progress of `extract`.
+
+    Returns:
+        public name -> value.
+
+    Raises:
+        ValueError: the two have different shapes, or there are too few images.
+    """
+    check_same_shape(generated.shape[1:], real.shape[1:])
+    ours, theirs = (extract(extractor, images, **extraction) for images in (generated, real))
+    needs = {need for metric in metrics for need in metric.needs}
+    kept = Generated(len(generated), needs, feature_dim=extractor.feature_dim)
+    kept.update(Batch(range(len(generated)), generated, *ours))
+    given = Given(len(generated), kept, lambda: Reference({}, statistics(theirs.features), theirs.features))
+    values = ((metric.public_name(len(generated), extractor), metric(given)) for metric in metrics)
+    return {name: value for name, value in values if value is not None}
+
+
+def check_same_shape(ours: tuple[int, ...], theirs: tuple[int, ...]) -> None:
+    """Raise unless generated and reference images have one shape (C,H,W)."""
+    if tuple(ours) != tuple(theirs):
+        raise ValueError(
+            f"generated images are {tuple(ours)} and reference images {tuple(theirs)}; resize neither: compare with "
+            "the data set at the resolution that was trained on"
+        )

@@ -1,0 +1,204 @@
+"""The seam of a metric: one number of a trained model, its direction, and what it is computed from.
+
+    value = metric(given)
+
+A metric names what it needs; `Given` has it, computed once for all metrics of an evaluation:
+
+    needs       given                                                                          kept for N samples
+    features    features (N,D) of the samples, and reference.features (min(N,M),D)                   N D float32
+    moments     statistics, their mean and covariance, and reference.statistics of all M images      D^2 float64
+    logits      logits (N,K) of the extractor for the samples                                        N K float32
+    scores      scores, the sums behind the inception score                                 10 (K + 2) float64
+    samples     samples (N,C,H,W) uint8                                                              N C H W bytes
+    pairs       a sample and its truth, batch by batch: see `SampleMetric`                           N float64
+    classes     the class that a sample was asked for, batch by batch: see `SampleMetric`            N float64
+    model       model: the denoiser, its data, the solver and how they are evaluated                 -
+
+A metric that is not measurable, because the data have no extractor, no pairs or no classes, is left out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
+
+import torch
+from torch import Tensor
+
+from diffusion_lab.data import ImageDataModule
+from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.metrics.features import FeatureExtractor, thousands
+from diffusion_lab.metrics.generated import Batch, Generated
+from diffusion_lab.metrics.moments import ScoreSums, Statistics
+from diffusion_lab.metrics.reference import Reference
+from diffusion_lab.solvers import Solver
+
+Need = Literal["features", "moments", "logits", "scores", "samples", "pairs", "classes", "model"]
+T = TypeVar("T")
+OF_EXTRACTOR = frozenset({"features", "moments", "logits", "scores", "classes"})
+
+
+class Model(NamedTuple):
+    """The model that is judged, and how.
+
+    Attributes:
+        denoiser: on `device`, with the weights that are judged.
+        solver: how samples are made.
+        data: the images that it was trained on and their conditions.
+        device: where to compute.
+        batch_size: images at a time on this process.
+        seed: of the latents and of whatever else a metric draws.
+        ema_decay: of the weights, None for the raw ones.
+        progress: whether to show bars (on a terminal only).
+    """
+
+    denoiser: Denoiser
+    solver: Solver
+    data: ImageDataModule
+    device: torch.device | str = "cpu"
+    batch_size: int = 250
+    seed: int = 0
+    ema_decay: float | None = None
+    progress: bool = False
+
+
+@dataclass
+class Given:
+    """What a metric is computed from; everything is equal on all processes.
+
+    Args:
+        num_samples: N that were asked for.
+        generated: what was kept of them.
+        compare: computes `reference` when it is first asked for.
+        judged: the model; None where image sets are compared without one.
+    """
+
+    num_samples: int
+    generated: Generated
+    compare: Callable[[], Reference]
+    judged: Model | None = None
+    _done: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def reference(self) -> Reference:
+        """Statistics and features of the real images."""
+        return self.compare()
+
+    @property
+    def model(self) -> Model:
+        """The model itself, with its data."""
+        return _there(self.judged, "model")
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """Mean (D,) and covariance (D,D) of the samples' features."""
+        return _there(self.generated.moments, "moments").statistics()
+
+    @property
+    def scores(self) -> ScoreSums:
+        """The sums behind the inception score."""
+        return _there(self.generated.scores, "scores")
+
+    @property
+    def features(self) -> Tensor:
+        """(N,D) float32 on the CPU, in the order of the samples."""
+        return _there(self.generated.rows("features"), "features")
+
+    @property
+    def logits(self) -> Tensor:
+        """(N,K) float32 on the CPU."""
+        return _there(self.generated.rows("logits"), "logits")
+
+    @property
+    def samples(self) -> Tensor:
+        """(N,C,H,W) uint8 on the CPU."""
+        return _there(self.generated.rows("samples"), "samples")
+
+    def once(self, function: Callable[..., Any], *settings: Any) -> Any:
+        """function(features, reference.features, *settings), computed once for all metrics that ask for it."""
+        key = (function, *settings)
+        if key not in self._done:
+            self._done[key] = function(self.features, self.reference.features, *settings)
+        return self._done[key]
+
+
+def _there(part: T | None, need: Need) -> T:
+    if part is None:
+        raise ValueError(f"given.{need} must be named in the metric's needs; use needs = frozenset({{{need!r}}})")
+    return part
+
+
+class Metric(ABC):
+    """One number of a model.
+
+    A subclass gives the attributes and `__call__`; its file conf/metric/NAME.yaml has the constructor's arguments.
+
+    Attributes:
+        name: as it is typed in `metrics.names`, equal to the name of its yaml file.
+        better: "lower" or "higher".
+        needs: what `given` must have.
+        units: such as "dB"; "" for a number without.
+        elsewhere: what it is called where the extractor is not Inception and values do not compare; "" for `name`.
+    """
+
+    name: str
+    better: Literal["lower", "higher"]
+    needs: frozenset[Need]
+    units: str = ""
+    elsewhere: str = ""
+
+    @abstractmethod
+    def __call__(self, given: Given) -> float | None:
+        """The value, None if this model turns out to have none; called on all processes."""
+
+    def check(self, num_samples: int, data: ImageDataModule) -> None:
+        """Raise ValueError, with the cure, before training, if it cannot be measured on so many samples of the data."""
+        return  # most can
+
+    def settings(self, given: Given) -> dict[str, Any]:
+        """What else the value depends on, plain values for the record."""
+        return {}
+
+    def count(self, num_samples: int, data: ImageDataModule) -> int:
+        """The number of images that the public name carries."""
+        return num_samples
+
+    def public_name(self, count: int, extractor: FeatureExtractor | None) -> str:
+        """The name of a result on so many images: `fid50k`, `fd1k_digits`, `psnr1k`."""
+        suffix = extractor.suffix if extractor is not None and self.needs & OF_EXTRACTOR else ""
+        return f"{self.elsewhere if suffix and self.elsewhere else self.name}{thousands(count)}{suffix}"
+
+
+def check_metric(metric: Metric) -> Metric:
+    """The metric if its class says what `Metric` asks for.
+
+    Raises:
+        ValueError: an attribute is missing or is none of the words that are allowed.
+    """
+    allowed = {"better": ("lower", "higher"), "needs": get_args(Need)}
+    for key in ("name", "better", "needs"):
+        value = getattr(metric, key, None)
+        words = {value} if isinstance(value, str) else set(value or ())
+        if not words or not words <= set(allowed.get(key, words)):
+            among = f" of {', '.join(allowed[key])}" if key in allowed else ", as typed in metrics.names"
+            raise ValueError(f"{type(metric).__name__}.{key}={value!r} must be given{among}; set it in the class")
+    return metric
+
+
+class SampleMetric(Metric):
+    """The mean over the samples of a value that each has by itself, e.g. its distance to its truth.
+
+    What it needs passes by in batches and is not kept.
+    """
+
+    @abstractmethod
+    def of(self, batch: Batch) -> Tensor | None:
+        """(b,) float64 values of a batch of samples; None where it has none."""
+
+    def __call__(self, given: Given) -> float | None:
+        values = given.generated.rows(self.name)
+        # As the column of a table: another order of the sum would be another last bit.
+        return None if values is None else float(torch.stack([values, values], 1).mean(0)[0])

@@ -1,0 +1,31 @@
+"""The peak signal-to-noise ratio of a sample to its truth, where the task gives one (super-resolution)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from diffusion_lab.metrics.generated import Batch
+from diffusion_lab.metrics.metric import SampleMetric
+
+# Mean square error of rounding to bytes: equal images count as this far apart, so that a mean of PSNRs stays finite.
+_ROUNDING = 1 / 12
+
+
+class PSNR(SampleMetric):
+    """Mean over the samples of `psnr`."""
+
+    name, better, units = "psnr", "higher", "dB"
+    needs = frozenset({"pairs"})
+
+    def of(self, batch: Batch) -> Tensor | None:
+        return None if batch.truths is None else psnr(batch.samples, batch.truths)
+
+
+def psnr(images: Tensor, truths: Tensor) -> Tensor:
+    """Peak signal-to-noise ratio in dB, 10 log10(255^2 / mse), of bytes (n,C,H,W) and (n,C,H,W) -> (n,) float64.
+
+    At most 58.9: bytes are rounded, so their square error is taken to be at least 1/12.
+    """
+    mse = (images.double() - truths.double()).square().flatten(1).mean(1)
+    return 10 * torch.log10(255**2 / mse.clamp(min=_ROUNDING))

@@ -1,0 +1,94 @@
+"""Direction and units of a metric come from the records; a report knows no metric by its name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diffusion_lab.reports import Group, choose_metric, compare, group_runs, read_runs, summarise
+from diffusion_lab.reports.difference_figure import differences
+from diffusion_lab.reports.directions import rising, with_arrow
+from diffusion_lab.reports.figures import course
+from tests.reports.test_difference_figure import drawing
+from tests.reports.test_tables import write_seeds
+
+NAME = "brightness_of_mine20"
+
+
+def groups_with(folder: Path, said: Mapping[str, Any]) -> list[Group]:
+    """Two groups of three seeds in which the metric rises by 1 from the first to the second."""
+    for method, start in (("uniform", 1.0), ("logit_normal", 2.0)):
+        write_seeds(folder, [1.0, 1.0, 1.0], method)
+        for seed in range(3):
+            value = start + 0.1 * seed + 0.001 * start * seed
+            line = {"step": 250, "name": NAME, "value": value, **said, "protocol": {"samples": 20}}
+            with open(folder / f"{method}-{seed}" / "evaluations.jsonl", "a") as file:
+                file.write(json.dumps(line) + "\n")
+    return group_runs(read_runs(folder).runs)
+
+
+@pytest.mark.parametrize(
+    ("said", "title", "word"),
+    [
+        ({"better": "higher", "units": "grey levels"}, f"{NAME} [grey levels] ↑", "better"),
+        ({"better": "lower", "units": ""}, f"{NAME} ↓", "worse"),
+        ({}, f"{NAME} ↓", "worse"),  # a record from before, of a name that nobody knows
+        ({"better": 1, "units": ["x"]}, f"{NAME} ↓", "worse"),
+        ({"better": "highest", "units": "$\\frac$"}, f"{NAME} ↓", "worse"),
+    ],
+)
+def test_tables_and_verdicts_follow_the_record(tmp_path: Path, said: dict[str, Any], title: str, word: str) -> None:
+    groups = groups_with(tmp_path, said)
+    assert with_arrow(groups, NAME) == title
+    assert compare(groups, NAME).titles[2] == title
+    verdict = summarise(groups, NAME)[1].verdict
+    assert verdict is not None and verdict.word == word
+
+
+def test_figures_follow_the_record(tmp_path: Path) -> None:
+    groups = groups_with(tmp_path, {"better": "higher", "units": "grey levels"})
+    figure = differences(groups, NAME)
+    assert figure is not None
+    assert f"← worse      difference in {NAME} [grey levels]      better →" in drawing(figure)
+    for group in groups:  # the course is drawn from metrics.jsonl
+        for run in group.runs:
+            with open(run.folder / "metrics.jsonl", "a") as file:
+                file.write(json.dumps({"step": 250, "images": 16000, f"metrics/{NAME}": 1.0}) + "\n")
+    drawn = course(group_runs(read_runs(tmp_path).runs), NAME)
+    assert drawn is not None and f"{NAME} [grey levels] (higher is better)" in drawing(drawn)
+
+
+@pytest.mark.parametrize(
+    ("metric", "up"),
+    [
+        ("is1k_digits", True),
+        ("precision50k", True),
+        ("psnr126", True),
+        ("agreement1k_digits", True),
+        ("fd1k_digits", False),
+        ("hue_error1k", False),
+        ("bits_per_dim100", False),
+        ("val/loss", False),
+    ],
+)
+def test_records_from_before_are_reported_as_before(tmp_path: Path, metric: str, up: bool) -> None:
+    write_seeds(tmp_path, [1.0])
+    assert rising(group_runs(read_runs(tmp_path).runs), metric) is up
+
+
+def test_the_record_wins_over_what_was_known_of_a_name(tmp_path: Path) -> None:
+    write_seeds(tmp_path, [1.0])
+    line = {"step": 250, "name": "is1k", "value": 2.0, "better": "lower", "units": "", "protocol": {}}
+    with open(tmp_path / "uniform-0" / "evaluations.jsonl", "a") as file:
+        file.write(json.dumps(line) + "\n")
+    assert rising(group_runs(read_runs(tmp_path).runs), "is1k") is False
+
+
+def test_the_first_metric_of_the_record_is_compared_unless_one_is_named(tmp_path: Path) -> None:
+    groups = groups_with(tmp_path, {"better": "higher"})
+    assert choose_metric(groups) == "fd1k_digits"
+    assert choose_metric(groups, "bright") == NAME
