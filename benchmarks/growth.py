@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from benchmarks.chosen import files
 from benchmarks.line import Goal
 from benchmarks.paired import Ratio, ratio
-from diffusion_lab.reports.compact_svg import compact_svg
+from diffusion_lab.compact_svg import compact_svg
 
 FIGURE = Path(__file__).resolve().parent / "growth.svg"
 STEPS, RANKS = 10, (1, 2, 4)

@@ -19,7 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.arguments import options_first, resume_arguments
+from diffusion_lab.cli.arguments import lists, options_first, resume_arguments
 from diffusion_lab.cli.compose_errors import explain, is_compose_error
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.errors import (
@@ -44,8 +44,8 @@ class App:
     """A Hydra command.
 
     Args:
-        command: "train", "evaluate", "sample" or "encode"; the task is `run(cfg)` of the module of that name, and the
-            configuration is conf/<command>.yaml.
+        command: "train", "evaluate", "sample", "analyze" or "encode"; the task is `run(cfg)` of the module of that
+            name, and the configuration is conf/<command>.yaml.
         arguments: what was typed after the command.
         typed: all that was typed after `diffusion-lab`.
     """
@@ -70,6 +70,8 @@ class App:
         try:
             if self.command == "train":
                 self.arguments = resume_arguments(self.arguments)
+            if self.command == "analyze":
+                self.arguments = lists(self.arguments, ("run", "checkpoint"))
             register_resolvers()
             sys.argv = [argv[0], *options_first(self.arguments)]
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=self.command)(self)()

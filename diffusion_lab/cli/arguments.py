@@ -51,6 +51,16 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     return [*kept, *given, f"resume='{quoted}'", f"hydra.run.dir='{quoted}'", "hydra.mode=RUN"]
 
 
+def lists(arguments: list[str], keys: tuple[str, ...]) -> list[str]:
+    """`run=A,B` as `run=[A,B]` for these keys, which take several values; Hydra would read a sweep."""
+    found = []
+    for word in arguments:
+        key, _, value = word.partition("=")
+        several = key in keys and "," in value and value[0] not in "[\"'"
+        found.append(f"{key}=[{value}]" if several else word)
+    return found
+
+
 def config_dirs(words: list[str]) -> list[str]:
     """Values of `--config-dir DIR`, `--config-dir=DIR` and `-cd DIR`."""
     found = [word.split("=", 1)[1] for word in words if word.startswith(("--config-dir=", "-cd="))]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.build import part
 from diffusion_lab.cli.errors import ConfigError, config_errors
@@ -15,8 +15,8 @@ from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.runs.lines import append_evaluations
 
 if TYPE_CHECKING:
-    from diffusion_lab.cli.load import Trained
     from diffusion_lab.solvers import Solver
+    from diffusion_lab.training import Trained
 
 
 def run(cfg: DictConfig) -> float | None:
@@ -64,7 +64,7 @@ def pick_solver(cfg: DictConfig, trained: Trained) -> Solver:
     from diffusion_lab.cli.checks.bounds import clip_fault
     from diffusion_lab.cli.checks.conditions import guidance_fault
 
-    solver = part(cfg if cfg.get("solver") else trained.cfg, "solver")
+    solver = part(cfg if cfg.get("solver") else OmegaConf.create(trained.config), "solver")
     with config_errors("solver"):
         solver.check(trained.denoiser.schedule)
     fault = guidance_fault(solver, trained.data.conditions)

@@ -9,6 +9,7 @@ COMMANDS = {
     "train": "train one model, or with -m a sweep over several settings",
     "evaluate": "FID, KID, inception score, precision and recall of a trained run",
     "sample": "images from a trained run, by seed",
+    "analyze": "a measurement of trained runs with a figure and a sentence, such as the loss at every timestep",
     "encode": "the latents of images, to train in the space of an autoencoder",
     "report": "table and one HTML page for a folder of runs, finished or not",
 }

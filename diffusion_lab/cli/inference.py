@@ -1,15 +1,20 @@
-"""A trained model as the commands that use one need it: loaded, on its device, in its layout and numbers."""
+"""A trained model as the commands that use one need it: loaded, on its device, in its layout and precision.
+
+`evaluate`, `sample` and `analyze` begin here. Whatever is wrong with the settings that they share, with a run folder or
+with this machine is said before anything is written.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.checks.setting import Setting, faults_of
@@ -17,8 +22,8 @@ from diffusion_lab.cli.errors import ConfigError, InvalidConfig, describe, neare
 from diffusion_lab.cli.speed import lay_out
 
 if TYPE_CHECKING:
-    from diffusion_lab.cli.load import Trained
     from diffusion_lab.diffusion import Denoiser
+    from diffusion_lab.training import Trained
 
 # What the commands that use a trained model have in common.
 SETTINGS = {
@@ -40,21 +45,87 @@ def load_trained(cfg: DictConfig) -> Trained:
     Raises:
         ConfigError, InvalidConfig: one of them is no such thing, or the run folder is damaged.
     """
-    from diffusion_lab.cli.load import load_run, trusted
-
     if cfg.run is None:
         raise ConfigError(f"run=null must be a run folder; {SETTINGS['run'].cure}")
     if faults := faults_of(cfg, SETTINGS):
         raise InvalidConfig(faults)
-    pick_device(cfg.device)  # before anything is made or loaded
+    check_machine(cfg)
+    return _load(cfg, cfg.run, cfg.checkpoint)
+
+
+def load_several(cfg: DictConfig) -> list[Trained]:
+    """The models of a command whose `run` and `checkpoint` may be lists, run by run.
+
+    A folder of runs stands for the finished runs in it, in the order of a report.
+
+    Raises:
+        ConfigError, InvalidConfig: as `load_trained`; or a run is named twice.
+    """
+    if cfg.run is None:
+        raise ConfigError(f"run=null must be one or several run folders; {SETTINGS['run'].cure}")
+    if faults := faults_of(cfg, {"device": SETTINGS["device"]}):
+        raise InvalidConfig(faults)
+    words = {key: listed(cfg[key]) for key in ("run", "checkpoint")}
+    if faults := [fault for key, some in words.items() for one in some if (fault := SETTINGS[key].fault(key, one))]:
+        raise InvalidConfig([ConfigError(fault) for fault in faults])
+    if not all(words.values()) or any(len(set(some)) < len(some) for some in words.values()):
+        raise ConfigError(
+            f"run={words['run']} checkpoint={words['checkpoint']} must each name something, and each once"
+        )
+    check_machine(cfg)
+    folders = {folder.resolve(): folder for word in words["run"] for folder in run_folders(Path(word))}
+    return [_load(cfg, folder, checkpoint) for folder in folders.values() for checkpoint in words["checkpoint"]]
+
+
+def listed(value: Any) -> list[Any]:
+    """The entries of a setting that may be one value or a list of them."""
+    return list(value) if isinstance(value, ListConfig) else [value]
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The folder itself if it is no folder of runs, else its finished runs.
+
+    Raises:
+        ConfigError: none of its runs is finished.
+    """
+    from diffusion_lab.runs.find import is_run, read_runs
+
+    if is_run(folder) or not folder.is_dir():
+        return [folder]
     try:
-        return load_run(cfg.run, str(cfg.checkpoint), str(cfg.weights), trusted(cfg))
+        found = read_runs(folder)
+    except ValueError:  # it holds no run, which loading it says better
+        return [folder]
+    inside = [run for run in found.runs if run.folder.resolve().is_relative_to(folder.resolve())]
+    done = [run.folder for run in inside if run.status == "done"]
+    if not done:
+        counts = ", ".join(f"{count} {status}" for status, count in found.counts.items())
+        raise ConfigError(
+            f"run={folder} must hold finished runs, and has {counts}; finish them, or name them one by one"
+        )
+    return done
+
+
+def _load(cfg: DictConfig, folder: Path | str, checkpoint: Any) -> Trained:
+    from diffusion_lab.cli.load import load_run, trusted
+
+    try:
+        return load_run(folder, str(checkpoint), str(cfg.weights), trusted(cfg))
     except (ConfigError, InvalidConfig, OmegaConfBaseException, HydraException):
         raise
     except Exception as error:  # whatever lies in a run folder, which may come from elsewhere or be damaged
         raise ConfigError(
-            f"run={cfg.run} must be a run that can be loaded ({describe(error)}); bring back a copy"
+            f"run={folder} must be a run that can be loaded ({describe(error)}); bring back a copy"
         ) from error
+
+
+def check_machine(cfg: DictConfig) -> None:
+    """Before anything is made or loaded: is there such a device, and can it compute in this precision?
+
+    Raises:
+        ConfigError: no.
+    """
+    _check_precision(cfg.precision, pick_device(cfg.device))
 
 
 @contextmanager
@@ -70,14 +141,18 @@ def ready(denoiser: Denoiser, device: str, precision: str = "32-true") -> Iterat
         ConfigError: there is no such device or precision here.
     """
     where = pick_device(device)
-    if precision not in DTYPES:
-        raise ConfigError(f"precision={precision} must be one of {', '.join(DTYPES)}; use 32-true")
-    if precision == "16-mixed" and where.type != "cuda":
-        raise ConfigError("precision=16-mixed must be computed on a GPU, and device is none; use bf16-mixed")
+    _check_precision(precision, where)
     dtype = DTYPES[precision]
     lay_out(denoiser.to(where).network, None, precision, where.type == "cpu")
     with torch.autocast(where.type, dtype, enabled=dtype != torch.float32):
         yield where
+
+
+def _check_precision(precision: str, device: torch.device) -> None:
+    if precision not in DTYPES:
+        raise ConfigError(f"precision={precision} must be one of {', '.join(DTYPES)}; use 32-true")
+    if precision == "16-mixed" and device.type != "cuda":
+        raise ConfigError("precision=16-mixed must be computed on a GPU, and device is none; use bf16-mixed")
 
 
 def pick_device(name: str) -> torch.device:

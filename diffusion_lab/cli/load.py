@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import build_denoiser, part
-from diffusion_lab.cli.config import read_back
+from diffusion_lab.cli.config import plain, read_back
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.foreign import refuse_links
 from diffusion_lab.cli.targets import NOBODY_ELSE, Trust
 from diffusion_lab.cli.train import differences
 from diffusion_lab.cli.validate import check_read_back
-from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS, RECORD
 from diffusion_lab.runs.record import read_record
-from diffusion_lab.training import NewerCheckpoint, NoneIntact
+from diffusion_lab.training import NewerCheckpoint, NoneIntact, Trained
 from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, load, newest_good
 
 PARTS = ("dataset", "network", "schedule", "prediction", "variance", "preconditioning", "solver")
-
-
-@dataclass
-class Trained:
-    """A denoiser in eval mode with its data, the step of its weights, and their average's decay (None: raw)."""
-
-    cfg: DictConfig
-    denoiser: Denoiser
-    data: ImageDataModule
-    step: int
-    decay: float | None
 
 
 def trusted(cfg: DictConfig) -> Trust:
@@ -58,7 +45,8 @@ def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema",
     """
     folder = Path(folder)
     with config_errors(""):
-        saved = read_record(folder, "run")["config"]
+        record = read_record(folder, "run")
+    saved = record["config"]
     refuse_links(folder, "run")
     errors = check_read_back(saved, PARTS, trust)
     if errors:
@@ -72,7 +60,8 @@ def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema",
     own = {k.removeprefix(prefix): v for k, v in content["state_dict"].items() if k.startswith(prefix)}
     denoiser.load_state_dict(own)
     decay = _load_average(denoiser, content["callbacks"].get("EMA", {}), weights)
-    return Trained(cfg, denoiser.eval(), data, content["global_step"], decay)
+    identity = folder, plain(cfg), str(record.get("config_hash"))
+    return Trained(*identity, denoiser.eval(), data, content["global_step"], decay)
 
 
 def _content(folder: Path, checkpoint: str) -> dict:

@@ -1,7 +1,7 @@
 """`diffusion-lab COMMAND ...`: choose the command, run it, turn what goes wrong into one sentence and a code.
 
-`train`, `evaluate`, `sample` and `encode` are Hydra applications; `report` parses its own arguments. Nothing heavy is
-imported before a command is known to start.
+`train`, `evaluate`, `sample`, `analyze` and `encode` are Hydra applications; `report` parses its own arguments. Nothing
+heavy is imported before a command is known to start.
 
 Lightning starts the other processes of a distributed run by executing `sys.argv` again, so Hydra sees the
 arguments without the command's name only while it parses them, and the task finds `sys.argv` as it was typed.
@@ -19,7 +19,8 @@ from diffusion_lab.cli.arguments import config_dirs
 from diffusion_lab.cli.errors import EXIT_CONFIG, nearest
 from diffusion_lab.cli.output import survive_closed_output
 
-HYDRA_COMMANDS = ("train", "evaluate", "sample", "encode")
+HYDRA_COMMANDS = ("train", "evaluate", "sample", "analyze", "encode")
+RUN_READERS = ("evaluate", "sample", "analyze", "report")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -56,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _own_classes(command: str, rest: list[str]) -> bool:
     """Whether modules in the working folder may be imported: what reads a run folder may stand in a stranger's."""
-    reads_a_run = command in ("evaluate", "sample", "report") or any(word.startswith("resume=") for word in rest)
+    reads_a_run = command in RUN_READERS or any(word.startswith("resume=") for word in rest)
     return not reads_a_run or bool(config_dirs(rest)) or any(word.startswith("allow=") for word in rest)
 
 

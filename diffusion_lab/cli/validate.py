@@ -17,7 +17,7 @@ from diffusion_lab.cli.checks.settings import check_settings
 from diffusion_lab.cli.config import plain, read_back
 from diffusion_lab.cli.errors import ConfigError, MissingHere
 from diffusion_lab.cli.foreign import written_outside
-from diffusion_lab.cli.metric_files import GROUP, with_metrics
+from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.runs.names import RECORD
 
@@ -132,7 +132,8 @@ def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[Co
 
 
 def check_command(cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:
-    """Faults of the parts that `evaluate`, `sample` or `encode` is given on its command line: what they may be."""
+    """Faults of the parts that a command other than `train` is given on its command line: what they may be, and what
+    they take."""
     from diffusion_lab.cli.checks.kinds import check_kinds
     from diffusion_lab.cli.checks.signatures import check_nodes
     from diffusion_lab.cli.targets import Trust
@@ -141,8 +142,9 @@ def check_command(cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:
         cfg = with_metrics(cfg)
     except ConfigError as error:
         return [error]
-    trust, own = Trust.typed(config_dirs), OmegaConf.masked_copy(cfg, [GROUP] if GROUP in cfg else [])
-    return check_kinds(cfg, trust) or check_nodes(own, trust)
+    trust = Trust.typed(config_dirs)
+    own = [str(key) for key in cfg if key != "dataset"]  # a data set's file refers to settings of `train`
+    return check_kinds(cfg, trust) or check_nodes(OmegaConf.masked_copy(cfg, own), trust)
 
 
 def _once(errors: list[ConfigError]) -> list[ConfigError]:

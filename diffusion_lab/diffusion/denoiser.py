@@ -144,6 +144,16 @@ class Denoiser(nn.Module):
         term = bound_term(x0, x0_hat, log_variance, t, self.schedule)
         return Loss(native, self.variance.loss_weight(self.schedule) * term, parts, errors, snr)
 
+    def head_losses(self, x0: Tensor, eps: Tensor, t: Tensor, **cond: Tensor) -> Tensor:
+        """Mean square error of each head to its own target, in its native space, before any gate: -> (B,heads).
+
+        With one head it is `loss(...).native`.
+        """
+        alpha, sigma = self._scales(x0, t)
+        out, _ = self._answer(alpha * x0 + sigma * eps, t, cond)
+        target = self.prediction.target(x0, eps, alpha, sigma)
+        return (out - target).square().unflatten(1, (self.prediction.heads, -1)).flatten(2).mean(2)
+
     def _scales(self, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         dtype = working_dtype(x_t)
         return self.schedule.alpha(t, x_t.ndim, dtype), self.schedule.sigma(t, x_t.ndim, dtype)

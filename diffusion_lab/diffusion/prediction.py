@@ -46,6 +46,11 @@ class Prediction(nn.Module, ABC):
 
     heads: int = 1
 
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        """A word for each head, for figures; empty where there is one."""
+        return ("",) if self.heads == 1 else tuple(f"head {head}" for head in range(self.heads))
+
     @abstractmethod
     def target(self, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
         """What the network should answer: (B,C,H,W) each -> (B,heads*C,H,W)."""

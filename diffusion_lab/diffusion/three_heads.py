@@ -41,6 +41,10 @@ class ThreeHeads(Prediction):
         self.generation_head = generation_head
         self.tracker = tracker
 
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        return HEADS
+
     @abstractmethod
     def gates(self, squares: Tensor, phi: Tensor, snr: Tensor) -> Tensor:
         """Training gates from detached native square errors: (B,3,P), (B,), (B,) -> (B,3,P) or (B,3,1)."""

@@ -17,9 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffusion_lab.reports.figures import Figure, seeds_text
-from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.plotting import (
+from diffusion_lab.plotting import (
     data_uri,
     images_axis,
     label_bottom,
@@ -28,6 +26,8 @@ from diffusion_lab.reports.plotting import (
     small_multiples,
     style,
 )
+from diffusion_lab.reports.figures import Figure, seeds_text
+from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.timestep_figures import TimeAxis, relative, with_list
 
 COLUMNS = 60  # periods of a panel at most; logs in between are passed over

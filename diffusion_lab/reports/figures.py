@@ -12,10 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffusion_lab.reports.cells import duration, number
-from diffusion_lab.reports.directions import rising, with_units
-from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.plotting import (
+from diffusion_lab.plotting import (
     data_uri,
     images_axis,
     label_bottom,
@@ -29,6 +26,9 @@ from diffusion_lab.reports.plotting import (
     small_multiples,
     style,
 )
+from diffusion_lab.reports.cells import duration, number
+from diffusion_lab.reports.directions import rising, with_units
+from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.tables import VAL_LOSS
 from diffusion_lab.runs.curve import Curve
 from diffusion_lab.runs.run import Run

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from diffusion_lab.plotting import look, many
 from diffusion_lab.reports import (
     difference_figure,
     drawn_course,
@@ -19,11 +20,11 @@ from diffusion_lab.reports import (
     samples,
     timestep_figures,
 )
+from diffusion_lab.reports.analysed import analysed
 from diffusion_lab.reports.cells import Comparison, compare, decimals, latex, markdown, with_interval
 from diffusion_lab.reports.directions import with_arrow
 from diffusion_lab.reports.files import replace
 from diffusion_lab.reports.groups import Group, short
-from diffusion_lab.reports.plotting import look, many
 from diffusion_lab.reports.sections import Section
 from diffusion_lab.reports.tables import VAL_LOSS, interval, protocols, values
 from diffusion_lab.runs.run import RunFolder
@@ -135,6 +136,7 @@ def _content(report: Report) -> dict[str, Any]:
         "troubles": troubles,
         "waiting": waiting,
         "parts": [_part(folder, part) for part in report.parts],
+        "analyses": analysed(folder),
         "commands": folder.commands,
         "runs": [(folder.relative(run.folder), run.status, run.command) for run in folder.runs],
         "versions": notes.versions(folder.runs),

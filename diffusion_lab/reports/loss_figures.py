@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffusion_lab.reports.figures import Figure, Mean, over_seeds, seeds_text
-from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.plotting import (
+from diffusion_lab.plotting import (
     SHORT_NAME,
     columns_of,
     data_uri,
@@ -26,6 +24,8 @@ from diffusion_lab.reports.plotting import (
     small_multiples,
     style,
 )
+from diffusion_lab.reports.figures import Figure, Mean, over_seeds, seeds_text
+from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.tables import VAL_LOSS, ruler
 from diffusion_lab.reports.timestep_figures import TimeAxis, edges
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diffusion_lab.plotting import look
 from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.plotting import look
 from diffusion_lab.runs.run import Run
 
 NEWEST_WIDTH, COURSE_WIDTH, SNAPSHOTS = 520, 260, 6  # pixels, pixels, pictures in a row

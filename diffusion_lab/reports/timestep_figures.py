@@ -10,9 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffusion_lab.reports.figures import Figure, Mean, over_seeds, seeds_text
-from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.plotting import (
+from diffusion_lab.plotting import (
     data_uri,
     label_bottom,
     log_if_wide,
@@ -21,6 +19,8 @@ from diffusion_lab.reports.plotting import (
     small_multiples,
     style,
 )
+from diffusion_lab.reports.figures import Figure, Mean, over_seeds, seeds_text
+from diffusion_lab.reports.groups import Group
 from diffusion_lab.runs.run import Run
 
 

@@ -6,6 +6,7 @@
 Each raises an AssertionError that says which rule is broken. Nothing here needs a GPU or a trained model.
 """
 
+from diffusion_lab.testing.analyses import check_analysis, tiny_update
 from diffusion_lab.testing.predictions import (
     Noised,
     answers,
@@ -46,6 +47,7 @@ __all__ = [
     "Noised",
     "SyntheticProbe",
     "answers",
+    "check_analysis",
     "check_draws",
     "check_marginal",
     "check_native_weights",
@@ -73,5 +75,6 @@ __all__ = [
     "observe_updates",
     "same",
     "state_of",
+    "tiny_update",
     "weighted_loss",
 ]

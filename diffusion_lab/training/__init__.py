@@ -11,6 +11,7 @@ from diffusion_lab.training.finite import NotFinite, not_finite
 from diffusion_lab.training.module import DiffusionModule
 from diffusion_lab.training.probe import DenoiserProbe
 from diffusion_lab.training.sharded import ShardedStrategy
+from diffusion_lab.training.trained import Trained, labels
 from diffusion_lab.training.validation import validation_losses
 
 __all__ = [
@@ -21,7 +22,9 @@ __all__ = [
     "NoneIntact",
     "NotFinite",
     "ShardedStrategy",
+    "Trained",
     "VerifiedCheckpointIO",
+    "labels",
     "newest_good",
     "not_finite",
     "validation_losses",

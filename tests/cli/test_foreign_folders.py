@@ -21,6 +21,7 @@ from tests.harness import Child
 
 SMALL = ("scale=smoke", "max_steps=2", "checkpoint_every=1", "network.base_channels=8", "trainer.accelerator=cpu")
 LOAD = {"_target_": "numpy.load", "file": "evil.npy", "allow_pickle": True}
+ANALYZE = ("analyze", "analysis=per_timestep", "analysis.images=2", "analysis.every=500")
 EVALUATE = ("evaluate", "metrics.num_samples=300", "metrics.names=[fid]", "solver=ddim", "solver.steps=2")
 
 
@@ -120,7 +121,7 @@ def test_a_configuration_that_was_read_back_executes_nothing(
 ) -> None:
     change(theirs, CONFIGURATIONS[case])
     before = sorted(theirs.rglob("*"))
-    for command in (EVALUATE, ("sample", "seeds=0-3")):
+    for command in (EVALUATE, ("sample", "seeds=0-3"), ANALYZE):
         assert refused([*command, f"run={theirs}"], capsys).count("\n") == 1
     assert sorted(theirs.rglob("*")) == before
 
@@ -170,7 +171,8 @@ def test_overrides_that_are_none(overrides: Any, theirs: Path, capsys: pytest.Ca
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"config": null}', "[" * 100_000])
 def test_a_damaged_record_is_a_sentence(content: str, theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (theirs / "run.json").write_text(content)
-    for words in ([*EVALUATE, f"run={theirs}"], ["sample", f"run={theirs}"], ["train", f"resume={theirs}"]):
+    readers = ([*command, f"run={theirs}"] for command in (EVALUATE, ("sample",), ANALYZE))
+    for words in (*readers, ["train", f"resume={theirs}"]):
         refused(words, capsys)
 
 
@@ -182,7 +184,8 @@ def test_no_link_leads_out_of_the_folder(name: str, theirs: Path, capsys: pytest
     shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
     place.parent.mkdir(exist_ok=True)
     place.symlink_to(mine.resolve())
-    for words in ([*EVALUATE, f"run={theirs}"], ["sample", f"run={theirs}"], ["train", f"resume={theirs}"]):
+    readers = ([*command, f"run={theirs}"] for command in (EVALUATE, ("sample",), ANALYZE))
+    for words in (*readers, ["train", f"resume={theirs}"]):
         assert "outside of the folder" in refused(words, capsys)
     assert mine.read_text() == "my own words\n"
 
@@ -212,6 +215,7 @@ def test_the_folder_as_it_was_is_evaluated_and_resumed(theirs: Path, capsys: pyt
     assert main([*EVALUATE, f"run={theirs}", "checkpoint=previous"]) == 0
     assert json.loads((theirs / "evaluations.jsonl").read_text().splitlines()[-1])["step"] == 1
     assert main(["sample", f"run={theirs}", "seeds=0-3"]) == 0
+    assert main([*ANALYZE, f"run={theirs}"]) == 0
     Child(lambda: exit_with(["train", f"resume={theirs}", "max_steps=3"]), Path("log")).succeed()
     assert json.loads((theirs / "result.json").read_text())["step"] == 3
 
@@ -251,7 +255,7 @@ def test_a_run_with_a_class_of_ones_own(in_folder: Path, capsys: pytest.CaptureF
     def code(*words: str) -> int:
         return Child(lambda: exit_with(list(words)), Path("log")).wait()
 
-    for words in ([*EVALUATE, "run=run"], ["sample", "run=run", "seeds=0-3"]):
+    for words in ([*EVALUATE, "run=run"], ["sample", "run=run", "seeds=0-3"], [*ANALYZE, "run=run"]):
         assert "add allow=late.Late" in refused(words, capsys)
         assert code(*words, "allow=late.Late") == 0, Path("log").read_text()
         assert code(*own, *words) == 2  # the command comes first
@@ -259,3 +263,22 @@ def test_a_run_with_a_class_of_ones_own(in_folder: Path, capsys: pytest.CaptureF
     refused(["train", "resume=run", "max_steps=3"], capsys)
     assert code("train", *own, "resume=run", "max_steps=3") == 0, Path("log").read_text()
     assert "sampler._target_=late.Late" not in Path("log").read_text().splitlines()[-1]
+
+
+def test_a_folder_of_runs_leads_nowhere_else(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its sweep.json may name runs outside of it, and a link may stand where the results would go."""
+    shutil.copytree(theirs, "sweep/inside")
+    job = {"dir": "../theirs", "overrides": []}
+    Path("sweep/sweep.json").write_text(json.dumps({"command": "x", "jobs": [job]}))
+    assert main([*ANALYZE, "run=sweep"]) == 0
+    facts = json.loads(Path("sweep/analyses/per_timestep/facts.json").read_text())
+    assert [model["run"] for model in facts["protocol"]["models"]] == ["inside"]
+    shutil.rmtree("sweep/analyses/per_timestep")
+    Path("elsewhere").mkdir()
+    Path("sweep/analyses/per_timestep").mkdir()
+    Path("sweep/analyses/per_timestep/pieces-1").symlink_to(Path("elsewhere").resolve())
+    assert "outside of the folder" in refused([*ANALYZE, "run=sweep"], capsys)
+    shutil.rmtree("sweep/analyses")
+    Path("sweep/analyses").symlink_to(Path("elsewhere").resolve())
+    assert "must be a folder and is a link" in refused([*ANALYZE, "run=sweep"], capsys)
+    assert not list(Path("elsewhere").iterdir())

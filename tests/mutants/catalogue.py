@@ -38,6 +38,8 @@ CELLS = ("tests/reports/test_cells.py",)
 FIGURES = ("tests/reports/test_figure_numbers.py",)
 AVERAGE = ("tests/callbacks/test_ema.py",)
 
+ANALYSES = ("tests/analyses/test_per_timestep.py", "tests/analyses/test_reward_variance.py")
+
 _LOG = "diffusion_lab/callbacks/timestep_log.py"
 _VALIDATION = "diffusion_lab/callbacks/validation.py"
 _PROGRESS = "diffusion_lab/callbacks/progress.py"
@@ -51,6 +53,8 @@ _FRECHET = "diffusion_lab/metrics/frechet.py"
 _MOMENTS = "diffusion_lab/metrics/moments.py"
 _LIKELIHOOD = "diffusion_lab/diffusion/likelihood.py"
 _EMA = "diffusion_lab/callbacks/ema.py"
+_PER_TIMESTEP = "diffusion_lab/analyses/per_timestep.py"
+_REWARD = "diffusion_lab/analyses/reward_variance.py"
 
 MUTANTS = [
     Mutant("train/loss, doubled", _LOG, "float(loss.sum() / rows.sum())", "float(2 * loss.sum() / rows.sum())", LOGGED),
@@ -313,5 +317,29 @@ MUTANTS = [
         "mean, low, high = interval.mean, interval.low, interval.high",
         "mean, low, high = -interval.mean, interval.low, interval.high",
         FIGURES,
+    ),
+    Mutant("loss of an analysis, its standard error", _PER_TIMESTEP, "ddof=1) / n**0.5,", "ddof=1),", ANALYSES),
+    Mutant("loss of an analysis, the noise of another t", _PER_TIMESTEP, "int(ids[i]))", "int(ids[i]), m)", ANALYSES),
+    Mutant(
+        "loss of an analysis, largest over smallest",
+        _PER_TIMESTEP,
+        "{large / small:,.3g} times",
+        "{large - small:,.3g} times",
+        ANALYSES,
+    ),
+    Mutant("variance of the reward, fresh noise", _REWARD, "2 * k + (not common))", "2 * k + common)", ANALYSES),
+    Mutant(
+        "variance of the reward, over images",
+        _REWARD,
+        "rewards.var(2, ddof=1).mean(2)",
+        "rewards.var(3, ddof=1).mean(2)",
+        ANALYSES,
+    ),
+    Mutant(
+        "figure of an analysis, of another model",
+        _PER_TIMESTEP,
+        "data[key][i // heads, :, i % heads]",
+        "data[key][0, :, i % heads]",
+        ANALYSES,
     ),
 ]

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from diffusion_lab.reports.compact_svg import DECIMALS, compact_svg
-from diffusion_lab.reports.plotting import style
+from diffusion_lab.compact_svg import DECIMALS, compact_svg
+from diffusion_lab.plotting import style
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,7 @@ KINDS = {  # group -> base class of its options
     "solver": "diffusion_lab.solvers.Solver",
     "metrics": "diffusion_lab.metrics.Evaluation",
     "metric.*": "diffusion_lab.metrics.Metric",
+    "analysis": "diffusion_lab.analyses.Analysis",
     "trainer": "lightning.pytorch.Trainer",
     "callbacks.*": "lightning.pytorch.Callback",
     "logger.*": "lightning.pytorch.loggers.Logger",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from diffusion_lab.reports.compact_svg import compact_svg
+from diffusion_lab.compact_svg import compact_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,11 +139,21 @@ def name_lines(figure: Figure, axes: Sequence[Axes], ends: Sequence[Sequence[tup
     figure.legend(handles, labels, loc="outside lower left", ncols=columns, handlelength=3)
 
 
-def data_uri(figure: Figure) -> str:
-    """The figure as an SVG inside a `data:` address."""
+def svg(figure: Figure) -> bytes:
+    """The figure as an SVG file; the same figure gives the same bytes inside `style`."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", dpi=RASTER, metadata={"Date": None, "Creator": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(compact_svg(buffer.getvalue().decode()).encode()).decode()
+    return compact_svg(buffer.getvalue().decode()).encode()
+
+
+def as_address(image: bytes) -> str:
+    """An SVG file inside a `data:` address."""
+    return "data:image/svg+xml;base64," + base64.b64encode(image).decode()
+
+
+def data_uri(figure: Figure) -> str:
+    """The figure as an SVG inside a `data:` address."""
+    return as_address(svg(figure))
 
 
 def images_axis(axis: Axes, count: int = 1) -> None:

@@ -1,0 +1,10 @@
+"""Analyses of trained models: numbers, a figure and a sentence, reproducible to the byte."""
+
+from diffusion_lab.analyses.arrays import Arrays
+from diffusion_lab.analyses.base import Analysis, Result
+from diffusion_lab.analyses.per_timestep import PerTimestep
+from diffusion_lab.analyses.perform import perform
+from diffusion_lab.analyses.reward_variance import RewardVariance
+from diffusion_lab.analyses.work import Work
+
+__all__ = ["Analysis", "Arrays", "PerTimestep", "Result", "RewardVariance", "Work", "perform"]

@@ -1,0 +1,89 @@
+"""One analysis from start to finish: computed, drawn and written to its folder (`diffusion_lab.runs.analyses`).
+
+The same analysis of the same models leaves the same bytes. One that is complete is not computed again; its figure and
+sentence are made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from diffusion_lab import plotting
+from diffusion_lab.analyses.arrays import pack, unpack
+from diffusion_lab.analyses.base import Analysis, Result
+from diffusion_lab.analyses.progress import Progress, silent
+from diffusion_lab.analyses.work import Work
+from diffusion_lab.files import read_object, write_json, write_whole
+from diffusion_lab.runs.analyses import DATA, FACTS, FIGURE, PIECES
+from diffusion_lab.streams import Streams
+
+if TYPE_CHECKING:
+    import torch
+
+    from diffusion_lab.training import Trained
+
+
+def perform(
+    analysis: Analysis,
+    trained: Sequence[Trained],
+    folder: Path,
+    settings: Mapping[str, Any],
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: Progress = silent,
+) -> str:
+    """Compute what is missing, write the folder, and return the sentence.
+
+    Args:
+        analysis: what is measured; its `check` has passed.
+        trained: the models, on `device`.
+        folder: where the results go; named like the analysis.
+        settings: plain values that decide the numbers beside the models and the seed.
+        seed: of the analysis's random numbers.
+        device: where to compute.
+        progress: shows how far it is.
+    """
+    models = [model.identity() for model in trained]
+    protocol = _plain({"settings": dict(settings), "seed": seed, "models": models})
+    result = _complete(folder, protocol)
+    pieces = folder / f"{PIECES}{_digest(json.dumps(protocol).encode())[:8]}"
+    if result is None:
+        found = analysis.run(trained, Work(pieces, Streams(seed), device, progress))
+        result = Result(found.data, _plain(found.facts))
+    sentence = analysis.sentence(result)
+    with plotting.style():
+        figure = plotting.svg(analysis.figure(result))
+    data = pack(result.data)
+    content = {"analysis": folder.name, "sentence": sentence, "facts": result.facts, "protocol": protocol}
+    (folder / FACTS).unlink(missing_ok=True)
+    write_whole(folder / DATA, data)
+    write_whole(folder / FIGURE, figure)
+    write_json(folder / FACTS, content | {"data": _digest(data)})
+    shutil.rmtree(pieces, ignore_errors=True)
+    return sentence
+
+
+def _complete(folder: Path, protocol: dict[str, Any]) -> Result | None:
+    """What the folder holds, if that is of this protocol and undamaged."""
+    content = read_object(folder / FACTS) or {}
+    if content.get("protocol") != protocol or not isinstance(content.get("facts"), dict):
+        return None
+    try:
+        data = (folder / DATA).read_bytes()
+        return Result(unpack(data), content["facts"]) if content.get("data") == _digest(data) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """As a reader of the JSON file will find them: tuples are lists, keys are texts."""
+    return json.loads(json.dumps(values))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

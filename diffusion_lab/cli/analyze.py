@@ -1,0 +1,82 @@
+"""`diffusion-lab analyze analysis=NAME run=DIR`: measure something of trained models, and say what it means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from diffusion_lab import __version__
+from diffusion_lab.cli.build import part
+from diffusion_lab.cli.checks.setting import faults_of
+from diffusion_lab.cli.config import choices_of
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
+from diffusion_lab.cli.folders import writable
+from diffusion_lab.cli.foreign import refuse_links
+from diffusion_lab.cli.inference import LATENTS, listed
+from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE
+
+if TYPE_CHECKING:
+    import torch
+
+
+def run(cfg: DictConfig) -> None:
+    """Compute what is missing, write data.npz, figure.svg and facts.json, and print the sentence.
+
+    An interrupted analysis goes on where it was stopped; a complete one is not computed again.
+    """
+    from diffusion_lab.analyses import perform
+    from diffusion_lab.analyses.progress import shown
+    from diffusion_lab.cli.inference import load_several, ready
+
+    if not choices_of(cfg).get("analysis"):
+        raise ConfigError("analysis=null must name an analysis; `diffusion-lab analyze --help` lists them")
+    if faults := faults_of(cfg, {key: LATENTS[key] for key in ("seed", "outdir")}):
+        raise InvalidConfig(faults)
+    trained = load_several(cfg)
+    analysis = part(cfg, "analysis")
+    for model in trained:
+        with config_errors("dataset"):
+            model.data.prepare_data()
+    with config_errors(""):
+        analysis.check(trained)
+    common = common_folder(listed(cfg.run))
+    folder = Path(cfg.outdir) if cfg.outdir else place_in(common, Path(choices_of(cfg)["analysis"]).name)
+    writable("outdir" if cfg.outdir else "run", folder)
+    with ExitStack() as stack:
+        device = [stack.enter_context(ready(m.denoiser, cfg.device, cfg.precision)) for m in trained][-1]
+        sentence = perform(analysis, trained, folder, settings(cfg, device), cfg.seed, device, shown)
+    print(sentence)
+    print(f"{DATA}, {FIGURE} and {FACTS} in {folder}")
+    print(f"next: diffusion-lab report {common}")
+
+
+def settings(cfg: DictConfig, device: torch.device) -> dict[str, Any]:
+    """What decides the numbers beside the models and the seed."""
+    node = OmegaConf.to_container(cfg.analysis, resolve=True)
+    versions = {"diffusion-lab": __version__} | {name: metadata.version(name) for name in ("torch", "numpy")}
+    return {"analysis": node, "precision": cfg.precision, "device": device.type, "versions": versions}
+
+
+def common_folder(runs: Sequence[str]) -> Path:
+    """The folder that was given, or the one that holds all of those that were."""
+    return Path(runs[0]) if len(runs) == 1 else Path(os.path.commonpath([Path(run).resolve() for run in runs]))
+
+
+def place_in(folder: Path, name: str) -> Path:
+    """Where the results of an analysis go in a run folder or a folder of runs, which may come from anybody.
+
+    Raises:
+        ConfigError: there is a link, which may lead anywhere.
+    """
+    place = folder / ANALYSES / name
+    for path in (place.parent, place):
+        if path.is_symlink():
+            raise ConfigError(f"run={folder}: {path} must be a folder and is a link; remove it, or give outdir")
+    refuse_links(place, "run")
+    return place

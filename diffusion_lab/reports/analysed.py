@@ -1,0 +1,42 @@
+"""The analyses of the runs in a folder, each with its figure and its sentence."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from diffusion_lab.plotting import as_address
+from diffusion_lab.runs.analyses import Analysed, read_analyses
+from diffusion_lab.runs.run import RunFolder
+
+
+class Shown(NamedTuple):
+    """One analysis on the page.
+
+    Attributes:
+        title: its name in words.
+        where: its folder, as seen from the report's.
+        sentence: what its numbers mean.
+        models: what was analysed.
+        image: the figure as a `data:` address.
+    """
+
+    title: str
+    where: str
+    sentence: str
+    models: str
+    image: str
+
+
+def analysed(folder: RunFolder) -> list[Shown]:
+    """Those of the folder and of all folders between it and its runs first, then those of each run."""
+    top = folder.path.resolve()
+    places = [run.folder.resolve() for run in folder.runs]
+    above = {place for run in places for place in run.parents if place.is_relative_to(top)} | {top}
+    every = dict.fromkeys([*sorted(above), *places])
+    return [_shown(folder, one) for place in every for one in read_analyses(place)]
+
+
+def _shown(folder: RunFolder, one: Analysed) -> Shown:
+    title, where = one.name.replace("_", " ").capitalize(), os.path.relpath(one.folder, folder.path.resolve())
+    return Shown(title, where, one.sentence, "; ".join(one.models), as_address(one.figure))

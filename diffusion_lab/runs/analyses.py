@@ -1,0 +1,60 @@
+"""What `diffusion-lab analyze` leaves: `analyses/NAME` in a run folder, or in the folder that holds several runs.
+
+data.npz      the arrays
+figure.svg
+facts.json    sentence, facts and protocol; written last, so the analysis is complete where it stands
+pieces-HASH/  while it is not complete: the finished pieces of a computation with this protocol
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from diffusion_lab.files import read_object
+
+ANALYSES, DATA, FIGURE, FACTS, PIECES = "analyses", "data.npz", "figure.svg", "facts.json", "pieces-"
+
+
+class Analysed(NamedTuple):
+    """A complete analysis.
+
+    Attributes:
+        folder: where it lies, `.../analyses/NAME`.
+        sentence: what its numbers mean.
+        models: name of the run, step and weights of each model, as one text each.
+        figure: the bytes of its SVG file.
+    """
+
+    folder: Path
+    sentence: str
+    models: list[str]
+    figure: bytes
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+
+def read_analyses(place: Path) -> list[Analysed]:
+    """The complete analyses in a run folder or a folder of runs, by name; what is damaged is left out."""
+    found = [_read(path.parent) for path in sorted((place / ANALYSES).glob(f"*/{FACTS}"))]
+    return [one for one in found if one is not None]
+
+
+def _read(folder: Path) -> Analysed | None:
+    content = read_object(folder / FACTS) or {}
+    sentence, protocol = content.get("sentence"), content.get("protocol")
+    try:
+        figure = (folder / FIGURE).read_bytes()
+    except OSError:
+        return None
+    if not isinstance(sentence, str) or not isinstance(protocol, dict):
+        return None
+    models = protocol.get("models")
+    return Analysed(folder, sentence, [_words(model) for model in models] if isinstance(models, list) else [], figure)
+
+
+def _words(model: Any) -> str:
+    entries = model if isinstance(model, dict) else {}
+    return f"{entries.get('run')}, step {entries.get('step')}, weights {entries.get('weights')}"

@@ -1,0 +1,133 @@
+"""The contract of analyses."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from diffusion_lab.analyses import Analysis, perform
+from diffusion_lab.data import GaussianMixture, ImageDataModule
+from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
+from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE, read_analyses
+from diffusion_lab.training import Trained
+
+Bytes = dict[str, bytes]
+
+
+class Stopped(BaseException):
+    """What the check stops an analysis with; no analysis catches it."""
+
+
+def check_analysis(make: Callable[[], Analysis], trained: Sequence[Trained] | None = None) -> None:
+    """The rules of `diffusion_lab.analyses`: files, a sentence, and the same bytes whatever happened on the way.
+
+    Args:
+        make: gives a fresh analysis; two calls must give equal ones.
+        trained: the models; None: `tiny_update()`.
+
+    Raises:
+        AssertionError: a rule is broken; the text says which.
+    """
+    models = list(tiny_update() if trained is None else trained)
+    name = type(make()).__name__
+    make().check(models)
+    with tempfile.TemporaryDirectory() as place:
+        top = Path(place)
+        with _counted(models) as calls:
+            first = _files(make(), models, top / "first" / ANALYSES / name)
+        _check_files(first, top / "first", name)
+        assert not any(m.denoiser.training for m in models), f"{name}.run left a denoiser in training mode"
+        again = _files(make(), models, top / "first" / ANALYSES / name)
+        assert again == first, f"{name} gives other bytes from its own data.npz: {_differing(first, again)}"
+        torch.manual_seed(1)
+        repeated = _files(make(), models, top / "second" / ANALYSES / name)
+        assert repeated == first, f"{name} gives other bytes when repeated: {_differing(first, repeated)}"
+        if len(calls) > 1:
+            _check_resume(make, models, first, len(calls), top / "third" / ANALYSES / name)
+
+
+def _check_files(files: Bytes, place: Path, name: str) -> None:
+    assert set(files) == {DATA, FIGURE, FACTS}, f"{name} must leave {DATA}, {FIGURE} and {FACTS}, and left {set(files)}"
+    (one,) = read_analyses(place)
+    assert one.sentence.strip(), f"{name}.sentence is empty"
+    assert "\n" not in one.sentence and one.sentence.endswith("."), f"{name}.sentence must be one sentence in one line"
+
+
+def _check_resume(make: Callable[[], Analysis], models: list[Trained], files: Bytes, calls: int, folder: Path) -> None:
+    """Stopped in the middle, and called again."""
+    name = type(make()).__name__
+    try:
+        with _counted(models, stop=calls // 2 + 1):
+            _files(make(), models, folder)
+    except Stopped:
+        pass
+    for model in models:
+        model.denoiser.eval()
+    torch.manual_seed(2)
+    with _counted(models) as rest:
+        resumed = _files(make(), models, folder)
+    assert resumed == files, f"{name} gives other bytes when it was stopped: {_differing(files, resumed)}"
+    assert len(rest) < calls, f"{name} computes everything again after it was stopped; give `work.map` smaller tasks"
+
+
+def _files(analysis: Analysis, models: Sequence[Trained], folder: Path) -> Bytes:
+    perform(analysis, models, folder, {})
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def _differing(a: Bytes, b: Bytes) -> str:
+    return ", ".join(sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name)))
+
+
+@contextmanager
+def _counted(models: Sequence[Trained], stop: int = 0) -> Iterator[list[int]]:
+    """The calls of the networks inside, one entry each; the one with number `stop` raises `Stopped`."""
+    calls: list[int] = []
+
+    def count(*given: object) -> None:
+        calls.append(len(calls) + 1)
+        if calls[-1] == stop:
+            raise Stopped
+
+    hooks = [model.denoiser.network.register_forward_pre_hook(count) for model in models]
+    try:
+        yield calls
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class TinyNetwork(nn.Module):
+    """Two convolutions with dropout between them, scaled by a function of t."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 1, 3, padding=1)
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x: Tensor, t: Tensor) -> Tensor:
+        return self.outer(self.dropout(self.inner(x).tanh())) * (1 + t / 1000).view(-1, 1, 1, 1)
+
+
+def tiny_update() -> list[Trained]:
+    """A network of 77 parameters and the same with one percent smaller weights, on Gaussian images of 4x4 pixels."""
+    data = ImageDataModule(GaussianMixture([0.5], [0.25], image_size=4, num_images=64, num_test_images=8), batch_size=8)
+    before = TinyNetwork()
+    with torch.no_grad():
+        for parameter in before.parameters():
+            parameter.copy_(torch.linspace(-0.5, 0.5, parameter.numel()).view_as(parameter))
+    after = copy.deepcopy(before)
+    with torch.no_grad():
+        for parameter in after.parameters():
+            parameter *= 0.99
+    made = []
+    for step, network in enumerate((before, after), start=1):
+        denoiser = Denoiser(network, linear(1000), Epsilon(), FixedLarge()).eval()
+        made.append(Trained(Path("tiny"), {}, "0" * 64, denoiser, data, step, None))
+    return made

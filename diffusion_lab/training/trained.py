@@ -1,0 +1,89 @@
+"""A trained model, loaded: what the commands that use one give to solvers, metrics and analyses."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from diffusion_lab.data import ImageDataModule
+from diffusion_lab.data.conditions import Cond
+from diffusion_lab.diffusion import Denoiser
+
+
+@dataclass
+class Trained:
+    """One checkpoint of a run, with the weights that were asked for.
+
+    Attributes:
+        folder: the run folder.
+        config: the run's configuration, plain values.
+        config_hash: of that configuration, as run.json has it.
+        denoiser: in eval mode.
+        data: the data that it was trained on.
+        step: optimizer steps that its weights have seen.
+        decay: of the moving average that its weights are; None for the weights themselves.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    config_hash: str
+    denoiser: Denoiser
+    data: ImageDataModule
+    step: int
+    decay: float | None
+
+    @property
+    def name(self) -> str:
+        """Of the run: the name of its folder."""
+        return self.folder.resolve().name
+
+    def test_images(self, count: int) -> tuple[Tensor, Tensor, Cond]:
+        """Images that training never saw, evenly spread over the test split; all of them where it has fewer.
+
+        Returns:
+            ids (n,) int64, their numbers in the split; and, on the device of the denoiser, images (n,C,H,W) float32
+            in the range of the model, and their conditions.
+        """
+        split, device = self.data.source.test(), self.denoiser.timesteps.device
+        n = min(count, len(split))
+        ids = torch.arange(n) * len(split) // n
+        x0, cond = self.data.conditions.of_images(split, ids)
+        return ids, x0.to(device), {key: value.to(device) for key, value in cond.items()}
+
+    def identity(self) -> dict[str, Any]:
+        """What distinguishes this model from any other, in plain values; independent of where its folder lies."""
+        return {
+            "run": self.name,
+            "config_hash": self.config_hash,
+            "step": self.step,
+            "weights": "raw" if self.decay is None else f"ema {self.decay:g}",
+            "digest": digest(self.denoiser.state_dict()),
+        }
+
+
+def digest(state: Mapping[str, Tensor]) -> str:
+    """12 hexadecimal digits of the names and bytes of tensors."""
+    found = hashlib.blake2b(digest_size=6)
+    for name, value in state.items():
+        found.update(name.encode())
+        found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def labels(trained: Sequence[Trained]) -> list[str]:
+    """What tells models apart in a figure: the run, the step, or both."""
+    folders, steps = [model.folder.resolve() for model in trained], [f"step {model.step}" for model in trained]
+    runs = set(folders)
+    if len(runs) == 1:
+        return steps
+    unique = len({folder.name for folder in runs}) == len(runs)
+    names = [folder.name if unique else f"{folder.parent.name}/{folder.name}" for folder in folders]
+    if len(runs) == len(trained):
+        return names
+    return [f"{name}, {step}" for name, step in zip(names, steps, strict=True)]

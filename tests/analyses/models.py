@@ -1,0 +1,52 @@
+"""Models with known losses."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from diffusion_lab.data import GaussianMixture, ImageDataModule
+from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
+from diffusion_lab.training import Trained
+
+
+class Constant(nn.Module):
+    """Answers one number everywhere."""
+
+    def __init__(self, value=0.0, heads=1):
+        super().__init__()
+        self.value, self.heads = nn.Parameter(torch.tensor(value)), heads
+
+    def forward(self, x, t):
+        return self.value.expand(len(x), self.heads * x.shape[1], *x.shape[2:])
+
+
+class Copy(nn.Module):
+    """Answers its input times a number."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x, t):
+        return self.factor * x
+
+
+class Optimal(nn.Module):
+    """E[eps | x_t] of Gaussian data, plus an error."""
+
+    def __init__(self, source, schedule, error=0.0):
+        super().__init__()
+        self.source, self.schedule, self.error = source, schedule, error
+
+    def forward(self, x, t):
+        return self.source.optimal_eps(x, t, self.schedule) + self.error
+
+
+def source(images=64, size=4, **given):
+    return GaussianMixture([0.5], [0.25], image_size=size, num_images=64, num_test_images=images, **given)
+
+
+def trained(network, data, prediction=None, schedule=None, step=1, decay=None, folder="run", config_hash="a" * 64):
+    denoiser = Denoiser(network, schedule or linear(50), prediction or Epsilon(), FixedLarge()).eval()
+    return Trained(Path(folder), {}, config_hash, denoiser, ImageDataModule(data, batch_size=8), step, decay)

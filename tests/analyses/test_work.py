@@ -1,0 +1,154 @@
+"""Pieces, files and progress of an analysis."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from diffusion_lab.analyses import Analysis, Result, Work, perform
+from diffusion_lab.analyses.arrays import pack, read, unpack
+from diffusion_lab.analyses.progress import shown
+from diffusion_lab.runs.analyses import read_analyses
+from diffusion_lab.streams import Streams
+from diffusion_lab.training.trained import digest, labels
+from tests.analyses.models import Constant, source, trained
+
+
+def test_arrays_come_back_and_no_clock_is_in_the_file(tmp_path):
+    arrays = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([True, False]), "c/d": np.float32(3)}
+    (tmp_path / "x.npz").write_bytes(pack(arrays))
+    found = np.load(tmp_path / "x.npz")
+    for name, array in arrays.items():
+        assert np.array_equal(found[name], array) and found[name].dtype == array.dtype
+    with zipfile.ZipFile(tmp_path / "x.npz") as archive:
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+def test_objects_are_neither_written_nor_read(tmp_path):
+    with pytest.raises(ValueError, match="allow_pickle"):
+        pack({"evil": np.array([print], dtype=object)})
+    np.savez(tmp_path / "evil.npz", evil=np.array([print], dtype=object))
+    assert read(tmp_path / "evil.npz") is None
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY", pack({"a": np.zeros(9)})[:-40], b"\x80\x04N."])
+def test_what_is_damaged_is_not_there(content, tmp_path):
+    with pytest.raises(ValueError):
+        unpack(content)
+    (tmp_path / "x.npz").write_bytes(content)
+    assert read(tmp_path / "x.npz") is None and read(tmp_path / "missing.npz") is None
+
+
+def test_a_finished_task_is_not_computed_again(tmp_path):
+    called = []
+
+    def square(i):
+        called.append(i)
+        if i == 2 and called.count(2) == 1:
+            raise KeyboardInterrupt
+        return {"square": np.array(i * i)}
+
+    work = Work(tmp_path, Streams(0))
+    with pytest.raises(KeyboardInterrupt):
+        work.map("squares", square, [(i,) for i in range(4)])
+    assert called == [0, 1, 2]
+    (tmp_path / "squares-000001.npz").write_bytes(b"damaged")
+    found = work.map("squares", square, [(i,) for i in range(4)])
+    assert [int(piece["square"]) for piece in found] == [0, 1, 4, 9]
+    assert called == [0, 1, 2, 1, 2, 3]
+    assert [int(piece["cube"]) for piece in work.map("cubes", lambda i: {"cube": np.array(i**3)}, [(2,)])] == [8]
+
+
+class Sum(Analysis):
+    """Counts its runs."""
+
+    runs = 0
+
+    def run(self, trained, work):
+        type(self).runs += 1
+        return Result({"sum": np.array(sum(m.denoiser.network.value.item() for m in trained))}, {"pair": (1, 2)})
+
+    def figure(self, result):
+        return Figure()
+
+    def sentence(self, result):
+        return f"The sum is {float(result.data['sum'])}, {result.facts['pair']}."
+
+
+def test_a_complete_analysis_is_computed_again_only_for_another_protocol(tmp_path):
+    Sum.runs, folder, data = 0, tmp_path / "analyses" / "sum", source()
+    one = [trained(Constant(1.0), data)]
+    assert perform(Sum(), one, folder, {}) == "The sum is 1.0, [1, 2]."
+    facts = json.loads((folder / "facts.json").read_text())
+    assert facts["sentence"] == "The sum is 1.0, [1, 2]." and facts["facts"] == {"pair": [1, 2]}
+    assert facts["protocol"]["models"][0]["config_hash"] == "a" * 64 and facts["protocol"]["models"][0]["step"] == 1
+    perform(Sum(), one, folder, {})
+    assert Sum.runs == 1
+    for runs, (models, settings, seed) in enumerate(
+        [
+            ([trained(Constant(2.0), data)], {}, 0),  # same run and step, other weights
+            ([trained(Constant(2.0), data, step=2)], {}, 0),
+            (one, {}, 0),
+            (one, {"n": 1}, 0),
+            (one, {"n": 1}, 1),
+        ],
+        start=2,
+    ):
+        perform(Sum(), models, folder, settings, seed)
+        assert Sum.runs == runs
+    (folder / "data.npz").write_bytes(pack({"sum": np.array(99.0)}))  # not what facts.json was written with
+    assert perform(Sum(), one, folder, {"n": 1}, 1) == "The sum is 1.0, [1, 2]." and Sum.runs == 7
+
+
+def test_facts_are_written_last(tmp_path, monkeypatch):
+    """A kill between the files leaves no analysis, instead of a figure with another's sentence."""
+
+    folder, data = tmp_path / "analyses" / "sum", source()
+    perform(Sum(), [trained(Constant(1.0), data)], folder, {})
+    assert [one.name for one in read_analyses(tmp_path)] == ["sum"]
+    monkeypatch.setitem(perform.__globals__, "write_json", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        perform(Sum(), [trained(Constant(2.0), data)], folder, {})
+    assert read_analyses(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"sentence": 3, "protocol": {}}', '{"sentence": "x", "protocol": 3}'])
+def test_damaged_facts_are_left_out(content, tmp_path):
+    folder = tmp_path / "analyses" / "x"
+    folder.mkdir(parents=True)
+    (folder / "figure.svg").write_bytes(b"<svg/>")
+    (folder / "facts.json").write_text(content)
+    assert read_analyses(tmp_path) == []
+    (folder / "facts.json").write_text('{"sentence": "A.", "protocol": {"models": [3, {"run": "r", "step": 1}]}}')
+    (one,) = read_analyses(tmp_path)
+    assert one.sentence == "A." and one.models[1].startswith("r, step 1")
+
+
+def test_lines_where_there_is_no_terminal(capsys):
+    with shown("losses", 3) as step:
+        for computed in (False, True, True):
+            step(computed)
+    out = capsys.readouterr().out
+    assert out.startswith("losses 3/3  time 0s") and out.count("\n") == 1
+
+
+def test_digests_tell_weights_apart():
+    state = {"a": torch.zeros(3), "b": torch.ones(2, dtype=torch.int64)}
+    assert digest(state) == digest({key: value.clone() for key, value in state.items()})
+    for key, value in (("a", torch.tensor([0.0, 0.0, 1e-30])), ("b", torch.tensor([1, 2])), ("c", torch.zeros(3))):
+        assert digest(state | {key: value}) != digest(state)
+
+
+def test_labels_say_what_differs():
+    data = source()
+
+    def model(folder, step):
+        return trained(Constant(), data, folder=folder, step=step)
+
+    assert labels([model("x/a", 1), model("x/a", 20)]) == ["step 1", "step 20"]
+    assert labels([model("x/a", 1), model("x/b", 1)]) == ["a", "b"]
+    assert labels([model("x/a", 1), model("y/a", 1)]) == ["x/a", "y/a"]
+    assert labels([model("a", 1), model("a", 2), model("b", 1)]) == ["a, step 1", "a, step 2", "b, step 1"]
