@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 # One thread per test process: two processes with two threads each would wait for one another on two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-quick mutants faults bench profile lint type wheel pages clean
+.PHONY: help setup demo test test-quick test-exhaustive mutants faults bench profile lint type wheel pages clean
 
 help:
 	@echo "make setup      make .venv and install the package with its tests' requirements"
 	@echo "make demo       compare four timestep samplers on digits, then show the report (about 5 minutes)"
 	@echo "make test       everything: the quick suite, then the slow one (10 to 17 minutes)"
 	@echo "make test-quick the quick suite alone (2 to 4 minutes)"
+	@echo "make test-exhaustive  every composition and every network at full size (2 to 4 minutes)"
 	@echo "make mutants    falsify numbers of a report one by one; the quick suite must notice (10 to 20 minutes)"
 	@echo "make faults     whole runs killed, stopped, damaged, misconfigured (below an hour); ARGS=--quick for minutes"
 	@echo "make bench      time everything against its goals and peers (15 to 20 minutes); ONLY=NAME for one part"
@@ -36,10 +37,13 @@ demo: setup
 
 # The quick suite in another order each time; its first line gives the seed, --random-order-seed=SEED repeats it.
 test: test-quick
-	$(BIN)/python -m pytest -m slow -n 2
+	$(BIN)/python -m pytest -m "slow and not exhaustive" -n 2
 
 test-quick: setup
 	$(BIN)/python -m pytest -m "not slow" -n 2 --random-order
+
+test-exhaustive: setup
+	$(BIN)/python -m pytest -m exhaustive -n 2
 
 mutants: setup
 	$(BIN)/python -m tests.mutants

@@ -36,6 +36,7 @@ def test_help_and_a_fault_without_a_reader(tmp_path: Path) -> None:
     assert _without_a_reader(tmp_path, "trian", both=True) == (2, "")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_a_reader(tmp_path: Path) -> None:
     assert _without_a_reader(tmp_path, "train", *TINY) == (0, "")
     assert _results(tmp_path) == [("done", 3)]

@@ -113,6 +113,7 @@ TINY += ["max_steps=4", "batch_size=8", "log_every=1", "snapshot_every=4", "chec
 TRAIN = ["train", "dataset=latents", "dataset.source.root=out", *TINY, "schedule.num_timesteps=40"]
 
 
+@pytest.mark.slow
 def test_training_refuses_clipping_and_a_wrong_autoencoder_before_step_1(
     here: Path, capsys: pytest.CaptureFixture
 ) -> None:

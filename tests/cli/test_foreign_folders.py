@@ -240,6 +240,7 @@ class Late(FixedSampler):
 """
 
 
+@pytest.mark.slow
 def test_a_run_with_a_class_of_ones_own(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is evaluated, sampled and resumed once the command says whose class that is."""
     mine = in_folder / "mine"

@@ -44,6 +44,7 @@ def test_a_network_of_full_size_runs_forward_on_the_device_without_a_wait(name: 
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", options()["network"])
 def test_a_network_of_full_size_gives_every_weight_a_gradient(name: str) -> None:
     network, size = smallest(name)
@@ -54,6 +55,7 @@ def test_a_network_of_full_size_gives_every_weight_a_gradient(name: str) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 @pytest.mark.parametrize("name", options()["network"])
 def test_a_network_of_full_size_runs_in_half_precision(name: str, dtype: torch.dtype) -> None:

@@ -69,6 +69,7 @@ def test_rounds_of_options_keep_their_names_and_hashes(words: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["options", "jobs"])
 def test_every_option_alone_and_the_jobs_of_every_experiment_keep_their_names_and_hashes(kind: str) -> None:
     stored = COMPOSITIONS[kind]

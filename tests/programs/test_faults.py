@@ -100,7 +100,7 @@ def test_the_table_has_a_row_for_each_part_and_the_page_is_kept(tmp_path: Path, 
 
 def test_a_mutation_is_a_function_of_its_name(tmp_path: Path) -> None:
     cfg = compose_train([], tmp_path)
-    words = [mutation(cfg, random.Random(name)).words for name in map(str, range(300))]
-    assert words == [mutation(cfg, random.Random(name)).words for name in map(str, range(300))]
-    assert len({word for (word,) in words}) > 250
+    words = [mutation(cfg, random.Random(name)).words for name in map(str, range(60))]
+    assert words == [mutation(cfg, random.Random(name)).words for name in map(str, range(60))]
+    assert len({word for (word,) in words}) > 50
     assert not any(word.lstrip("+~").startswith(("hydra", "paths")) for (word,) in words)

@@ -39,6 +39,7 @@ def test_latex_has_the_same(sweep, tmp_path):
     assert text.count("{") == text.count("}")
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes_wherever_they_lie(tmp_path):
     texts = []
     for place in ("here", "else/where"):

@@ -19,7 +19,7 @@ def accumulated(total: int, count: int) -> list[int]:
     return taken
 
 
-@pytest.mark.parametrize("total", [300, 1000, 4000])
+@pytest.mark.parametrize("total", [300, 1000, pytest.param(4000, marks=pytest.mark.slow)])
 def test_every_count_is_the_accumulation_of_the_stride(total):
     for count in range(1, total + 1):
         assert space_timesteps(total, count).tolist() == accumulated(total, count), count

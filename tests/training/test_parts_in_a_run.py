@@ -19,6 +19,7 @@ from tests.harness import configuration, differences, final_state, train_child
 UNCERTAIN = ["weighting=uncertainty", "weighting.normalize=mean1_sampler", "annealing=mdlrc", "~callbacks.validation"]
 
 
+@pytest.mark.slow
 def test_a_learned_weighting_trains_with_the_model_and_resumes_exactly(tmp_path: Path) -> None:
     whole, cut = (tmp_path / name / "run" for name in ("whole", "cut"))
     train_child(configuration(whole, *UNCERTAIN, "max_steps=6")).succeed()
@@ -81,6 +82,7 @@ def test_a_look_asks_for_at_most_twice_the_rows_of_a_microbatch_at_a_time(tmp_pa
     assert rows.read_text().split() == ["16", "15", "15", "6", "13", "13", "13", "13"]
 
 
+@pytest.mark.slow
 def test_gradients_are_clipped_in_bfloat16_with_a_fused_optimizer(tmp_path: Path) -> None:
     """Lightning refuses it, although nothing is scaled; a bound that is never reached changes no bit."""
     states = {}

@@ -91,6 +91,7 @@ def _inputs_of(rows: int):
     return lambda device: example(conditions_of((3, 16, 16)), rows, device)
 
 
+@pytest.mark.slow
 def test_precision_and_accumulation() -> None:
     full, half = (step_bytes(_unet(), _inputs_of(64), p, 1, cuda=False) for p in ("32-true", "bf16-mixed"))
     assert 0.4 * full < half < 0.8 * full
