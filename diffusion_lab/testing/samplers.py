@@ -21,7 +21,7 @@ def check_sampler(
     updates: int = 60,
     draws: int = 20_000,
 ) -> None:
-    """The seven rules of `diffusion_lab.timesteps.base`, for a new sampler and for one that has observed updates.
+    """The six rules of `diffusion_lab.timesteps.base`, for a new sampler and for one that has observed updates.
 
     Args:
         make: gives a fresh sampler; two calls must give equal ones.

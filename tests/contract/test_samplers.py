@@ -27,7 +27,7 @@ def test_every_sampler_keeps_the_contract(name):
     check_sampler(make(name, steps=40))
 
 
-def test_all_four_samplers_are_covered():
+def test_all_samplers_are_covered():
     assert {"uniform", "logit_normal", "loss_second_moment", "stratified"} <= set(NAMES)
 
 
