@@ -42,7 +42,7 @@ class FDMScale(Preconditioning):
 
     Differs from the released code: its time is linear in s between the model's smallest and largest noise level, for
     every process; on a discrete cosine schedule, whose s ends at 8e4, that is S = 1 nearly everywhere. Its
-    multiplier is 2 unless told otherwise, its README's 1.
+    multiplier is 2 by default, in its README 1.
 
     Args:
         multiplier: m > 0.

@@ -14,7 +14,7 @@ from diffusion_lab.diffusion.prediction import Estimate, Parts, Prediction
 
 
 class ThreeHeads(Prediction):
-    """Three heads that share a network, a law of their training gates, and one of their answer in generation.
+    """Three heads that share a network, a rule for their training gates, and one for their answer in generation.
 
     Training: row i's loss has the three parts g_h E_h with gates g >= 0, sum 1, and E_h the head's native mean square
     error. Divided by the native scales (1, 1 + SNR, SNR) each part is an x0-loss, so every weighting applies; for one

@@ -31,7 +31,7 @@ def cos_sin_embedding(t: Tensor, dim: int, max_period: float = 10_000.0) -> Tens
         dim: even, at least 2.
 
     Returns:
-        (B, dim) float32, whatever the type of t: bfloat16 cannot tell neighbouring timesteps apart.
+        (B, dim) float32, whatever the type of t: bfloat16 cannot distinguish neighbouring timesteps.
     """
     half = dim // 2
     index = torch.arange(half, dtype=torch.float32, device=t.device)

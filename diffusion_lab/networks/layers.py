@@ -35,7 +35,7 @@ def timestep_embedding(t: Tensor, dim: int, max_period: float = 10_000.0) -> Ten
         dim: even, at least 4.
 
     Returns:
-        (B, dim) float32, whatever the type of t: bfloat16 cannot tell neighbouring timesteps apart.
+        (B, dim) float32, whatever the type of t: bfloat16 cannot distinguish neighbouring timesteps.
     """
     half = dim // 2
     index = torch.arange(half, dtype=torch.float32, device=t.device)
@@ -136,7 +136,7 @@ class Attention(nn.Module):
         q, k, v = 1x1 conv(norm(x))
         out = x + 1x1 conv_near_zero(softmax(q k^T / sqrt(C)) v)
 
-    Pixels have no position of their own: the convolutions around it tell them apart.
+    Pixels have no position of their own: the convolutions around it distinguish them.
     """
 
     def __init__(self, channels: int) -> None:

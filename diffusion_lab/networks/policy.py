@@ -1,4 +1,4 @@
-"""The policy of the learned Beta sampler: from clean images to the two parameters of a Beta law each."""
+"""The policy of the learned Beta sampler: from clean images to the two parameters of a Beta distribution each."""
 
 from __future__ import annotations
 

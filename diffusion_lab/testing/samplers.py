@@ -67,7 +67,7 @@ def observe_updates(
 
 
 def check_probabilities(sampler: TimestepSampler, step: int) -> None:
-    """probabilities(step) is a law on {0..T-1}, and asking for it changes nothing."""
+    """probabilities(step) is a distribution on {0..T-1}, and asking for it changes nothing."""
     before = state_of(sampler)
     p = sampler.probabilities(step)
     name = type(sampler).__name__

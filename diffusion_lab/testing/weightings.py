@@ -16,7 +16,7 @@ def check_weighting(make: Callable[[], Weighting], steps: tuple[int, ...] = (0, 
 
     Args:
         make: gives a fresh weighting; two calls must give equal ones.
-        steps: optimizer steps at which it is looked at.
+        steps: optimizer steps at which it is evaluated.
 
     Raises:
         AssertionError: a rule is broken; the text says which.
@@ -73,7 +73,7 @@ def weighted_loss(weighting: Weighting, schedule: NoiseSchedule, prediction: Pre
 
 
 def check_normalization(make: Callable[[], Weighting], schedule: NoiseSchedule, step: int) -> None:
-    """`refresh` makes the mean weight 1 under the law that `normalize` names, and does nothing for none."""
+    """`refresh` makes the mean weight 1 under the distribution that `normalize` names, and does nothing for none."""
     snr, ones = schedule.snr, torch.ones(schedule.num_timesteps, 1, dtype=torch.float64)
     p = torch.linspace(1, 2, len(snr), dtype=torch.float64)
     p /= p.sum()

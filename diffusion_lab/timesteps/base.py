@@ -14,7 +14,7 @@ A sampler is a small `torch.nn.Module` without reference to trainer, module or l
 2. `observe` runs once per optimizer step, at theta_{k+1}, on every process.
 3. Persistent state changes only in `observe`, and only from values that are equal on all processes.
 4. All state is buffers, parameters or extra state, so the checkpoint has it.
-5. `probabilities(step)` is the marginal law of what `draw` returns.
+5. `probabilities(step)` is the marginal distribution of what `draw` returns.
 6. `draw` takes its randomness from `context` alone.
 """
 
@@ -60,7 +60,7 @@ class Position(NamedTuple):
 
 
 class Probe(Protocol):
-    """A look at the network's loss outside the training step: eval mode, nothing kept for backward."""
+    """Evaluates the network's loss outside the training step: eval mode, nothing kept for backward."""
 
     def loss(self, x0: Tensor, t: Tensor, seed: int, **cond: Tensor) -> Tensor:
         """Native loss of each image at each timestep: (B,C,H,W), (K,) -> (B,K). One seed is one noise."""
@@ -95,7 +95,7 @@ class Context:
         position: optimizer step k (the same in the `draw` and the `observe` of one update), process, microbatch.
         streams: the run's random numbers; a draw uses the stream "timesteps".
         device: where random numbers are made.
-        probe: a look at the losses, or None outside a run.
+        probe: evaluates losses, or None outside a run.
         cond: conditioning of the current rows, as the network takes it.
     """
 
@@ -123,7 +123,7 @@ class Context:
         """
         if self.probe is None:
             name = type(sampler).__name__
-            raise ValueError(f"probe=None must be a Probe, because {name} looks at losses; give Context(probe=...)")
+            raise ValueError(f"probe=None must be a Probe, because {name} evaluates losses; give Context(probe=...)")
         return self.probe
 
     def global_uniform(self, n: int, columns: int | None = None) -> Tensor:
@@ -218,7 +218,7 @@ class StepRecord:
 
 
 class TimestepSampler(nn.Module, ABC):
-    """A law of training timesteps, p_k on {0..T-1}, that may change with the step k and with what was observed.
+    """A distribution p_k of training timesteps {0..T-1} that may change with the step k and with what was observed.
 
     A subclass gives `probabilities`; the rest has defaults:
 
@@ -264,7 +264,7 @@ class TimestepSampler(nn.Module, ABC):
 
     @abstractmethod
     def probabilities(self, step: int) -> Tensor:
-        """(T,) float64, sums to 1: the marginal law of a draw at this step. Changes nothing."""
+        """(T,) float64, sums to 1: the marginal distribution of a draw at this step. Changes nothing."""
 
     def quantile(self, u: Tensor, step: int) -> Tensor:
         """Inverse of the cumulative probabilities: (n,) in [0, 1) -> (n,) int64."""
@@ -286,7 +286,7 @@ class TimestepSampler(nn.Module, ABC):
 
 
 class FixedSampler(TimestepSampler):
-    """A law that never changes: p and its cumulative sum are computed once.
+    """A distribution that never changes: p and its cumulative sum are computed once.
 
     Args:
         probabilities: (T,) non-negative, finite numbers with a positive sum; they are divided by it.
@@ -323,7 +323,7 @@ def invert(cdf: Tensor, u: Tensor) -> Tensor:
 
 def check_probabilities(p: Tensor, reweight: bool) -> Tensor:
     """p (T,) as float64 with sum 1, or a ValueError that names the offending timestep."""
-    p = check_masses("probabilities", p.detach().double(), "mend the law")
+    p = check_masses("probabilities", p.detach().double(), "correct the probabilities")
     p = p / p.sum()
     if reweight:
         t = int(p.argmin())
@@ -331,7 +331,7 @@ def check_probabilities(p: Tensor, reweight: bool) -> Tensor:
         if not torch.isfinite(weight):
             raise ValueError(
                 f"reweight=True must not divide by a probability of zero or next to it, which t={t} has ({p[t]:.1e}); "
-                "use reweight=false or mix the law with a uniform one"
+                "use reweight=false or mix the distribution with a uniform one"
             )
     return p
 

@@ -1,4 +1,4 @@
-"""Beta laws on the timesteps: drawing, and the masses that the rounding gives."""
+"""Beta distributions on the timesteps: drawing, and the masses that the rounding gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curriculum of timesteps (CLTS): from uniform to a Gaussian law while training goes on."""
+"""Curriculum of timesteps (CLTS): from uniform to a Gaussian distribution while training goes on."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class CLTS(TimestepSampler):
                             g_eff = m g/(1 - (1 - m) g) with m the density's sum
         clamp               a Gaussian draw beyond an end counts as that end
 
-    A draw takes one uniform number: below g it is stretched over N, above over the uniform law; no table changes
-    with the step. With std = 1, the literal reading, even g = 1 changes p_t by -17 % to +6 % only.
+    A draw takes one uniform number: below g it is stretched over N, above over the uniform distribution; no table
+    changes with the step. With std = 1, the literal reading, even g = 1 changes p_t by -17 % to +6 % only.
 
     Differs from the paper: its section 4.2 says "variance sigma = T"; taken as the standard deviation, because a
     variance of T (std = 1/sqrt(T) here) would starve almost all timesteps. Its target for CIFAR-10 is 5e4 in

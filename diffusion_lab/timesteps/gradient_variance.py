@@ -20,8 +20,8 @@ class GradientVariance(TimestepSampler):
         root_second_moment   p_t ~ sqrt((1/n) sum_i |g_i|^2)
 
     then p = (1 - u) p + u/T. The first is the paper's heuristic, which changes the objective. The second, with
-    `reweight`, is the law that makes the variance of the unbiased estimate smallest; the gradients are those of the
-    native loss, so that holds for `weighting=unit`.
+    `reweight`, is the distribution that makes the variance of the unbiased estimate smallest; the gradients are those
+    of the native loss, so that holds for `weighting=unit`.
 
     The moments are measured at K = `points` timesteps that lie closer where the noise is little and the curve steep,
 
@@ -34,15 +34,15 @@ class GradientVariance(TimestepSampler):
     processes.
 
     Measured is after `first`, 2 `first`, 4 `first`, .. updates below `every`, and after every multiple of `every`:
-    gradients change fastest at the beginning, so no law is older than half of the updates so far; the first `first` are
-    drawn uniformly, because an untrained network's gradients say nothing of a trained one's.
+    gradients change fastest at the beginning, so no distribution is older than half of the updates so far; the first
+    `first` are drawn uniformly, because an untrained network's gradients say nothing of a trained one's.
 
     Logged are `sampler/measurements`, their number, and from the first one on `sampler/relative_error`, the standard
     error of the running mean divided by it, the root mean square over the points: that of sampling images and noises
     alone, not what the gradients have changed since.
 
     Differs from Kim et al.: the estimator, its smoothing and its refresh are not stated there; the grid, the running
-    mean and the share of the uniform law are ours.
+    mean and the share of the uniform distribution are ours.
 
     Args:
         num_timesteps: T.
@@ -91,7 +91,7 @@ class GradientVariance(TimestepSampler):
         self.register_buffer("moment", torch.zeros(len(self._grid), dtype=torch.float64))
         self.register_buffer("squared_error", torch.zeros_like(self.moment))
         self.register_buffer("measured", torch.zeros((), dtype=torch.int64))
-        # The cumulative law is state too: recomputed where it changes, so that a draw does no work that depends on T.
+        # The CDF is state too: recomputed where it changes, so that a draw does no work that depends on T.
         self.register_buffer("_cdf", torch.arange(1, num_timesteps + 1, dtype=torch.float64) / num_timesteps)
 
     def check(self, batch_size: int) -> None:
@@ -110,7 +110,7 @@ class GradientVariance(TimestepSampler):
     def log_values(self) -> dict[str, Tensor]:
         values = {"measurements": self.measured}
         if int(self.measured):
-            # A point where all gradients are zero has no relative error; it weighs nothing in the law either.
+            # A point where all gradients are zero has no relative error; it weighs nothing in the distribution either.
             share = self.squared_error / self.moment.square()
             values["relative_error"] = share[self.moment > 0].mean().sqrt()
         return values
@@ -145,9 +145,9 @@ class GradientVariance(TimestepSampler):
         self.moment.mul_(keep).add_((1 - keep) * groups.mean(0))
         self.squared_error.mul_(keep**2).add_((1 - keep) ** 2 * groups.var(0) / GROUPS)
         self.measured.add_(1)
-        self._cdf.copy_(self._law().cumsum(0))
+        self._cdf.copy_(self._distribution().cumsum(0))
 
-    def _law(self) -> Tensor:
+    def _distribution(self) -> Tensor:
         """(T,) from the measured grid."""
         q = interpolated(self.moment, self._grid)
         flat = torch.full_like(q, 1.0 / self.num_timesteps)

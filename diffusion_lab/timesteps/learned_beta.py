@@ -1,6 +1,6 @@
 """The learned Beta sampler (Kim et al., CVPR 2025, section 5; released code ku-dmlab/Adaptive-Timestep-Sampler).
 
-A small network, the policy, looks at a clean image and gives the two parameters of a Beta law on its timestep:
+A small network, the policy, maps a clean image to the two parameters of a Beta distribution on its timestep:
 
     (a_i, b_i) = policy(x0_i),   u_i ~ Beta(a_i, b_i),   t_i = round(u_i (T-1))
 
@@ -14,12 +14,12 @@ once every f_S updates. S holds the few timesteps whose change best predicts the
 changes at all timesteps go into a queue of |Q| rows, and S is the |S| columns with the largest F-statistic against
 their sum.
 
-The queue may look at a grid of P timesteps instead of all T. The changes of E between its points are taken as linear
+The queue may measure a grid of P timesteps instead of all T. The changes of E between its points are taken as linear
 (`timesteps.grid`), which gives all T columns and their sum, so that S is chosen among all timesteps. On the grid of all
 of them this is the published selection to the letter.
 
-The reward needs looks at the losses before and after an update. The bound's term is KL = c_tau E_tau + const in closed
-form, so a look is one network call for all pairs of image and timestep; with equal noise on both sides and without
+The reward needs the losses before and after an update. The bound's term is KL = c_tau E_tau + const in closed form,
+so each evaluation is one network call for all pairs of image and timestep; with equal noise on both sides and without
 dropout, the difference is the update's effect alone. With one noise for a whole row of the queue its columns are a
 smooth function of the timestep, which a grid can follow. With a noise for each column they are not: the largest
 F-statistics of 1000 columns and a few rows are then those of the luckiest noises, and another grid selects others.
@@ -45,7 +45,7 @@ from diffusion_lab.timesteps.grid import interpolated, masses, placed, strided
 from diffusion_lab.timesteps.looks import Look, Pairs, queue_pairs, reward_pairs
 
 POINTS, BY_WEIGHT = 100, 0.7  # of the default grid; the share of them that is placed by the reward's weights
-REMEMBERED = 64  # images whose laws make up the running marginal
+REMEMBERED = 64  # images whose distributions make up the running marginal
 ENTROPY_MODES = ("additive", "released")
 
 
@@ -54,12 +54,13 @@ class LearnedBeta(TimestepSampler):
 
     The loss carries weight 1: the weights c of the bound enter through the reward alone, as published.
 
-    `probabilities` is a running estimate: the mean law of the first 64 images of the last batch that taught the policy.
+    `probabilities` is a running estimate: the mean distribution of the first 64 images of the last batch that updated
+    the policy.
 
-    Differs from Kim et al. and the released code, by default: common random numbers and eval mode for both looks,
-    because fresh noise and dropout make up more than 99 % of the released reward's variance; one noise for all
-    timesteps of a row of the queue, see the module; entropy as an additive bonus, because inside the reward, where it
-    is not detached, its bonus vanishes for the uniform policy; selection from 5 rows of the queue on, because with 2
+    Differs from Kim et al. and the released code, by default: common random numbers and eval mode for both evaluations
+    of the loss, because fresh noise and dropout make up more than 99 % of the released reward's variance; one noise for
+    all timesteps of a row of the queue, see the module; entropy as an additive bonus, because inside the reward, where
+    it is not detached, its bonus vanishes for the uniform policy; selection from 5 rows of the queue on, because with 2
     rows all F-statistics are equal; a grid of 100 timesteps and a part of the batch, because the reward's noise allows
     it. `sampler=learned_beta_released` has the released behaviour.
 
@@ -72,14 +73,14 @@ class LearnedBeta(TimestepSampler):
     Args:
         num_timesteps: T >= 2.
         reward_weights: (T,) c_t on the native loss, finite, >= 0.
-        every: f_S >= 1, updates between two lessons.
+        every: f_S >= 1, optimizer steps between two policy updates.
         num_selected: |S| in [1, number of grid points].
         queue: |Q| >= 3 rows.
         select_from: rows from which S is selected, in [2, |Q|].
         grid_stride: every how many timesteps the queue measures, and the last; 0: the default grid; 1: all T.
         reward_every: every how many rows of the batch are rewarded, >= 1.
-        common_noise: whether both looks use the same noise, and the queue one noise for all timesteps of a row.
-        eval_mode: whether dropout is off in both looks.
+        common_noise: whether both evaluations use the same noise, and the queue one noise for all timesteps of a row.
+        eval_mode: whether dropout is off in both evaluations.
         entropy: c_H >= 0.
         entropy_mode: additive, or released (inside the reward and not detached).
         lr: of the policy's Adam, > 0: 1e-2 for linear and quadratic schedules, 1e-3 for cosine.
@@ -128,9 +129,9 @@ class LearnedBeta(TimestepSampler):
         check_reward_weights(reward_weights, num_timesteps)
         grid = strided(num_timesteps, stride) if stride else default_grid(reward_weights)
         self.every = check_integer("every", every, 1, "use 40 optimizer steps as published")
-        cure = "use 3 as published, at most the timesteps that the queue looks at"
+        cure = "use 3 as published, at most the timesteps that the queue measures"
         check_integer("num_selected", num_selected, 1, cure, maximum=len(grid))
-        check_integer("queue", queue, 3, "use 20 rows, because no F-statistic tells columns of two apart")
+        check_integer("queue", queue, 3, "use 20 rows: columns of two have equal F-statistics")
         cure = "use 5, at most the queue's rows"
         self.select_from = check_integer("select_from", select_from, 2, cure, maximum=queue)
         self.reward_every = check_integer("reward_every", reward_every, 1, "use 1 to reward the whole batch")
@@ -140,7 +141,7 @@ class LearnedBeta(TimestepSampler):
         self.entropy_mode = check_choice("entropy_mode", entropy_mode, ENTROPY_MODES, "use additive")
         self.lr = check_number("lr", lr, "()", 0, math.inf, "use 0.01, or 0.001 with the cosine schedule")
         self.clip = check_number("clip", clip, "(]", 0, math.inf, "use 1.0")
-        # The policy is made in `setup`; a bad size is told before a run begins.
+        # The policy is made in `setup`; a bad size is refused before a run begins.
         self._hidden = check_integer("hidden", hidden, 1, "use 128 as published")
         self._hidden_layers = check_integer("hidden_layers", hidden_layers, 1, "use 2 as published")
         self._seed = seed
@@ -179,12 +180,12 @@ class LearnedBeta(TimestepSampler):
         return Draw(t, self.weight(t, context.step))
 
     def _act(self, x0: Tensor) -> tuple[Tensor, Tensor]:
-        """The policy in its own precision, whatever the run's: the law that is rewarded is the one that was drawn."""
+        """The policy in its own precision, whatever the run's, so that the rewarded distribution is the drawn one."""
         with torch.autocast(x0.device.type, enabled=False):
             return self.policy(x0.to(self.law.dtype))
 
     def _look_before(self, x0: Tensor, u: Tensor, context: Context) -> None:
-        """Look at this microbatch's pairs at theta_k, and keep what they cost for `observe`."""
+        """Evaluate this microbatch's pairs at theta_k, and keep their losses for `observe`."""
         points, chosen, every = len(self._grid), len(self.selected), self.reward_every
         start = context.rows(len(x0)).start
         first = min(-start % every, len(x0))  # a small microbatch may have none
@@ -247,7 +248,7 @@ class LearnedBeta(TimestepSampler):
         self.law.copy_(law[rows])
 
     def _select(self, row: Tensor) -> None:
-        """Push the changes of one image's loss on the grid; with enough of them, choose S anew for the next lesson."""
+        """Push the changes of one image's loss on the grid; with enough rows, choose S for the next policy update."""
         size = len(self.totals)
         slot = int(self.filled) % size
         self.changes[slot], self.totals[slot] = row, self._mass @ row

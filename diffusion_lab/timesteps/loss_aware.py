@@ -26,7 +26,7 @@ class LossSecondMoment(TimestepSampler):
     Args:
         num_timesteps: T.
         history_per_timestep: n >= 1, losses kept for each timestep.
-        uniform: u in [0, 1], share of the uniform law.
+        uniform: u in [0, 1], share of the uniform distribution.
         reweight: whether the loss carries 1/(T p_t), as published.
 
     Raises:

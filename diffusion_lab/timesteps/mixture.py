@@ -1,4 +1,4 @@
-"""A sampler mixed with the uniform law."""
+"""A sampler mixed with the uniform distribution."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from diffusion_lab.timesteps.base import Context, StepRecord, TimestepSampler, c
 class Mixture(TimestepSampler):
     """p_t = q/T + (1 - q) b_t with b the base's law: no timestep is starved, and 1/(T p_t) stays below 1/q.
 
-    A draw takes one uniform number u: below q it is stretched over the uniform law, above over the base's.
+    A draw takes one uniform number u: below q it is stretched over the uniform distribution, above over the base's.
 
     Args:
         base: a sampler that draws by its inverse CDF; `reweight` of the base is not used.
-        uniform: q in [0, 1], share of the uniform law.
-        reweight: whether the loss carries 1/(T p_t), p the mixed law.
+        uniform: q in [0, 1], share of the uniform distribution.
+        reweight: whether the loss carries 1/(T p_t), p the mixed distribution.
 
     Raises:
         ValueError: the base has a `draw` of its own, or q lies outside [0, 1].

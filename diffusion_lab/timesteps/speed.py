@@ -13,7 +13,7 @@ from diffusion_lab.timesteps.base import Context, Draw, FixedSampler, invert
 
 
 class SpeeD(FixedSampler):
-    """Asymmetric law with dual draws (Wang et al. 2024, SpeeD; released code speed/diffusion/iddpm/speed.py).
+    """Asymmetric distribution with dual draws (Wang et al. 2024, SpeeD; released code speed/diffusion/iddpm/speed.py).
 
     With g_t = d sqrt(1 - A_t)/dt by central differences and the threshold h = 1e-4 * 1000/T,
 

@@ -1,4 +1,4 @@
-"""Timestep samplers whose law is fixed before training."""
+"""Timestep samplers whose distribution is fixed before training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from diffusion_lab.timesteps.base import FixedSampler, TimestepSampler
 
 
 class Uniform(TimestepSampler):
-    """p_t = 1/T, the law of DDPM (Ho et al. 2020, Algorithm 1).
+    """p_t = 1/T, the distribution of DDPM (Ho et al. 2020, Algorithm 1).
 
     Args:
         num_timesteps: T.
@@ -45,7 +45,7 @@ class LogitNormal(FixedSampler):
     Symmetric about T/2 for mean 0; the first and the last timesteps are almost never drawn.
 
     Differs from Kim et al. section 10: the rounding is not stated there; here it is to the nearest integer, because
-    then both ends are treated alike. It is not the log-normal law in sigma of Karras et al. (2022).
+    then both ends are treated alike. It is not the log-normal distribution in sigma of Karras et al. (2022).
 
     Args:
         num_timesteps: T >= 2.
@@ -54,7 +54,7 @@ class LogitNormal(FixedSampler):
         reweight: whether the loss carries 1/(T p_t). The weights at both ends are then very large.
 
     Raises:
-        ValueError: T < 2, std <= 0, or `reweight` with a law so narrow that a probability underflows to zero.
+        ValueError: T < 2, std <= 0, or `reweight` with a distribution so narrow that a probability underflows to zero.
     """
 
     def __init__(self, num_timesteps: int, mean: float = 0.0, std: float = 1.0, reweight: bool = False) -> None:
@@ -93,8 +93,9 @@ class LogNormal(FixedSampler):
 
         p_t = Phi((ln e_{t+1} - mean)/std) - Phi((ln e_t - mean)/std),   e_t = (s_{t-1} + s_t)/2,  e_0 = 0, e_T = inf
 
-    The law of Karras et al. (2022, EDM, Table 1: mean -1.2, std 1.2), which Kim et al. (2025) name but do not use:
-    see `LogitNormal`. Nearest in s, as EDM's wrapper of discrete models rounds (edm `iDDPMPrecond.round_sigma`).
+    The distribution of Karras et al. (2022, EDM, Table 1: mean -1.2, std 1.2), which Kim et al. (2025) name but do
+    not use: see `LogitNormal`. Nearest in s, as EDM's wrapper of discrete models rounds (edm
+    `iDDPMPrecond.round_sigma`).
 
     Args:
         schedule: noise schedule with T timesteps.

@@ -1,4 +1,4 @@
-"""Wrappers that spread the draws of one batch evenly and leave the law of each as it is (variance reduction)."""
+"""Wrappers that spread the draws of one batch evenly and keep the distribution of each draw (variance reduction)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Spread(TimestepSampler, ABC):
     """A sampler whose numbers in [0, 1) are chosen together for the whole batch; a subclass gives `numbers`.
 
     Args:
-        base: a sampler that draws by its inverse CDF; its law, its weights and its state stay as they are.
+        base: a sampler that draws by its inverse CDF; its distribution, its weights and its state stay as they are.
 
     Raises:
         ValueError: the base has a `draw` of its own.
@@ -58,8 +58,8 @@ class Stratified(Spread):
         u_i = (pi(i) + r_i) / G,   r_i uniform in [0, 1),   t_i = base's inverse CDF at u_i
 
     with a random permutation pi of {0..G-1} for each update, equal on all processes. Every single t_i has the base's
-    law, so the expected loss and gradient stay the same while their variance falls. The slices are those of the
-    global batch, whatever number of processes and microbatches it is split into.
+    distribution, so the expected loss and gradient stay the same while their variance falls. The slices are those of
+    the global batch, whatever number of processes and microbatches it is split into.
 
     Differs from k-diffusion `stratified_uniform`, which gives process r the slices r, r+W, ...: a permutation needs
     no layout, so one process and many draw the same timestep for the same image.
@@ -80,8 +80,8 @@ class LowDiscrepancy(Spread):
 
         u_i = (u_0 + pi(i)/G) mod 1,   t_i = base's inverse CDF at u_i
 
-    with one u_0 and one random permutation pi for each update, equal on all processes. Every t_i has the base's law;
-    the batch together covers it as evenly as G points can.
+    with one u_0 and one random permutation pi for each update, equal on all processes. Every t_i has the base's
+    distribution; the batch together covers it as evenly as G points can.
 
     Differs from VDM, where u_i belongs to row i: with images in a random order that is the same, but a permutation
     keeps row i independent of its place in the batch.
@@ -99,11 +99,11 @@ class LowDiscrepancy(Spread):
 class Antithetic(Spread):
     """Pairs of opposite draws: row i < G/2 takes u_i, row i + G/2 takes 1 - u_i.
 
-        t_i = F^-1(u_i),   t_{i+G/2} = F^-1(1 - u_i),   F the base's cumulative law
+        t_i = F^-1(u_i),   t_{i+G/2} = F^-1(1 - u_i),   F the base's cumulative distribution
 
     For the uniform base these are the pairs t, T-1-t of DDIM's code (`runners/diffusion.py`). Every single draw has
-    the base's law. Differs from DDIM's code: 1 - u in place of T-1-t, because that keeps the law of a base that is not
-    symmetric; and exactly half of the rows where it has n//2 + 1 draws of n.
+    the base's distribution. Differs from DDIM's code: 1 - u in place of T-1-t, because that keeps the distribution of a
+    base that is not symmetric; and exactly half of the rows where it has n//2 + 1 draws of n.
 
     Args:
         base: a sampler that draws by its inverse CDF.

@@ -62,7 +62,7 @@ ALLOWED = [
     _allowed("callbacks/timestep_log.py:TimestepLog._log", TO_HOST, LOG, "tables by bin"),
     _allowed("callbacks/timestep_log.py:_binned", READ, LOG, "number of bins"),
     _allowed("callbacks/head_tracking.py:HeadTracking.on_step_end", TO_HOST, LOG, "tables of the heads"),
-    _allowed("timesteps/beta.py:beta_masses", TO_HOST, LOG, "the law of learned_beta, which SciPy computes"),
+    _allowed("timesteps/beta.py:beta_masses", TO_HOST, LOG, "the distribution of learned_beta, which SciPy computes"),
     _allowed("timesteps/beta.py:beta_masses", TO_DEVICE, LOG, "the same"),
     _allowed(
         "timesteps/slots.py:EqualLossSlots.observe", TO_HOST, MEASURING, "the curve of the losses when the edges move"
@@ -73,7 +73,9 @@ ALLOWED = [
         "timesteps/gradient_variance.py:GradientVariance.observe", READ, MEASURING, "whether the moments are finite"
     ),
     _allowed("timesteps/gradient_variance.py:GradientVariance.log_values", READ, LOG, "whether it has measured"),
-    _allowed("timesteps/gradient_variance.py:GradientVariance._law", READ, MEASURING, "whether there is a gradient"),
+    _allowed(
+        "timesteps/gradient_variance.py:GradientVariance._distribution", READ, MEASURING, "whether there is a gradient"
+    ),
     _allowed(
         "timesteps/learned_beta.py:LearnedBeta.observe", MASK, MEASURING, "pairs of the queue, at a policy update"
     ),
