@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -64,10 +65,14 @@ def due(step: int, every: int, last: int) -> bool:
     return every > 0 and (step % every == 0 or step == last)
 
 
+def callbacks_of(trainer: Trainer) -> list[Callback]:
+    """The trainer's callbacks, in their order; Lightning sets the attribute without declaring it."""
+    return attrgetter("callbacks")(trainer)
+
+
 def find(trainer: Trainer, kind: type[C]) -> C | None:
     """The trainer's callback of this class, or None."""
-    callbacks: list[Callback] = getattr(trainer, "callbacks")  # noqa: B009 - Lightning sets it without declaring it
-    return next((callback for callback in callbacks if isinstance(callback, kind)), None)
+    return next((callback for callback in callbacks_of(trainer) if isinstance(callback, kind)), None)
 
 
 def diffusion(module: LightningModule) -> DiffusionModule:
@@ -77,7 +82,7 @@ def diffusion(module: LightningModule) -> DiffusionModule:
 
 def data_of(trainer: Trainer) -> ImageDataModule:
     """The trainer's data module."""
-    return getattr(trainer, "datamodule")  # noqa: B009 - Lightning sets it without declaring it
+    return attrgetter("datamodule")(trainer)
 
 
 def check_interval(name: str, value: int) -> int:

@@ -59,7 +59,7 @@ class EMA(StepCallback):
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         for decay, average in self._averages.items():
             d = min(decay, (1 + step) / (10 + step)) if self.warmup else decay
-            torch._foreach_lerp_(list(average.values()), self._parameters, 1.0 - d)  # pyright: ignore[reportPrivateImportUsage]
+            torch.ops.aten._foreach_lerp_(list(average.values()), self._parameters, 1.0 - d)
 
     @contextmanager
     def use(self, module: DiffusionModule, decay: float | None = None) -> Iterator[float]:

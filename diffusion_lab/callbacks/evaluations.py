@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from lightning.pytorch import LightningModule, Trainer
 
-from diffusion_lab.callbacks.base import StepCallback, diffusion
+from diffusion_lab.callbacks.base import StepCallback, callbacks_of, diffusion
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
 
@@ -50,5 +50,4 @@ class EvaluationCallback(StepCallback):
 
 def evaluations(trainer: Trainer) -> list[EvaluationCallback]:
     """The trainer's evaluations, in their order."""
-    callbacks = getattr(trainer, "callbacks")  # noqa: B009 - Lightning sets it without declaring it
-    return [callback for callback in callbacks if isinstance(callback, EvaluationCallback)]
+    return [callback for callback in callbacks_of(trainer) if isinstance(callback, EvaluationCallback)]

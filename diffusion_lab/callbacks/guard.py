@@ -112,7 +112,7 @@ class Guard(StepCallback):
         found: list[Any] = [own]
         if is_distributed():
             found = [None] * world_size()
-            all_gather_object(found, own)  # pyright: ignore[reportArgumentType]
+            all_gather_object(found, own)
         wrong = [fault for fault in found if fault is not None]
         if wrong:
             raise NotFinite(min(wrong)[1])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
-from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+from torch._C._distributed_c10d import TCPStore
 
 from diffusion_lab.callbacks.base import RunCallback
 from diffusion_lab.callbacks.signals import processes
@@ -141,7 +141,7 @@ class _Listening:
                     return
                 self._listen(store)
                 self._talked = time.monotonic()
-            except Exception:  # noqa: BLE001 - whatever the connection died of, the next one may live
+            except Exception:
                 store = None
                 if ended:
                     return

@@ -19,7 +19,7 @@ from diffusion_lab.distributed import is_distributed, rank, sum_, world_size
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class Interrupted(Exception):  # noqa: N818 - it is no error: the run goes on later
+class Interrupted(Exception):  # no error: the run goes on later
     """A signal asked the run to stop; a checkpoint was written at the step boundary after it."""
 
     def __init__(self, number: int, step: int) -> None:

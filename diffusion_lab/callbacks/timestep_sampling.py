@@ -28,7 +28,7 @@ class TimestepSampling(StepCallback):
         return f"TimestepSampling/{type(self.sampler).__name__}"
 
     @property
-    def may_be_infinite(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def may_be_infinite(self) -> tuple[str, ...]:
         return self.sampler.may_be_infinite
 
     def state_dict(self) -> dict[str, Any]:

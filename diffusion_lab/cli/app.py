@@ -77,7 +77,7 @@ class App:
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=self.command)(self)()
         except SystemExit as stop:  # argparse, `--cfg` and their like have printed what they had to say
             return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-        except BaseException as error:  # noqa: BLE001  the one place where every error becomes a sentence
+        except BaseException as error:  # the one place where every error becomes a sentence
             self.error = error
         finally:
             sys.argv = argv

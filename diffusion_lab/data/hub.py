@@ -100,7 +100,7 @@ def _ask(name: str, revision: str | None) -> str:
             f"{Path(name).absolute()}, and the hub does not give {wanted} ({_line(error)}); correct the name, or run: "
             "hf auth login"
         ) from error
-    except Exception as error:  # noqa: BLE001  no network has a dozen classes over the hub's HTTP libraries
+    except Exception as error:  # no network has a dozen classes over the hub's HTTP libraries
         return _line(error) or type(error).__name__
     return ""
 

@@ -109,11 +109,16 @@ class ImageSource(ABC):
         """(C,H,W) of one image."""
         return self.channels, self.image_size, self.image_size
 
-    def check(self) -> None:  # noqa: B027 - not abstract: most sources that need no files have nothing to check
-        """Raise the error that teaches the cure when files are missing or bad, without loading all."""
+    def check(self) -> None:
+        """Raise the error that teaches the cure when files are missing or bad, without loading all.
 
-    def prepare(self) -> None:  # noqa: B027
+        By default there is nothing to check.
+        """
+        return None
+
+    def prepare(self) -> None:
         """Download what is missing, if that was asked for; runs on one process of a machine."""
+        return None
 
     @abstractmethod
     def train_size(self) -> int:

@@ -22,8 +22,9 @@ class Task(ABC):
     names: tuple[str, ...] = ()
     paired: bool = False
 
-    def check(self, shape: tuple[int, int, int]) -> None:  # noqa: B027 - not abstract: most images fit most tasks
-        """Raise ValueError, with the cure, if images (C,H,W) cannot be conditioned on so."""
+    def check(self, shape: tuple[int, int, int]) -> None:
+        """Raise ValueError, with the cure, if images (C,H,W) cannot be conditioned on so; by default all can."""
+        return None
 
     @abstractmethod
     def condition(self, x0: Tensor) -> dict[str, Tensor]:

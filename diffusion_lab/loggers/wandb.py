@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from lightning.fabric.loggers.logger import _DummyExperiment as DummyExperiment
 from lightning.fabric.loggers.logger import rank_zero_experiment
-from lightning.pytorch.loggers.logger import DummyExperiment  # pyright: ignore[reportPrivateImportUsage]
 from lightning.pytorch.utilities import rank_zero_only
 
 from diffusion_lab.arguments import check_choice

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -139,7 +140,7 @@ class DiffusionModule(LightningModule):
         parts: dict[str, Any] = {"state_dict": checkpoint["state_dict"]}
         parts["optimizer_states"] = [optimizer["state"] for optimizer in checkpoint.get("optimizer_states", [])]
         allowed: set[str] = set()
-        callbacks: list[Any] = [] if self._trainer is None else getattr(self.trainer, "callbacks")  # noqa: B009
+        callbacks: list[Any] = [] if self._trainer is None else attrgetter("callbacks")(self.trainer)
         for callback in callbacks:
             if hasattr(callback, "may_be_infinite"):
                 allowed |= set(callback.may_be_infinite)

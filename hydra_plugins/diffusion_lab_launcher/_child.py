@@ -110,7 +110,7 @@ def fork(job: Job, task: TaskFunction, context: HydraContext, environment: dict[
             task.checked = True
         code, message = work(job, task, context)
         os.write(writer, json.dumps(message, ensure_ascii=False).encode(errors="replace"))
-    except BaseException:  # noqa: BLE001  nothing may climb into the launcher's own stack
+    except BaseException:  # nothing may climb into the launcher's own stack
         traceback.print_exc()
     finally:
         with suppress(Exception):
@@ -135,8 +135,8 @@ def write_to_log(job: Job) -> None:
     with open_log(job.folder) as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
-    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115  it lives as long as the process
-    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", buffering=1, closefd=False)
+    sys.stderr = open(2, "w", buffering=1, closefd=False)
     faulthandler.enable(2)
 
 
@@ -148,7 +148,7 @@ def work(job: Job, task: TaskFunction, context: HydraContext) -> tuple[int, dict
         returned = run_job(task, job.config, "hydra.run.dir", None, context)
         value = returned._return_value
         error = value if returned.status == JobStatus.FAILED else getattr(task, "error", None)
-    except BaseException as raised:  # noqa: BLE001  SystemExit, KeyboardInterrupt, a fault of Hydra's own
+    except BaseException as raised:  # SystemExit, KeyboardInterrupt, a fault of Hydra's own
         error = raised
     if error is None:
         return 0, {"value": value if isinstance(value, int | float) else None}

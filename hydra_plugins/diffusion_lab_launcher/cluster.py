@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,10 @@ class ClusterLauncher(DiffusionLabLauncher):
         super().__init__()
         if cluster not in ("slurm", "local"):
             raise ConfigError(f"hydra.launcher.cluster={cluster} must be slurm or local; use slurm")
-        try:
-            import submitit  # noqa: F401
-        except ImportError:
+        if find_spec("submitit") is None:
             raise ConfigError(
                 "hydra/launcher=diffusion_lab_slurm must have submitit; use pip install 'diffusion-lab[slurm]'"
-            ) from None
+            )
         if cluster == "slurm" and shutil.which("srun") is None:
             raise ConfigError("hydra.launcher.cluster=slurm must find srun; use a machine of the cluster")
         self.cluster, self.max_num_timeout, self.poll_s = cluster, max_num_timeout, poll_s
@@ -55,7 +54,7 @@ class ClusterLauncher(DiffusionLabLauncher):
 
     def faults(self, job: Job) -> list[ConfigError]:
         """What is wrong with one job's configuration, whatever the machine that it will run on."""
-        errors = self.task.check(job.task_cfg, here=False)  # type: ignore[attr-defined]
+        errors = self.task.check(job.task_cfg, here=False)
         if self.cluster == "local" and world_size(job.config) > 1:
             devices = job.config.trainer.devices
             errors.append(ConfigError(f"trainer.devices={devices} must be 1 with hydra.launcher.cluster=local; use 1"))

@@ -128,7 +128,7 @@ class DiffusionLabLauncher(Launcher):
 
     def faults(self, job: Job) -> list[ConfigError]:
         """What is wrong with one job's configuration, for a run on this machine with the GPUs that a job has."""
-        errors = self.task.check(job.task_cfg)  # type: ignore[attr-defined]
+        errors = self.task.check(job.task_cfg)
         share = None if self.gpus is None else len(self.gpus) // self.n_jobs
         if share is not None and "trainer" in job.config and local_devices(job.config.trainer) > share:
             errors.append(

@@ -136,7 +136,7 @@ def test_a_benchmark_that_raises_is_told_of(
     (tmp_path / "fails.py").write_text(FAILS)
     monkeypatch.setattr(benchmarks.lines, "__path__", [str(tmp_path)])
     assert names() == ["fails"]
-    measured._lines("fails", Out())  # type: ignore[arg-type]
+    measured._lines("fails", Out())
     sys.modules.pop("benchmarks.lines.fails")
     assert sent == [("title", "What cannot be measured"), ("line", None), ("error", "ValueError: no | luck")]
     assert "Traceback" in capsys.readouterr().err

@@ -69,7 +69,7 @@ def _with_known_loss(run: Run) -> list[float]:
         scale = denoiser.prediction.native_scale(snr)[:, None]
         return Loss(native, torch.zeros_like(native), Parts(native[:, None], scale), x0.new_zeros(len(t), 0), snr)
 
-    denoiser.loss = loss  # pyright: ignore[reportAttributeAccessIssue]
+    denoiser.loss = loss
     return before
 
 

@@ -29,7 +29,7 @@ def started(callback: Progress, step: int) -> Any:
     strategy = types.SimpleNamespace(root_device=torch.device("cpu"))
     told = {"datamodule": data, "callbacks": [callback], "strategy": strategy, "world_size": 1}
     trainer = types.SimpleNamespace(global_step=step, max_steps=20, is_global_zero=True, **told)
-    callback.on_train_start(trainer, types.SimpleNamespace(after_step=[]))  # pyright: ignore[reportArgumentType]
+    callback.on_train_start(trainer, types.SimpleNamespace(after_step=[]))
     return trainer
 
 

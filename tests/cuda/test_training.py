@@ -95,7 +95,7 @@ class CountsOnTheHost(Uniform):
     """Asks in each step how often every timestep was drawn."""
 
     def observe(self, record: object, context: object) -> None:
-        torch.bincount(record.t, minlength=self.num_timesteps)  # type: ignore[attr-defined]
+        torch.bincount(record.t, minlength=self.num_timesteps)
 
 
 class LooksAtItsWeight(ConstantX0):
@@ -105,7 +105,7 @@ class LooksAtItsWeight(ConstantX0):
         return torch.ones_like(snr) * float(snr.mean().clamp(max=1.0))
 
 
-def wrong(part: str, name: str, folder: Path):  # noqa: ANN201
+def wrong(part: str, name: str, folder: Path):
     cfg = configured(folder)
     cfg[part]["_target_"] = f"tests.cuda.test_training.{name}"
     return cfg

@@ -12,6 +12,7 @@ from lightning.pytorch import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
+from diffusion_lab.callbacks.base import callbacks_of
 from diffusion_lab.cli.build import Run, build_run
 from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.train import quiet_libraries
@@ -80,7 +81,7 @@ def train(cfg: DictConfig) -> Watched:
     with paper_machine(mixed=cfg.precision != "32-true") as gpu:
         window = Window(gpu)
         run = build_run(cfg, {"config": {}, "config_hash": ""})
-        getattr(run.trainer, "callbacks").insert(0, window)  # noqa: B009 - Lightning sets it without declaring it
+        callbacks_of(run.trainer).insert(0, window)
         run.trainer.fit(run.module, datamodule=run.data)
     return Watched(run, window.at[LAST] - window.at[FIRST], Counter(gpu.waits))
 

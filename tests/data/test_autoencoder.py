@@ -180,7 +180,7 @@ def test_bad_files_are_named(copy: Path) -> None:
 @pytest.mark.parametrize(("argument", "value"), [("batch_size", 0), ("download", 1)])
 def test_bad_arguments_are_named(argument: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{argument}={value!r} must be"):
-        Autoencoder("x", **{argument: value})  # type: ignore[arg-type]
+        Autoencoder("x", **{argument: value})
 
 
 @pytest.mark.slow

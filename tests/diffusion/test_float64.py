@@ -54,7 +54,10 @@ class Tables:
         before = np.concatenate([[1.0], a[:-1]])
         small = b * (1 - before) / (1 - a)
         small[0] = small[1]
-        at = lambda table: table[STEPS.numpy()][:, None, None, None]  # noqa: E731
+
+        def at(table):
+            return table[STEPS.numpy()][:, None, None, None]
+
         self.a, self.b, self.small = at(a), at(b), at(small)
         self.c1 = at(b * np.sqrt(before) / (1 - a))
         self.c2 = at(np.sqrt(1 - b) * (1 - before) / (1 - a))
@@ -142,7 +145,10 @@ def test_reverse_steps_and_terms_of_the_bound(schedule, variance):
     # 1 - 1 and ln V - ln Vp leave rounding of 1e-16 of a logarithm of 20.
     np.testing.assert_allclose(terms.numpy()[1:], expected[1:], rtol=1e-12, atol=1e-13)
     scale = np.exp(-0.5 * log_v[0])
-    cdf = lambda z: 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3)))  # noqa: E731
+
+    def cdf(z):
+        return 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3)))
+
     image = x0.numpy()[0]
     upper = np.where(image > 0.999, 1.0, cdf((image - out.numpy()[0] + 1 / 255) * scale))
     lower = np.where(image < -0.999, 0.0, cdf((image - out.numpy()[0] - 1 / 255) * scale))

@@ -16,13 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[variable] = "1"  # before anything imports torch: its pool of threads would not survive a fork
-
-import tests.faults.parts  # noqa: E402
-from tests.faults import kept, pool, table  # noqa: E402
-from tests.faults.case import Case, Outcome, total  # noqa: E402
-from tests.faults.preload import preload  # noqa: E402
+import tests.faults.parts
+from tests.faults import kept, pool, table
+from tests.faults.case import Case, Outcome, total
+from tests.faults.preload import preload
 
 
 def names() -> list[str]:

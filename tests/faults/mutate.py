@@ -43,7 +43,7 @@ def keys(cfg: DictConfig) -> list[Key]:
             if isinstance(value, dict):
                 visit(value, f"{path}.")
 
-    visit(content, "")  # type: ignore[arg-type]
+    visit(content, "")
     return found
 
 

@@ -14,7 +14,6 @@ OPTIONAL = ("diffusion_lab.loggers.wandb", "diffusion_lab.loggers.tensorboard") 
 
 def preload() -> None:
     """Import the package, the launcher, and what the data sets and Hydra import late."""
-    import sklearn.datasets  # noqa: F401
     from hydra.core.plugins import Plugins
 
     with warnings.catch_warnings():
@@ -24,3 +23,4 @@ def preload() -> None:
             for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
                 if module.name not in OPTIONAL:
                     importlib.import_module(module.name)
+        importlib.import_module("sklearn.datasets")

@@ -186,7 +186,7 @@ def note_what_is_seen(path: Path) -> None:
             file.write(json.dumps(line).encode() + b"\n")
         return given
 
-    DiffusionModule.training_step = noting  # type: ignore[method-assign]
+    DiffusionModule.training_step = noting
 
 
 def seen(path: Path) -> tuple[dict[str, Any], dict[str, str], list[str]]:

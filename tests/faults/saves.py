@@ -35,7 +35,7 @@ def killed_in_save(save: int, line: int) -> Callable[[], None]:
             original(self, *args)
             _die()
 
-        checkpoint.Checkpoint._write = write  # type: ignore[method-assign]
+        checkpoint.Checkpoint._write = write
 
     return patch
 

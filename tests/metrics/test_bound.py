@@ -42,7 +42,10 @@ def bound_by_hand(source, denoiser, image, number: int, seed: int) -> float:
     before = np.concatenate([[1.0], a[:-1]])
     small = b * (1 - before) / (1 - a)
     small[0] = small[1]
-    cdf = lambda z: 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3)))  # noqa: E731
+
+    def cdf(z):
+        return 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3)))
+
     x0 = image.double().numpy()
     noise = SampleNoise(seed, [number], x0.shape)
     total = 0.5 * (a[-1] * (x0**2).mean() - a[-1] - math.log1p(-a[-1]))

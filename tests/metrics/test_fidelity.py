@@ -64,7 +64,10 @@ def test_frechet_distance_of_samples_approaches_the_truth(rows):
 
 def test_kernel_distance_against_its_definition(rows):
     a, b = rows(40, 5, 0).double(), rows(50, 5, 1).double() + 0.3
-    kernel = lambda x, y: (x @ y.T / 5 + 1) ** 3  # noqa: E731
+
+    def kernel(x, y):
+        return (x @ y.T / 5 + 1) ** 3
+
     within = sum((kernel(x, x).sum() - kernel(x, x).diagonal().sum()) / (len(x) * (len(x) - 1)) for x in (a, b[:40]))
     expected = float(within - 2 * kernel(a, b[:40]).mean())
     assert kernel_distance(a, b[:40]) == pytest.approx(expected, rel=1e-9)
@@ -90,7 +93,10 @@ def test_kernel_distance_of_float32_features_is_computed_in_float64(rows):
     ours = kernel_distance(a, b, subset_size=size, subsets=subsets)
     assert ours == pytest.approx(math.fsum(values) / subsets, rel=1e-12)
     # The control: the same in float32 is off by more.
-    k = lambda x, y: (x @ y.T / 6 + 1) ** 3  # noqa: E731
+
+    def k(x, y):
+        return (x @ y.T / 6 + 1) ** 3
+
     rounded = k(a, a).double().sum() - k(a.double(), a.double()).sum()
     assert abs(float(rounded)) > 1e-6
 

@@ -31,7 +31,10 @@ def test_the_grid_has_both_ends(schedule, arguments):
 def test_the_cosine_grid_has_nearly_all_of_the_weight():
     """The last timestep alone has 97 %, which every tenth one from 0 on does not see."""
     c = weights(cosine)
-    share = lambda points: float(c[points].sum() / c.sum())  # noqa: E731
+
+    def share(points):
+        return float(c[points].sum() / c.sum())
+
     assert share(LearnedBeta(T, c)._grid) > 0.97 and share(torch.arange(0, T, 10)) < 0.01
 
 

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from diffusion_lab.callbacks import Guard
-from diffusion_lab.callbacks.base import StepCallback, find
+from diffusion_lab.callbacks.base import StepCallback, callbacks_of, find
 from diffusion_lab.cli.build import build_run
 from diffusion_lab.cli.train import facts, quiet_libraries
 from tests.harness import configuration
@@ -123,7 +123,7 @@ def watched(
     watch = Watch()
     begin = Begin(watch, last)
     run = build_run(cfg, facts(cfg), [*([more] if more else []), End(begin)])
-    getattr(run.trainer, "callbacks").insert(0, begin)  # noqa: B009 - Lightning sets it without declaring it
+    callbacks_of(run.trainer).insert(0, begin)
     with begin.inside:
         run.trainer.fit(run.module, datamodule=run.data)
     assert sum(watch.sizes.values()) > 100

@@ -75,7 +75,7 @@ def test_a_look_asks_for_at_most_twice_the_rows_of_a_microbatch_at_a_time(tmp_pa
                     file.write(f"{len(x)} ")
             return forward(self, x, *args, **cond)
 
-        UNet.forward = noting  # type: ignore[method-assign]
+        UNet.forward = noting
 
     words = ["sampler=learned_beta", "sampler.grid_stride=1", "accumulate=2", "~callbacks.validation", "max_steps=1"]
     train_child(configuration(tmp_path / "run", *words), note).succeed()

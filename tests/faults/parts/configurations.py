@@ -164,7 +164,7 @@ def limit_run() -> None:
         if self.global_step >= 2 and self.trainer.max_steps > 2:
             os._exit(0)
 
-    DiffusionModule.on_train_batch_end = enough  # type: ignore[method-assign]
+    DiffusionModule.on_train_batch_end = enough
 
 
 def write_images(folder: Path) -> None:

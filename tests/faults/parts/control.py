@@ -33,7 +33,7 @@ def other_stream(stream: str) -> Callable[[], None]:
         def key(self: Streams, name: str, *position: int) -> int:
             return original(Streams(self.seed + 1) if name == stream else self, name, *position)
 
-        Streams.key = key  # type: ignore[method-assign]
+        Streams.key = key
 
     return patch
 
@@ -42,7 +42,7 @@ def forget(kind: type) -> Callable[[], None]:
     """A callback that does not take back its state."""
 
     def patch() -> None:
-        kind.load_state_dict = lambda self, state: None  # type: ignore[attr-defined]
+        kind.load_state_dict = lambda self, state: None
 
     return patch
 
@@ -55,7 +55,7 @@ def start_the_order_again() -> None:
         original(self, *args, **named)
         self.start = lambda: 0
 
-    StepOrder.__init__ = start_at_zero  # type: ignore[method-assign]
+    StepOrder.__init__ = start_at_zero
 
 
 def forget_the_optimizer() -> None:
@@ -66,7 +66,7 @@ def forget_the_optimizer() -> None:
         original(self, checkpoint)
         checkpoint["optimizer_states"][0]["state"] = {}
 
-    DiffusionModule.on_load_checkpoint = load  # type: ignore[method-assign]
+    DiffusionModule.on_load_checkpoint = load
 
 
 # What is disturbed in the resumed part of a run, and where that must be seen.

@@ -85,7 +85,7 @@ def after_step(step: int, act: Callable[[], object]) -> Callable[[], None]:
                 act()
             original(self, *args)
 
-        DiffusionModule.on_train_batch_end = acting  # type: ignore[method-assign]
+        DiffusionModule.on_train_batch_end = acting
 
     return patch
 

@@ -106,4 +106,4 @@ def slow_evaluations(mark: Path) -> None:
             time.sleep(0.01)
         return original(self, *args, **cond)
 
-    Denoiser.estimate = slow  # type: ignore[method-assign]
+    Denoiser.estimate = slow
