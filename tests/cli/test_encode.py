@@ -14,7 +14,7 @@ from PIL import Image
 from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.main import main
 from diffusion_lab.data import Autoencoder, ImageFolder, Latents
-from tests.data.autoencoders import save_autoencoder, save_images
+from tests.data.latent.autoencoders import save_autoencoder, save_images
 from tests.harness import Child
 
 PHOTOS = ["dataset=image_folder", "dataset.source.root=images", "dataset.source.image_size=16"]

@@ -33,7 +33,7 @@ PAYLOADS = [
     "torch.optim.lr_scheduler.partial",
     "torch.optim.adam.torch.load",
     "diffusion_lab.streams.blake2b",
-    "diffusion_lab.data.images.torch.load",
+    "diffusion_lab.data.datamodule.torch.load",
     "diffusion_lab.cli.train.os.system",
     "diffusion_lab.cli.main.main",
     "diffusion_lab.__builtins__",

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from diffusion_lab.data import Digits, FashionMNIST
-from diffusion_lab.data.fashion_mnist import DEBIAN_FOLDER
+from diffusion_lab.data.sources.fashion_mnist import DEBIAN_FOLDER
 from diffusion_lab.metrics import ClassifierFeatures, InceptionFeatures, extract
 from diffusion_lab.metrics import features as features_module
 from diffusion_lab.metrics import inception as inception_module

@@ -13,7 +13,7 @@ from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.metrics import Evaluation, FeatureExtractor, FrechetDistance, evaluate_images, generate
 from diffusion_lab.networks import UNet
 from diffusion_lab.solvers import DDIM
-from tests.data.autoencoders import save_autoencoder, save_images
+from tests.data.latent.autoencoders import save_autoencoder, save_images
 
 
 @pytest.fixture(scope="module")

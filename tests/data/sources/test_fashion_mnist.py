@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from diffusion_lab.data import FashionMNIST, download, fashion_mnist
-from diffusion_lab.data.idx import idx_shape, read_idx
+from diffusion_lab.data import FashionMNIST
+from diffusion_lab.data.sources import download, fashion_mnist
+from diffusion_lab.data.sources.idx import idx_shape, read_idx
 
 RNG = np.random.default_rng(0)
 ARRAYS = {

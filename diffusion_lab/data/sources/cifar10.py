@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from diffusion_lab.data.download import fetch
 from diffusion_lab.data.source import ArrayImages, ImageSource
+from diffusion_lab.data.sources.download import fetch
 
 ARCHIVE, FOLDER = "cifar-10-python.tar.gz", "cifar-10-batches-py"
 MD5 = "c58f30108f718f92721af3b95e74349a"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from diffusion_lab.data.download import fetch
-from diffusion_lab.data.idx import idx_shape, read_idx
 from diffusion_lab.data.source import ArrayImages, ImageSource
+from diffusion_lab.data.sources.download import fetch
+from diffusion_lab.data.sources.idx import idx_shape, read_idx
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # of the package dataset-fashion-mnist
 FILES = {

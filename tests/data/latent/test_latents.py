@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from diffusion_lab.data import Autoencoder, Digits, Encoding, ImageDataModule, ImageFolder, Latents, to_float, to_uint8
-from diffusion_lab.data import encoding as encoding_module
+from diffusion_lab.data.latent import encoding as encoding_module
 from diffusion_lab.streams import Streams
-from tests.data.autoencoders import save_autoencoder, save_images
 from tests.data.fakes import Memory, first_batches, trainer
+from tests.data.latent.autoencoders import save_autoencoder, save_images
 
 
 @pytest.fixture(scope="module")
@@ -87,16 +87,16 @@ def test_the_header_has_numpys_statistics_and_says_what_was_encoded(place: Path)
 
 
 def test_statistics_are_summed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from diffusion_lab.data import latent_files
+    from diffusion_lab.data.latent import stored
 
     array = np.random.RandomState(0).normal(3, 2, (37, 2, 4, 4)).astype(np.float16)
-    monkeypatch.setattr(latent_files, "CHUNK", 5 * array[0].nbytes)
-    mean, std = latent_files.moments(array)
+    monkeypatch.setattr(stored, "CHUNK", 5 * array[0].nbytes)
+    mean, std = stored.moments(array)
     exact = array.astype(np.float64)
     assert np.allclose(mean, exact.mean((0, 2, 3)), rtol=1e-12) and np.allclose(std, exact.std((0, 2, 3)), rtol=1e-12)
-    assert latent_files.first_not_finite(array) is None
+    assert stored.first_not_finite(array) is None
     array[23, 1, 2, 3] = np.inf
-    assert latent_files.first_not_finite(array) == 23
+    assert stored.first_not_finite(array) == 23
 
 
 def test_what_training_reads_has_mean_0_and_variance_1_and_decodes_to_the_autoencoders_images(place: Path) -> None:
@@ -173,7 +173,7 @@ def test_an_interrupted_encoding_trains_nothing_and_goes_on_to_the_same_bits(
     with pytest.raises(ValueError, match="holds an unfinished encoding of something else"):
         encoding(place, out, flips=True, seed=4).run()
     monkeypatch.setattr(Encoding, "_latents", latents_of)
-    monkeypatch.setattr("diffusion_lab.data.latent_files.Header.write", lambda *a: (_ for _ in ()).throw(Stop()))
+    monkeypatch.setattr("diffusion_lab.data.latent.stored.Header.write", lambda *a: (_ for _ in ()).throw(Stop()))
     with pytest.raises(Stop):  # between the arrays and the header
         encoding(place, out, flips=True, seed=3).run()
     monkeypatch.undo()

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diffusion_lab.data.encoded import random_split
-from diffusion_lab.data.image_folder import ImageFolder, folders_of
-from diffusion_lab.data.scan import Seen
+from diffusion_lab.data.sources.encoded_images import random_split
+from diffusion_lab.data.sources.image_folder import ImageFolder, folders_of
+from diffusion_lab.data.sources.scan import Seen
 
 TRAIN, VAL = "train", "val"
 CLASSES = 1000

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from diffusion_lab.data import scan
+from diffusion_lab.data.sources import scan
 
 
 def folder(root: Path, *names: str) -> Path:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from diffusion_lab.data import Autoencoder
-from tests.data.autoencoders import save_autoencoder
+from tests.data.latent.autoencoders import save_autoencoder
 
 
 @pytest.fixture(scope="module")

@@ -31,8 +31,8 @@ from tqdm import tqdm
 
 from diffusion_lab import __version__
 from diffusion_lab.arguments import check_choice, check_flag, check_integer
-from diffusion_lab.data.autoencoder import Autoencoder
-from diffusion_lab.data.latent_files import FORMAT, HEADER, PROGRESS, SPLITS, Header, moments, read_header, sha256
+from diffusion_lab.data.latent.autoencoder import Autoencoder
+from diffusion_lab.data.latent.stored import FORMAT, HEADER, PROGRESS, SPLITS, Header, moments, read_header, sha256
 from diffusion_lab.data.pixels import check_range, to_float
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.files import write_json

@@ -1,9 +1,9 @@
 """Any image data set that the `datasets` library can read: parquet files, a folder, or a name on the Hugging Face hub.
 
-Images stay encoded in the library's memory-mapped table and are decoded as files of a folder are (`square.py`). Every
-image is looked at once before training, and the look is kept under the library's own fingerprint of the table. That
-one tells tables apart by where they come from and when they were changed, not by what they hold; the fingerprint of
-the images here is that of their bytes, so it is the same for the same images in another file or on another machine.
+Images stay encoded in the library's memory-mapped table and are decoded as files of a folder are (`data/resize.py`).
+Every image is looked at once before training, and the look is kept under the library's own fingerprint of the table.
+That one tells tables apart by where they come from and when they were changed, not by what they hold; the fingerprint
+of the images here is that of their bytes, so it is the same for the same images in another file or on another machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diffusion_lab.data.encoded import (
+from diffusion_lab.data.resize import Square
+from diffusion_lab.data.source import ImageSet, ImageSource
+from diffusion_lab.data.sources.encoded_images import (
     EncodedImages,
     bad_images,
     check_min_size,
@@ -26,11 +28,9 @@ from diffusion_lab.data.encoded import (
     check_test_share,
     random_split,
 )
-from diffusion_lab.data.hub import Unreadable, open_hub, open_local
-from diffusion_lab.data.image_folder import default_cache
-from diffusion_lab.data.scan import Seen, count_modes, scan_rows
-from diffusion_lab.data.source import ImageSet, ImageSource
-from diffusion_lab.data.square import Square
+from diffusion_lab.data.sources.hub import Unreadable, open_hub, open_local
+from diffusion_lab.data.sources.image_folder import default_cache
+from diffusion_lab.data.sources.scan import Seen, count_modes, scan_rows
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class HuggingFace(ImageSource):
         path: folder, parquet file, pattern of parquet files, or name on the hub.
         image_size: pixels of a side after resizing and cropping.
         channels: 1 or 3.
-        resize: bicubic or box_bicubic (`square.py`).
+        resize: bicubic or box_bicubic (`data/resize.py`).
         subset: the library's "configuration" of a data set that has several; None: its only one.
         revision: commit or tag on the hub; None: the newest. Not known of a copy that is used without network.
         train_split: name of the split to train on.

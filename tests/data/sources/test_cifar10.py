@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from torchvision import datasets
 
-from diffusion_lab.data import CIFAR10, cifar10
-from diffusion_lab.data.cifar10 import ARCHIVE, BATCHES, FOLDER, MD5, read_batch
+from diffusion_lab.data import CIFAR10
+from diffusion_lab.data.sources import cifar10
+from diffusion_lab.data.sources.cifar10 import ARCHIVE, BATCHES, FOLDER, MD5, read_batch
 
 NAMES = [name for names in BATCHES.values() for name in names]
 

@@ -8,7 +8,8 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from diffusion_lab.data import Digits, digits
+from diffusion_lab.data import Digits
+from diffusion_lab.data.sources import digits
 
 
 def test_the_images_and_the_split_are_scikit_learns():

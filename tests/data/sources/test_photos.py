@@ -9,8 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from diffusion_lab.data import ImageDataModule, Photos, photos
-from diffusion_lab.data.photos import PHOTOGRAPHS, photograph, region
+from diffusion_lab.data import ImageDataModule, Photos
+from diffusion_lab.data.sources import photos
+from diffusion_lab.data.sources.photos import PHOTOGRAPHS, photograph, region
 
 CORNERS = list(itertools.product((0.0, 1 - 2**-53), repeat=3))  # of the unit cube that crops are drawn from
 

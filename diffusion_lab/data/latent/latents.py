@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.data.autoencoder import Autoencoder
-from diffusion_lab.data.latent_files import HEADER, Header, open_labels, open_split, read_header, verify
+from diffusion_lab.data.latent.autoencoder import Autoencoder
+from diffusion_lab.data.latent.stored import HEADER, Header, open_labels, open_split, read_header, verify
 from diffusion_lab.data.pixels import to_uint8
 from diffusion_lab.data.source import ImageSet, ImageSource
 

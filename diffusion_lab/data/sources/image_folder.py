@@ -1,4 +1,4 @@
-"""Any folder of images: scanned, resized, cropped (`square.py`), and held in memory where it fits.
+"""Any folder of images: scanned, resized, cropped (`data/resize.py`), and held in memory where it fits.
 
 The images are split once: RandomState(0).permutation(N) of the sorted names, the first ceil(test_share N) places are
 test images. The split does not depend on the run's seed.
@@ -17,7 +17,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from diffusion_lab.data.encoded import (
+from diffusion_lab.data.resize import Square
+from diffusion_lab.data.source import ImageSet, ImageSource
+from diffusion_lab.data.sources.encoded_images import (
     EncodedImages,
     bad_images,
     check_min_size,
@@ -25,9 +27,7 @@ from diffusion_lab.data.encoded import (
     check_test_share,
     random_split,
 )
-from diffusion_lab.data.scan import Seen, count_modes, scan
-from diffusion_lab.data.source import ImageSet, ImageSource
-from diffusion_lab.data.square import Square
+from diffusion_lab.data.sources.scan import Seen, count_modes, scan
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class ImageFolder(ImageSource):
         root: the folder; subfolders are searched too.
         image_size: pixels of a side after resizing and cropping.
         channels: 1 or 3.
-        resize: bicubic, or box_bicubic as ImageNet is prepared (`square.py`).
+        resize: bicubic, or box_bicubic as ImageNet is prepared (`data/resize.py`).
         class_folders: the first level of subfolders are the classes, numbered in sorted order.
         test_share: share of the images that training never sees, in (0, 1).
         min_size: smallest shorter side that an image may have, pixels; None: image_size, so nothing is enlarged.

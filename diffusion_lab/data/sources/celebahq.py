@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diffusion_lab.data.image_folder import ImageFolder
+from diffusion_lab.data.sources.image_folder import ImageFolder
 
 
 class CelebAHQ(ImageFolder):

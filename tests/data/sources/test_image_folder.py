@@ -10,8 +10,9 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from diffusion_lab.data import ImageFolder, scan
-from diffusion_lab.data.square import to_square
+from diffusion_lab.data import ImageFolder
+from diffusion_lab.data.resize import to_square
+from diffusion_lab.data.sources import scan
 
 RNG = np.random.default_rng(0)
 

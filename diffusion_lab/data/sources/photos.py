@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from diffusion_lab.data.resize import to_square
 from diffusion_lab.data.source import ArrayImages, ImageSource
-from diffusion_lab.data.square import to_square
 
 PHOTOGRAPHS = ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg")
 LARGEST = 151  # pixels: the width of the smallest test region, a third of the cat's 451

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from diffusion_lab.data.encoded import random_split
-from diffusion_lab.data.image_folder import ImageFolder
-from diffusion_lab.data.scan import Seen
-from diffusion_lab.data.square import Square
+from diffusion_lab.data.resize import Square
+from diffusion_lab.data.sources.encoded_images import random_split
+from diffusion_lab.data.sources.image_folder import ImageFolder
+from diffusion_lab.data.sources.scan import Seen
 
 WIDTH, HEIGHT = 178, 218  # of "Align&Cropped Images"
 IMAGES, PARTITION = "img_align_celeba", "list_eval_partition"

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diffusion_lab.data.scan import Seen, in_threads
+from diffusion_lab.data.resize import Square
 from diffusion_lab.data.source import ArrayImages, ImageSet
-from diffusion_lab.data.square import Square
+from diffusion_lab.data.sources.scan import Seen, in_threads
 
 log = logging.getLogger(__name__)
 MOST_NAMED = 100  # bad images that an error names one by one

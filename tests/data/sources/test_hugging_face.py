@@ -13,8 +13,9 @@ import pytest
 import torch
 from PIL import Image
 
-from diffusion_lab.data import HuggingFace, ImageDataModule, Photos, hub, scan
-from diffusion_lab.data.photos import PHOTOGRAPHS
+from diffusion_lab.data import HuggingFace, ImageDataModule, Photos
+from diffusion_lab.data.sources import hub, scan
+from diffusion_lab.data.sources.photos import PHOTOGRAPHS
 
 CROPS = Photos(16, 40, 10).train()
 
