@@ -10,16 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diffusion_lab.plotting import look, many
-from diffusion_lab.reports import (
-    difference_figure,
-    drawn_course,
-    figures,
-    head_figures,
-    loss_figures,
-    notes,
-    samples,
-    timestep_figures,
-)
+from diffusion_lab.reports import figures, notes, samples
 from diffusion_lab.reports.analysed import analysed
 from diffusion_lab.reports.cells import Comparison, compare, decimals, latex, markdown, with_interval
 from diffusion_lab.reports.directions import with_arrow
@@ -172,14 +163,14 @@ def _part(folder: RunFolder, part: Part) -> dict[str, Any]:
 
 def _figures(groups: Sequence[Group], metric: str) -> list[figures.Figure]:
     drawn = [
-        difference_figure.differences(groups, metric),
+        figures.differences(groups, metric),
         figures.course(groups, metric),
-        loss_figures.loss_by_timestep(groups),
-        loss_figures.loss_course(groups),
-        timestep_figures.drawn(groups),
-        drawn_course.drawn_course(groups),
-        timestep_figures.objective(groups),
-        head_figures.heads(groups),
+        figures.loss_by_timestep(groups),
+        figures.loss_course(groups),
+        figures.drawn(groups),
+        figures.drawn_over_training(groups),
+        figures.objective(groups),
+        figures.heads(groups),
         figures.cost(groups),
     ]
     return [figure for figure in drawn if figure is not None]

@@ -35,7 +35,7 @@ FEATURES = ("tests/metrics/test_fidelity.py", "tests/metrics/test_moments.py")
 PAIRS = ("tests/metrics/test_paired.py",)
 BOUND = ("tests/diffusion/test_likelihood.py",)
 CELLS = ("tests/reports/test_cells.py",)
-FIGURES = ("tests/reports/test_figure_numbers.py",)
+FIGURES = ("tests/reports/figures/test_figure_numbers.py",)
 AVERAGE = ("tests/callbacks/test_ema.py",)
 
 ANALYSES = ("tests/analyses/test_per_timestep.py", "tests/analyses/test_reward_variance.py")
@@ -46,8 +46,8 @@ _PROGRESS = "diffusion_lab/callbacks/progress.py"
 _UNCERTAINTY = "diffusion_lab/metrics/uncertainty.py"
 _TABLES = "diffusion_lab/reports/tables.py"
 _CELLS = "diffusion_lab/reports/cells.py"
-_FIGURES = "diffusion_lab/reports/figures.py"
-_LOSSES = "diffusion_lab/reports/loss_figures.py"
+_MEANS = "diffusion_lab/reports/figures/base.py"
+_LOSSES = "diffusion_lab/reports/figures/losses.py"
 _RUNS = "diffusion_lab/runs/run.py"
 _FRECHET = "diffusion_lab/metrics/frechet.py"
 _MOMENTS = "diffusion_lab/metrics/moments.py"
@@ -186,7 +186,7 @@ MUTANTS = [
         "diffusion_lab/reports/directions.py",
         '_RISING_BEFORE = ("is", "precision", ',
         '_RISING_BEFORE = ("is", ',
-        ("tests/reports/test_difference_figure.py",),
+        ("tests/reports/figures/test_paired_differences.py",),
     ),
     Mutant("FID, half of the covariance's root", _FRECHET, "- 2 * roots.sum()", "- roots.sum()", FEATURES),
     Mutant("FID, without the means", _FRECHET, "(mu_a - mu_b).square().sum() + ", "", FEATURES),
@@ -292,7 +292,7 @@ MUTANTS = [
     Mutant("time as printed, minutes of 36 s", _CELLS, "whole % 3600 // 60", "whole % 3600 // 36", CELLS),
     Mutant(
         "quality in the figure, of the best seed",
-        _FIGURES,
+        _MEANS,
         "Mean(images, stack.mean(0),",
         "Mean(images, stack.min(0),",
         FIGURES,
@@ -313,7 +313,7 @@ MUTANTS = [
     ),
     Mutant(
         "difference in the figure, of the other sign",
-        "diffusion_lab/reports/difference_figure.py",
+        "diffusion_lab/reports/figures/paired_differences.py",
         "mean, low, high = interval.mean, interval.low, interval.high",
         "mean, low, high = -interval.mean, interval.low, interval.high",
         FIGURES,

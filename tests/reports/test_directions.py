@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from diffusion_lab.reports import Group, choose_metric, compare, group_runs, read_runs, summarise
-from diffusion_lab.reports.difference_figure import differences
 from diffusion_lab.reports.directions import rising, with_arrow
-from diffusion_lab.reports.figures import course
-from tests.reports.test_difference_figure import drawing
+from diffusion_lab.reports.figures.paired_differences import differences
+from diffusion_lab.reports.figures.quality import course
+from tests.reports.figures.test_paired_differences import drawing
 from tests.reports.test_tables import write_seeds
 
 NAME = "brightness_of_mine20"

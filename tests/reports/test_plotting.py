@@ -5,9 +5,9 @@ import pytest
 from scipy.optimize import minimize
 
 from diffusion_lab.plotting import look, spread
-from diffusion_lab.reports.figures import over_seeds, seeds_text
+from diffusion_lab.reports.figures.base import over_seeds, seeds_text
+from diffusion_lab.reports.figures.timestep_bins import TimeAxis, edges, relative
 from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.timestep_figures import TimeAxis, edges, relative
 from diffusion_lab.runs.curve import Curve
 
 

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from diffusion_lab.reports import group_runs, read_runs, summarise
-from diffusion_lab.reports.difference_figure import differences, limits
+from diffusion_lab.reports.figures.paired_differences import differences, limits
 from diffusion_lab.reports.intervals import mean_interval
 from diffusion_lab.reports.tables import Row
 from tests.reports.synthetic import METHODS

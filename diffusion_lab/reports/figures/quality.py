@@ -1,16 +1,8 @@
-"""The figures of the report. Each is a function of the groups, and None where the runs hold nothing to draw.
-
-A group keeps its colour throughout. Where a group has finished runs, means are over them alone; where it has none,
-over the unfinished ones, and it is marked so. Thin lines are single seeds.
-"""
+"""The figure of quality: a metric and the validation loss against the images seen."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
-
-import numpy as np
+from collections.abc import Sequence
 
 from diffusion_lab.plotting import (
     data_uri,
@@ -22,64 +14,14 @@ from diffusion_lab.plotting import (
     name_lines,
     panel_title,
     panels,
-    row_names,
     small_multiples,
     style,
 )
-from diffusion_lab.reports.cells import duration, number
 from diffusion_lab.reports.directions import rising, with_units
+from diffusion_lab.reports.figures.base import Figure, Mean, over_seeds, seeds_text, shown
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.tables import VAL_LOSS
 from diffusion_lab.runs.curve import Curve
-from diffusion_lab.runs.run import Run
-
-
-class Figure(NamedTuple):
-    """Heading, what one sees and over how many seeds, and the picture as a `data:` address."""
-
-    title: str
-    caption: str
-    image: str
-
-
-class Mean(NamedTuple):
-    """Mean over seeds where all of them have a value: images (n,), mean, low and high (n,) or (n, bins)."""
-
-    images: np.ndarray
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
-def over_seeds(curves: Sequence[Curve]) -> Mean | None:
-    """Mean and range at the numbers of images that every seed has; None if there are none."""
-    common = set.intersection(*(set(curve.images.tolist()) for curve in curves)) if curves else set()
-    if not common:
-        return None
-    images = np.array(sorted(common))
-    stack = np.stack([curve.values[np.isin(curve.images, images)] for curve in curves])
-    return Mean(images, stack.mean(0), stack.min(0), stack.max(0))
-
-
-def shown(group: Group) -> list[Run]:
-    """The runs that a group's mean is taken over."""
-    return group.done or group.started
-
-
-def seeds_text(groups: Sequence[Group], runs_of: Callable[[Group], Sequence[Run]] = shown) -> str:
-    """`2 seeds each`, with the groups that have another number; unfinished groups are named."""
-    counts = [len(runs_of(group)) for group in groups]
-    usual, times = Counter(counts).most_common(1)[0]
-    others = [f"{group.label} {count}" for group, count in zip(groups, counts, strict=True) if count != usual]
-    if times > 1 or not others:
-        text = "1 seed each" if usual == 1 else f"{usual} seeds each"
-        text += f" but {', '.join(others)}" if others else ""
-    else:
-        text = "seeds: " + ", ".join(f"{group.label} {count}" for group, count in zip(groups, counts, strict=True))
-    if not any(group.done for group in groups):
-        return f"{text}; none is finished yet"
-    open_ones = [group.label for group in groups if not group.done and runs_of(group)]
-    return f"{text}; not finished yet: {', '.join(open_ones)}" if open_ones else text
 
 
 def course(groups: Sequence[Group], metric: str) -> Figure | None:
@@ -181,49 +123,3 @@ def _draw_course(axis, groups: Sequence[Group], key: str) -> list[tuple[float, s
 def _curves(group: Group, key: str) -> list[Curve]:
     """Non-empty curves of the runs that the mean is taken over."""
     return [curve for curve in (run.curve(key) for run in shown(group)) if len(curve.steps)]
-
-
-def cost(groups: Sequence[Group]) -> Figure | None:
-    """Images per second and training time."""
-    measured = [group for group in groups if any(run.images_per_second for run in shown(group))]
-    if not measured:
-        return None
-    with style():
-        figure, axes = panels(2, height=0.75 + 0.33 * len(measured), sharey=True)
-        titles = ("images per second (higher is better)", "training time (lower is better)")
-        values = (lambda run: run.images_per_second, lambda run: run.seconds)
-        texts = (lambda value: number(value, 3), duration)
-        for axis, title, value, text in zip(axes, titles, values, texts, strict=True):
-            _bars(axis, groups, measured, value, text)
-            axis.set_title(title)
-        row_names(axes[0], [group.label for group in measured])
-        image = data_uri(figure)
-    caption = (
-        f"Bars: mean, dots: seeds; {seeds_text(measured)}. Training with its validations and sample grids, on the "
-        "machine that ran it: compare runs that had it to themselves."
-    )
-    return Figure("Cost", caption, image)
-
-
-def _bars(axis, groups, measured, value, text) -> None:
-    for row, group in enumerate(measured):
-        found = [value(run) for run in shown(group) if value(run) is not None]
-        if not found:
-            continue
-        mean = float(np.mean(found))
-        color = look(groups.index(group)).color
-        axis.barh(row, mean, height=0.62, color=color, alpha=0.75 if group.done else 0.3)
-        axis.plot(found, [row] * len(found), "o", color="white", markeredgecolor="#333333", markersize=4)
-        axis.annotate(
-            text(mean),
-            (max(mean, *found), row),
-            xytext=(7, 0),
-            textcoords="offset points",
-            va="center",
-            color="#333333",
-        )
-    axis.grid(axis="y", visible=False)
-    axis.tick_params(axis="y", length=0)
-    axis.spines["left"].set_visible(False)
-    axis.margins(x=0.28)
-    axis.set_xlim(left=0)

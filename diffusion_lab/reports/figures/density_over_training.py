@@ -26,9 +26,9 @@ from diffusion_lab.plotting import (
     small_multiples,
     style,
 )
-from diffusion_lab.reports.figures import Figure, seeds_text
+from diffusion_lab.reports.figures.base import Figure, seeds_text
+from diffusion_lab.reports.figures.timestep_bins import TimeAxis, relative, with_list
 from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.timestep_figures import TimeAxis, relative, with_list
 
 COLUMNS = 60  # periods of a panel at most; logs in between are passed over
 COLORS = "cividis"  # lightness rises with the density, also to the colour-blind and in grey; its middle is neutral
@@ -43,7 +43,7 @@ class Density(NamedTuple):
     values: np.ndarray
 
 
-def drawn_course(groups: Sequence[Group]) -> Figure | None:
+def drawn_over_training(groups: Sequence[Group]) -> Figure | None:
     """Density of the timesteps drawn, against images seen."""
     present = with_list(groups, "sampler/drawn")
     if not present:

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffusion_lab.reports import difference_figure, figures, group_runs, loss_figures, read_runs
+from diffusion_lab.reports import group_runs, read_runs
+from diffusion_lab.reports.figures import losses, paired_differences, quality
+from diffusion_lab.reports.figures.base import over_seeds
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.runs.curve import Curve
 from tests.reports.synthetic import BATCH, BINS, log
@@ -32,7 +34,7 @@ def groups(tmp_path: Path) -> list[Group]:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that are drawn from here on."""
     found: list[Any] = []
-    for module in (difference_figure, figures, loss_figures):
+    for module in (losses, paired_differences, quality):
         monkeypatch.setattr(module, "data_uri", lambda figure: found.append(figure) or "data:")
     return found
 
@@ -40,7 +42,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_loss_over_timesteps_is_the_mean_over_seeds_and_its_ratio_to_the_first(
     groups: list[Group], drawn: list[Any]
 ) -> None:
-    assert loss_figures.loss_by_timestep(groups) is not None
+    assert losses.loss_by_timestep(groups) is not None
     loss, ratio = drawn[0].axes[:2]
     middles = (np.arange(BINS) + 0.5) * 1000 / BINS
     for axis, expected in ((loss, (2 * RISE, 8 * RISE)), (ratio, (1.0 + 0 * RISE, 4.0 + 0 * RISE))):
@@ -53,7 +55,7 @@ def test_loss_over_timesteps_is_the_mean_over_seeds_and_its_ratio_to_the_first(
 def test_quality_against_images_ends_at_the_mean_between_lowest_and_highest_seed(
     groups: list[Group], drawn: list[Any]
 ) -> None:
-    assert figures.course(groups, FD) is not None
+    assert quality.course(groups, FD) is not None
     thick = [line for line in drawn[0].axes[0].lines if line.get_linewidth() > 1.5]
     ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in thick]
     assert ends == [(300 * BATCH, 3.0), (300 * BATCH, pytest.approx(1.75))]
@@ -61,7 +63,7 @@ def test_quality_against_images_ends_at_the_mean_between_lowest_and_highest_seed
 
 def test_differences_are_drawn_where_the_table_has_them(groups: list[Group], drawn: list[Any]) -> None:
     """1 - 2 and 2.5 - 4: -1.25, with t(0.95, 1) = 12.706 times 0.25 on each side."""
-    assert difference_figure.differences(groups, FD) is not None
+    assert paired_differences.differences(groups, FD) is not None
     lines = drawn[0].axes[0].lines
     (mean,) = [line.get_xdata() for line in lines if line.get_marker() == "D"]
     assert list(mean) == [pytest.approx(-1.25)]
@@ -76,6 +78,6 @@ def test_differences_are_drawn_where_the_table_has_them(groups: list[Group], dra
 def test_only_numbers_of_images_that_all_seeds_have_are_averaged() -> None:
     one = Curve(np.array([1, 2, 3]), np.array([10, 20, 30]), np.array([1.0, 2.0, 6.0]))
     two = Curve(np.array([1, 3]), np.array([10, 30]), np.array([3.0, 4.0]))
-    mean = figures.over_seeds([one, two])
+    mean = over_seeds([one, two])
     assert mean is not None and mean.images.tolist() == [10, 30]
     assert (mean.mean.tolist(), mean.low.tolist(), mean.high.tolist()) == ([2.0, 5.0], [1.0, 4.0], [3.0, 6.0])

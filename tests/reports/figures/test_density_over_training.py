@@ -8,8 +8,17 @@ import pytest
 from matplotlib import colormaps
 
 from diffusion_lab.reports import group_runs, read_runs
-from diffusion_lab.reports.drawn_course import COLORS, COLUMNS, LEAST, MOST, between, density, drawn_course, scale
-from diffusion_lab.reports.timestep_figures import TimeAxis
+from diffusion_lab.reports.figures.density_over_training import (
+    COLORS,
+    COLUMNS,
+    LEAST,
+    MOST,
+    between,
+    density,
+    drawn_over_training,
+    scale,
+)
+from diffusion_lab.reports.figures.timestep_bins import TimeAxis
 from tests.reports.synthetic import write_run
 
 
@@ -70,11 +79,11 @@ def test_colours_read_in_grey_and_1_is_neutral():
 
 
 def test_the_figure_has_a_panel_per_group_that_has_logged_it(sweep, tmp_path):
-    figure = drawn_course(group_runs(read_runs(sweep).runs))
+    figure = drawn_over_training(group_runs(read_runs(sweep).runs))
     drawing = base64.b64decode(figure.image.partition("base64,")[2]).decode()
     for text in ("uniform", "stratified", "timestep t", "images seen", "density relative to uniform", "1/2"):
         assert f"<!-- {text} -->" in drawing
     assert figure.title == "Timesteps drawn during training" and "2 seeds each" in figure.caption
     write_run(tmp_path / "a", "uniform", 0, steps=50)
     (tmp_path / "a" / "metrics.jsonl").write_text(json.dumps({"step": 50, "train/loss": 1.0}))
-    assert drawn_course(group_runs(read_runs(tmp_path).runs)) is None
+    assert drawn_over_training(group_runs(read_runs(tmp_path).runs)) is None

@@ -24,10 +24,10 @@ from diffusion_lab.plotting import (
     small_multiples,
     style,
 )
-from diffusion_lab.reports.figures import Figure, Mean, over_seeds, seeds_text
+from diffusion_lab.reports.figures.base import Figure, Mean, over_seeds, seeds_text
+from diffusion_lab.reports.figures.timestep_bins import TimeAxis, edges
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.tables import VAL_LOSS, ruler
-from diffusion_lab.reports.timestep_figures import TimeAxis, edges
 
 LOSS_BY_T = "val/loss_t"
 SHOWN_BINS = 5  # timesteps whose course is drawn

@@ -1,0 +1,23 @@
+"""The figures of the report. Each is a function of the groups, and None where the runs hold nothing to draw."""
+
+from diffusion_lab.reports.figures.base import Figure
+from diffusion_lab.reports.figures.density_over_training import drawn_over_training
+from diffusion_lab.reports.figures.head_shares import heads
+from diffusion_lab.reports.figures.losses import loss_by_timestep, loss_course
+from diffusion_lab.reports.figures.paired_differences import differences
+from diffusion_lab.reports.figures.quality import course
+from diffusion_lab.reports.figures.throughput import cost
+from diffusion_lab.reports.figures.timestep_bins import drawn, objective
+
+__all__ = [
+    "Figure",
+    "cost",
+    "course",
+    "differences",
+    "drawn",
+    "drawn_over_training",
+    "heads",
+    "loss_by_timestep",
+    "loss_course",
+    "objective",
+]

@@ -1,0 +1,65 @@
+"""What all figures of the report share: a figure, and means over the seeds of a group.
+
+A group keeps its colour throughout. Where a group has finished runs, means are over them alone; where it has none,
+over the unfinished ones, and it is marked so. Thin lines are single seeds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from diffusion_lab.reports.groups import Group
+from diffusion_lab.runs.curve import Curve
+from diffusion_lab.runs.run import Run
+
+
+class Figure(NamedTuple):
+    """Heading, what one sees and over how many seeds, and the picture as a `data:` address."""
+
+    title: str
+    caption: str
+    image: str
+
+
+class Mean(NamedTuple):
+    """Mean over seeds where all of them have a value: images (n,), mean, low and high (n,) or (n, bins)."""
+
+    images: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def over_seeds(curves: Sequence[Curve]) -> Mean | None:
+    """Mean and range at the numbers of images that every seed has; None if there are none."""
+    common = set.intersection(*(set(curve.images.tolist()) for curve in curves)) if curves else set()
+    if not common:
+        return None
+    images = np.array(sorted(common))
+    stack = np.stack([curve.values[np.isin(curve.images, images)] for curve in curves])
+    return Mean(images, stack.mean(0), stack.min(0), stack.max(0))
+
+
+def shown(group: Group) -> list[Run]:
+    """The runs that a group's mean is taken over."""
+    return group.done or group.started
+
+
+def seeds_text(groups: Sequence[Group], runs_of: Callable[[Group], Sequence[Run]] = shown) -> str:
+    """`2 seeds each`, with the groups that have another number; unfinished groups are named."""
+    counts = [len(runs_of(group)) for group in groups]
+    usual, times = Counter(counts).most_common(1)[0]
+    others = [f"{group.label} {count}" for group, count in zip(groups, counts, strict=True) if count != usual]
+    if times > 1 or not others:
+        text = "1 seed each" if usual == 1 else f"{usual} seeds each"
+        text += f" but {', '.join(others)}" if others else ""
+    else:
+        text = "seeds: " + ", ".join(f"{group.label} {count}" for group, count in zip(groups, counts, strict=True))
+    if not any(group.done for group in groups):
+        return f"{text}; none is finished yet"
+    open_ones = [group.label for group in groups if not group.done and runs_of(group)]
+    return f"{text}; not finished yet: {', '.join(open_ones)}" if open_ones else text
