@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from diffusion_lab.intervals import paired_difference
+
 FOLDER = Path(__file__).resolve().parent
 _BLOCK = re.compile(r"(<!-- cells: (\S+)([^>]*?) -->\n\n)(.*?)(\n<!-- end -->)", re.DOTALL)
 _MINUS = "\N{MINUS SIGN}"
@@ -74,8 +76,6 @@ def pairs(page: Path, row: str, file: str, metric: str) -> str:
     path = page.parent / file
     if not path.is_file():
         return row
-    from diffusion_lab.metrics.uncertainty import paired_difference
-
     one, other = (seeds(path, label, metric) for label in name.split(f" {_MINUS} "))
     common = sorted(set(one) & set(other))
     found = paired_difference([one[seed] for seed in common], [other[seed] for seed in common])

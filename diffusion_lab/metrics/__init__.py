@@ -1,5 +1,14 @@
 """Quality of samples: metrics, features, evaluation of a model, intervals over seeds, loss per timestep."""
 
+from diffusion_lab.intervals import (
+    Interval,
+    holm,
+    mean_interval,
+    paired_difference,
+    seeds_needed,
+    student_quantile,
+    width_ratio,
+)
 from diffusion_lab.metrics.agreement import Agreement
 from diffusion_lab.metrics.bits_per_dim import BitsPerDim
 from diffusion_lab.metrics.evaluation import Evaluated, Evaluation, Result
@@ -20,15 +29,6 @@ from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.metrics.sample_variance import SampleVariance
 from diffusion_lab.metrics.scores import InceptionScore, inception_score
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
-from diffusion_lab.metrics.uncertainty import (
-    Interval,
-    holm,
-    mean_interval,
-    paired_difference,
-    seeds_needed,
-    student_quantile,
-    width_ratio,
-)
 
 __all__ = [
     "Agreement",

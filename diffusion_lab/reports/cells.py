@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from diffusion_lab.intervals import Interval
 from diffusion_lab.reports.beyond import notes_of
 from diffusion_lab.reports.directions import with_arrow
 from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.intervals import Interval
 from diffusion_lab.reports.tables import Row, baseline, status_words, summarise, visible_size
 from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS
 

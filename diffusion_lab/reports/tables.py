@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from diffusion_lab.intervals import Interval, mean_interval, paired_difference
 from diffusion_lab.reports.directions import family, rising, samples
 from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.intervals import Interval, mean_interval, paired_difference
 from diffusion_lab.reports.verdicts import Verdict, judge, usual_size
 from diffusion_lab.runs.run import STATUSES, Run
 
@@ -203,7 +203,8 @@ def _difference(group: Group, base: Group, metric: str) -> tuple[Interval | None
         return None, "n/a (no common seed)"
     if ruler(group, metric) != ruler(base, metric) or len(protocols(group, metric)) > 1:
         return None, "n/a (measured differently)"
-    return paired_difference(*zip(*found, strict=True)), ""
+    a, b = zip(*found, strict=True)
+    return paired_difference(a, b), ""
 
 
 def pairs(ours: Mapping[int | None, float], theirs: Mapping[int | None, float]) -> list[tuple[float, float]]:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from diffusion_lab.reports.intervals import holm, paired_difference, seeds_needed, width_ratio
+from diffusion_lab.intervals import holm, paired_difference, seeds_needed, width_ratio
 
 CLAIM_SEEDS = 3  # fewer pairs support no claim
 ALPHA = 0.05
@@ -51,7 +51,8 @@ def judge(rows: Sequence[Pairs], rising: bool, size: float | None = None) -> lis
         size: difference for which the number of seeds is asked; None: none.
     """
     tested = [i for i, pairs in enumerate(rows) if len(pairs) >= CLAIM_SEEDS and any(a != b for a, b in pairs)]
-    differences = {i: paired_difference(*zip(*rows[i], strict=True)) for i in tested}
+    sides = {i: ([a for a, _ in rows[i]], [b for _, b in rows[i]]) for i in tested}
+    differences = {i: paired_difference(*sides[i]) for i in tested}
     corrected = dict(zip(tested, holm([differences[i].p_value or 0.0 for i in tested]), strict=True))
     verdicts: list[Verdict | None] = []
     for i, pairs in enumerate(rows):
@@ -64,7 +65,7 @@ def judge(rows: Sequence[Pairs], rising: bool, size: float | None = None) -> lis
             word = "better" if (differences[i].mean > 0) == rising else "worse"
         std = differences[i].std or 0.0
         seeds = seeds_needed(std, size, ALPHA / len(tested)) if size else None
-        verdicts.append(Verdict(word, corrected[i], seeds, width_ratio(*zip(*pairs, strict=True))))
+        verdicts.append(Verdict(word, corrected[i], seeds, width_ratio(*sides[i])))
     return verdicts
 
 

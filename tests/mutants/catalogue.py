@@ -30,7 +30,7 @@ class Mutant(NamedTuple):
 LOGGED = ("tests/callbacks/test_logged_numbers.py",)
 CLOCK = ("tests/callbacks/test_progress.py",)
 TABLES = ("tests/reports/test_tables.py",)
-SEEDS = ("tests/metrics/test_uncertainty.py",)
+SEEDS = ("tests/test_intervals.py",)
 FEATURES = ("tests/metrics/test_fidelity.py", "tests/metrics/test_moments.py")
 PAIRS = ("tests/metrics/test_paired.py",)
 BOUND = ("tests/diffusion/test_likelihood.py",)
@@ -43,7 +43,7 @@ ANALYSES = ("tests/analyses/test_per_timestep.py", "tests/analyses/test_reward_v
 _LOG = "diffusion_lab/callbacks/timestep_log.py"
 _VALIDATION = "diffusion_lab/callbacks/validation.py"
 _PROGRESS = "diffusion_lab/callbacks/progress.py"
-_UNCERTAINTY = "diffusion_lab/metrics/uncertainty.py"
+_INTERVALS = "diffusion_lab/intervals.py"
 _TABLES = "diffusion_lab/reports/tables.py"
 _CELLS = "diffusion_lab/reports/cells.py"
 _MEANS = "diffusion_lab/reports/figures/base.py"
@@ -141,25 +141,23 @@ MUTANTS = [
         "return finite(float(values[0]))",
         TABLES,
     ),
-    Mutant(
-        "standard deviation, divisor n", _UNCERTAINTY, "for v in values) / (n - 1))", "for v in values) / n)", SEEDS
-    ),
+    Mutant("standard deviation, divisor n", _INTERVALS, "for v in values) / (n - 1))", "for v in values) / n)", SEEDS),
     Mutant(
         "interval, n degrees of freedom",
-        _UNCERTAINTY,
+        _INTERVALS,
         "student_quantile(level, n - 1) * std",
         "student_quantile(level, n) * std",
         SEEDS,
     ),
-    Mutant("interval, without the root of n", _UNCERTAINTY, "* std / math.sqrt(n)", "* std / n", SEEDS),
+    Mutant("interval, without the root of n", _INTERVALS, "* std / math.sqrt(n)", "* std / n", SEEDS),
     Mutant(
         "difference, of the wrong sign",
-        _UNCERTAINTY,
+        _INTERVALS,
         "mean_interval([x - y for x, y in",
         "mean_interval([y - x for x, y in",
         SEEDS,
     ),
-    Mutant("claim, of improvements never", _UNCERTAINTY, "(self.low > 0 or self.high < 0)", "self.low > 0", SEEDS),
+    Mutant("claim, of improvements never", _INTERVALS, "(self.low > 0 or self.high < 0)", "self.low > 0", SEEDS),
     Mutant(
         "cost, inverted",
         _TABLES,

@@ -2,13 +2,12 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from diffusion_lab.reports import choose_metric, compare, group_runs, intervals, read_runs, summarise, with_baseline
+from diffusion_lab.reports import choose_metric, compare, group_runs, read_runs, summarise, with_baseline
 from diffusion_lab.reports.cells import cells, decimals, duration, header, latex, legend, markdown, number
 from tests.reports.synthetic import METHODS, set_rate, write_run
 
@@ -238,11 +237,3 @@ def test_decimals_follow_the_smallest_mean():
 
 def test_durations():
     assert [duration(s) for s in (2.34, 41.2, 725, 12000)] == ["2.3 s", "41 s", "12 min 05 s", "3 h 20 min"]
-
-
-def test_intervals_are_those_of_the_metrics_package():
-    assert Path(intervals.mean_interval.__code__.co_filename).parts[-3:] == (
-        "diffusion_lab",
-        "metrics",
-        "uncertainty.py",
-    )

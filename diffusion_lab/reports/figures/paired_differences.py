@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from diffusion_lab.intervals import Interval
 from diffusion_lab.plotting import SHORT_NAME, data_uri, look, panels, row_names, style
 from diffusion_lab.reports.cells import decimals, with_interval
 from diffusion_lab.reports.directions import rising, with_units
 from diffusion_lab.reports.figures.base import Figure, seeds_text
 from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.intervals import Interval
 from diffusion_lab.reports.tables import Row, baseline, pairs, summarise, values
 
 FAR = 6.0  # a mean beyond so many times the median one does not set the axis

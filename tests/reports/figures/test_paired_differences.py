@@ -4,9 +4,9 @@ import base64
 
 import pytest
 
+from diffusion_lab.intervals import mean_interval
 from diffusion_lab.reports import group_runs, read_runs, summarise
 from diffusion_lab.reports.figures.paired_differences import differences, limits
-from diffusion_lab.reports.intervals import mean_interval
 from diffusion_lab.reports.tables import Row
 from tests.reports.synthetic import METHODS
 from tests.reports.test_tables import FD, write_seeds

@@ -21,7 +21,7 @@ Several comparisons: a table of m rows without any difference has an interval wi
 "A simple sequentially rejective multiple test procedure"), however they depend on one another: all share a baseline.
 The number of seeds must be fixed beforehand: whoever adds seeds from n = 3 to 12 until the plain interval excludes 0
 finds a difference where there is none in 18 % of the cases. Both rates are simulated in
-tests/metrics/test_uncertainty.py.
+tests/test_intervals.py.
 
 The spread over training seeds is 3.2 times that of resampling (arXiv 2606.20536), so resampling one model says little;
 report n with every interval.
