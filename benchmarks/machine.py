@@ -7,7 +7,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from diffusion_lab.cli.speed import has_bfloat16
+from diffusion_lab.cli.compute import has_bfloat16
 
 LIBRARIES = ("torch", "lightning", "hydra-core", "diffusers", "torchvision", "torch-fidelity")
 

@@ -24,7 +24,7 @@ from torch_fidelity.utils import create_feature_extractor, extract_featuresdict_
 
 from benchmarks.line import Line, at_least, at_most
 from benchmarks.paired import Ratio, interleaved, ratio
-from diffusion_lab.cli.speed import has_bfloat16
+from diffusion_lab.cli.compute import has_bfloat16
 from diffusion_lab.data import Digits
 from diffusion_lab.metrics import ClassifierFeatures, FeatureExtractor, InceptionFeatures, extract, frechet_distance
 

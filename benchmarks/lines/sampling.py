@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from benchmarks import peers
 from benchmarks.line import Line, at_least, at_most
 from benchmarks.paired import Ratio, interleaved, ratio
+from diffusion_lab.cli.compute import has_bfloat16
 from diffusion_lab.cli.inference import ready
-from diffusion_lab.cli.speed import has_bfloat16
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.metrics import generate
 from diffusion_lab.networks import UNet

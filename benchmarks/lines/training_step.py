@@ -31,7 +31,7 @@ from benchmarks.line import Line, at_least
 from benchmarks.loops import bare, ours, terminal
 from benchmarks.paired import Ratio, interleaved, ratio
 from benchmarks.relay import Loop, relay
-from diffusion_lab.cli.speed import has_bfloat16
+from diffusion_lab.cli.compute import has_bfloat16
 from diffusion_lab.networks import UNet
 
 BATCH, FEW, ROUNDS = 16, 4, 5

@@ -13,7 +13,7 @@ from benchmarks.line import Line, at_least
 from benchmarks.loops import ours, terminal
 from benchmarks.paired import ratio
 from benchmarks.relay import relay
-from diffusion_lab.cli.speed import has_bfloat16
+from diffusion_lab.cli.compute import has_bfloat16
 
 WORDS = [
     "network=uvit_small",

@@ -3,7 +3,7 @@
 from diffusion_lab.callbacks.annealing import AnnealingCallback
 from diffusion_lab.callbacks.checkpoint import Checkpoint
 from diffusion_lab.callbacks.ema import EMA
-from diffusion_lab.callbacks.evaluations import EvaluationCallback
+from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
 from diffusion_lab.callbacks.generation import Generation
 from diffusion_lab.callbacks.guard import Guard, NotFinite
 from diffusion_lab.callbacks.head_tracking import HeadTracking

@@ -11,7 +11,7 @@ from pathlib import Path
 from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.callbacks.base import StepCallback, check_interval, due, find
-from diffusion_lab.callbacks.evaluations import EvaluationCallback, evaluations
+from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.guard import Guard
 from diffusion_lab.callbacks.run_record import RunRecord
 from diffusion_lab.callbacks.signals import Interrupted, Signals

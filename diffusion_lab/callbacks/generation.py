@@ -9,7 +9,7 @@ from lightning.pytorch import Trainer
 
 from diffusion_lab.callbacks.base import check_interval, data_of, due
 from diffusion_lab.callbacks.ema import averaged_weights
-from diffusion_lab.callbacks.evaluations import EvaluationCallback
+from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.loggers import log_image, log_values
 from diffusion_lab.metrics import Evaluation, save_grid

@@ -9,7 +9,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.callbacks.base import RunCallback, data_of, diffusion, find
-from diffusion_lab.callbacks.evaluations import EvaluationCallback, evaluations
+from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.progress import Progress
 from diffusion_lab.callbacks.signals import Interrupted
 from diffusion_lab.files import write_json

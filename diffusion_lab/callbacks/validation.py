@@ -11,13 +11,13 @@ from torch import Tensor
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.callbacks.base import check_interval, data_of, due
 from diffusion_lab.callbacks.ema import averaged_weights
-from diffusion_lab.callbacks.evaluations import EvaluationCallback
+from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.distributed import sum_
 from diffusion_lab.loggers import log_curve, log_values
 from diffusion_lab.streams import Streams
 from diffusion_lab.training import DiffusionModule
-from diffusion_lab.training.validation import validation_losses
+from diffusion_lab.training.validation_loss import validation_losses
 
 MAX_REPEATS = 10_000  # a validation that would end in years is a mistake of the keyboard
 

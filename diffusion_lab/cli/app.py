@@ -19,7 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.arguments import lists, options_first, resume_arguments
+from diffusion_lab.cli.command_line import lists, options_first, resume_arguments
 from diffusion_lab.cli.compose_errors import explain, is_compose_error
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.errors import (
@@ -27,9 +27,9 @@ from diffusion_lab.cli.errors import (
     EXIT_FAILED,
     EXIT_LOCKED,
     ConfigError,
-    Interrupted,
     InvalidConfig,
     JobsFailed,
+    StoppedBySignal,
     describe,
 )
 from diffusion_lab.cli.folders import unmade, write_hydra_folder
@@ -109,7 +109,7 @@ class App:
 
     def check(self, cfg: DictConfig, here: bool = True) -> list[ConfigError]:
         """All faults of a configuration that can be seen without training; `here`: on this very machine."""
-        from diffusion_lab.cli.arguments import config_dirs
+        from diffusion_lab.cli.command_line import config_dirs
         from diffusion_lab.cli.validate import check, check_command
 
         folders = config_dirs(self.arguments)
@@ -141,8 +141,8 @@ class App:
             traceback.print_exception(error)
         if isinstance(error, JobsFailed):  # the launcher has said which
             return EXIT_FAILED
-        if isinstance(error, Interrupted | KeyboardInterrupt):
-            number = error.signal_number if isinstance(error, Interrupted) else 2
+        if isinstance(error, StoppedBySignal | KeyboardInterrupt):
+            number = error.signal_number if isinstance(error, StoppedBySignal) else 2
             _say(f"stopped by signal {number}; the same command goes on from the last checkpoint")
             return 128 + number
         if isinstance(error, RunLocked):

@@ -15,10 +15,10 @@ from omegaconf import DictConfig
 from torch import nn
 
 from diffusion_lab.callbacks import RunRecord
+from diffusion_lab.cli.compute import lay_out
 from diffusion_lab.cli.errors import config_errors
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.processes import on_cpu, srun_tasks
-from diffusion_lab.cli.speed import lay_out
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Prediction, Variance
 from diffusion_lab.streams import Streams
@@ -27,7 +27,7 @@ from diffusion_lab.training.loop import finish_at_the_last_step
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """The three objects of a training run."""
 
     module: DiffusionModule
@@ -102,7 +102,7 @@ def _cluster() -> list[SLURMEnvironment]:
     return [SLURMEnvironment(auto_requeue=False)] if srun_tasks() else []
 
 
-def build_run(cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callback] = ()) -> Run:
+def build_run(cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callback] = ()) -> TrainingRun:
     """All of it, in the order data, module, trainer."""
     data = part(cfg, "dataset")
-    return Run(build_module(cfg, data), data, build_trainer(with_metrics(cfg), facts, more))
+    return TrainingRun(build_module(cfg, data), data, build_trainer(with_metrics(cfg), facts, more))

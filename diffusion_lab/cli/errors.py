@@ -39,7 +39,7 @@ class InvalidConfig(Exception):
         self.job = job
 
 
-class Interrupted(Exception):
+class StoppedBySignal(Exception):
     """A signal stopped the work, and what was done is saved. Exit code 128 + signal.
 
     Args:

@@ -18,8 +18,8 @@ from omegaconf import DictConfig, ListConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.checks.setting import Setting, faults_of
+from diffusion_lab.cli.compute import lay_out
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, describe, nearest
-from diffusion_lab.cli.speed import lay_out
 
 if TYPE_CHECKING:
     from diffusion_lab.diffusion import Denoiser

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from diffusion_lab.cli import help as help_text
-from diffusion_lab.cli.arguments import config_dirs
+from diffusion_lab.cli.command_line import config_dirs
 from diffusion_lab.cli.errors import EXIT_CONFIG, nearest
 from diffusion_lab.cli.output import survive_closed_output
 

@@ -28,7 +28,7 @@ from diffusion_lab.cli.config import (
     run_name,
     without,
 )
-from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, StoppedBySignal
 from diffusion_lab.cli.processes import is_first, say, wait_for_the_first, world_size
 from diffusion_lab.failure import Failure
 from diffusion_lab.runs.folder import lock
@@ -60,7 +60,7 @@ def run(cfg: DictConfig) -> float | None:
     Raises:
         InvalidConfig: the folder holds a run of another configuration.
         RunLocked: another process trains there.
-        Interrupted: a signal stopped it; a checkpoint is written.
+        StoppedBySignal: a signal stopped it; a checkpoint is written.
     """
     folder = Path(cfg.paths.run_dir)
     with lock(folder) if is_first() else nullcontext():  # the other processes share the lock of the first
@@ -80,9 +80,9 @@ def run(cfg: DictConfig) -> float | None:
 def _fit(cfg: DictConfig, folder: Path) -> None:
     import torch
 
-    from diffusion_lab.callbacks import Interrupted as Stopped
+    from diffusion_lab.callbacks import Interrupted
     from diffusion_lab.cli.build import build_run
-    from diffusion_lab.cli.speed import slow_bfloat16
+    from diffusion_lab.cli.compute import slow_bfloat16
     from diffusion_lab.cli.standing import standing
 
     quiet_libraries()
@@ -101,10 +101,10 @@ def _fit(cfg: DictConfig, folder: Path) -> None:
     try:
         with memory_named(cfg):
             parts.trainer.fit(parts.module, datamodule=parts.data, ckpt_path=path, weights_only=True)
-    except Stopped as stop:
+    except Interrupted as stop:
         hand_on(stop.number)
         wait_for_the_first()
-        raise Interrupted(stop.number) from stop
+        raise StoppedBySignal(stop.number) from stop
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.diffusion.gaussian import bound_term
+from diffusion_lab.diffusion.bound import bound_term
 from diffusion_lab.diffusion.guidance import Guidance
 from diffusion_lab.diffusion.preconditioning import Plain, Preconditioning
 from diffusion_lab.diffusion.prediction import Estimate, Parts, Prediction

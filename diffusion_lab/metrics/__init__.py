@@ -15,10 +15,10 @@ from diffusion_lab.metrics.evaluation import Evaluated, Evaluation, Result
 from diffusion_lab.metrics.features import ClassifierFeatures, FeatureExtractor, Features, extract
 from diffusion_lab.metrics.frechet import FrechetDistance, frechet_distance, frechet_from_statistics, statistics
 from diffusion_lab.metrics.generated import Batch, Generated
-from diffusion_lab.metrics.generation import SampleNoise, generate, generate_batches
 from diffusion_lab.metrics.hue_error import HueError
 from diffusion_lab.metrics.image_sets import evaluate_images
 from diffusion_lab.metrics.inception import InceptionFeatures
+from diffusion_lab.metrics.inception_score import InceptionScore, inception_score
 from diffusion_lab.metrics.kernel import KernelDistance, kernel_distance
 from diffusion_lab.metrics.metric import Given, Metric, Model, SampleMetric
 from diffusion_lab.metrics.moments import Moments, ScoreSums, Statistics
@@ -27,7 +27,7 @@ from diffusion_lab.metrics.pictures import grid, save_grid
 from diffusion_lab.metrics.psnr import PSNR
 from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.metrics.sample_variance import SampleVariance
-from diffusion_lab.metrics.scores import InceptionScore, inception_score
+from diffusion_lab.metrics.sampling import SampleNoise, generate, generate_batches
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
 
 __all__ = [

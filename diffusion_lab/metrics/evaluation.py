@@ -17,13 +17,13 @@ from diffusion_lab.metrics.agreement import Agreement
 from diffusion_lab.metrics.features import FeatureExtractor
 from diffusion_lab.metrics.first_samples import FirstSamples
 from diffusion_lab.metrics.generated import Batch, Generated
-from diffusion_lab.metrics.generation import generate_batches
 from diffusion_lab.metrics.hue_error import HueError
 from diffusion_lab.metrics.image_sets import check_same_shape
 from diffusion_lab.metrics.metric import OF_EXTRACTOR, Given, Metric, Model, SampleMetric, check_metric
 from diffusion_lab.metrics.protocol import protocol
 from diffusion_lab.metrics.psnr import PSNR
 from diffusion_lab.metrics.reference import Reference, reference_statistics
+from diffusion_lab.metrics.sampling import generate_batches
 from diffusion_lab.solvers import Solver
 
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.data import ImageDataModule
+from diffusion_lab.metrics.feature_checks import checked, same_dim
 from diffusion_lab.metrics.metric import Given, Metric
 from diffusion_lab.metrics.moments import Moments, Statistics
-from diffusion_lab.metrics.rows import checked, same_dim
 
 _ROWS = 4096  # added to the sums at a time: their float64 copy stays small
 

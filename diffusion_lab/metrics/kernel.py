@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from diffusion_lab.metrics.feature_checks import checked, same_dim
 from diffusion_lab.metrics.metric import Given, Metric
-from diffusion_lab.metrics.rows import checked, same_dim
 
 SUBSET_SIZE = 1000
 

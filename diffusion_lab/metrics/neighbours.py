@@ -15,8 +15,8 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data import ImageDataModule
+from diffusion_lab.metrics.feature_checks import checked, same_dim
 from diffusion_lab.metrics.metric import Given, Metric
-from diffusion_lab.metrics.rows import checked, same_dim
 
 
 class PrecisionRecall(NamedTuple):

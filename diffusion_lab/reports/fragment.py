@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from diffusion_lab.reports.cells import Cell, Comparison, latex, markdown, tex
-from diffusion_lab.reports.files import replace
+from diffusion_lab.reports.saving import save
 from diffusion_lab.reports.tables import status_words
 from diffusion_lab.runs.run import RunFolder
 
@@ -54,7 +54,7 @@ def write_table(path: str | Path, folder: RunFolder, tables: Mapping[str, Compar
         pieces.append(rf"\par\noindent {tex(said)}" + "\n" if latex else f"{said}\n")
     commands = [portable(text) for text in [*training_commands(folder), command]]
     pieces.append((_tex_commands if latex else _markdown_commands)(commands))
-    replace(path, "\n".join(pieces).encode(), "table")
+    save(path, "\n".join(pieces).encode(), "table")
     return path
 
 

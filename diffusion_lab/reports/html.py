@@ -14,8 +14,8 @@ from diffusion_lab.reports import figures, notes, samples
 from diffusion_lab.reports.analysed import analysed
 from diffusion_lab.reports.cells import Comparison, compare, decimals, latex, markdown, with_interval
 from diffusion_lab.reports.directions import with_arrow
-from diffusion_lab.reports.files import replace
 from diffusion_lab.reports.groups import Group, short
+from diffusion_lab.reports.saving import save
 from diffusion_lab.reports.sections import Section
 from diffusion_lab.reports.tables import VAL_LOSS, interval, protocols, values
 from diffusion_lab.runs.run import RunFolder
@@ -80,7 +80,7 @@ def write_page(path: str | Path, report: Report) -> Path:
         ValueError: the place cannot be written to.
     """
     path = Path(path)
-    replace(path, page(report).encode(), "out")
+    save(path, page(report).encode(), "out")
     return path
 
 
@@ -96,7 +96,7 @@ def write_figures(directory: str | Path, report: Report) -> list[Path]:
         for figure in part.figures:
             name = re.sub(r"[^a-z0-9]+", "-", (begin + figure.title).lower()).strip("-")
             path = Path(directory) / f"{name}.svg"
-            replace(path, base64.b64decode(figure.image.partition("base64,")[2]), "figures")
+            save(path, base64.b64decode(figure.image.partition("base64,")[2]), "figures")
             paths.append(path)
     return paths
 

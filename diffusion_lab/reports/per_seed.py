@@ -14,8 +14,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from diffusion_lab.reports.files import replace
 from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.saving import save
 from diffusion_lab.reports.sections import Section
 from diffusion_lab.reports.tables import VAL_LOSS
 
@@ -39,7 +39,7 @@ def write_per_seed(table: str | Path, sections: Sequence[Section]) -> Path:
     for section in sections:
         for group in section.groups:
             writer.writerows((section.title, group.label, *line) for line in _lines(group, section.metric))
-    replace(path, text.getvalue().encode(), "table")
+    save(path, text.getvalue().encode(), "table")
     return path
 
 

@@ -40,9 +40,9 @@ from diffusion_lab.networks.policy import BetaPolicy
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps.base import Context, Draw, Probe, StepRecord, TimestepSampler
 from diffusion_lab.timesteps.beta import beta_masses, draw_beta
-from diffusion_lab.timesteps.f_test import f_statistic
 from diffusion_lab.timesteps.grid import interpolated, masses, placed, strided
-from diffusion_lab.timesteps.looks import Look, Pairs, queue_pairs, reward_pairs
+from diffusion_lab.timesteps.probed_pairs import Pairs, Probed, queue_pairs, reward_pairs
+from diffusion_lab.timesteps.timestep_selection import f_statistic
 
 POINTS, BY_WEIGHT = 100, 0.7  # of the default grid; the share of them that is placed by the reward's weights
 REMEMBERED = 64  # images whose distributions make up the running marginal
@@ -153,7 +153,7 @@ class LearnedBeta(TimestepSampler):
         self.register_buffer("filled", torch.zeros((), dtype=torch.int64))
         self.register_buffer("selected", torch.arange(num_selected))  # {0, 1, 2} as published
         self.register_buffer("law", torch.full((REMEMBERED, 2), float(torch.nn.functional.softplus(torch.tensor(0.5)))))
-        self._looks: list[Look] = []
+        self._probed: list[Probed] = []
 
     def setup(self, image_shape: tuple[int, ...]) -> None:
         with torch.random.fork_rng(devices=[]):
@@ -176,7 +176,7 @@ class LearnedBeta(TimestepSampler):
             u = draw_beta(a, b, context)
         t = (u * (self.num_timesteps - 1)).round().long()
         if context.step % self.every == 0:
-            self._look_before(x0, u, context)
+            self._probe_before(x0, u, context)
         return Draw(t, self.weight(t, context.step))
 
     def _act(self, x0: Tensor) -> tuple[Tensor, Tensor]:
@@ -184,8 +184,8 @@ class LearnedBeta(TimestepSampler):
         with torch.autocast(x0.device.type, enabled=False):
             return self.policy(x0.to(self.law.dtype))
 
-    def _look_before(self, x0: Tensor, u: Tensor, context: Context) -> None:
-        """Evaluate this microbatch's pairs at theta_k, and keep their losses for `observe`."""
+    def _probe_before(self, x0: Tensor, u: Tensor, context: Context) -> None:
+        """Probe this microbatch's pairs at theta_k, and keep their losses for `observe`."""
         points, chosen, every = len(self._grid), len(self.selected), self.reward_every
         start = context.rows(len(x0)).start
         first = min(-start % every, len(x0))  # a small microbatch may have none
@@ -197,7 +197,7 @@ class LearnedBeta(TimestepSampler):
         total = points + -(-context.global_rows(len(x0)) // every) * chosen
         before = self._losses(context.probe_for(self), pairs, total, seed=2 * context.step)
         # The first microbatch begins a new list: what was drawn but never observed is forgotten.
-        self._looks = [*self._looks[: context.micro], Look(pairs, total, before, x0[mine], u[mine])]
+        self._probed = [*self._probed[: context.micro], Probed(pairs, total, before, x0[mine], u[mine])]
 
     def _losses(self, probe: Probe, pairs: Pairs, total: int, seed: int) -> Tensor:
         """E_t of each pair: (N,) float64."""
@@ -213,13 +213,13 @@ class LearnedBeta(TimestepSampler):
     def observe(self, record: StepRecord, context: Context) -> None:
         if context.step % self.every:
             return
-        look, self._looks = Look.join(self._looks), []
+        probed, self._probed = Probed.join(self._probed), []
         seed = 2 * context.step + (not self.common_noise)
-        change = look.before - self._losses(context.probe_for(self), look.pairs, look.total, seed)
-        queued = look.pairs.index < len(self._grid)
-        row = torch.zeros_like(self.changes[0]).index_add_(0, look.pairs.index[queued], change[queued])
-        of_bound = self._c[look.pairs.t[~queued]] * change[~queued]
-        self._learn(look.rewarded, look.u, reward=of_bound.view(-1, len(self.selected)).sum(1))
+        change = probed.before - self._losses(context.probe_for(self), probed.pairs, probed.total, seed)
+        queued = probed.pairs.index < len(self._grid)
+        row = torch.zeros_like(self.changes[0]).index_add_(0, probed.pairs.index[queued], change[queued])
+        of_bound = self._c[probed.pairs.t[~queued]] * change[~queued]
+        self._learn(probed.rewarded, probed.u, reward=of_bound.view(-1, len(self.selected)).sum(1))
         self._remember(record)
         self._select(sum_(row))
 

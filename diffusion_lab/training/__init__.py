@@ -12,7 +12,7 @@ from diffusion_lab.training.module import DiffusionModule
 from diffusion_lab.training.probe import DenoiserProbe
 from diffusion_lab.training.sharded import ShardedStrategy
 from diffusion_lab.training.trained import Trained, labels
-from diffusion_lab.training.validation import validation_losses
+from diffusion_lab.training.validation_loss import validation_losses
 
 __all__ = [
     "DamagedCheckpoint",

@@ -22,8 +22,8 @@ from diffusion_lab.cli.errors import (
     EXIT_FAILED,
     EXIT_LOCKED,
     ConfigError,
-    Interrupted,
     InvalidConfig,
+    StoppedBySignal,
     describe,
 )
 from diffusion_lab.cli.processes import RANK_VARIABLES as RANKS
@@ -153,7 +153,7 @@ def work(job: Job, task: TaskFunction, context: HydraContext) -> tuple[int, dict
     if error is None:
         return 0, {"value": value if isinstance(value, int | float) else None}
     text = "".join(traceback.format_exception(error))
-    print(error if isinstance(error, RunLocked | Interrupted) else text, flush=True)
+    print(error if isinstance(error, RunLocked | StoppedBySignal) else text, flush=True)
     message = describe(error).partition(": ")[2] if isinstance(error, SystemExit) else str(error)
     return _exit_code(error), {"error": as_error(type(error).__name__, message[:2000], text[-MESSAGE_LIMIT:])}
 
@@ -164,7 +164,7 @@ def _exit_code(error: BaseException) -> int:
         return EXIT_LOCKED
     if isinstance(error, ConfigError | InvalidConfig):
         return EXIT_CONFIG
-    if isinstance(error, Interrupted):
+    if isinstance(error, StoppedBySignal):
         return 128 + error.signal_number
     return 130 if isinstance(error, KeyboardInterrupt) else EXIT_FAILED
 

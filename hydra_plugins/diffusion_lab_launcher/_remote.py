@@ -66,6 +66,6 @@ def outcome_of(job: Job, handle: Any) -> Outcome:
     if code == EXIT_LOCKED:
         return Outcome(job, "locked", "another process is training it")
     error = told["error"]
-    if read_result(job.folder).get("status") != "failed" and error["type"] != "Interrupted":
+    if read_result(job.folder).get("status") != "failed" and error["type"] != "StoppedBySignal":
         write_failure(job.folder, error)
-    return Outcome(job, "interrupted" if error["type"] == "Interrupted" else "failed", first_line(error))
+    return Outcome(job, "interrupted" if error["type"] == "StoppedBySignal" else "failed", first_line(error))

@@ -26,7 +26,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import register_resolvers
-from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, JobsFailed
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, JobsFailed, StoppedBySignal
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.processes import local_devices
 from diffusion_lab.runs.folder import forget_sweep
@@ -112,7 +112,7 @@ class DiffusionLabLauncher(Launcher):
         outcomes = pool.run(jobs, screen)
         screen.summary(outcomes)
         if pool.stopped_by:
-            raise Interrupted(pool.stopped_by)
+            raise StoppedBySignal(pool.stopped_by)
         return outcomes
 
     def _check(self, jobs: list[Job]) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from diffusion_lab.callbacks import TimestepSampling
 from diffusion_lab.callbacks.base import StepCallback, find
-from diffusion_lab.cli.build import Run, build_run
+from diffusion_lab.cli.build import TrainingRun, build_run
 from diffusion_lab.cli.train import facts, quiet_libraries
 from diffusion_lab.diffusion.denoiser import Loss
 from diffusion_lab.diffusion.prediction import Parts
@@ -56,7 +56,7 @@ def _number(denoiser: Any) -> Tensor:
     return next(denoiser.parameters()).flatten()[0]
 
 
-def _with_known_loss(run: Run) -> list[float]:
+def _with_known_loss(run: TrainingRun) -> list[float]:
     """Let the run's loss be f(t) (1 + w); gives the list in which w before each step will stand."""
     denoiser, before = run.module.denoiser, []
 

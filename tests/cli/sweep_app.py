@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import conf_dir, register_resolvers
-from diffusion_lab.cli.errors import ConfigError, Interrupted, InvalidConfig, JobsFailed
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, JobsFailed, StoppedBySignal
 from diffusion_lab.runs.folder import RunLocked
 
 CONF = """
@@ -105,7 +105,7 @@ class App:
             time.sleep(0.01)
             if got:
                 (folder / "checkpoint").touch()
-                raise Interrupted(got[0])
+                raise StoppedBySignal(got[0])
 
 
 def run(*arguments: str) -> int:
@@ -124,6 +124,6 @@ def run(*arguments: str) -> int:
         return 2
     except JobsFailed:
         return 1
-    except Interrupted as error:
+    except StoppedBySignal as error:
         return 128 + error.signal_number
     return 0

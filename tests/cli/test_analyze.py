@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from diffusion_lab.cli.arguments import lists
+from diffusion_lab.cli.command_line import lists
 from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.main import main
 from diffusion_lab.testing import check_analysis

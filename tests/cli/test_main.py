@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.cli import main as command
-from diffusion_lab.cli.arguments import config_dirs, options_first
-from diffusion_lab.cli.errors import Interrupted, JobsFailed, at, config_errors
+from diffusion_lab.cli.command_line import config_dirs, options_first
+from diffusion_lab.cli.errors import JobsFailed, StoppedBySignal, at, config_errors
 from diffusion_lab.cli.main import main
 from diffusion_lab.runs.folder import RunLocked
 
@@ -102,7 +102,7 @@ def test_composed_configuration_is_shown(in_folder: Path, capsys: pytest.Capture
     ("raised", "code", "said"),
     [
         pytest.param(RunLocked("another process"), 3, "in use", marks=SLOW),
-        (Interrupted(15), 143, "goes on from the last checkpoint"),
+        (StoppedBySignal(15), 143, "goes on from the last checkpoint"),
         pytest.param(KeyboardInterrupt(), 130, "stopped by signal 2", marks=SLOW),
         pytest.param(JobsFailed("x"), 1, "", marks=SLOW),
         (RuntimeError("no luck"), 1, "failed: RuntimeError: no luck"),

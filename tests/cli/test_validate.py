@@ -10,10 +10,10 @@ import pytest
 import torch
 from omegaconf import OmegaConf, open_dict
 
-from diffusion_lab.cli import processes, speed
+from diffusion_lab.cli import compute, processes
 from diffusion_lab.cli.checks import machine
+from diffusion_lab.cli.compute import compiler_fault, slow_bfloat16
 from diffusion_lab.cli.config import config_hash, plain
-from diffusion_lab.cli.speed import compiler_fault, slow_bfloat16
 from diffusion_lab.cli.validate import check
 
 # overrides; what the sentence starts with; words that must be in it. Numbers are rows of the catalogue of bad inputs.
@@ -295,7 +295,7 @@ def test_what_compiles_needs_a_compiler(composed, accelerator, gpus, kind, monke
 )
 def test_bfloat16_on_a_processor_without_it_is_told(composed, flags, override, warned, monkeypatch, tmp_path) -> None:
     (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{flags}\n")
-    monkeypatch.setattr(speed, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(compute, "CPUINFO", tmp_path / "cpuinfo")
     assert bool(slow_bfloat16(composed(override, "trainer.accelerator=cpu"))) == warned
 
 

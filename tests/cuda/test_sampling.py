@@ -10,7 +10,7 @@ import torch
 
 from diffusion_lab.cli.build import build_module, part
 from diffusion_lab.diffusion.likelihood import bits_per_dim, vlb_terms
-from diffusion_lab.metrics.generation import generate
+from diffusion_lab.metrics.sampling import generate
 from diffusion_lab.streams import Streams
 from diffusion_lab.training import DenoiserProbe
 from tests.cuda.machine import paper_machine

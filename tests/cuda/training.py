@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 
 from diffusion_lab.callbacks.base import callbacks_of
-from diffusion_lab.cli.build import Run, build_run
+from diffusion_lab.cli.build import TrainingRun, build_run
 from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.train import quiet_libraries
 from tests.cuda.machine import paper_machine
@@ -60,7 +60,7 @@ class SmallNetwork(nn.Module):
 class Watched(NamedTuple):
     """A training that has ended."""
 
-    run: Run
+    run: TrainingRun
     steps: Counter[Wait]  # waits of the steps between FIRST and LAST
     all: Counter[Wait]
 

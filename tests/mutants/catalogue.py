@@ -110,7 +110,7 @@ MUTANTS = [
     Mutant("val/loss, of the raw weights", _VALIDATION, "averaged_weights(trainer, module), ", "", LOGGED),
     Mutant(
         "val/loss, of the easier half of the timesteps",
-        "diffusion_lab/training/validation.py",
+        "diffusion_lab/training/validation_loss.py",
         "(order[ids] + 0.5) * num_timesteps / total",
         "(order[ids] + 0.5) * num_timesteps / total / 2",
         LOGGED,

@@ -20,9 +20,9 @@ from diffusion_lab.cli.cost.counts import Example, Looks, example
 from diffusion_lab.cli.cost.memory import HALF
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.train import facts
-from diffusion_lab.metrics.generation import generate
+from diffusion_lab.metrics.sampling import generate
 from diffusion_lab.streams import Streams
-from diffusion_lab.training.validation import validation_losses
+from diffusion_lab.training.validation_loss import validation_losses
 
 WARM_UP = 2  # optimizer steps before the clock starts
 APART = (

@@ -1,6 +1,6 @@
 """Validation loss that compares runs: fixed timesteps, fixed noise, no sampler, no weight.
 
-Image i of N validation images is looked at `repeats` times. Look r has
+Image i of N validation images is measured `repeats` times. Repeat r has
 
     t = floor(T (pi_r(i) + 1/2) / N),   pi_r a fixed permutation of {0..N-1},   eps a function of (seed, i, r)
 
@@ -17,15 +17,15 @@ from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.streams import Streams
 
 
-def fixed_timesteps(ids: Tensor, total: int, num_timesteps: int, look: int, streams: Streams) -> Tensor:
-    """t (n,) int64 of the images `ids` (n,) out of `total`, at look number `look`."""
-    order = torch.randperm(total, generator=streams.generator("cpu", "eval", 0, look))
+def fixed_timesteps(ids: Tensor, total: int, num_timesteps: int, repeat: int, streams: Streams) -> Tensor:
+    """t (n,) int64 of the images `ids` (n,) out of `total`, at repeat number `repeat`."""
+    order = torch.randperm(total, generator=streams.generator("cpu", "eval", 0, repeat))
     return ((order[ids] + 0.5) * num_timesteps / total).long().clamp_(max=num_timesteps - 1)
 
 
-def fixed_noise(ids: Tensor, shape: tuple[int, ...], look: int, streams: Streams) -> Tensor:
+def fixed_noise(ids: Tensor, shape: tuple[int, ...], repeat: int, streams: Streams) -> Tensor:
     """eps (n, *shape) of the images `ids`, each a function of its own id: the batch size changes nothing."""
-    return torch.stack([streams.normal(shape, "eval", 1, look, int(i)) for i in ids])
+    return torch.stack([streams.normal(shape, "eval", 1, repeat, int(i)) for i in ids])
 
 
 @torch.no_grad()
@@ -34,7 +34,7 @@ def validation_losses(
     image: Tensor,
     ids: Tensor,
     total: int,
-    look: int,
+    repeat: int,
     streams: Streams,
     cond: dict[str, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -43,8 +43,8 @@ def validation_losses(
     Args:
         denoiser: in eval mode, on the device of `image`.
         ids: (n,) their numbers among `total` validation images.
-        look: which of the repeated looks.
+        repeat: which of the repeats.
     """
-    t = fixed_timesteps(ids.cpu(), total, denoiser.num_timesteps, look, streams).to(image.device)
-    eps = fixed_noise(ids, tuple(image.shape[1:]), look, streams).to(image.device)
+    t = fixed_timesteps(ids.cpu(), total, denoiser.num_timesteps, repeat, streams).to(image.device)
+    eps = fixed_noise(ids, tuple(image.shape[1:]), repeat, streams).to(image.device)
     return t, denoiser.loss(image, eps, t, **(cond or {})).native

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.data import ImageDataModule
+from diffusion_lab.metrics.feature_checks import checked
 from diffusion_lab.metrics.generated import SPLITS
 from diffusion_lab.metrics.metric import Given, Metric
 from diffusion_lab.metrics.moments import ScoreSums
-from diffusion_lab.metrics.rows import checked
 
 
 class InceptionScore(Metric):

@@ -21,7 +21,7 @@ from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.solvers import Solver
 from diffusion_lab.streams import Streams
 
-Conditions = Callable[[Sequence[int]], dict[str, Tensor]]
+ConditionsOf = Callable[[Sequence[int]], dict[str, Tensor]]
 ToPixels = Callable[[Tensor], Tensor]
 # First number of the positions in the stream "eval": validation uses 0 and 1.
 SAMPLES = 2
@@ -69,7 +69,7 @@ def generate(
     batch_size: int = 64,
     device: torch.device | str = "cpu",
     progress: bool = False,
-    conditions: Conditions = none,
+    conditions: ConditionsOf = none,
     to_pixels: ToPixels = to_uint8,
 ) -> Tensor:
     """The images of the given sample ids.
@@ -105,7 +105,7 @@ def generate_batches(
     batch_size: int = 64,
     device: torch.device | str = "cpu",
     progress: bool = False,
-    conditions: Conditions = none,
+    conditions: ConditionsOf = none,
     to_pixels: ToPixels = to_uint8,
 ) -> Iterator[Tensor]:
     """As `generate`, one batch (<= batch_size,C,H,W) at a time."""

@@ -1,4 +1,4 @@
-"""Writing what an option of the command named."""
+"""Files at a place that an option of the command names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from diffusion_lab.files import write_whole
 
 
-def replace(path: Path, content: bytes, option: str) -> None:
+def save(path: Path, content: bytes, option: str) -> None:
     """Write a file whole or not at all.
 
     Args:

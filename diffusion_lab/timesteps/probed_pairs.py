@@ -1,4 +1,4 @@
-"""The looks of the learned Beta sampler: which pairs of image and timestep it measures before and after an update.
+"""Which pairs of image and timestep the learned Beta sampler probes before and after an update.
 
     queue    the first image of the global batch, at every timestep of a grid of P points
     reward   every r-th row of the global batch, at each of the |S| selected timesteps
@@ -33,8 +33,8 @@ class Pairs(NamedTuple):
         return Pairs(x0, cond, t, index)
 
 
-class Look(NamedTuple):
-    """What one microbatch is looked at, what that cost before the update, and what is rewarded."""
+class Probed(NamedTuple):
+    """The probed pairs of one microbatch, their losses before the update, and what is rewarded."""
 
     pairs: Pairs  # those of the queue first
     total: int  # pairs of the global batch
@@ -43,12 +43,12 @@ class Look(NamedTuple):
     u: Tensor  # (M,) their actions
 
     @staticmethod
-    def join(looks: list[Look]) -> Look:
-        """The look at the rows of all microbatches."""
+    def join(parts: list[Probed]) -> Probed:
+        """Those of all microbatches, in their order."""
         before, rewarded, u = (
-            torch.cat([getattr(look, name) for look in looks]) for name in ("before", "rewarded", "u")
+            torch.cat([getattr(part, name) for part in parts]) for name in ("before", "rewarded", "u")
         )
-        return Look(Pairs.join([look.pairs for look in looks]), looks[0].total, before, rewarded, u)
+        return Probed(Pairs.join([part.pairs for part in parts]), parts[0].total, before, rewarded, u)
 
 
 def queue_pairs(x0: Tensor, cond: dict[str, Tensor], grid: Tensor) -> Pairs:

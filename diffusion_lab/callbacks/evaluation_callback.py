@@ -1,4 +1,4 @@
-"""What a run measures between its steps, and may owe when it was stopped there."""
+"""Callbacks that measure between steps, and may owe a measurement when the run was stopped there."""
 
 from __future__ import annotations
 
