@@ -62,9 +62,15 @@ class Generation(EvaluationCallback):
 
     def evaluate(self, trainer: Trainer, module: DiffusionModule, step: int) -> None:
         with averaged_weights(trainer, module) as decay, trainer.strategy.precision_plugin.forward_context():
-            told = (module.denoiser, self.solver, data_of(trainer), module.device)
-            metrics = measured(step, self.every, self.metrics_every, trainer.max_steps)
-            images, results, columns = self.evaluation(*told, ema_decay=decay, keep=self.grid, metrics=metrics)
+            images, results, columns = self.evaluation(
+                module.denoiser,
+                self.solver,
+                data_of(trainer),
+                module.device,
+                ema_decay=decay,
+                keep=self.grid,
+                metrics=measured(step, self.every, self.metrics_every, trainer.max_steps),
+            )
         if not trainer.is_global_zero:
             return
         path = self.directory / SAMPLES / numbered(step, ".png")

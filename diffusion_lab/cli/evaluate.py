@@ -39,8 +39,9 @@ def run(cfg: DictConfig) -> float | None:
         evaluation.check(trained.data)
     solver = pick_solver(cfg, trained)
     with ready(trained.denoiser, cfg.device, cfg.precision) as device:
-        told = (trained.denoiser, solver, trained.data, device)
-        _, results, _ = evaluation(*told, progress=True, ema_decay=trained.decay, keep=0)
+        _, results, _ = evaluation(
+            trained.denoiser, solver, trained.data, device, progress=True, ema_decay=trained.decay, keep=0
+        )
     if not results:
         raise ConfigError("dataset.features=null must name a feature extractor for metrics; this data set has none")
     table = Table("metric", "value", title=f"{cfg.run} at step {trained.step}")

@@ -185,8 +185,19 @@ class Evaluation:
         kept = {need for metric in measured if metric.name not in each for need in metric.needs}
         generated = Generated(self.num_samples, kept, each, dim, model.device)
         ids = self._ids(bool(needs - {"model"}), keep)
-        how = (self.batch_size, model.device, model.progress, conditions.of_samples, data.source.to_pixels)
-        for samples in generate_batches(model.denoiser, model.solver, ids, self.seed, data.shape, *how):
+        batches = generate_batches(
+            model.denoiser,
+            model.solver,
+            ids,
+            self.seed,
+            data.shape,
+            batch_size=self.batch_size,
+            device=model.device,
+            progress=model.progress,
+            conditions=conditions.of_samples,
+            to_pixels=data.source.to_pixels,
+        )
+        for samples in batches:
             here = ids[done : done + len(samples)]
             given, truths = conditions.given_and_truth(here) if first.paired else (None, None)
             first.update(samples, given, truths)
@@ -204,8 +215,15 @@ class Evaluation:
         """What the samples are compared with; `points` images' features are kept."""
         source = model.data.source.pixels()
         images = source.train() if self.split == "train" else source.test()
-        how = {"device": model.device, "progress": model.progress}
-        return reference_statistics(images, model.data.features, source.name, self.split, points, **how)
+        return reference_statistics(
+            images,
+            model.data.features,
+            source.name,
+            self.split,
+            points,
+            device=model.device,
+            progress=model.progress,
+        )
 
 
 def _batch(

@@ -92,8 +92,19 @@ def generate(
     Raises:
         ValueError: a sample is not finite.
     """
-    told = (batch_size, device, progress, conditions, to_pixels)
-    return torch.cat(list(generate_batches(denoiser, solver, ids, seed, shape, *told)))
+    batches = generate_batches(
+        denoiser,
+        solver,
+        ids,
+        seed,
+        shape,
+        batch_size=batch_size,
+        device=device,
+        progress=progress,
+        conditions=conditions,
+        to_pixels=to_pixels,
+    )
+    return torch.cat(list(batches))
 
 
 def generate_batches(

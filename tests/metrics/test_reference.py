@@ -63,8 +63,9 @@ def test_whatever_the_numbers_depend_on_gives_another_file(images, digits, tmp_p
 
 
 def test_another_kind_of_device_has_another_record(images, digits):
-    told = (images, digits.features, "digits", "train", 0)
-    cpu, gpu, second = (describe(*told, device) for device in ("cpu", "cuda", "cuda:1"))
+    cpu, gpu, second = (
+        describe(images, digits.features, "digits", "train", 0, device) for device in ("cpu", "cuda", "cuda:1")
+    )
     assert cpu != gpu and gpu == second
 
 

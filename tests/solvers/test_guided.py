@@ -19,11 +19,11 @@ def test_it_is_the_base_on_the_guided_model(base):
     denoiser = Denoiser(Shrink(), linear(50), Epsilon(), FixedLarge(), null_label=3)
     x, label = torch.randn(4, 1, 2, 2), torch.tensor([0, 1, 2, 0])
     noise = {k: torch.randn(4, 1, 2, 2) for k in range(20)}
-    told = {"noise": lambda k, like: noise[k], "label": label}
-    guided = Guided(base, 2.0)(denoiser, x, **told)
-    assert torch.equal(guided, base(denoiser.guided(2.0), x, **told))
-    assert not torch.equal(guided, base(denoiser, x, **told))
-    torch.testing.assert_close(Guided(base, 1.0)(denoiser, x, **told), base(denoiser, x, **told))
+    given = {"noise": lambda k, like: noise[k], "label": label}
+    guided = Guided(base, 2.0)(denoiser, x, **given)
+    assert torch.equal(guided, base(denoiser.guided(2.0), x, **given))
+    assert not torch.equal(guided, base(denoiser, x, **given))
+    torch.testing.assert_close(Guided(base, 1.0)(denoiser, x, **given), base(denoiser, x, **given))
 
 
 def test_its_name_says_all():

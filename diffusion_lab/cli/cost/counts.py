@@ -142,8 +142,8 @@ def _samples(cfg: DictConfig, data: Any) -> tuple[int, int, int, int, int, bool,
         return times, grid, 0, grid, solver_calls(cfg), False, min(metrics.batch_size, grid)
     every = generation.every or cfg.max_steps
     steps = (min(k * every, cfg.max_steps) for k in range(1, times + 1))
-    told = (generation.every, generation.get("metrics_every", 0), cfg.max_steps)
-    generations = sum(generation_is_measured(step, *told) for step in steps)
+    metrics_every = generation.get("metrics_every", 0)
+    generations = sum(generation_is_measured(step, generation.every, metrics_every, cfg.max_steps) for step in steps)
     rows = min(metrics.batch_size, -(-metrics.num_samples // world_size(cfg)))
     return generations, metrics.num_samples, times - generations, grid, solver_calls(cfg), True, rows
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -110,12 +111,19 @@ def _sample(cfg: DictConfig, module: Any, data: Any, looks: Looks, budget_s: flo
     if call * looks.calls < budget_s:
         from diffusion_lab.cli.build import part
 
-        told = (rows, device, False, data.conditions.of_samples, data.source.to_pixels)
-        solver = part(cfg, "solver")
-        sample = clocked(
-            lambda: generate(module.denoiser, solver, range(rows), 0, data.shape, *told), device, warm_up=False
+        whole = partial(
+            generate,
+            module.denoiser,
+            part(cfg, "solver"),
+            range(rows),
+            seed=0,
+            shape=data.shape,
+            batch_size=rows,
+            device=device,
+            conditions=data.conditions.of_samples,
+            to_pixels=data.source.to_pixels,
         )
-        sample /= rows
+        sample = clocked(whole, device, warm_up=False) / rows
     feature = 0.0
     if looks.measured and data.features is not None:
         images = torch.zeros(rows, *data.source.pixels().shape, dtype=torch.uint8)
