@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from diffusion_lab import plotting
 from diffusion_lab.analyses.arrays import pack, unpack
 from diffusion_lab.analyses.base import Analysis, Result
-from diffusion_lab.analyses.progress import Progress, silent
+from diffusion_lab.analyses.task_progress import Progress, silent
 from diffusion_lab.analyses.work import Work
 from diffusion_lab.files import read_object, write_json, write_whole
 from diffusion_lab.runs.analyses import DATA, FACTS, FIGURE, PIECES

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffusion_lab.analyses.arrays import Arrays, pack, read, unpack
-from diffusion_lab.analyses.progress import Progress, silent
+from diffusion_lab.analyses.task_progress import Progress, silent
 from diffusion_lab.files import write_whole
 from diffusion_lab.streams import Streams
 

@@ -31,7 +31,7 @@ def run(cfg: DictConfig) -> None:
     An interrupted analysis goes on where it was stopped; a complete one is not computed again.
     """
     from diffusion_lab.analyses import perform
-    from diffusion_lab.analyses.progress import shown
+    from diffusion_lab.analyses.task_progress import shown
     from diffusion_lab.cli.inference import load_several, ready
 
     if not choices_of(cfg).get("analysis"):

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from diffusion_lab.analyses import Analysis, Result, Work, perform
 from diffusion_lab.analyses.arrays import pack, read, unpack
-from diffusion_lab.analyses.progress import shown
+from diffusion_lab.analyses.task_progress import shown
 from diffusion_lab.runs.analyses import read_analyses
 from diffusion_lab.streams import Streams
 from diffusion_lab.training.trained import digest, labels
