@@ -1,8 +1,8 @@
 """Parts of the user's own, each one .py and one .yaml outside the package, trained, sampled and evaluated together.
 
 Every number of the run is known. All pixels are 1, the network answers one number b that begins at 0, and the
-prediction is 2 x0, so that the loss is (b - 2)^2. Adam's first step has the length of the learning rate, which is 1 times
-the annealing's 1/2. The weighting SNR^2 on the x0-loss is SNR on the eps-loss, in which the log gives the objective. The
+prediction is 2 x0, so that the loss is (b - 2)^2. Adam's first step has the length of the learning rate, 1 times the
+annealing's 1/2. The weighting SNR^2 on the x0-loss is SNR on the eps-loss, in which the log gives the objective. The
 solver's samples show the schedule, the variance and the solver itself in turn.
 """
 

@@ -70,17 +70,20 @@ def test_every_metric_composes_under_its_own_name() -> None:
     assert cfg.metrics.names == names and "metric" not in cfg  # what is hashed and recorded stays as it was typed
 
 
-@pytest.mark.parametrize("group", [*OPTIONS, "metric"])
+@pytest.mark.parametrize("group", [*OPTIONS, "metric", "dataset/base"])
 def test_keys_stand_in_the_order_of_the_signature(group: str) -> None:
     for name in options(group):
-        _check_order(OmegaConf.load(CONF / group / f"{name}.yaml"), f"{group}/{name}")
+        node = OmegaConf.load(CONF / group / f"{name}.yaml")
+        if group == "dataset":  # whose target stands in its base
+            node = OmegaConf.merge({"_target_": "diffusion_lab.data.ImageDataModule"}, node)
+        _check_order(node, f"{group}/{name}")
 
 
 def _check_order(node: object, where: str) -> None:
     if not isinstance(node, DictConfig):
         return
     for key in node:
-        if not OmegaConf.is_interpolation(node, key):
+        if not OmegaConf.is_interpolation(node, key) and not OmegaConf.is_missing(node, key):
             _check_order(node[key], where)
     if "_target_" not in node or node["_target_"].startswith("lightning."):  # somebody else's order
         return
