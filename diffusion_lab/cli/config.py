@@ -83,7 +83,7 @@ def conf_dir() -> Path:
 
 
 def read_back(saved: Any) -> DictConfig:
-    """The configuration that run.json or a checkpoint holds, with today's words for what was not said then.
+    """The configuration that run.json or a checkpoint holds, with the defaults of keys that are younger than the run.
 
     A run writes it with all references resolved. One that holds `${...}` was not written by a run, and is refused
     before anything resolves it: a reference can carry a `_target_` past the eyes of who checks the values.
@@ -97,7 +97,7 @@ def read_back(saved: Any) -> DictConfig:
         raise ConfigError(f"{found} must be a plain value: the configuration in a run folder holds no reference")
     if not isinstance(saved.get("dataset"), dict) or not isinstance(saved.get("network"), dict):
         raise ConfigError(f"{RECORD} must hold a data set and a network; it is damaged or of another program")
-    return completed(OmegaConf.create(saved))
+    return DictConfig(filled(saved, ADDED_LATER))
 
 
 def references(node: Any, path: str = "") -> Iterator[str]:
@@ -112,18 +112,6 @@ def references(node: Any, path: str = "") -> Iterator[str]:
             yield from references(value, f"{path}{i}.")
     elif isinstance(node, str) and ("${" in node or node == "???"):
         yield f"{path.rstrip('.')}={node}"
-
-
-def completed(saved: DictConfig) -> DictConfig:
-    """A run's saved configuration with what was not yet said when it was written, in the words of today."""
-    image_generation = {"_target_": "diffusion_lab.data.ImageGeneration"}
-    with open_dict(saved):
-        saved.setdefault("preconditioning", {"_target_": "diffusion_lab.diffusion.Plain"})
-        saved.setdefault("task", image_generation)
-        saved.dataset.setdefault("task", image_generation)
-        saved.dataset.setdefault("label_dropout", 0.0)
-        saved.network.pop("num_classes", None)  # the data say it
-    return DictConfig(filled(cast(dict[str, Any], OmegaConf.to_container(saved)), ADDED_LATER))
 
 
 def without(cfg: DictConfig, keys: tuple[str, ...] = NOT_IN_HASH) -> DictConfig:

@@ -15,8 +15,8 @@ from typing import Any
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.runs.names import RECORD
 
-# Said anew, or by the data, on resume.
-DROPPED = ("resume", "dry_run", "allow", "anew", "paths.root", "network.num_classes")
+# Said anew on resume.
+DROPPED = ("resume", "dry_run", "allow", "anew", "paths.root")
 WRITTEN = ("directory", "default_root_dir")  # arguments that name a place to write
 DEPTH = 4  # folders below a run folder in which a run writes
 

@@ -10,7 +10,8 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from diffusion_lab.cli.config import DEFAULT_CHOICES, completed, conf_dir, register_resolvers, without
+from diffusion_lab.cli.added_later import filled
+from diffusion_lab.cli.config import ADDED_LATER, DEFAULT_CHOICES, conf_dir, register_resolvers, without
 from diffusion_lab.reports import Reading, Run
 from diffusion_lab.reports.differences import read_plainly
 
@@ -23,11 +24,11 @@ def read(run: Run) -> Reading:
     parts = (run.config.get("dataset"), run.config.get("network"))
     if "${" in str(run.config) or not all(isinstance(part, dict) for part in parts):
         return read_plainly(run)
-    saved = completed(cast(DictConfig, OmegaConf.create(run.config)))
+    saved = DictConfig(filled(run.config, ADDED_LATER))
     config = _plain(saved)
-    recorded = run.info.get("choices")
-    options = recorded if isinstance(recorded, dict) and recorded else _typed(run)
-    if not all(option is None or _known(group, option) for group, option in options.items()):
+    options = run.info.get("choices")
+    options = options if isinstance(options, dict) else {}
+    if not options or not all(option is None or _known(group, option) for group, option in options.items()):
         return Reading(config)
     alone = _compose(_words({"method": options.get("method")}))
     if alone is None:
@@ -42,13 +43,6 @@ def read(run: Run) -> Reading:
         named = named | {group: options.get(group) for group in ("sampler", *DEFAULT_CHOICES)}
     expected, derived = _in_context(found[0], saved)
     return Reading(config, _plain(expected), parts, named, frozenset(derived))
-
-
-def _typed(run: Run) -> dict[str, Any]:
-    """The options of an older run, which did not record them: by its overrides."""
-    words = [word.lstrip("+").partition("=") for word in run.overrides]
-    found = _compose(_words({group: option for group, _, option in words if _known(group, option)}))
-    return found[1] if found else {}
 
 
 def _known(group: Any, option: Any) -> bool:

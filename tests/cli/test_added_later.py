@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from diffusion_lab.cli.added_later import dropped, filled
-from diffusion_lab.cli.config import ADDED_LATER, completed, config_hash, group_hash, plain
+from diffusion_lab.cli.config import ADDED_LATER, config_hash, group_hash, plain, read_back
 from diffusion_lab.cli.errors import InvalidConfig
 from diffusion_lab.cli.targets import NOBODY_ELSE, resolve
 from diffusion_lab.cli.train import check_same_run
@@ -65,7 +65,7 @@ def test_a_run_goes_on_whether_its_saved_configuration_has_the_key_or_not(
 
 def test_the_saved_configuration_of_an_old_run_is_completed(composed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ADDED_LATER, UNIFORM, {"slope": 0.5})
-    saved = completed(DictConfig(plain(composed(DEEP))))
+    saved = read_back(plain(composed(DEEP)))
     assert saved.sampler.base.slope == 0.5 and "slope" not in saved.sampler
 
 

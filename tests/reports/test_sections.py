@@ -83,9 +83,9 @@ def test_a_baseline_of_which_a_section_has_nothing_finished_is_that_of_the_other
     assert (first.groups[0].label, second.groups[0].label) == ("uniform", "stratified")
 
 
-def test_a_run_that_does_not_say_its_task_yet_is_of_the_usual_one(tmp_path):
+def test_tasks_have_sections_of_their_own(tmp_path):
     task = {"_target_": "diffusion_lab.data.ImageGeneration"}
-    write(tmp_path / "a", "uniform", 0)
+    write(tmp_path / "a", "uniform", 0, task=task)
     write(tmp_path / "b", "logit_normal", 0, task=task)
     write(tmp_path / "c", "logit_normal", 0, task={"_target_": "diffusion_lab.data.SuperResolution"})
     found = [[len(section.groups), section.title] for section in sections_of(read_runs(tmp_path).runs, read=read)]

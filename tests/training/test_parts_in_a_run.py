@@ -13,7 +13,7 @@ from diffusion_lab.annealing import MDLRC
 from diffusion_lab.cli.load import load_run
 from diffusion_lab.diffusion import FDMScale
 from diffusion_lab.networks import UNet
-from diffusion_lab.training.checkpoint_io import VerifiedCheckpointIO, load
+from diffusion_lab.training.checkpoint_io import load
 from tests.harness import configuration, differences, final_state, train_child
 
 UNCERTAIN = ["weighting=uncertainty", "weighting.normalize=mean1_sampler", "annealing=mdlrc", "~callbacks.validation"]
@@ -103,20 +103,3 @@ def test_p2_without_gamma_is_ddpm_to_the_bit(tmp_path: Path) -> None:
         states.append(final_state(folder))
     # Their weightings differ in what they are, and neither keeps anything of its own.
     assert differences(*states) == []
-
-
-def test_a_run_from_before_later_options_goes_on(tmp_path: Path) -> None:
-    """Its run.json and checkpoint say nothing of them, and name the classes that the data name now."""
-    whole, old = tmp_path / "whole", tmp_path / "old"
-    for folder in (whole, old):
-        train_child(configuration(folder, "max_steps=3")).succeed()
-    for path in (old / "checkpoints").glob("*.ckpt"):
-        content = load(path, map_location="cpu")
-        saved = content["callbacks"]["RunRecord"]["config"]
-        del saved["task"], saved["dataset"]["task"], saved["dataset"]["label_dropout"]
-        del saved["metrics_every"], saved["channels_last"], saved["compile"]
-        saved["network"]["num_classes"] = None
-        VerifiedCheckpointIO().save_checkpoint(content, path)
-    for folder in (whole, old):
-        train_child(configuration(folder, "max_steps=4")).succeed()
-    assert differences(final_state(whole), final_state(old)) == []
