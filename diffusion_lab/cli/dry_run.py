@@ -11,8 +11,9 @@ from rich.table import Table
 
 from diffusion_lab.cli.config import group_hash
 from diffusion_lab.cli.cost.cost import Cost, cost_of
-from diffusion_lab.cli.cost.counts import describe_batch
+from diffusion_lab.cli.cost.counts import rows_per_pass
 from diffusion_lab.cli.cost.devices import GPUS
+from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.validate import missing_here
 
 BUDGET_S = 10.0  # of what is tried, over all methods of a sweep
@@ -27,19 +28,18 @@ def dry_run(cfgs: list[DictConfig], folders: list[Path]) -> None:
     """
     groups = [group_hash(cfg) for cfg in cfgs]
     distinct = {group: cfg for group, cfg in zip(groups, cfgs, strict=True)}
-    costs = {
-        group: cost_of(cfg, BUDGET_S / len(distinct), list(map(str, missing_here(cfg))))
-        for group, cfg in distinct.items()
-    }
-    console = Console()
+    missing = {group: list(map(str, missing_here(cfg))) for group, cfg in distinct.items()}
+    budget = BUDGET_S / len(distinct)
+    cost = {group: cost_of(cfg, budget, bool(missing[group])) for group, cfg in distinct.items()}
+    costs, console = [cost[group] for group in groups], Console()
     if len(cfgs) > 1:
         head = ("job", "parameters", "images/s", "memory", "time", "checkpoints", "basis")
-        _print(console, head, _job_rows(groups, costs, folders))
+        _print(console, head, list(map(_job_row, cfgs, costs, folders)))
     else:
-        _print(console, ("", ""), _rows(cfgs[0], costs[groups[0]], folders[0]))
-    for text in dict.fromkeys(text for cost in costs.values() for text in cost.missing):
+        _print(console, ("", ""), _rows(cfgs[0], costs[0], folders[0]))
+    for text in dict.fromkeys(text for texts in missing.values() for text in texts):
         console.print(f"missing here: {text}", soft_wrap=True, highlight=False, markup=False)
-    console.print(_summary([costs[group] for group in groups]), soft_wrap=True, highlight=False)
+    console.print(_summary(costs), soft_wrap=True, highlight=False)
 
 
 def _summary(costs: list[Cost]) -> str:
@@ -52,52 +52,46 @@ def _summary(costs: list[Cost]) -> str:
 
 
 def _rows(cfg: DictConfig, cost: Cost, folder: Path) -> list[tuple[str, str]]:
-    looks = cost.looks
-    sampler = f"{looks.sampler_rows} rows of the timestep sampler, " if looks.sampler_rows else ""
-    samples = f"{looks.generations} x {looks.samples} samples"
-    samples += f" and {looks.grids} x {looks.grid}" if looks.grids else ""
+    counts = cost.counts
+    written = f"{counts.beside.calls:,} network calls and {counts.beside.checkpoints} checkpoints"
     return [
         ("folder", os.path.relpath(folder)),
-        ("parameters", f"{cost.parameters:,}"),
-        ("FLOPs per image, forward", f"{cost.forward_flops:.3g}"),
-        ("FLOPs per image, forward and backward", f"{cost.training_flops:.3g}"),
+        ("parameters", f"{counts.parameters:,}"),
+        ("FLOPs per image, forward", f"{counts.forward:.3g}"),
+        ("FLOPs per image, forward and backward", f"{counts.training:.3g}"),
         ("FLOPs of the run", f"{cost.flops_of(cfg.max_steps * cfg.batch_size):.3g}"),
         ("batch", describe_batch(cfg)),
         ("memory of one process", _memory(cfg, cost)),
         ("time", cost.basis),
-        ("images/s", f"{cost.images_per_second:.4g}"),
+        ("images/s", f"{cfg.batch_size / cost.step:.4g}"),
         ("training", f"{duration(cost.training_seconds)} for {cfg.max_steps} steps"),
-        (
-            "evaluation",
-            f"{duration(cost.evaluation_seconds)} for {samples} of {looks.calls} network calls, "
-            f"{looks.validations} x {looks.images} validation images, {sampler}{looks.checkpoints} checkpoints",
-        ),
-        ("checkpoints", f"{cost.checkpoints} x {size(cost.checkpoint)} = {size(cost.disk)}"),
+        ("evaluation", f"{duration(cost.evaluation_seconds)} for {written}"),
+        ("checkpoints", size(cost.disk)),
     ]
+
+
+def describe_batch(cfg: DictConfig) -> str:
+    """How the global batch is split, e.g. `64 images = 2 processes x 2 microbatches x 16`."""
+    split = f"{world_size(cfg)} processes x {cfg.accumulate} microbatches x {rows_per_pass(cfg)}"
+    return f"{cfg.batch_size} images = {split}"
 
 
 def _memory(cfg: DictConfig, cost: Cost) -> str:
     """The peak with its parts; on an absent GPU, whether it fits."""
     memory = cost.memory
-    total = memory.peak + (cost.libraries or 0.0)
-    libraries = f" + {size(cost.libraries)} of this process before" if cost.libraries else ""
-    parts = f"{size(memory.state)} of weights, gradients, optimizer, averages and images + "
-    parts += f"{size(memory.peak - memory.state)} of {memory.largest}{libraries}"
-    room = 1e9 * GPUS[cfg.cost.device].memory
+    parts = f"{size(memory.peak)} = {size(memory.state)} of weights, gradients, optimizer, averages and images + "
+    parts += f"{size(memory.beside)} of {memory.largest}, beside the libraries"
     if not cost.gpus or f" {cfg.cost.device} " not in cost.basis:
-        return f"{size(total)} = {parts}"
-    fits = "fits" if total < 0.95 * room else f"does not fit; accumulate={2 * cfg.accumulate} or more devices take less"
-    return f"{size(total)} = {parts}; one {cfg.cost.device} has {size(room)}: it {fits}"
+        return parts
+    room = 1e9 * GPUS[cfg.cost.device].memory
+    more = f"does not fit; accumulate={2 * cfg.accumulate} or more devices take less"
+    fits = "fits" if memory.peak < 0.95 * room else more
+    return f"{parts}; one {cfg.cost.device} has {size(room)}: it {fits}"
 
 
-def _job_rows(groups: list[str], costs: dict[str, Cost], folders: list[Path]) -> list[tuple[str, ...]]:
-    rows = []
-    for group, folder in zip(groups, folders, strict=True):
-        cost = costs[group]
-        rate, time = f"{cost.images_per_second:.4g}", duration(cost.seconds)
-        memory = size(cost.memory.peak + (cost.libraries or 0.0))
-        rows.append((folder.name, f"{cost.parameters:,}", rate, memory, time, size(cost.disk), cost.basis))
-    return rows
+def _job_row(cfg: DictConfig, cost: Cost, folder: Path) -> tuple[str, ...]:
+    numbers = (f"{cost.counts.parameters:,}", f"{cfg.batch_size / cost.step:.4g}", size(cost.memory.peak))
+    return (folder.name, *numbers, duration(cost.seconds), size(cost.disk), cost.basis)
 
 
 def _print(console: Console, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from diffusion_lab.cli.checks.machine import check_machine
 from diffusion_lab.cli.config import config_hash
-from diffusion_lab.cli.cost.counts import describe_batch
+from diffusion_lab.cli.dry_run import describe_batch
 from diffusion_lab.cli.processes import RANK_VARIABLES, is_first
 from diffusion_lab.cli.validate import check
 

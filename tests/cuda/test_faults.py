@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from diffusion_lab.callbacks.progress import memory_mb
-from diffusion_lab.cli.cost.counts import Looks
 from diffusion_lab.cli.cost.trial import take_steps
 from diffusion_lab.cli.train import quiet_libraries
 from diffusion_lab.distributed import gather_rows
@@ -66,5 +64,5 @@ def test_sampling_is_timed_where_training_was(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(DiffusionModule, "to", lambda self, *where: events.append(where[0]) or to(self, *where))
     quiet_libraries()
     cfg = configuration(tmp_path / "run", "network.base_channels=4", "network.channel_multipliers=[1]", "max_steps=1")
-    take_steps(cfg, 0.0, Looks(*(0 for _ in fields(Looks))))
+    take_steps(cfg, 0.0, 1)
     assert events[events.index("taken off") :] == ["taken off", torch.device("cpu")]

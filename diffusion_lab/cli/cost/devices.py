@@ -1,4 +1,4 @@
-"""GPUs that a cost can be told for where they are not: their peak, by their maker's data sheets."""
+"""GPUs whose cost can be estimated where they are not: their peak, by their maker's data sheets."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ from typing import NamedTuple
 
 
 class GPU(NamedTuple):
-    """Dense peak in TFLOP/s (a multiplication and an addition are 2), without sparsity, and memory in GB.
+    """Dense peak in TFLOP/s (a multiplication and an addition are 2), without sparsity, and memory in GB."""
 
-    Attributes:
-        full: of convolutions and products of float32. From Ampere on this is TF32, which PyTorch's convolutions use.
-        half: of bfloat16 or float16 with float32 sums.
-        memory: of the device.
-    """
-
-    full: float
-    half: float
+    full: float  # of float32; from Ampere on of TF32, which PyTorch's convolutions use
+    half: float  # of bfloat16 or float16 with float32 sums
     memory: float
 
 

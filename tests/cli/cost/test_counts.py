@@ -8,7 +8,8 @@ from torch import nn
 
 from diffusion_lab.cli.checks.machine import checkpoint_bytes, checkpoints_kept, optimizer_states
 from diffusion_lab.cli.checks.parts import meta_network
-from diffusion_lab.cli.cost.counts import count_looks, describe_batch, flops, rows_per_pass, solver_calls
+from diffusion_lab.cli.cost.counts import count_beside, flops, rows_per_pass, solver_calls
+from diffusion_lab.cli.dry_run import describe_batch
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.data import Digits, ImageDataModule
 from diffusion_lab.diffusion import Epsilon, FixedLarge
@@ -56,40 +57,40 @@ def test_network_calls_of_the_solvers(composed, overrides: list[str], calls: int
 )
 def test_rows_that_the_sampler_looks_at(composed, overrides: list[str], rows: int) -> None:
     cfg = composed(*overrides, "max_steps=81", "~callbacks.generation", "~callbacks.validation", "batch_size=64")
-    looks = count_looks(cfg, ImageDataModule(Digits(), batch_size=64))
-    assert looks.sampler_rows == looks.network_calls == rows
+    assert count_beside(cfg, ImageDataModule(Digits(), batch_size=64)).calls == rows
 
 
 def test_a_wrapped_sampler_looks_at_as_many_rows(composed) -> None:
     cfg = composed("sampler=mixture", "~callbacks.generation", "~callbacks.validation", "max_steps=81")
     cfg.sampler.base = composed("sampler=gradient_variance", "sampler.every=500", "sampler.first=40").sampler
-    assert count_looks(cfg, ImageDataModule(Digits(), batch_size=64)).sampler_rows == 2 * 3 * 20 * 32
+    assert count_beside(cfg, ImageDataModule(Digits(), batch_size=64)).calls == 2 * 3 * 20 * 32
 
 
-def test_looks_of_a_run(composed) -> None:
+@pytest.mark.parametrize(
+    ("overrides", "samples", "validations"),
+    [
+        ([], 200 + 2 * 64, 3),  # pictures at 500 and 1000, metrics at the end
+        (["metrics_every=1000"], 2 * 200 + 64, 3),  # metrics at 1000 and the end
+        (["metrics=none"], 3 * 64, 3),
+        (["snapshot_every=0"], 200, 1),
+        (["snapshot_every=0", "metrics=none"], 0, 1),
+        (["~callbacks.generation"], 0, 3),
+        (["callbacks.validation=null"], 200 + 2 * 64, 0),
+    ],
+)
+def test_calls_beside_the_steps_of_a_run(composed, overrides: list[str], samples: int, validations: int) -> None:
     data = ImageDataModule(Digits(), batch_size=64, features=object())
-    cfg = composed("max_steps=1100", "snapshot_every=500", "metrics.num_samples=200", "solver.steps=7")
-    looks = count_looks(cfg, data)
-    # Pictures at 500 and 1000, and metrics at the end.
-    assert (looks.generations, looks.samples, looks.calls, looks.rows) == (1, 200, 7, 200)
-    assert (looks.grids, looks.grid) == (2, 64)
-    assert (looks.validations, looks.images, looks.validation_rows) == (3, 360, 128)
-    assert looks.checkpoints == 3
-    assert looks.network_calls == (200 + 2 * 64) * 7 + 3 * 360
-    more = composed("max_steps=1100", "snapshot_every=500", "metrics.num_samples=200", "metrics_every=1000")
-    assert (count_looks(more, data).generations, count_looks(more, data).grids) == (2, 1)  # at 1000 and the end
-    alone = composed("max_steps=1100", "snapshot_every=500", "metrics=none")
-    assert (count_looks(alone, data).generations, count_looks(alone, data).samples) == (3, 64)
-    end = count_looks(composed("snapshot_every=0"), data)
-    assert (end.generations, end.grids, end.validations) == (1, 0, 1)
-    for without in (["snapshot_every=0", "metrics=none"], ["~callbacks.generation"]):
-        assert count_looks(composed(*without), data).generations == 0
-    assert count_looks(composed("callbacks.validation=null", "callbacks.checkpoint=null"), data).checkpoints == 0
+    words = [] if "metrics=none" in overrides else ["metrics.num_samples=200"]
+    cfg = composed("max_steps=1100", "snapshot_every=500", "solver.steps=7", *words, *overrides)
+    beside = count_beside(cfg, data)
+    assert beside.calls == samples * 7 + validations * 360 and beside.checkpoints == 3
+    assert count_beside(composed("callbacks.checkpoint=null"), data).checkpoints == 0
 
 
 def test_processes_share_the_samples(composed) -> None:
     data = ImageDataModule(Digits(), batch_size=64, features=object())
-    assert count_looks(composed("trainer=ddp_cpu", "metrics.num_samples=301"), data).rows == 151
+    cfg = composed("trainer=ddp_cpu", "metrics.num_samples=301", "callbacks.validation=null")
+    assert count_beside(cfg, data).rows == 151
 
 
 def test_batch_processes_and_disk(composed) -> None:
