@@ -11,8 +11,7 @@ from __future__ import annotations
 import sys
 import time
 
-from benchmarks.chosen import chosen
-from benchmarks.measured import measure, names
+from benchmarks.measured import chosen, measure, names
 from benchmarks.table import heading, section, update, write
 
 

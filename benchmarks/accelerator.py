@@ -1,12 +1,11 @@
 """Training on a GPU beside diffusers: `python -m benchmarks.accelerator`, written to benchmarks/accelerator.md.
 
     images/s     of `diffusion-lab train` as it stands, and of a plain loop around diffusers' network of equal shapes
-    idle         share of the time in which no kernel runs, from a profile of 10 steps
     memory       the allocator's peak
 
 At the batch of each network's paper. Steps are timed in chunks, after a warm-up that holds compilation, with the device
-waited for before and after each chunk. `--device cpu` runs the same code without a GPU, to see that it works; idle and
-memory are then left out.
+waited for before and after each chunk. `--device cpu` runs the same code without a GPU, to see that it works; memory
+is then left out.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import gc
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +24,8 @@ import torch
 from lightning.pytorch import Trainer
 
 from benchmarks import peers
-from benchmarks.machine import versions
 from benchmarks.paired import Ratio
+from benchmarks.table import versions
 from diffusion_lab.callbacks.base import StepCallback
 from diffusion_lab.cli.build import build_run
 from diffusion_lab.cli.config import compose_train
@@ -34,7 +33,6 @@ from diffusion_lab.cli.train import facts, quiet_libraries
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
 
-PROFILED = 10  # steps
 WARMUP = 5  # steps
 
 
@@ -66,59 +64,36 @@ class Figures(NamedTuple):
     """What one training gave."""
 
     images_per_second: Ratio
-    idle: float | None = None
-    gigabytes: float | None = None
+    gigabytes: float | None
 
 
 class Stopwatch(StepCallback):
-    """Seconds of `chunks` times `steps` optimizer steps, then a profile."""
+    """Seconds of each `steps` optimizer steps after the warm-up."""
 
-    def __init__(self, device: str, steps: int, chunks: int) -> None:
-        self.device, self.steps, self.chunks = device, steps, chunks
-        self.seconds: list[float] = []
-        self.idle: float | None = None
-
-    @property
-    def timed(self) -> int:
-        """Finished steps when the last chunk ends."""
-        return WARMUP + self.steps * self.chunks
-
-    @property
-    def last(self) -> int:
-        """Steps of the whole training."""
-        return self.timed + (PROFILED if self.device == "cuda" else 0)
+    def __init__(self, device: str, steps: int) -> None:
+        self.device, self.steps, self.seconds = device, steps, list[float]()
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
-        if WARMUP <= step <= self.timed and (step - WARMUP) % self.steps == 0:
+        if step >= WARMUP and (step - WARMUP) % self.steps == 0:
             now = _now(self.device)
             if step > WARMUP:
                 self.seconds.append(now - self._start)
             self._start = now
-        if self.device == "cuda":
-            self._profile_after(step)
-
-    def _profile_after(self, step: int) -> None:
-        if step == self.timed:
-            self._profile = _profiler().__enter__()
-        elif step == self.last:
-            _now(self.device)
-            self._profile.__exit__(None, None, None)
-            self.idle = idle_share(_kernels(self._profile))
 
 
 def ours(setting: Setting, words: list[str], device: str, steps: int, chunks: int) -> Figures:
     """A training as `diffusion-lab train` runs it; validation, samples and checkpoints are left out."""
-    watch = Stopwatch(device, steps, chunks)
+    watch = Stopwatch(device, steps)
     quiet = ["~callbacks.generation", "~callbacks.validation", "~callbacks.checkpoint"]
     data = ["dataset=gaussian", "dataset.source.channels=3", f"dataset.source.image_size={setting.size}"]
     data += ["dataset.source.num_images=4096", f"batch_size={setting.batch}", f"images_per_device={setting.micro}"]
     accelerator = f"trainer.accelerator={'gpu' if device == 'cuda' else 'cpu'}"
     with tempfile.TemporaryDirectory() as folder:
-        everything = [*data, *setting.words, *words, *quiet, f"max_steps={watch.last}", accelerator]
+        everything = [*data, *setting.words, *words, *quiet, f"max_steps={WARMUP + steps * chunks}", accelerator]
         cfg = compose_train(everything, Path(folder) / "run")
         run = build_run(cfg, facts(cfg), [watch])
         run.trainer.fit(run.module, datamodule=run.data)
-    return Figures(_rate(setting, steps, watch.seconds), watch.idle, _peak(device))
+    return Figures(_rate(setting, steps, watch.seconds), _peak(device))
 
 
 def theirs(setting: Setting, precision: torch.dtype, device: str, steps: int, chunks: int) -> Figures:
@@ -134,39 +109,7 @@ def theirs(setting: Setting, precision: torch.dtype, device: str, steps: int, ch
         for _ in range(steps):
             step()
         seconds.append(_now(device) - start)
-    idle = None
-    if device == "cuda":
-        with _profiler() as profile:
-            for _ in range(PROFILED):
-                step()
-            _now(device)
-        idle = idle_share(_kernels(profile))
-    return Figures(_rate(setting, steps, seconds), idle, _peak(device))
-
-
-def idle_share(kernels: Iterable[tuple[float, float]]) -> float:
-    """Share of the time from the first start to the last end in which none of the (start, end) runs.
-
-    Raises:
-        ValueError: no kernel.
-    """
-    spans = sorted(kernels)
-    if not spans:
-        raise ValueError("a profile without kernels tells nothing; run on a GPU")
-    busy, reached = 0.0, spans[0][0]
-    for start, end in spans:
-        busy += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return 1.0 - busy / (reached - spans[0][0])
-
-
-def _profiler() -> torch.profiler.profile:
-    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
-
-
-def _kernels(profile: torch.profiler.profile) -> list[tuple[float, float]]:
-    events = (event for event in profile.events() or () if event.device_type == torch.autograd.DeviceType.CUDA)
-    return [(event.time_range.start, event.time_range.end) for event in events]
+    return Figures(_rate(setting, steps, seconds), _peak(device))
 
 
 def _now(device: str) -> float:
@@ -191,9 +134,8 @@ def _peak(device: str) -> float | None:
 
 def _row(network: str, who: str, figures: Figures, peer: Figures | None) -> str:
     over = "" if peer is None else f"{figures.images_per_second.median / peer.images_per_second.median:.2f}"
-    idle = "" if figures.idle is None else f"{100 * figures.idle:.1f} %"
     memory = "" if figures.gigabytes is None else f"{figures.gigabytes:.1f} GB"
-    return f"| {network} | {who} | {figures.images_per_second} | {over} | {idle} | {memory} |"
+    return f"| {network} | {who} | {figures.images_per_second} | {over} | {memory} |"
 
 
 def main() -> int:
@@ -211,7 +153,7 @@ def main() -> int:
     quiet_libraries()
     name = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
     lines = [f"{datetime.date.today()}, {name}. {versions()}. `python -m benchmarks.accelerator`.", ""]
-    lines += ["| network, batch | training | images/s | over diffusers | idle | memory |", "|" + " --- |" * 6]
+    lines += ["| network, batch | training | images/s | over diffusers | memory |", "|" + " --- |" * 5]
     print("\n".join(lines), flush=True)
 
     def say(row: str) -> None:

@@ -1,32 +1,51 @@
-"""One benchmark in a process of its own."""
+"""Which files of a folder a command runs, and one benchmark in a process of its own."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import multiprocessing
+import os
+import pkgutil
 import time
 import traceback
+from collections.abc import Iterable, Sequence
 from multiprocessing.connection import Connection
-from typing import NamedTuple
 
 import benchmarks.lines
-from benchmarks.chosen import files
-from benchmarks.line import Line
+from benchmarks.table import Benchmark
 
 
-class Benchmark(NamedTuple):
-    """What one file of `lines/` gave."""
+def files(folders: Iterable[str]) -> list[str]:
+    """Names of the modules in a package's `__path__`, in alphabetical order."""
+    return sorted(module.name for module in pkgutil.iter_modules(folders) if module.name != "__main__")
 
-    name: str
-    title: str
-    lines: list[Line]
-    seconds: float
-    error: str = ""
+
+def chosen(command: str, about: str, names: Sequence[str]) -> list[str]:
+    """Names that were typed after `python -m COMMAND`; empty for all. Its children will have one thread each.
+
+    Args:
+        command: the module that is run.
+        about: its docstring, whose first line `--help` shows.
+        names: what may be typed.
+
+    Raises:
+        SystemExit: with code 2 and a sentence, for a name that is none of them.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {command}", description=about.split("\n")[0])
+    parser.add_argument("only", nargs="*", metavar="NAME", help=f"of {', '.join(names)}; all by default")
+    only = parser.parse_args().only
+    unknown = [name for name in only if name not in names]
+    if unknown:
+        parser.error(f"{unknown[0]!r} must be one of {', '.join(names)}")
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[variable] = "1"  # before any child imports torch or NumPy
+    return only
 
 
 def names() -> list[str]:
     """The files of `lines/`, in alphabetical order."""
-    return files(benchmarks.lines)
+    return files(benchmarks.lines.__path__)
 
 
 def measure(name: str) -> Benchmark:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from itertools import count
 from threading import Semaphore, Thread
 
 Loop = Callable[[Callable[[], None], int], object]
@@ -68,3 +69,23 @@ def relay(loops: Mapping[str, Loop], steps: int, rounds: int, warmup: int = 1) -
         if baton.error is not None:
             raise baton.error
     return {name: [value / steps for value in baton.seconds[warmup:]] for name, baton in batons.items()}
+
+
+def profiled(loop: Loop, start: Callable[[], object], stop: Callable[[], object], first: int = 1) -> Loop:
+    """The loop with `start` before and `stop` after each step but the `first` ones, without the waiting for its turn.
+    Both are called in its thread."""
+
+    def run(baton: Callable[[], None], steps: int) -> None:
+        made = count(1)
+
+        def handed() -> None:
+            step = next(made)
+            if step > first:
+                stop()
+            baton()
+            if first <= step < steps:
+                start()
+
+        loop(handed, steps)
+
+    return run

@@ -1,26 +1,117 @@
-"""The table of `make bench`, and its place in benchmarks/README.md."""
+"""What benchmarks say: figures with the goals beside them, as the table of `make bench` in benchmarks/README.md.
+
+A benchmark is one file in `lines/`. Its docstring says what is measured and how, its first sentence is the title in the
+table, and
+
+    def lines() -> Iterator[Line]
+
+measures and gives a `Line` per figure. Nothing else has to know of it: `python -m benchmarks` finds the file.
+"""
 
 from __future__ import annotations
 
 import datetime
+import os
+import platform
+from importlib import metadata
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple
 
-from benchmarks.line import Line
-from benchmarks.machine import hardware, versions
+from benchmarks.paired import Ratio
+from diffusion_lab.cli.compute import has_bfloat16
 
 README = Path(__file__).resolve().parent / "README.md"
 BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
+LIBRARIES = ("torch", "lightning", "hydra-core", "diffusers", "torchvision", "torch-fidelity")
 
 
-class Result(Protocol):
-    """What one benchmark gave."""
+class Goal(NamedTuple):
+    """A bound on the median.
+
+    Args:
+        bound: the number.
+        least: whether the figure must be at least that; else at most.
+    """
+
+    bound: float
+    least: bool
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.least else '<='} {self.bound:g}"
+
+    def met(self, value: float) -> bool:
+        """Whether the figure, as it is printed with its two decimals, keeps the bound."""
+        value = round(value, 2)
+        return value >= self.bound if self.least else value <= self.bound
+
+
+def at_least(bound: float) -> Goal:
+    """The figure should be this or more."""
+    return Goal(bound, True)
+
+
+def at_most(bound: float) -> Goal:
+    """The figure should be this or less."""
+    return Goal(bound, False)
+
+
+class Line(NamedTuple):
+    """One row of the table.
+
+    Args:
+        what: is measured, over what, e.g. "bf16 step: diffusers' time over ours".
+        value: median, lowest and highest over rounds.
+        goal: what it should be; None where nothing is promised.
+        unit: of the value; "" for a ratio.
+        note: a few words on why, where the machine decides.
+    """
+
+    what: str
+    value: Ratio
+    goal: Goal | None = None
+    unit: str = ""
+    note: str = ""
+
+    def cells(self) -> tuple[str, str, str, str]:
+        """What, figure, goal, and whether it is reached."""
+        verdict = "" if self.goal is None else "yes" if self.goal.met(self.value.median) else "no"
+        return (
+            self.what,
+            f"{self.value} {self.unit}".rstrip(),
+            "" if self.goal is None else f"{self.goal} {self.unit}".rstrip(),
+            ": ".join(part for part in (verdict, self.note) if part),
+        )
+
+
+class Benchmark(NamedTuple):
+    """What one file of `lines/` gave."""
 
     name: str
     title: str
     lines: list[Line]
     seconds: float
-    error: str
+    error: str = ""
+
+
+def hardware() -> str:
+    """Processor, cores, memory, and whether it multiplies in bfloat16; one line."""
+    gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    bf16 = "bfloat16 instructions" if has_bfloat16() else "no bfloat16 instructions"
+    return f"{len(os.sched_getaffinity(0))} cores of {_processor()}, {gigabytes:.0f} GiB, {bf16}"
+
+
+def versions() -> str:
+    """Python and the libraries that are compared; one line."""
+    parts = [f"Python {platform.python_version()}"]
+    parts += [f"{name} {metadata.version(name)}" for name in LIBRARIES]
+    return ", ".join(parts)
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")  # Linux's
+    lines = path.read_text().splitlines() if path.exists() else []
+    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()
 
 
 def place() -> str:
@@ -33,7 +124,7 @@ def heading(minutes: float) -> str:
     return f"{place()} {minutes:.0f} minutes in all."
 
 
-def section(result: Result) -> str:
+def section(result: Benchmark) -> str:
     """One benchmark's rows in Markdown, under its title."""
     rows = [["what", "median [lowest, highest]", "goal", "reached"], ["---", "---:", "---:", "---"]]
     rows += [list(line.cells()) for line in result.lines]
@@ -50,7 +141,7 @@ def write(text: str) -> None:
     README.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 
-def update(result: Result) -> bool:
+def update(result: Benchmark) -> bool:
     """Put one benchmark's section in the place of its old one, if the table there is of this place and has one."""
     head, *sections = _parts()[1].strip().split("\n\n### ")
     mark = f"`make bench ONLY={result.name}`"

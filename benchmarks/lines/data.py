@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from benchmarks.line import Line, at_least
 from benchmarks.paired import Ratio, interleaved, ratio
+from benchmarks.table import Line, at_least
 from diffusion_lab.data import ArrayImages, ImageDataModule, ImageSource
 
 IMAGES, BATCH, BATCHES, ROUNDS = 10_000, 128, 20, 5

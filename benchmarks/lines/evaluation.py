@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from lightning.pytorch import Trainer
 
-from benchmarks.line import Line, at_most
 from benchmarks.paired import Ratio
+from benchmarks.table import Line, at_most
 from diffusion_lab.callbacks import Generation, Validation
 from diffusion_lab.callbacks.base import StepCallback
 from diffusion_lab.cli.build import build_run
@@ -82,7 +82,7 @@ def _measured(overrides: list[str]) -> Seconds:
 
 def _timed(trainer: Trainer, kind: type[StepCallback]) -> list[float]:
     """Seconds of each snapshot of the callback, once the training is over."""
-    (callback,) = (part for part in getattr(trainer, "callbacks") if isinstance(part, kind))  # noqa: B009
+    (callback,) = (part for part in vars(trainer)["callbacks"] if isinstance(part, kind))
     inner: Callable[..., None] = callback.on_step_end
     seconds: list[float] = []
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +23,8 @@ from torch.utils.data import Dataset
 from torch_fidelity import FeatureExtractorInceptionV3
 from torch_fidelity.utils import create_feature_extractor, extract_featuresdict_from_input_id
 
-from benchmarks.line import Line, at_least, at_most
 from benchmarks.paired import Ratio, interleaved, ratio
+from benchmarks.table import Line, at_least, at_most
 from diffusion_lab.cli.compute import has_bfloat16
 from diffusion_lab.data import Digits
 from diffusion_lab.metrics import ClassifierFeatures, FeatureExtractor, InceptionFeatures, extract, frechet_distance
@@ -73,7 +74,7 @@ class AnyInception(InceptionFeatures):
 class Untrained(FeatureExtractorInceptionV3):
     """Keeps the weights that PyTorch draws, whatever the file has."""
 
-    def load_state_dict(self, state_dict: dict[str, Tensor]) -> None:  # pyright: ignore
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         pass
 
 

@@ -20,10 +20,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from benchmarks.line import Line, at_most
 from benchmarks.loops import bare, node, ours, stock, terminal
 from benchmarks.paired import Ratio
 from benchmarks.relay import relay
+from benchmarks.table import Line, at_most
 from diffusion_lab.data import Digits, to_float
 from diffusion_lab.networks import UNet
 

@@ -16,8 +16,8 @@ import scipy.linalg
 import torch
 from torch_fidelity.metric_fid import fid_statistics_to_metric
 
-from benchmarks.line import Line, at_least, at_most
 from benchmarks.paired import Ratio, interleaved
+from benchmarks.table import Line, at_least, at_most
 from diffusion_lab.metrics import Statistics, frechet_from_statistics, statistics
 
 DIM, ROWS = 2048, 4608

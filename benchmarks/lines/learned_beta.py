@@ -25,8 +25,8 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from benchmarks.line import Goal, Line, at_most
 from benchmarks.paired import Ratio, interleaved
+from benchmarks.table import Goal, Line, at_most
 from diffusion_lab.cli.build import build_module, part
 from diffusion_lab.cli.config import compose_train
 from diffusion_lab.streams import Streams

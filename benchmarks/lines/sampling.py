@@ -19,8 +19,8 @@ from diffusers import DDIMPipeline, DDIMScheduler, DDPMPipeline, DDPMScheduler
 from torch import Tensor, nn
 
 from benchmarks import peers
-from benchmarks.line import Line, at_least, at_most
 from benchmarks.paired import Ratio, interleaved, ratio
+from benchmarks.table import Line, at_least, at_most
 from diffusion_lab.cli.compute import has_bfloat16
 from diffusion_lab.cli.inference import ready
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear

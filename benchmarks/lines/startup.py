@@ -15,8 +15,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 from benchmarks.commands import spend
-from benchmarks.line import Line, at_most
 from benchmarks.paired import Ratio
+from benchmarks.table import Line, at_most
 
 ROUNDS = 5
 GOAL = at_most(0.7)

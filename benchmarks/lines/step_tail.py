@@ -14,8 +14,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from benchmarks.line import Line, at_most
 from benchmarks.paired import Ratio, interleaved, ratio
+from benchmarks.table import Line, at_most
 from diffusion_lab.networks import UNet
 
 DECAY, ROUNDS = 0.9999, 9

@@ -17,18 +17,21 @@ from __future__ import annotations
 import shutil
 import statistics
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from lightning.pytorch import Callback, LightningModule, Trainer
+
 from benchmarks.commands import Spent, spend
-from benchmarks.line import Line, at_least, at_most
 from benchmarks.paired import Ratio, ratio
+from benchmarks.table import Line, at_least, at_most
 
 SAMPLERS, SEEDS, ROUNDS = ("uniform", "loss_second_moment"), (0, 1), 2
 HERE = str(Path(__file__).resolve().parents[2])  # the clock must be a class of the working folder
 JOB = ("max_steps=32", "~callbacks.generation")
 CELLS = ("sampler=uniform,loss_second_moment", "seed=0,1,2,3")
-CLOCK = "+callbacks.clock={_target_: benchmarks.sweep_clock.FitClock, folder: %s}"
+CLOCK = "+callbacks.clock={_target_: benchmarks.lines.sweep.FitClock, folder: %s}"
 
 
 def lines() -> Iterator[Line]:
@@ -74,3 +77,21 @@ def _with_work(folder: str, seeds: Sequence[int]) -> Spent:
 
 def _works(folder: str) -> list[float]:
     return [float(path.read_text()) for path in Path(folder).glob("*.fit")]
+
+
+class FitClock(Callback):
+    """Writes the CPU seconds of this process between `setup` and `teardown` into a file of its own.
+
+    Args:
+        folder: where; the file's name ends in `.fit`.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._start = time.process_time()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        seconds = time.process_time() - self._start
+        (self.folder / f"{time.time_ns()}.fit").write_text(str(seconds))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from benchmarks.line import Line, at_most
 from benchmarks.paired import Ratio, interleaved, ratio
+from benchmarks.table import Line, at_most
 from diffusion_lab.metrics.timestep_mean import TimestepMean
 
 ROWS, TIMES, ROUNDS = 128, 1000, 9

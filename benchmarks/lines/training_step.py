@@ -27,10 +27,10 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import peers
-from benchmarks.line import Line, at_least
 from benchmarks.loops import bare, ours, terminal
 from benchmarks.paired import Ratio, interleaved, ratio
 from benchmarks.relay import Loop, relay
+from benchmarks.table import Line, at_least
 from diffusion_lab.cli.compute import has_bfloat16
 from diffusion_lab.networks import UNet
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.line import Line, at_least
 from benchmarks.loops import ours, terminal
 from benchmarks.paired import ratio
 from benchmarks.relay import relay
+from benchmarks.table import Line, at_least
 from diffusion_lab.cli.compute import has_bfloat16
 
 WORDS = [

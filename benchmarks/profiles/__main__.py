@@ -12,8 +12,8 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from benchmarks.chosen import chosen
-from benchmarks.profiled import names, section
+from benchmarks.measured import chosen
+from benchmarks.profiles import names, section
 from benchmarks.table import place
 
 README = Path(__file__).resolve().parent / "README.md"

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from benchmarks.kinds import functions, whose
 from benchmarks.lines.framework import BATCH, Perceptron
 from benchmarks.loops import bare, node, ours, stock, terminal
-from benchmarks.relay import Loop, relay
-from benchmarks.watched import watched
+from benchmarks.relay import Loop, profiled, relay
 from diffusion_lab.data import Digits, to_float
 
 FIRST, STEPS, TURN = 51, 200, 50  # steps before the profile, in it, and of a turn
@@ -30,7 +29,7 @@ def rows() -> Iterator[tuple[str, ...]]:
         "stock Lightning": stock(Perceptron, images, BATCH),
     }
     profiles = {name: cProfile.Profile() for name in loops}
-    told = {name: watched(loop, profiles[name].enable, profiles[name].disable, FIRST) for name, loop in loops.items()}
+    told = {name: profiled(loop, profiles[name].enable, profiles[name].disable, FIRST) for name, loop in loops.items()}
     with terminal():
         relay(told, TURN, rounds=(FIRST + STEPS - 1) // TURN, warmup=0)
     spent = {name: by_code(pstats.Stats(profile)) for name, profile in profiles.items()}

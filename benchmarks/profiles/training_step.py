@@ -17,8 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.kinds import KINDS, by_kind
 from benchmarks.lines.training_step import BATCH, WORDS, diffusers
 from benchmarks.loops import ours, terminal
-from benchmarks.relay import relay
-from benchmarks.watched import watched
+from benchmarks.relay import profiled, relay
 
 
 def rows() -> Iterator[tuple[str, ...]]:
@@ -27,7 +26,7 @@ def rows() -> Iterator[tuple[str, ...]]:
         "diffusers": diffusers(torch.randn(BATCH, 3, 32, 32)),
     }
     profiles = {name: _Profiles() for name in loops}
-    told = {name: watched(loop, profiles[name].start, profiles[name].stop) for name, loop in loops.items()}
+    told = {name: profiled(loop, profiles[name].start, profiles[name].stop) for name, loop in loops.items()}
     with terminal():
         relay(told, steps=1, rounds=3, warmup=0)
     spent = [[by_kind(step) for step in one.steps] for one in profiles.values()]

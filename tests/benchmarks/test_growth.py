@@ -1,24 +1,24 @@
-"""The plots of growth: each file says what its axes are, and the figure has a plot for each."""
+"""The plots of growth: the figure has one for each, and is the same every time."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.growth import Panel, draw, parts
-from benchmarks.line import Goal, at_most
+from benchmarks.lines.growth import PLOTS, Growth, Panel, draw
+from benchmarks.table import at_most
 
+STEPS, JOBS = (
+    Growth(x, y, order, goal, dict) for x, y, order, goal in (("T", "ms", 0, at_most(1.05)), ("jobs", "s", 1, None))
+)
 PANELS = [
-    Panel("steps", "timesteps T", "ms", 0, at_most(1.05), [1000.0, 8000.0], [[30.0, 60.0, 20.0], [31.5, 60.0, 22.0]]),
-    Panel("jobs", "jobs", "s", 1, at_most(3), [1.0, 2.0, 4.0], [[5.0], [6.0], [8.0]]),
+    Panel(STEPS, [1000, 8000], [[30.0, 60.0, 20.0], [31.5, 60.0, 22.0]]),
+    Panel(JOBS, [1, 2, 4], [[5.0], [6.0], [8.0]]),
 ]
 
 
-def test_every_file_has_axes_and_a_line_to_compare_with() -> None:
-    found = parts()
-    assert {"timesteps", "ema_decays", "statistics_memory", "sweep_jobs"} <= set(found)
-    for part in found.values():
-        assert part.__doc__ and part.X and part.Y
-        assert part.ORDER in (-1, 0, 1) and isinstance(part.GOAL, Goal | None) and callable(part.points)
+def test_every_plot_has_a_line_to_compare_with() -> None:
+    assert len({plot.x_label for plot in PLOTS}) == len(PLOTS)
+    assert all(plot.order in (-1, 0, 1) for plot in PLOTS)
 
 
 def test_growth_is_the_last_over_the_first_in_the_same_round() -> None:

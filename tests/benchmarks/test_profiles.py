@@ -9,7 +9,7 @@ import pytest
 
 import benchmarks.profiles
 from benchmarks.kinds import KINDS, by_kind, whose
-from benchmarks.profiled import names, section
+from benchmarks.profiles import names, section
 
 FOLDER = Path(benchmarks.profiles.__file__).parent
 

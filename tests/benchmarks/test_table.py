@@ -12,9 +12,9 @@ import pytest
 import benchmarks.lines
 from benchmarks import __main__ as command
 from benchmarks import measured, table
-from benchmarks.line import Line, at_least, at_most
 from benchmarks.measured import Benchmark, measure, names
 from benchmarks.paired import Ratio, interleaved, ratio
+from benchmarks.table import Line, at_least, at_most
 
 FOLDER = Path(benchmarks.lines.__file__).parent
 ONE = Ratio(1.0, 0.9, 1.1, 3)

@@ -1,1 +1,0 @@
-"""One file per plot of growth, see `benchmarks.growth`."""
