@@ -31,7 +31,6 @@ from diffusion_lab.arguments import check_integer, check_number
 
 HEADS = ("x0", "v", "eps")
 PRODUCTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))  # entries of a symmetric 3x3 matrix, the diagonal first
-ERRORS = len(PRODUCTS) + len(HEADS)  # E: the entries of n n^T, and the share of each head in the row's selection
 
 
 def angle(alpha: Tensor, sigma: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ TOGETHER = 32  # batches
 
 
 class Totals(NamedTuple):
-    """count, sum and sum of squares, each (T,) or (bins,) float64."""
+    """count, sum and sum of squares, each (T,) float64."""
 
     count: Tensor
     sum: Tensor
@@ -35,21 +35,6 @@ class Totals(NamedTuple):
     def variance(self) -> Tensor:
         """(T,) variance with divisor count; NaN where nothing was seen."""
         return (self.square / self.count - self.mean() ** 2).clamp(min=0)
-
-    def binned(self, edges: Tensor) -> Totals:
-        """Totals of the bins [edges[j], edges[j+1]).
-
-        Args:
-            edges: (bins+1,) int64, strictly increasing from 0 to T.
-
-        Raises:
-            ValueError: the edges do not cover 0..T.
-        """
-        if edges[0] != 0 or edges[-1] != len(self.count) or (edges.diff() <= 0).any():
-            raise ValueError(f"edges={edges.tolist()} must increase strictly from 0 to {len(self.count)}")
-        ends = edges.to(self.count.device)
-        # From the running sum: a difference of two of its values is a bin.
-        return Totals(*(nn.functional.pad(x.cumsum(0), (1, 0))[ends].diff() for x in self))
 
 
 class TimestepMean(nn.Module):

@@ -49,16 +49,6 @@ def test_float64_keeps_what_float32_loses():
     assert table.totals().sum.item() == pytest.approx(200_000 * value[0].double().item(), rel=1e-12)
 
 
-def test_bins_add_up():
-    table = TimestepMean(10)
-    table.update(torch.arange(10), torch.arange(10.0))
-    binned = table.totals().binned(torch.tensor([0, 2, 10]))
-    assert binned.count.tolist() == [2, 8] and binned.sum.tolist() == [1, 44] and binned.square.tolist() == [1, 284]
-    for bad in ([0, 5], [0, 5, 5, 10], [1, 10]):
-        with pytest.raises(ValueError, match="^edges="):
-            table.totals().binned(torch.tensor(bad))
-
-
 def test_state_is_saved_and_reset_forgets():
     table, copy = TimestepMean(3), TimestepMean(3)
     table.update(torch.tensor([0, 2]), torch.tensor([1.0, 5.0]))
