@@ -104,7 +104,7 @@ class HeadErrors(Tables):
 
     @staticmethod
     def row(residuals: Tensor, gates: Tensor) -> Tensor:
-        """What `observe` takes of each row: native errors (B,3,D) and selection (B,3) -> (B,E)."""
+        """What `observe` takes of each row: native errors (B,3,D) and selection (B,3) -> (B,E), E = 9."""
         # Six products in place of one matrix product, which autocast would compute in bfloat16.
         products = [(residuals[:, i] * residuals[:, j]).mean(1) for i, j in PRODUCTS]
         return torch.cat([torch.stack(products, 1), gates.to(residuals.dtype)], 1)
