@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from benchmarks.paired import Ratio, interleaved
 from benchmarks.table import Goal, Line, at_most
-from diffusion_lab.cli.build import build_module, part
+from diffusion_lab.cli.build import Parts, build_module, part
 from diffusion_lab.cli.config import compose_train
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, LearnedBeta, Position, StepRecord
@@ -74,8 +74,9 @@ def lines() -> Iterator[Line]:
 
 def _lines(setting: str, training: list[str], modes: Sequence[Mode], rounds: int) -> Iterator[Line]:
     cfg = _composed(training)
-    data = part(cfg, "dataset")
-    module, x0 = build_module(cfg, data), torch.rand(cfg.batch_size, *data.shape) * 2 - 1
+    parts = Parts(cfg)
+    data = parts["dataset"]
+    module, x0 = build_module(parts), torch.rand(cfg.batch_size, *data.shape) * 2 - 1
     probe = DenoiserProbe(module.denoiser, Streams(0), max_rows=2 * len(x0))  # as in a run
     tasks: dict[str, Callable[[], object]] = {"step": _step(module, x0)}
     for mode in modes:

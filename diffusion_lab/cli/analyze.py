@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab import __version__
-from diffusion_lab.cli.build import part
 from diffusion_lab.cli.checks.setting import faults_of
 from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.foreign import refuse_links
 from diffusion_lab.cli.inference import LATENTS, listed
+from diffusion_lab.cli.parts import part
 from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE
 
 if TYPE_CHECKING:

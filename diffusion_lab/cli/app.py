@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -38,6 +38,9 @@ from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks
 from diffusion_lab.failure import Failure
 from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, open_log
 from diffusion_lab.runs.names import LOG
+
+if TYPE_CHECKING:
+    from diffusion_lab.cli.parts import Parts
 
 
 class App:
@@ -109,19 +112,22 @@ class App:
 
     def check(self, cfg: DictConfig, here: bool = True) -> list[ConfigError]:
         """All faults of a configuration that can be seen without training; `here`: on this very machine."""
+        return self._examine(cfg, here)[0]
+
+    def _examine(self, cfg: DictConfig, here: bool = True) -> tuple[list[ConfigError], Parts | None]:
         from diffusion_lab.cli.command_line import config_dirs
-        from diffusion_lab.cli.validate import check, check_command
+        from diffusion_lab.cli.validate import check_command, examine
 
         folders = config_dirs(self.arguments)
         with importing():  # the first check finds the class that each part names
             if self.command != "train":
-                return check_command(cfg, folders)
-            return check(cfg, folders, self._passed, here)
+                return check_command(cfg, folders), None
+            return examine(cfg, folders, self._passed, here)
 
     def _task(self, cfg: DictConfig, hydra_cfg: Any) -> Any:
-        first = is_first()  # the other processes were checked by the first, or are being checked by it
+        first, parts = is_first(), None  # the others were checked by the first, or are being checked by it
         if first and not self.checked:
-            errors = self.check(cfg)
+            errors, parts = self._examine(cfg)
             if errors:
                 raise InvalidConfig(errors)
             _check_processes(cfg, hydra_cfg.mode)
@@ -133,7 +139,8 @@ class App:
             return None
         if first and self._output is not None:
             write_hydra_folder(self._output, cfg, hydra_cfg)
-        return importlib.import_module(f"diffusion_lab.cli.{self.command}").run(cfg)
+        command = importlib.import_module(f"diffusion_lab.cli.{self.command}")
+        return command.run(cfg) if parts is None else command.run(cfg, parts)
 
     def _report(self, error: BaseException) -> int:
         """Say what happened on standard error; returns the exit code."""

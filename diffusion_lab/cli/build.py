@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from hydra.utils import instantiate
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.pytorch import Callback, Trainer
 from omegaconf import DictConfig
@@ -18,6 +17,8 @@ from diffusion_lab.callbacks import RunRecord
 from diffusion_lab.cli.compute import lay_out
 from diffusion_lab.cli.errors import config_errors
 from diffusion_lab.cli.metric_files import with_metrics
+from diffusion_lab.cli.parts import Parts
+from diffusion_lab.cli.parts import part as part
 from diffusion_lab.cli.processes import on_cpu, srun_tasks
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Prediction, Variance
@@ -35,74 +36,78 @@ class TrainingRun:
     trainer: Trainer
 
 
-def part(cfg: DictConfig, name: str) -> Any:
-    """The object of one top-level node; its constructor's complaint names the node."""
-    with config_errors(name):
-        return instantiate(cfg[name], _convert_="all")
-
-
-def build_network(cfg: DictConfig, data: ImageDataModule, prediction: Prediction, variance: Variance) -> nn.Module:
-    """The network for images of C channels: it emits C (heads + variance channels) channels, and is told how many
-    values a label has when the batches carry labels."""
+def build_network(
+    cfg: DictConfig, data: ImageDataModule, prediction: Prediction, variance: Variance, parts: Parts | None = None
+) -> nn.Module:
+    """The network for images of C channels: it emits C (heads + variance channels) channels, and is given the number of
+    values of a label when the batches carry labels."""
     with config_errors("dataset.source"):
         channels, image_size, _ = data.shape
     labels = data.conditions.num_labels
-    told = {} if labels is None else {"num_classes": labels}
-    make = part(cfg, "network")
+    classes = {} if labels is None else {"num_classes": labels}
+    make = (parts or Parts(cfg))["network"]
     with config_errors("network"):
-        if told and "num_classes" not in inspect.signature(make).parameters:
+        if classes and "num_classes" not in inspect.signature(make).parameters:
             raise ValueError(f"num_classes={labels} is unknown to this network; use dataset.conditional=false")
         return make(
             in_channels=channels,
             out_channels=channels * (prediction.heads + variance.channels),
             image_size=image_size,
-            **told,
+            **classes,
         )
 
 
-def build_denoiser(cfg: DictConfig, data: ImageDataModule) -> Denoiser:
+def build_denoiser(parts: Parts) -> Denoiser:
     """Network, noise schedule, prediction, variance and preconditioning, with the initial weights of the run's seed."""
-    names = ("schedule", "prediction", "variance", "preconditioning")
-    schedule, prediction, variance, preconditioning = (part(cfg, name) for name in names)
+    cfg, data = parts.cfg, parts["dataset"]
+    schedule, prediction, variance = parts["schedule"], parts["prediction"], parts["variance"]
+    preconditioning = parts["preconditioning"]
     torch.manual_seed(Streams(cfg.seed).key("init"))
-    network = build_network(cfg, data, prediction, variance)
+    network = build_network(cfg, data, prediction, variance, parts)
     lay_out(network, cfg.get("channels_last"), cfg.precision, on_cpu(cfg.trainer))
     null_label = data.conditions.null_label
     return Denoiser(network, schedule, prediction, variance, preconditioning=preconditioning, null_label=null_label)
 
 
-def build_module(cfg: DictConfig, data: ImageDataModule) -> DiffusionModule:
+def build_module(parts: Parts) -> DiffusionModule:
     """The LightningModule on the CPU, not yet with its sampler."""
-    denoiser = build_denoiser(cfg, data)
+    denoiser, cfg = build_denoiser(parts), parts.cfg
     if cfg.get("compile"):
         denoiser.network.compile()  # in place: the names of the parameters stay
-    return DiffusionModule(denoiser, part(cfg, "weighting"), part(cfg, "optimizer"), Streams(cfg.seed))
+    return DiffusionModule(denoiser, parts["weighting"], parts["optimizer"], Streams(cfg.seed))
 
 
-def build_trainer(cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callback] = ()) -> Trainer:
+def build_trainer(parts: Parts, facts: dict[str, Any], more: Sequence[Callback] = ()) -> Trainer:
     """Lightning's Trainer: callbacks in the order of conf/callbacks, then `more`, and the loggers of conf/logger."""
-    callbacks = [part(cfg.callbacks, name) for name in cfg.callbacks if cfg.callbacks[name] is not None]
-    record = RunRecord(cfg.paths.run_dir, facts)
-    loggers = [part(cfg.logger, name) for name in cfg.logger if cfg.logger[name] is not None]
-    with config_errors("trainer"):
-        trainer = instantiate(
-            cfg.trainer,
-            _convert_="all",
-            callbacks=[record, *callbacks, *more],
-            logger=loggers,
-            plugins=[VerifiedCheckpointIO(), *_cluster()],
-        )
+    callbacks = parts.family("callbacks").values()
+    record = RunRecord(parts.cfg.paths.run_dir, facts)
+    trainer = parts.with_arguments(
+        "trainer",
+        callbacks=[record, *callbacks, *more],
+        logger=list(parts.family("logger").values()),
+        plugins=[VerifiedCheckpointIO(), *_cluster()],
+    )
     finish_at_the_last_step(trainer)
     return trainer
 
 
 def _cluster() -> list[SLURMEnvironment]:
-    """Under srun Lightning finds its ranks in SLURM's variables; but putting the job back into the queue is the work of
-    who submitted it, and Lightning's own way of doing so writes a checkpoint in the middle of a step."""
+    """Under srun Lightning finds its ranks in SLURM's variables; but putting the job back into the queue is done by the
+    submitter, and Lightning's own way of doing so writes a checkpoint in the middle of a step."""
     return [SLURMEnvironment(auto_requeue=False)] if srun_tasks() else []
 
 
-def build_run(cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callback] = ()) -> TrainingRun:
-    """All of it, in the order data, module, trainer."""
-    data = part(cfg, "dataset")
-    return TrainingRun(build_module(cfg, data), data, build_trainer(with_metrics(cfg), facts, more))
+def build_run(
+    cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callback] = (), parts: Parts | None = None
+) -> TrainingRun:
+    """All of it, in the order data, module, trainer.
+
+    Args:
+        cfg: the configuration.
+        facts: what run.json says of the run.
+        more: further callbacks.
+        parts: the parts that were built to check this configuration; by default they are built here.
+    """
+    parts = parts or Parts(with_metrics(cfg))
+    data = parts["dataset"]
+    return TrainingRun(build_module(parts), data, build_trainer(parts, facts, more))

@@ -189,6 +189,13 @@ def hydra_of(cfg: DictConfig) -> Any:
     return HydraConfig.get() if HydraConfig.initialized() else None
 
 
+def config_folders(cfg: DictConfig | None = None) -> list[str]:
+    """Folders given with --config-dir, to this command or to the one that composed `cfg` with Hydra's node."""
+    hydra = hydra_of(OmegaConf.create() if cfg is None else cfg)
+    sources = [] if hydra is None else OmegaConf.select(hydra, "runtime.config_sources") or []
+    return [source.path for source in sources if source.provider == "command-line"]
+
+
 def choices_of(cfg: DictConfig) -> dict[str, Any]:
     """Which option each group has: from the whole config, else from the running job."""
     hydra = hydra_of(cfg)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.build import part
 from diffusion_lab.cli.checks.setting import Setting, faults_of
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.inference import pick_device
+from diffusion_lab.cli.parts import part
 
 SETTINGS = {
     "outdir": Setting(str, "use outdir=data/latents"),
@@ -30,8 +29,7 @@ def run(cfg: DictConfig) -> None:
         raise ConfigError("dataset=null must be the images to encode; use e.g. dataset=image_folder")
     if faults := faults_of(cfg, SETTINGS):
         raise InvalidConfig(faults)
-    with config_errors("dataset.source"):  # the source alone: nothing is trained or measured here
-        source = instantiate(cfg.dataset.source, _convert_="all")
+    source = part(cfg, "dataset.source")  # alone: nothing is trained or measured here
     autoencoder = part(cfg, "autoencoder")
     device, folder = pick_device(cfg.device), Path(str(cfg.outdir))
     with config_errors(""):

@@ -85,20 +85,10 @@ def at(path: str, error: Exception) -> ConfigError:
 
 @contextmanager
 def config_errors(path: str) -> Iterator[None]:
-    """Inside, a ValueError or a missing file is a fault of the config node at `path`, not a crash.
-
-    Hydra's `instantiate` wraps what a constructor raises, and names the node, which may lie below `path`.
-    """
+    """Inside, a ValueError or a missing file is a fault of the config node at `path`, not a crash."""
     try:
         yield
     except ConfigError:
         raise
     except (ValueError, FileNotFoundError) as error:
         raise at(path, error) from error
-    except Exception as error:
-        cause = error.__cause__
-        # By name, because this module must not import Hydra, which `--help` can do without.
-        if type(error).__name__ != "InstantiationException" or not isinstance(cause, ValueError | FileNotFoundError):
-            raise
-        node = re.search(r"full_key: (\S+)", str(error))
-        raise at(node[1] if node else path, cause) from cause

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.build import part
 from diffusion_lab.cli.errors import ConfigError, config_errors
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.metric_files import with_metrics
+from diffusion_lab.cli.parts import Parts, part
 from diffusion_lab.runs.lines import append_evaluations
 
 if TYPE_CHECKING:
@@ -62,10 +62,11 @@ def pick_solver(cfg: DictConfig, trained: Trained) -> Solver:
         ConfigError: it does not fit the run's schedule, asks for guidance that the model was not trained for, or clips
             what is not bounded.
     """
-    from diffusion_lab.cli.checks.bounds import clip_fault
-    from diffusion_lab.cli.checks.conditions import guidance_fault
+    from diffusion_lab.cli.checks.agreement import clip_fault, guidance_fault
+    from diffusion_lab.cli.load import trusted
 
-    solver = part(cfg if cfg.get("solver") else OmegaConf.create(trained.config), "solver")
+    own = Parts(OmegaConf.create(trained.config), trusted(cfg))  # as it was checked when it was loaded
+    solver = (Parts(cfg) if cfg.get("solver") else own)["solver"]
     with config_errors("solver"):
         solver.check(trained.denoiser.schedule)
     fault = guidance_fault(solver, trained.data.conditions)

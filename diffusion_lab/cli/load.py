@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.build import build_denoiser, part
-from diffusion_lab.cli.config import plain, read_back
+from diffusion_lab.cli.build import build_denoiser
+from diffusion_lab.cli.config import config_folders, plain, read_back
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.foreign import refuse_links
+from diffusion_lab.cli.parts import Parts
 from diffusion_lab.cli.targets import NOBODY_ELSE, Trust
 from diffusion_lab.cli.train import differences
 from diffusion_lab.cli.validate import check_read_back
@@ -25,9 +25,7 @@ PARTS = ("dataset", "network", "schedule", "prediction", "variance", "preconditi
 
 def trusted(cfg: DictConfig) -> Trust:
     """Whose classes a run folder may name: those in a --config-dir's folder and in `allow`, as typed now."""
-    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
-    folders = [source.path for source in sources if source.provider == "command-line"]
-    return Trust.read(folders, cfg.get("allow"))
+    return Trust.read(config_folders(), cfg.get("allow"))
 
 
 def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema", trust: Trust = NOBODY_ELSE) -> Trained:
@@ -54,8 +52,9 @@ def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema",
     cfg = read_back(saved)
     content = _content(folder / CHECKPOINTS, checkpoint)
     _check_origin(cfg, content, folder)
-    data = part(cfg, "dataset")
-    denoiser = build_denoiser(cfg, data)
+    parts = Parts(cfg, trust)
+    data = parts["dataset"]
+    denoiser = build_denoiser(parts)
     prefix = "denoiser."
     own = {k.removeprefix(prefix): v for k, v in content["state_dict"].items() if k.startswith(prefix)}
     denoiser.load_state_dict(own)

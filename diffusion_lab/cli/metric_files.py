@@ -16,7 +16,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from diffusion_lab.cli.config import conf_dir, hydra_of
+from diffusion_lab.cli.config import conf_dir, config_folders
 from diffusion_lab.cli.errors import ConfigError, nearest
 
 GROUP = "metric"
@@ -35,20 +35,13 @@ def with_metrics(cfg: DictConfig) -> DictConfig:
     node = cfg.get("metrics")
     if not isinstance(node, DictConfig) or "names" not in node:
         return cfg
-    folders = [folder / GROUP for folder in _search_path(cfg)]
+    folders = [Path(folder) / GROUP for folder in (conf_dir(), *config_folders(cfg))]
     names = _names(cfg)
     with open_dict(cfg):
         cfg[GROUP] = {name: _read(name, names, folders) for name in names}
         del node["names"]
         node.metrics = f"${{oc.dict.values:{GROUP}}}" if names else []
     return cfg
-
-
-def _search_path(cfg: DictConfig) -> list[Path]:
-    """Folders of yaml files: this package's, then those of --config-dir."""
-    hydra = hydra_of(cfg)
-    sources = [] if hydra is None else OmegaConf.select(hydra, "runtime.config_sources") or []
-    return [conf_dir(), *(Path(source.path) for source in sources if source.provider == "command-line")]
 
 
 def _names(cfg: DictConfig) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -20,6 +20,7 @@ from diffusion_lab.cli.added_later import filled
 from diffusion_lab.cli.config import (
     ADDED_LATER,
     choices_of,
+    config_folders,
     config_hash,
     group_hash,
     method_name,
@@ -33,6 +34,9 @@ from diffusion_lab.cli.processes import is_first, say, wait_for_the_first, world
 from diffusion_lab.failure import Failure
 from diffusion_lab.runs.folder import lock
 from diffusion_lab.runs.record import is_done, read_result
+
+if TYPE_CHECKING:
+    from diffusion_lab.cli.parts import Parts
 
 # What a continued run may change without becoming another run; everything outside the hash may change anyway.
 MAY_CHANGE = (
@@ -51,8 +55,12 @@ class OutOfMemory(Failure):
     """The device or the machine has not enough memory."""
 
 
-def run(cfg: DictConfig) -> float | None:
+def run(cfg: DictConfig, parts: Parts | None = None) -> float | None:
     """Train one run to `max_steps`, in place: a finished run returns at once, an unfinished one continues.
+
+    Args:
+        cfg: the checked configuration.
+        parts: those that checking it has built; by default they are built here.
 
     Returns:
         The last value of `cfg.objective` (a metric's name) for a sweeper, or None.
@@ -68,7 +76,7 @@ def run(cfg: DictConfig) -> float | None:
         if is_done(result, cfg.max_steps) and not cfg.get("anew"):
             say(f"nothing to do: {folder} is done at step {result['step']}")
         else:
-            _fit(cfg, folder)
+            _fit(cfg, folder, parts)
             if not is_first():  # the first one writes the result, perhaps later than this
                 return None
             result = read_result(folder)
@@ -77,13 +85,16 @@ def run(cfg: DictConfig) -> float | None:
     return result["metrics"].get(cfg.get("objective") or "")
 
 
-def _fit(cfg: DictConfig, folder: Path) -> None:
+def _fit(cfg: DictConfig, folder: Path, parts: Parts | None) -> None:
     import torch
 
     from diffusion_lab.callbacks import Interrupted
     from diffusion_lab.cli.build import build_run
+    from diffusion_lab.cli.metric_files import with_metrics
+    from diffusion_lab.cli.parts import Parts
     from diffusion_lab.cli.compute import slow_bfloat16
     from diffusion_lab.cli.standing import standing
+    from diffusion_lab.cli.validate import trust_of
 
     quiet_libraries()
     if cfg.get("threads"):
@@ -97,10 +108,11 @@ def _fit(cfg: DictConfig, folder: Path) -> None:
         del found, content
     if warning := slow_bfloat16(cfg):
         say(warning)
-    parts = build_run(cfg, facts(cfg))
+    parts = parts or Parts(with_metrics(cfg), trust_of(cfg, config_folders()))
+    run = build_run(cfg, facts(cfg), parts=parts)
     try:
         with memory_named(cfg):
-            parts.trainer.fit(parts.module, datamodule=parts.data, ckpt_path=path, weights_only=True)
+            run.trainer.fit(run.module, datamodule=run.data, ckpt_path=path, weights_only=True)
     except Interrupted as stop:
         hand_on(stop.number)
         wait_for_the_first()
@@ -180,8 +192,7 @@ def command_line() -> tuple[list[str], str]:
         return [], "diffusion-lab train"
     hydra = HydraConfig.get()
     overrides = [word for word in hydra.overrides.task if not word.startswith("anew=")]  # it is said once
-    folders = [source.path for source in hydra.runtime.config_sources if source.provider == "command-line"]
-    own = [word for folder in folders for word in ("--config-dir", folder)]
+    own = [word for folder in config_folders() for word in ("--config-dir", folder)]
     return overrides, shlex.join(["diffusion-lab", "train", *own, *overrides])
 
 

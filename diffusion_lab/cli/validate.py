@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from diffusion_lab.cli.checks.machine import check_disk, check_folder, check_machine
+from diffusion_lab.cli.checks.machine import check_folder, check_machine
 from diffusion_lab.cli.checks.settings import check_settings
-from diffusion_lab.cli.config import plain, read_back
+from diffusion_lab.cli.config import config_folders, plain, read_back
 from diffusion_lab.cli.errors import ConfigError, MissingHere
 from diffusion_lab.cli.foreign import written_outside
 from diffusion_lab.cli.metric_files import with_metrics
@@ -22,6 +22,7 @@ from diffusion_lab.cli.processes import world_size
 from diffusion_lab.runs.names import RECORD
 
 if TYPE_CHECKING:
+    from diffusion_lab.cli.parts import Parts
     from diffusion_lab.cli.targets import Trust
 
 
@@ -30,43 +31,49 @@ def check(
 ) -> list[ConfigError]:
     """Faults of a configuration of `diffusion-lab train`, each one sentence; empty if it may run.
 
-    Later looks need what earlier ones have found to be well formed: names and ranges of the settings and the
-    signatures of all parts first, then the parts themselves. With `dry_run=true` it is no fault that something is not
-    on this machine: the cost can be told all the same.
-
     Args:
         cfg: the composed configuration, without Hydra's node.
         config_dirs: folders given with --config-dir; modules beside them are the user's own.
         passed: configurations, but for seed and paths, that were found faultless; this one is added if it is. Another
-            seed of such a one has its settings and its folder looked at alone, because building all parts takes most
-            of the time that a sweep needs before job 0.
+            seed of such a one has its settings and its folder checked alone, because building all parts takes most of
+            the time that a sweep needs before job 0.
         here: the run takes place on this machine; otherwise its GPUs say nothing.
     """
-    from diffusion_lab.cli.checks.kinds import check_kinds
-    from diffusion_lab.cli.checks.signatures import check_nodes
+    return examine(cfg, config_dirs, passed, here)[0]
+
+
+def examine(
+    cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None, here: bool = True
+) -> tuple[list[ConfigError], Parts | None]:
+    """`check`, and the parts that it has built, for the run to take; None where a check before them has failed.
+
+    Later checks need what earlier ones have found to be well formed: names and ranges of the settings and the
+    signatures of all parts first, then the parts themselves. With `dry_run=true` it is no fault that something is not
+    on this machine: the cost can be stated all the same.
+    """
+    from diffusion_lab.cli.checks.nodes import check_nodes
 
     errors = check_settings(cfg)
     seedless = OmegaConf.to_yaml(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in ("seed", "paths")]))
     if passed and not errors and seedless in passed:
-        return check_folder(cfg)
+        return check_folder(cfg), None
     try:
-        trust = _trust(cfg, config_dirs or [])
-        complete = with_metrics(cfg)  # a copy: Hydra's `instantiate` writes values into nodes that are referred to
+        trust = trust_of(cfg, config_dirs or [])
+        complete = with_metrics(cfg)
     except ConfigError as error:
-        return _once([*errors, error])
-    kinds = check_kinds(complete, trust)
-    errors += kinds or check_nodes(complete, trust)
+        return _once([*errors, error]), None
+    errors += check_nodes(complete, trust)
     if errors:
-        return _once(errors)
-    errors = _check_parts(complete, here)
+        return _once(errors), None
+    errors, parts = _check_parts(complete, trust, here)
     if cfg.dry_run:
         errors = [error for error in errors if not isinstance(error, MissingHere)]
     if passed is not None and not errors:
         passed.add(seedless)
-    return _once(errors + check_folder(cfg))
+    return _once(errors + check_folder(cfg)), parts
 
 
-def _trust(cfg: DictConfig, config_dirs: list[str]) -> Trust:
+def trust_of(cfg: DictConfig, config_dirs: list[str]) -> Trust:
     """Whose classes may be named: what is composed for `resume=` stands in a folder that anybody may have made.
 
     Raises:
@@ -90,21 +97,25 @@ def _trust(cfg: DictConfig, config_dirs: list[str]) -> Trust:
 
 def missing_here(cfg: DictConfig) -> list[MissingHere]:
     """What a faultless configuration needs and this machine does not have."""
-    return [error for error in _once(_check_parts(with_metrics(cfg))) if isinstance(error, MissingHere)]
+    complete = with_metrics(cfg)
+    errors, _ = _check_parts(complete, trust_of(complete, config_folders()), here=True)
+    return [error for error in _once(errors) if isinstance(error, MissingHere)]
 
 
-def _check_parts(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
-    """Faults of the machine, if the run takes place `here`, of the parts and the disk."""
-    from diffusion_lab.cli.checks.parts import Parts
-    from diffusion_lab.cli.checks.sharding import against_sharding
+def _check_parts(cfg: DictConfig, trust: Trust, here: bool) -> tuple[list[ConfigError], Parts]:
+    """Faults of the machine, if the run takes place `here`, of the parts and the disk; and the parts.
 
-    errors = check_machine(cfg, here)
-    parts = Parts(cfg, max(1, world_size(cfg)))
-    errors += parts.errors
-    errors += [ConfigError(fault) for fault in against_sharding(cfg, parts.objects)]
-    if "network" in parts.objects and "optimizer" in parts.objects:
-        errors += check_disk(cfg, sum([parameter.numel() for parameter in parts.objects["network"].parameters()]))
-    return errors
+    A run gives its network the first of the global random numbers that follow its seed. Parts that drew some while they
+    were checked are therefore built anew, when it is their turn in the run.
+    """
+    import torch
+
+    from diffusion_lab.cli.checks.parts import check_parts
+    from diffusion_lab.cli.parts import Parts
+
+    errors, parts, before = check_machine(cfg, here), Parts(cfg, trust), torch.get_rng_state()
+    errors += check_parts(parts, world_size(cfg))
+    return errors, parts if torch.equal(before, torch.get_rng_state()) else parts.anew()
 
 
 def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[ConfigError]:
@@ -118,8 +129,7 @@ def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[Co
         parts: the top-level nodes that will be built; only these must fit the signatures of today.
         trust: what is allowed beside this package's classes, `Trust.read(...)`.
     """
-    from diffusion_lab.cli.checks.kinds import check_kinds
-    from diffusion_lab.cli.checks.signatures import check_nodes
+    from diffusion_lab.cli.checks.nodes import check_nodes
 
     try:
         cfg = read_back(saved)
@@ -128,14 +138,13 @@ def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[Co
     lacking = [name for name in (*parts, "seed", "trainer", "precision") if cfg.get(name) is None]
     if lacking:
         return [ConfigError(f"{lacking[0]} is missing in {RECORD}; it is damaged, or of another program")]
-    return check_kinds(cfg, trust) or check_nodes(OmegaConf.masked_copy(cfg, list(parts)), trust)
+    return check_nodes(cfg, trust, only=parts)
 
 
 def check_command(cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:
     """Faults of the parts that a command other than `train` is given on its command line: what they may be, and what
     they take."""
-    from diffusion_lab.cli.checks.kinds import check_kinds
-    from diffusion_lab.cli.checks.signatures import check_nodes
+    from diffusion_lab.cli.checks.nodes import check_nodes
     from diffusion_lab.cli.targets import Trust
 
     try:
@@ -144,7 +153,7 @@ def check_command(cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:
         return [error]
     trust = Trust.typed(config_dirs)
     own = [str(key) for key in cfg if key != "dataset"]  # a data set's file refers to settings of `train`
-    return check_kinds(cfg, trust) or check_nodes(OmegaConf.masked_copy(cfg, own), trust)
+    return check_nodes(cfg, trust, only=own)
 
 
 def _once(errors: list[ConfigError]) -> list[ConfigError]:

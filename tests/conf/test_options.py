@@ -11,9 +11,9 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from diffusion_lab.cli.checks.kinds import check_kinds
+from diffusion_lab.cli.checks.annotations import SPECIAL
 from diffusion_lab.cli.checks.settings import check_settings, required_groups
-from diffusion_lab.cli.checks.signatures import SPECIAL, check_nodes
+from diffusion_lab.cli.checks.nodes import check_nodes
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.targets import Trust, resolve
@@ -45,7 +45,7 @@ def composed(*overrides: str) -> DictConfig:
 
 def faults(cfg: DictConfig) -> list[str]:
     complete = with_metrics(cfg)
-    found = [*check_settings(cfg), *check_kinds(complete, Trust()), *check_nodes(complete, Trust())]
+    found = [*check_settings(cfg), *check_nodes(complete, Trust())]
     return [str(error) for error in found]
 
 

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from diffusion_lab.analyses import Analysis, PerTimestep, Result, RewardVariance
-from diffusion_lab.cli.checks.kinds import check_kinds
-from diffusion_lab.cli.checks.signatures import SPECIAL, check_nodes
+from diffusion_lab.cli.checks.annotations import SPECIAL
+from diffusion_lab.cli.checks.nodes import check_nodes
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.targets import Trust, resolve
 from diffusion_lab.testing import check_analysis
@@ -37,7 +37,7 @@ def test_every_analysis_keeps_the_contract(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_file_composes_and_has_the_arguments_in_their_order(name):
     cfg = composed(name)
-    assert not [*check_kinds(cfg, Trust()), *check_nodes(cfg, Trust())]
+    assert not [*check_nodes(cfg, Trust())]
     target = resolve("analysis", cfg.analysis["_target_"], Trust())
     node = OmegaConf.load(conf_dir() / "analysis" / f"{name}.yaml")
     keys = [key for key in node if key not in (*SPECIAL, "defaults")]

@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from diffusion_lab.cli.checks.signatures import check_nodes
+from diffusion_lab.cli.checks.nodes import check_nodes
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.targets import Trust
 from diffusion_lab.diffusion import V

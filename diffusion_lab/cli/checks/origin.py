@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from omegaconf import DictConfig, Node, OmegaConf
+from omegaconf import DictConfig, ListConfig, Node, OmegaConf
 
 REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")  # a whole value; relative references stay as they are
 NAMED = re.compile(r"([\w.]+)(\[[^\]]*\])*=")  # a key, with the places in lists that its value was taken from
 
 
-def origin(node: DictConfig, key: str) -> str:
+def origin(node: DictConfig | ListConfig, key: Any) -> str:
     """The dotted key at the end of the chain of references that starts at `node[key]`, itself if it is a value."""
     path, root = node._get_full_key(key), node._get_root()
     at: Any = node
     for _ in range(8):
-        if not isinstance(at, DictConfig) or key not in at or not OmegaConf.is_interpolation(at, key):
+        there = isinstance(at, ListConfig) or (isinstance(at, DictConfig) and key in at)
+        if not there or not OmegaConf.is_interpolation(at, key):
             break
         value = at._get_node(key)
         match = REFERENCE.fullmatch(str(value._value())) if isinstance(value, Node) else None

@@ -1,0 +1,139 @@
+"""What must agree between parts: one sentence for each disagreement."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import get_method
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from diffusion_lab.annealing import Constant
+from diffusion_lab.callbacks import AnnealingCallback, HeadTracking, TimestepSampling, WeightNormalization
+from diffusion_lab.data import Conditions, ImageSource
+from diffusion_lab.solvers import Solver
+from diffusion_lab.timesteps import Uniform
+
+
+def clip_fault(solver: Solver, source: ImageSource) -> str | None:
+    """A solver clips x0 to [-1, 1] only where the data stay in that range."""
+    base = getattr(solver, "base", None)  # a solver around another one
+    bounds = source.value_range
+    bounded = bounds is not None and -1 <= bounds[0] and bounds[1] <= 1
+    if bounded or not getattr(solver if base is None else base, "clip", False):
+        return None
+    key = "solver.clip" if base is None else "solver.base.clip"
+    return f"{key}=true must be false with {source.name}, whose values leave the [-1, 1] it cuts to; use {key}=false"
+
+
+def guidance_fault(solver: Solver, conditions: Conditions) -> str | None:
+    """Guidance needs a model that was trained without its labels at times."""
+    if not solver.needs_null_label or conditions.label_dropout > 0:
+        return None
+    return (
+        f"solver={type(solver).__name__} must have a model whose labels were withheld at times in training; train with "
+        "dataset.conditional=true dataset.label_dropout=0.1, or use another solver"
+    )
+
+
+def condition_faults(network: nn.Module, conditions: Conditions) -> Iterator[str]:
+    """The network takes the keywords that the batches carry, and needs no others."""
+    name = type(network).__name__
+    taken = dict(list(inspect.signature(network.forward).parameters.items())[2:])  # behind x and t
+    needed = set()
+    for key, parameter in taken.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            return
+        if parameter.default is parameter.empty:
+            needed.add(key)
+    for key in sorted(conditions.names - taken.keys(), key=lambda key: (key != "label", key)):
+        yield (
+            f"dataset.conditional=true must have a network that takes labels, and {name} takes none; set "
+            "dataset.conditional=false or another network"
+            if key == "label"
+            else f"task={type(conditions.task).__name__} must have a network that takes {key}, and {name} does not; "
+            "use network=adm_sr_tiny, or task=image_generation"
+        )
+    for key in sorted(needed - conditions.names):
+        cure = "set dataset.conditional=true" if key == "label" else "use task=super_resolution"
+        yield f"network={name} must be given {key}, which this run has not; {cure} or another network"
+
+
+def missing_callbacks(parts: Mapping[str, Any], callbacks: Iterable[Any]) -> Iterator[str]:
+    """A part that acts through a callback has it: without, a run would be another method than its record says."""
+    weighting, prediction = parts["weighting"], parts["prediction"]
+    normalized, heads = weighting.normalize != "none", prediction.heads > 1
+    acts = {  # callback -> (its key, the part that needs it as one would type it, or None; what needs none)
+        TimestepSampling: ("timestep_sampling", _unless(parts, Uniform, "sampler"), "sampler=uniform"),
+        AnnealingCallback: ("annealing", _unless(parts, Constant, "annealing"), "annealing=constant"),
+        WeightNormalization: (
+            "weight_normalization",
+            f"weighting.normalize={weighting.normalize}" if normalized else None,
+            "weighting.normalize=none",
+        ),
+        HeadTracking: (
+            "head_tracking",
+            f"prediction={type(prediction).__name__}" if heads else None,
+            "a prediction of one head",
+        ),
+    }
+    there = tuple(map(type, callbacks))
+    for kind, (key, needing, cure) in acts.items():
+        if needing and not any(issubclass(callback, kind) for callback in there):
+            yield f"callbacks.{key}=null must be a {kind.__name__} with {needing}; leave it in, or use {cure}"
+
+
+def _unless(parts: Mapping[str, Any], idle: type, group: str) -> str | None:
+    kind = type(parts[group])
+    return None if kind is idle else f"{group}={kind.__name__}"
+
+
+def sharding_faults(cfg: DictConfig, sampler: Any) -> Iterator[str]:
+    """No part of a run with a sharded network needs the whole network in each process.
+
+    Args:
+        cfg: of a run with `trainer=fsdp`.
+        sampler: None if it could not be built.
+    """
+    if cfg.precision == "16-mixed":
+        yield "precision=16-mixed must be bf16-mixed or 32-true with trainer=fsdp: its loss scale is each process's own"
+    for key in ("channels_last", "compile"):
+        if cfg[key]:
+            yield f"{key}=true must be false with trainer=fsdp, which cuts up plain tensors of a plain network"
+    if sampler is not None and any(getattr(part, "looks", False) for part in sampler.modules()):
+        yield (
+            f"sampler={type(sampler).__name__} must find the whole network on each process, because it looks at its "
+            "loss beside training; use trainer=ddp, or another sampler"
+        )
+
+
+def deleted_faults(cfg: DictConfig, overrides: Sequence[str]) -> Iterator[str]:
+    """No argument is deleted with `~` that its part still takes: it would take a default that is in no record.
+
+    A part of a family, `~callbacks.validation`, may go, and so may an argument that another class does not have.
+
+    Args:
+        cfg: a configuration whose `_target_`s may be resolved.
+        overrides: as typed.
+    """
+    for word in overrides:
+        if not word.startswith("~"):
+            continue
+        key = word[1:].partition("=")[0]
+        parent, _, name = key.rpartition(".")
+        node = OmegaConf.select(cfg, parent) if parent else None
+        if not isinstance(node, DictConfig) or "_target_" not in node or name in node:
+            continue
+        taken = inspect.signature(get_method(node["_target_"])).parameters.get(name)
+        if taken is not None and taken.default is not taken.empty:
+            default = "null" if taken.default is None else taken.default
+            own = f"{node['_target_']} would take its own default {default}"
+            yield f"~{key} must not be said, because {own}; write {key}={default}"
+
+
+def typed() -> list[str]:
+    """The overrides of the running command, or of the job that is being checked."""
+    return list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []

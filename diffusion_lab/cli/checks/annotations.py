@@ -1,0 +1,179 @@
+"""What the annotation of an argument allows: values of yaml, classes of parts, finished objects."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable as AbstractCallable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+
+import torch
+from omegaconf import OmegaConf
+
+SPECIAL = ("_target_", "_partial_", "_convert_", "_recursive_")
+PLURALS = {int: "integers", float: "numbers", bool: "true or false", str: "texts"}
+WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+LISTS = (list, tuple, Sequence, Collection, Iterable)
+UNIONS = (Union, types.UnionType)
+Kinds = tuple[type, ...]
+
+
+class Signature(NamedTuple):
+    """What a class or function takes.
+
+    Attributes:
+        parameters: by their names.
+        needed: those without a default.
+        open_ended: it takes any keyword.
+        hints: evaluated annotations; none where they cannot be evaluated.
+        made: the class of what it makes, None for a function that does not say.
+    """
+
+    parameters: Mapping[str, inspect.Parameter]
+    needed: list[str]
+    open_ended: bool
+    hints: dict[str, Any]
+    made: type | None
+
+
+@functools.cache
+def described(target: Any) -> Signature:
+    """The signature of what a `_target_` names."""
+    is_class = inspect.isclass(target)
+    try:
+        hints = typing.get_type_hints(target.__init__ if is_class else target)
+    except Exception:  # noqa: BLE001  an annotation of somebody else's may name what is not imported
+        hints = {}
+    parameters, needed, open_ended = inspect.signature(target).parameters, [], False
+    for name, parameter in parameters.items():
+        open_ended = open_ended or parameter.kind is parameter.VAR_KEYWORD
+        if parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_KEYWORD,
+            parameter.VAR_POSITIONAL,
+        ):
+            needed.append(name)
+    returned = hints.get("return")
+    return Signature(
+        parameters, needed, open_ended, hints, target if is_class else returned if inspect.isclass(returned) else None
+    )
+
+
+@functools.cache
+def kinds_of(hint: Any) -> Kinds:
+    """The classes that an annotation names: members of unions, items of containers, what a callable returns.
+
+    Builtin types and NumPy's are left out: a value of theirs is written as it is, not made by a `_target_`.
+    """
+    kinds, waiting = [], [hint]
+    for member in waiting:  # which grows
+        origin, arguments = get_origin(member), get_args(member)
+        if origin is AbstractCallable:
+            waiting += arguments[-1:]
+        elif origin is not None:  # X | Y, list[X], Sequence[X], dict[str, X]
+            waiting += arguments
+        elif inspect.isclass(member) and member.__module__ not in ("builtins", "typing", "types"):
+            if not issubclass(member, torch.dtype | torch.device):
+                kinds.append(member)
+    return tuple(kinds)
+
+
+def mismatch(key: str, value: Any, hint: Any) -> str | None:
+    """`key=value must be of the class ...` for a finished argument of another class than its annotation, else None."""
+    classes = _classes(hint)
+    if not classes or isinstance(value, classes):
+        return None
+    names = " or ".join("null" if kind is types.NoneType else kind.__name__ for kind in classes)
+    shown = "null" if value is None else type(value).__name__ if hasattr(value, "__dict__") else str(value)
+    return f"{key}={shown} must be of the class {names}; leave it out"
+
+
+@functools.cache
+def _classes(hint: Any) -> Kinds:
+    """The classes of an annotation that names parts; empty where a yaml value may stand, or nobody can tell."""
+    members = get_args(hint) if get_origin(hint) in UNIONS else (hint,)
+    plain = True
+    for member in members:
+        is_class = inspect.isclass(member) and get_origin(member) is None and member is not Any
+        if not is_class or getattr(member, "_is_protocol", False):
+            return ()
+        if member is not types.NoneType:  # values of yaml, and what is made of one, such as a path
+            plain = plain and member.__module__ in ("builtins", "pathlib", "os", "numbers")
+    return () if plain else members
+
+
+@functools.cache
+def decided_by_type(hint: Any) -> frozenset[type]:
+    """Types of which every value fits an annotation, but for an empty text: what decides most values."""
+    found = set(_members(hint)) & set(WORDS)
+    return frozenset(found | {int} if float in found else found)
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a yaml value may be passed as this annotation; True for annotations that yaml values cannot decide."""
+    if isinstance(value, dict) or hint is Any:
+        return True
+    known = [member for member in _members(hint) if _decidable(member)]
+    return not known or any(_fits_one(value, member) for member in known)
+
+
+def _members(hint: Any) -> list[Any]:
+    """The members of a union, which Python keeps flat."""
+    return list(get_args(hint)) if get_origin(hint) in UNIONS else [hint]
+
+
+def _decidable(member: Any) -> bool:
+    return member in WORDS or get_origin(member) in (Literal, dict, *LISTS) or member in (dict, *LISTS)
+
+
+def _fits_one(value: Any, member: Any) -> bool:
+    kind = get_origin(member) or member
+    if kind is Literal:
+        return value in get_args(member)
+    if kind in LISTS:
+        inner = [argument for argument in get_args(member) if argument is not Ellipsis]
+        if not isinstance(value, list):
+            return False
+        if kind is tuple and Ellipsis not in get_args(member) and inner and len(inner) != len(value):
+            return False
+        return not inner or all(fits(v, inner[min(i, len(inner) - 1)]) for i, v in enumerate(value))
+    if kind is dict:
+        return False  # a mapping has passed before
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is str:
+        return isinstance(value, str) and value != ""
+    return type(value) is kind
+
+
+def in_words(hint: Any) -> str:
+    """What an annotation allows, for a message."""
+    words = []
+    for member in _members(hint):
+        kind = get_origin(member) or member
+        if kind is Literal:
+            words += map(str, get_args(member))
+        elif kind in LISTS:
+            words.append(_list_in_words(member))
+        elif member in WORDS:
+            words.append(WORDS[member])
+    return " or ".join(dict.fromkeys(words))
+
+
+def _list_in_words(member: Any) -> str:
+    inner = [argument for argument in get_args(member) if argument is not Ellipsis]
+    if get_origin(member) is tuple and Ellipsis not in get_args(member):
+        return f"a list of {len(inner)}"
+    word = PLURALS.get(inner[0]) if inner else None
+    return f"a list of {word}" if word else "a list"
+
+
+def shown(value: Any) -> str:
+    """A value as it would be typed on the command line."""
+    if OmegaConf.is_config(value):
+        value = OmegaConf.to_container(value)
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(value) or "''"
