@@ -50,7 +50,7 @@ class EMA(StepCallback):
         for decay in self.decays:
             kept = self._averages.get(decay, {})
             self._averages[decay] = {
-                name: cut(kept.get(name, p.detach()), p).to(p.device, torch.float32, copy=True)
+                name: (cut(kept[name], p) if name in kept else p.detach()).to(p.device, torch.float32, copy=True)
                 for name, p in parameters.items()
             }
         self._parameters = [p.detach() for p in parameters.values()]

@@ -166,10 +166,10 @@ def _added(values: list[Tensor]) -> Tensor:
 
 def _dense(value: Tensor) -> bool:
     """Whether its numbers fill a piece of the memory without a gap, in whatever order."""
-    pairs = sorted((stride, size) for stride, size in zip(value.stride(), value.shape, strict=True) if size > 1)
     expected = 1
-    for stride, size in pairs:
-        if stride != expected:
-            return False
-        expected *= size
+    for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):
+        if size > 1:
+            if stride != expected:
+                return False
+            expected *= size
     return value.numel() > 0

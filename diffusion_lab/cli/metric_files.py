@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,11 @@ def with_metrics(cfg: DictConfig) -> DictConfig:
     node = cfg.get("metrics")
     if not isinstance(node, DictConfig) or "names" not in node:
         return cfg
-    folders = [Path(folder) / GROUP for folder in (conf_dir(), *config_folders(cfg))]
-    names = _names(cfg)
+    names, files = _names(cfg), {}
+    for folder in reversed([conf_dir(), *map(Path, config_folders(cfg))]):  # the first folder that has it counts
+        files |= {path.stem: path for path in (folder / GROUP).glob("*.yaml")}
     with open_dict(cfg):
-        cfg[GROUP] = {name: _read(name, names, folders) for name in names}
+        cfg[GROUP] = {name: _read(name, names, files) for name in names}
         del node["names"]
         node.metrics = f"${{oc.dict.values:{GROUP}}}" if names else []
     return cfg
@@ -51,15 +52,15 @@ def _names(cfg: DictConfig) -> list[str]:
     return list(names)
 
 
-def _read(name: Any, names: Sequence[Any], folders: Sequence[Path]) -> DictConfig:
-    """The content of metric/NAME.yaml in the first folder that has it."""
-    known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
-    if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name not in known:
+def _read(name: Any, names: Sequence[Any], files: Mapping[str, Path]) -> DictConfig:
+    """The content of metric/NAME.yaml."""
+    if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name not in files:
+        known = sorted(files)
         raise ConfigError(
             f"metrics.names={_shown(names)} must be metrics, and there is no {name}{nearest(str(name), known)}; "
             f"use some of {', '.join(known)}"
         )
-    path = next(folder / f"{name}.yaml" for folder in folders if (folder / f"{name}.yaml").is_file())
+    path = files[name]
     try:
         content = OmegaConf.load(path)
     except (OSError, YAMLError, OmegaConfBaseException) as error:

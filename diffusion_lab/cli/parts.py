@@ -6,9 +6,8 @@ import functools
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from diffusion_lab.cli.checks.annotations import SPECIAL, described, mismatch
+from diffusion_lab.cli.checks.annotations import SPECIAL, class_fault, classes_of, described
 from diffusion_lab.cli.checks.origin import origin
 from diffusion_lab.cli.config import config_folders
 from diffusion_lab.cli.errors import ConfigError, at
@@ -37,6 +36,8 @@ class Parts:
         Raises:
             ConfigError: a value that its constructor refuses, with the path of the node before it.
         """
+        if path in self._made:
+            return self._made[path]
         return self._object(OmegaConf.select(self.cfg, path), path)
 
     def family(self, name: str) -> dict[str, Any]:
@@ -53,28 +54,33 @@ class Parts:
         return Parts(self.cfg, self._trust)
 
     def _object(self, node: Any, path: str) -> Any:
-        if isinstance(node, ListConfig):
-            return [self._value(node, i, f"{path}[{i}]") for i in range(len(node))]
-        if not isinstance(node, DictConfig):
+        """What a value stands for: a part for a node with `_target_`, the same one for the same path."""
+        if not isinstance(node, DictConfig | ListConfig):
             return node
-        if "_target_" not in node:
-            return self._arguments(node, path)
-        if path not in self._made:
-            self._made[path] = self._call(node, path, self._arguments(node, path))
-        return self._made[path]
+        if path in self._made:
+            return self._made[path]
+        made = self._arguments(node, path)
+        if isinstance(node, ListConfig):
+            return list(made.values())
+        if "_target_" in node:
+            made = self._made[path] = self._call(node, path, made)
+        return made
 
-    def _arguments(self, node: DictConfig, path: str) -> dict[Any, Any]:
-        keys = [key for key in node if key not in SPECIAL]
-        if not node.get("_recursive_", True):
-            return {key: _plain(node[key]) for key in keys}
-        return {key: self._value(node, key, f"{path}.{key}") for key in keys}
-
-    def _value(self, node: DictConfig | ListConfig, key: Any, path: str) -> Any:
-        value = node[key]
-        if isinstance(value, DictConfig) and OmegaConf.is_interpolation(node, key):
-            referred = origin(node, key)
-            path = referred if self._is_at(value, referred) else path
-        return self._object(value, path)
+    def _arguments(self, node: DictConfig | ListConfig, path: str) -> dict[Any, Any]:
+        """The values of a container by their keys or places, with parts in place of the nodes below it."""
+        arguments, listed = {}, isinstance(node, ListConfig)
+        recursive = listed or node.get("_recursive_", True)
+        for key in range(len(node)) if listed else node:
+            if key in SPECIAL:
+                continue
+            value = node[key]
+            if not recursive and OmegaConf.is_config(value):
+                value = OmegaConf.to_container(value, resolve=True)
+            elif isinstance(value, DictConfig | ListConfig):
+                below = f"{path}[{key}]" if listed else f"{path}.{key}"
+                value = self._object(value, origin(node, key) if OmegaConf.is_interpolation(node, key) else below)
+            arguments[key] = value
+        return arguments
 
     def _call(self, node: DictConfig, path: str, arguments: dict[Any, Any]) -> Any:
         """The object of a node from its arguments, or for `_partial_` what waits for the others.
@@ -85,8 +91,9 @@ class Parts:
         target = resolve(path, node["_target_"], self._trust)
         hints = described(target).hints
         for key, value in arguments.items():
-            if fault := mismatch(key, value, hints.get(key, Any)):
-                raise ConfigError(f"{path}.{fault}")
+            classes = classes_of(hints.get(key, Any))
+            if classes and not isinstance(value, classes):
+                raise ConfigError(f"{path}.{class_fault(key, value, classes)}")
         if node.get("_partial_"):
             return functools.partial(target, **arguments)
         try:
@@ -96,18 +103,7 @@ class Parts:
         except (ValueError, FileNotFoundError) as error:
             raise at(path, error) from error
 
-    def _is_at(self, node: DictConfig, path: str) -> bool:
-        """Whether a path leads to this very node."""
-        try:
-            return OmegaConf.select(self.cfg, path) is node
-        except OmegaConfBaseException:
-            return False
-
 
 def part(cfg: DictConfig, name: str) -> Any:
     """The object of one node, built anew; what its constructor refuses is said with the path of the node."""
     return Parts(cfg)[name]
-
-
-def _plain(value: Any) -> Any:
-    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value

@@ -59,6 +59,8 @@ def microbatches(cfg: DictConfig) -> int:
 
     1 without `images_per_device`, and where the quotient is no whole number: `batch_fault` says so in its own words.
     """
+    if cfg.get("images_per_device") is None:
+        return 1
     rows, share = _rows_and_share(cfg)
     return 1 if rows is None or share is None or share % rows else share // rows
 
@@ -109,7 +111,7 @@ def is_first() -> bool:
     ranks = [os.environ.get(name, "0") for name in RANK_VARIABLES]
     if srun_tasks():
         ranks.append(os.environ.get("SLURM_PROCID", "0"))
-    return all(rank in ("", "0") for rank in ranks)
+    return set(ranks) <= {"", "0"}
 
 
 def say(text: str) -> None:

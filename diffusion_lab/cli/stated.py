@@ -27,7 +27,12 @@ def stated(hydra: Any, choices: dict[str, Any], group: str, conf: Path) -> tuple
     for layer in ("experiment", "method"):
         if choices.get(layer) and (said := _overridden(tuple(folders), f"{layer}/{choices[layer]}", group)):
             return (said,)
-    return tuple(str(entry[group]) for entry in _defaults(conf / "train.yaml") if group in entry)
+    return _in_train(conf, group)
+
+
+@cache
+def _in_train(conf: Path, group: str) -> tuple[str, ...]:
+    return tuple([str(entry[group]) for entry in _defaults(conf / "train.yaml") if group in entry])
 
 
 def _overridden(folders: tuple[Path, ...], name: str, group: str) -> str | None:
@@ -52,4 +57,4 @@ def _defaults(file: Path) -> tuple[dict[str, Any], ...]:
     entries = content.get("defaults") if isinstance(content, DictConfig) else None
     plain = OmegaConf.to_container(entries) if isinstance(entries, ListConfig) else []
     assert isinstance(plain, list)
-    return tuple({entry: None} if isinstance(entry, str) else dict(entry) for entry in plain if entry)
+    return tuple([{entry: None} if isinstance(entry, str) else dict(entry) for entry in plain if entry])

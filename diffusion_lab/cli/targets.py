@@ -10,6 +10,7 @@ what is typed beside it does, --config-dir or allow=file.Class. Which of them ma
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -75,9 +76,9 @@ class Trust:
 
 
 NOBODY_ELSE = Trust(read_back=True)
-_RESOLVED: dict[tuple[str, Trust], Any] = {}  # a configuration names the same class in several places and checks
 
 
+@functools.cache  # a place is checked, and then built
 def resolve(path: str, target: Any, trust: Trust) -> Any:
     """The class or function that `target` names.
 
@@ -93,19 +94,17 @@ def resolve(path: str, target: Any, trust: Trust) -> Any:
     key = f"{path}._target_={target}"
     if not isinstance(target, str) or not DOTTED.fullmatch(target):
         raise ConfigError(f"{key} must be a dotted name; allowed is {ALLOWED}")
-    if (target, trust) in _RESOLVED:
-        return _RESOLVED[target, trust]
     listed = target.startswith(PACKAGES) or target in NAMES or target in trust.names
     if target.startswith("diffusion_lab.cli.") or not (listed or _own_module(target, trust.folders)):
         raise ConfigError(f"{key} must be {_allowed(trust, target)}")
-    found = _locate(key, target)
+    module, _, name = target.rpartition(".")
+    found = getattr(sys.modules.get(module), name, None) or _locate(key, target)
     module = str(getattr(found, "__module__", None))
     ok = f"{module}.".startswith(PACKAGES) or NAMES.get(target) == module or _own_module(f"{module}.x", trust.folders)
     ok = ok or (target in trust.names and module.split(".")[0] == target.split(".")[0])
     # An instance has its class's __module__, so only classes and plain functions may pass.
     if not ok or not (inspect.isclass(found) or inspect.isfunction(found)):
         raise ConfigError(f"{key} leads to {module}.{getattr(found, '__qualname__', '')} and must be {ALLOWED}")
-    _RESOLVED[target, trust] = found
     return found
 
 

@@ -9,8 +9,10 @@ and the network answers almost 0.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -43,14 +45,17 @@ def timestep_embedding(t: Tensor, dim: int, max_period: float = 10_000.0) -> Ten
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
+@functools.cache
 def num_groups(channels: int) -> int:
     """Groups of a GroupNorm: the largest divisor of `channels` that is <= 32 and leaves >= 4 channels in a group.
 
     32 for 128 channels and their multiples, as published. Differs from DDPM for narrower layers: it has 32 groups
     there too, hence one or two channels in a group, which on small images leaves too few numbers to normalise by.
     """
-    most = min(_MAX_GROUPS, channels // _MIN_GROUP_CHANNELS)
-    return next((groups for groups in range(most, 1, -1) if channels % groups == 0), 1)
+    groups = max(1, min(_MAX_GROUPS, channels // _MIN_GROUP_CHANNELS))
+    while channels % groups:
+        groups -= 1
+    return groups
 
 
 def group_norm(channels: int) -> nn.GroupNorm:
@@ -61,16 +66,15 @@ def group_norm(channels: int) -> nn.GroupNorm:
 def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, gain: float = 1.0) -> nn.Conv2d:
     """Convolution that keeps the size at stride 1 and expects a padded input at stride 2."""
     layer = nn.Conv2d(in_channels, out_channels, kernel, stride, padding=kernel // 2 if stride == 1 else 0)
-    return _glorot(layer, gain)
+    nn.init.xavier_uniform_(layer.weight, gain)
+    nn.init.zeros_(cast(Tensor, layer.bias))
+    return layer
 
 
 def linear(in_features: int, out_features: int) -> nn.Linear:
     """Affine map with Glorot-uniform weight."""
-    return _glorot(nn.Linear(in_features, out_features), 1.0)
-
-
-def _glorot(layer, gain: float):
-    nn.init.xavier_uniform_(layer.weight, gain)
+    layer = nn.Linear(in_features, out_features)
+    nn.init.xavier_uniform_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
 

@@ -109,7 +109,7 @@ def test_composed_configuration_is_shown(in_folder: Path, capsys: pytest.Capture
     ],
 )
 def test_exit_codes(raised, code, said, in_folder: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("diffusion_lab.cli.train.run", lambda cfg: (_ for _ in ()).throw(raised))
+    monkeypatch.setattr("diffusion_lab.cli.train.run", lambda cfg, parts: (_ for _ in ()).throw(raised))
     argv = sys.argv[:]
     assert main(["train", "max_steps=1"]) == code
     error = capsys.readouterr().err
@@ -123,7 +123,7 @@ def test_exit_codes(raised, code, said, in_folder: Path, capsys, monkeypatch) ->
 
 def test_the_task_finds_the_arguments_as_they_were_typed(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []  # Lightning executes sys.argv again for the other processes of a distributed run
-    monkeypatch.setattr("diffusion_lab.cli.train.run", lambda cfg: seen.append((sys.argv[1:], cfg.seed)))
+    monkeypatch.setattr("diffusion_lab.cli.train.run", lambda cfg, parts: seen.append((sys.argv[1:], cfg.seed)))
     assert main(["train", "seed=4", "max_steps=1"]) == 0
     assert seen == [(["train", "seed=4", "max_steps=1"], 4)]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from diffusion_lab.cli import metric_files
+from diffusion_lab.cli import config
 from diffusion_lab.cli.config import compose_train
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.validate import check_command
@@ -128,9 +128,7 @@ def faults(cfg: DictConfig, user: Path, monkeypatch: pytest.MonkeyPatch, **chang
     with open_dict(cfg):
         cfg.metrics.update(changed)
     sources = [*cfg.hydra.runtime.config_sources, {"path": str(user / "my_conf"), "provider": "command-line"}]
-    monkeypatch.setattr(
-        metric_files, "hydra_of", lambda cfg: OmegaConf.create({"runtime": {"config_sources": sources}})
-    )
+    monkeypatch.setattr(config, "hydra_of", lambda cfg: OmegaConf.create({"runtime": {"config_sources": sources}}))
     monkeypatch.syspath_prepend(user)
     with open_dict(cfg):
         del cfg["hydra"]

@@ -12,8 +12,8 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from diffusion_lab.cli.checks.annotations import SPECIAL
-from diffusion_lab.cli.checks.settings import check_settings, required_groups
 from diffusion_lab.cli.checks.nodes import check_nodes
+from diffusion_lab.cli.checks.settings import check_settings, required_groups
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.targets import Trust, resolve

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import torch
-from omegaconf import OmegaConf
 
 SPECIAL = ("_target_", "_partial_", "_convert_", "_recursive_")
 PLURALS = {int: "integers", float: "numbers", bool: "true or false", str: "texts"}
@@ -80,18 +79,8 @@ def kinds_of(hint: Any) -> Kinds:
     return tuple(kinds)
 
 
-def mismatch(key: str, value: Any, hint: Any) -> str | None:
-    """`key=value must be of the class ...` for a finished argument of another class than its annotation, else None."""
-    classes = _classes(hint)
-    if not classes or isinstance(value, classes):
-        return None
-    names = " or ".join("null" if kind is types.NoneType else kind.__name__ for kind in classes)
-    shown = "null" if value is None else type(value).__name__ if hasattr(value, "__dict__") else str(value)
-    return f"{key}={shown} must be of the class {names}; leave it out"
-
-
 @functools.cache
-def _classes(hint: Any) -> Kinds:
+def classes_of(hint: Any) -> Kinds:
     """The classes of an annotation that names parts; empty where a yaml value may stand, or nobody can tell."""
     members = get_args(hint) if get_origin(hint) in UNIONS else (hint,)
     plain = True
@@ -104,11 +93,18 @@ def _classes(hint: Any) -> Kinds:
     return () if plain else members
 
 
+def class_fault(key: str, value: Any, classes: Kinds) -> str:
+    """The sentence for a finished argument of another class than its annotation."""
+    names = " or ".join("null" if kind is types.NoneType else kind.__name__ for kind in classes)
+    said = "null" if value is None else type(value).__name__ if hasattr(value, "__dict__") else str(value)
+    return f"{key}={said} must be of the class {names}; leave it out"
+
+
 @functools.cache
 def decided_by_type(hint: Any) -> frozenset[type]:
     """Types of which every value fits an annotation, but for an empty text: what decides most values."""
-    found = set(_members(hint)) & set(WORDS)
-    return frozenset(found | {int} if float in found else found)
+    known = WORDS.keys() & (get_args(hint) if get_origin(hint) in UNIONS else (hint,))
+    return frozenset(known | {int} if float in known else known)
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -138,6 +134,8 @@ def _fits_one(value: Any, member: Any) -> bool:
             return False
         if kind is tuple and Ellipsis not in get_args(member) and inner and len(inner) != len(value):
             return False
+        if len(inner) == 1 and "" not in value and decided_by_type(inner[0]).issuperset(map(type, value)):
+            return True
         return not inner or all(fits(v, inner[min(i, len(inner) - 1)]) for i, v in enumerate(value))
     if kind is dict:
         return False  # a mapping has passed before
@@ -168,12 +166,3 @@ def _list_in_words(member: Any) -> str:
         return f"a list of {len(inner)}"
     word = PLURALS.get(inner[0]) if inner else None
     return f"a list of {word}" if word else "a list"
-
-
-def shown(value: Any) -> str:
-    """A value as it would be typed on the command line."""
-    if OmegaConf.is_config(value):
-        value = OmegaConf.to_container(value)
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else str(value).lower()
-    return str(value) or "''"

@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Collection
 from typing import Any, cast
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.checks.annotations import (
@@ -26,9 +26,9 @@ from diffusion_lab.cli.checks.annotations import (
     fits,
     in_words,
     kinds_of,
-    shown,
 )
 from diffusion_lab.cli.checks.origin import origin
+from diffusion_lab.cli.checks.setting import shown
 from diffusion_lab.cli.checks.settings import required_groups
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.targets import Trust, resolve
@@ -71,11 +71,13 @@ def check_nodes(cfg: DictConfig, trust: Trust, only: Collection[str] | None = No
     """
     walk = _Walk(trust)
     content = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=False))
-    for key in content:
-        walk.fitting = only is None or key in only
-        walk.child(content, cfg, key, str(key), ())
-        if walk.fitting and key in required_groups():
+    fitting = content.keys() if only is None else content.keys() & set(only)
+    walk.values({key: value for key, value in content.items() if key in fitting}, cfg, "", ())
+    for key in required_groups():
+        if key in fitting and "_target_" not in (content[key] or ()):
             walk.family(cfg, key)
+    walk.fitting = False
+    walk.values({key: value for key, value in content.items() if key not in fitting}, cfg, "", ())
     return [ConfigError(text) for text in walk.foreign or walk.unfit]
 
 
@@ -90,54 +92,65 @@ class _Walk:
         self.foreign: list[str] = []
         self.unfit: list[str] = []
 
-    def child(self, content: Any, parent: Any, key: Any, path: str, kinds: Kinds) -> None:
-        """One value of a container and all below it; `kinds` are those that its place asks for, if the place says."""
-        value = content[key]
-        if isinstance(value, str):
-            if value == "???":
-                self._unfit(f"{path} is missing; give it a value")
-            elif "${" in value:
-                self._reference(parent, key, path)
-        elif isinstance(value, dict):
-            self._node(value, parent._get_node(key), path, kinds)
-        elif isinstance(value, list):
-            node = parent._get_node(key)
-            for i, item in enumerate(value):
-                if isinstance(item, str | dict | list):
-                    self.child(value, node, i, f"{path}[{i}]", kinds)
+    def values(self, content: dict[Any, Any], node: Any, path: str, kinds: Any) -> None:
+        """All values of a container. A reference is checked where it leads.
 
-    def _node(self, content: dict[Any, Any], node: Any, path: str, kinds: Kinds) -> None:
-        hints, base = None, _base(path)
-        if "_target_" in content:
-            try:
-                found = resolve(path, node["_target_"], self.trust)
-                _check_kind(f"{path}._target_={node['_target_']}", path, found, base or kinds)
-            except ConfigError as error:
-                self.foreign.append(str(error))
-                return
-            hints = described(found).hints
-            if self.fitting:
-                self.unfit += _argument_faults(content, path, found)
-        elif base:
-            self.foreign.append(f"{path}._target_ is missing; choose an option of the group, {path.split('.')[0]}=...")
-            return
+        Args:
+            content: its values; of a list by their places.
+            node: the container.
+            path: where it is.
+            kinds: which parts may stand below it: a tuple of classes, an annotation, or the annotation of each key.
+        """
         for key, value in content.items():
-            if isinstance(value, dict | list) or (isinstance(value, str) and ("${" in value or value == "???")):
-                below = kinds if hints is None else _asked_for(hints.get(key, Any))
-                self.child(content, node, key, f"{path}.{key}", below)
+            place = f"{path}[{key}]" if isinstance(node, ListConfig) else f"{path}.{key}" if path else str(key)
+            if isinstance(value, dict | list):
+                asked = kinds.get(key, Any) if isinstance(kinds, dict) else kinds
+                if isinstance(value, dict):
+                    self._part(value, node._get_node(key), place, asked)
+                elif {str, dict, list}.intersection(map(type, value)):
+                    self.values(dict(enumerate(value)), node._get_node(key), place, asked)
+            elif not isinstance(value, str):
+                continue
+            elif value == "???":
+                self._lost(f"{place} is missing; give it a value")
+            elif "${" in value:
+                try:
+                    node[key]
+                except OmegaConfBaseException:
+                    goal = origin(node, key)
+                    if goal.split(".")[0] not in required_groups():
+                        self._lost(f"{place} refers to {goal}, which does not exist; give it a value")
 
-    def _reference(self, parent: Any, key: Any, path: str) -> None:
-        """What it refers to is checked where it stands."""
-        try:
-            parent[key]
-        except OmegaConfBaseException:
-            goal = origin(parent, key)
-            if goal.split(".")[0] not in required_groups():
-                self._unfit(f"{path} refers to {goal}, which does not exist; give it a value")
-
-    def _unfit(self, text: str) -> None:
+    def _lost(self, text: str) -> None:
         if self.fitting:
             self.unfit.append(text)
+
+    def _part(self, content: dict[Any, Any], node: Any, path: str, asked: Any) -> None:
+        """A node: what its `_target_` names is of the kind that its place has, or else that is asked for; its values.
+
+        Args:
+            asked: classes, or the annotation of the argument that takes it.
+        """
+        base = KINDS.get(path) or KINDS.get(f"{path.rpartition('.')[0]}.*")
+        kinds = (_load(base),) if base else asked if isinstance(asked, tuple) else _asked_for(asked)
+        if "_target_" not in content:
+            if base is not None:
+                group = path.partition(".")[0]
+                self.foreign.append(f"{path}._target_ is missing; choose an option of the group, {group}=...")
+            else:
+                self.values(content, node, path, kinds)
+            return
+        try:
+            target = resolve(path, node["_target_"], self.trust)
+            usual = inspect.isclass(target) and issubclass(target, kinds) and not inspect.isabstract(target)
+            if not usual or path == "network":
+                _check_kind(f"{path}._target_={node['_target_']}", path, target, kinds)
+        except ConfigError as error:
+            self.foreign.append(str(error))
+            return
+        if self.fitting:
+            self.unfit += _argument_faults(content, path, target)
+        self.values(content, node, path, described(target).hints)
 
     def family(self, cfg: DictConfig, key: str) -> None:
         """A top-level node is one part, or a family of parts such as the callbacks; a single value would go nowhere."""
@@ -160,13 +173,6 @@ class _Walk:
 def _asked_for(hint: Any) -> Kinds:
     """The kinds that an argument takes; an argument that does not say takes any part."""
     return tuple(map(_load, KINDS.values())) if hint is Any else kinds_of(hint)
-
-
-def _base(path: str) -> Kinds:
-    """The class that `KINDS` gives for a place, () for one that it does not know."""
-    group, _, rest = path.partition(".")
-    name = KINDS.get(path) or (KINDS.get(f"{group}.*") if rest and "." not in rest else None)
-    return () if name is None else (_load(name),)
 
 
 @functools.cache
@@ -214,13 +220,9 @@ def _argument_faults(content: dict[Any, Any], path: str, target: Any) -> list[st
             hint, default = hints[key], parameters[key].default
             if (type(value) not in decided_by_type(hint) or value == "") and not fits(value, hint):
                 cure = f"use {shown(default)}, the default" if default is not inspect.Parameter.empty else ""
-                faults.append(
-                    f"{path}.{key}={shown(value)} must be {in_words(hint)}; {cure or 'see its yaml file'}"
-                )
+                faults.append(f"{path}.{key}={shown(value)} must be {in_words(hint)}; {cure or 'see its yaml file'}")
     if not content.get("_partial_", False):
         for name in needed:
             if name not in content:
-                faults.append(
-                    f"{path}.{name} is missing, and {content['_target_']} needs it; set {path}.{name}=..."
-                )
+                faults.append(f"{path}.{name} is missing, and {content['_target_']} needs it; set {path}.{name}=...")
     return faults

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
+from diffusion_lab.annealing import Constant
 from diffusion_lab.cli.build import build_network
 from diffusion_lab.cli.checks.agreement import (
     clip_fault,
@@ -64,10 +65,10 @@ class _PartsCheck:
 
     def run(self, world_size: int) -> None:
         for name in PARTS:
-            self._try(name, self._build, name)
+            self._build(name)
         callbacks = [f"callbacks.{name}" for name in self.cfg.callbacks if self.cfg.callbacks[name] is not None]
         for name in callbacks:
-            self._try(name, self._build, name)
+            self._build(name)
         if not self.errors:
             acting = [self.objects[name] for name in callbacks]
             self._say(missing_callbacks(self.objects, acting))
@@ -86,17 +87,26 @@ class _PartsCheck:
             weights = sum([parameter.numel() for parameter in self.objects["network"].parameters()])
             self.errors += check_disk(self.cfg, weights)
 
+    def _build(self, path: str) -> None:
+        try:
+            self.objects[path] = self.parts[path]
+        except Exception as error:  # noqa: BLE001  a constructor of anybody's may stumble over anything
+            self._keep(path, error)
+
     def _try(self, path: str, check: Callable[..., Any], *arguments: Any) -> None:
-        """Keep a fault of the node at `path` by the key that was typed, once, and go on."""
         try:
             check(*arguments)
-            return
-        except (ValueError, FileNotFoundError) as fault:
-            error = fault if isinstance(fault, ConfigError) else at(path, fault)
-        except Exception as stumble:  # noqa: BLE001  a constructor of anybody's may stumble over anything
-            if self.errors:
-                return  # perhaps what has been said already, seen from another part
-            what = f"{type(stumble).__name__}: {' '.join(str(stumble).split())}"
+        except Exception as error:  # noqa: BLE001  as above
+            self._keep(path, error)
+
+    def _keep(self, path: str, error: Exception) -> None:
+        """A fault of the node at `path`, said once and by the key that was typed."""
+        if isinstance(error, ValueError | FileNotFoundError):
+            error = error if isinstance(error, ConfigError) else at(path, error)
+        elif self.errors:
+            return  # perhaps what has been said already, seen from another part
+        else:
+            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
             error = ConfigError(f"{path} cannot be used: {what}; check its arguments")
         text = by_origin(self.cfg, str(error))
         if text not in map(str, self.errors):
@@ -105,9 +115,6 @@ class _PartsCheck:
     def _say(self, texts: Iterable[str]) -> None:
         self.errors += map(ConfigError, texts)
 
-    def _build(self, name: str) -> None:
-        self.objects[name] = self.parts[name]
-
     def _check_objective(self, callbacks: Iterable[Any]) -> None:
         """A sweeper's metric is one that this run will measure."""
         wanted = self.cfg.get("objective")
@@ -115,7 +122,9 @@ class _PartsCheck:
             return
         names = [name for c in callbacks for name in getattr(c, "results", lambda data: ())(self.objects["dataset"])]
         if wanted not in names:
-            which = f"one of {', '.join(names)}, which this run measures" if names else "null: this run measures nothing"
+            which = (
+                f"one of {', '.join(names)}, which this run measures" if names else "null: this run measures nothing"
+            )
             cure = f"use objective={(names or ['null'])[0]}"
             self._say([f"objective={wanted} must be {which}{nearest(wanted, names)}; {cure}"])
 
@@ -182,8 +191,10 @@ class _PartsCheck:
             self._try("solver", solver.check, schedule)
 
     def _check_annealing(self) -> None:
-        """lr factor and beta1 at up to 65 steps of the run, first and last included."""
+        """lr factor and beta1 at up to 65 steps of the run, first and last included, unless nothing changes."""
         annealing, optimizer = self.objects["annealing"], self.objects["optimizer"]
+        if type(annealing) is Constant:
+            return
         last, name = self.cfg.max_steps - 1, f"annealing={type(annealing).__name__}"
         if annealing(0).beta1 is not None and "betas" not in optimizer.defaults:
             kind = type(optimizer).__name__

@@ -32,14 +32,15 @@ class Setting:
 
     def fault(self, key: str, value: Any) -> str | None:
         """The sentence for a value that is not allowed, else None."""
-        if value is None and self.null:
+        if self.allows(value):
             return None
-        if self._allows(value):
-            return None
-        shown = "''" if value == "" else "null" if value is None else value
-        return f"{key}={shown} must be {self._wanted(value)}{nearest(str(value), self.among)}; {self._cure(key, value)}"
+        hint = nearest(str(value), self.among)
+        return f"{key}={shown(value)} must be {self._wanted(value)}{hint}; {self._cure(key, value)}"
 
-    def _allows(self, value: Any) -> bool:
+    def allows(self, value: Any) -> bool:
+        """Whether the setting may have the value."""
+        if value is None:
+            return self.null
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if type(value) is not self.kind:
@@ -67,7 +68,7 @@ class Setting:
         """What to type instead: the very number, where it was only written in a way that yaml reads as another type."""
         if self.kind is int:
             number = _as_integer(value)
-            if number is not None and self._allows(number):
+            if number is not None and self.allows(number):
                 return f"write {key}={number}"
             if isinstance(value, list | ListConfig):
                 return f"for several runs use -m {key}={','.join(map(str, value))}"
@@ -88,6 +89,15 @@ def faults_of(cfg: DictConfig, settings: Mapping[str, Setting]) -> list[ConfigEr
         value = OmegaConf.select(cfg, key)
         if value is None and not setting.null:
             found.append(f"{key} is missing; {setting.cure}")
-        elif fault := setting.fault(key, value):
-            found.append(fault)
+        elif not setting.allows(value):
+            found.append(setting.fault(key, value))
     return [ConfigError(text) for text in found]
+
+
+def shown(value: Any) -> str:
+    """A value as it would be typed on the command line."""
+    if OmegaConf.is_config(value):
+        value = OmegaConf.to_container(value)
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(value) or "''"

@@ -1,23 +1,40 @@
-"""The top-level settings of train.yaml: their types and ranges, names that do not exist, parts that are missing."""
+"""The top-level settings of train.yaml: their types and ranges, names that do not exist, parts that are missing, and
+keys of parts that repeat a setting."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from diffusion_lab.cli.checks.owned import owned_faults
-from diffusion_lab.cli.checks.setting import Setting, faults_of
+from diffusion_lab.cli.checks.setting import Setting, faults_of, shown
 from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.errors import ConfigError, nearest
+from diffusion_lab.runs.names import CHECKPOINTS
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # weights, averages and tables are float32 in all of them
 LONGEST = 10**12  # optimizer steps
 OPTIONAL_GROUPS = ("method", "experiment", "scale", "debug")
-
-
+# key of a part -> the setting that one would type
+REPEATED = {
+    "trainer.max_steps": "max_steps",
+    "trainer.precision": "precision",
+    "trainer.accumulate_grad_batches": "accumulate",
+    "trainer.gradient_clip_val": "gradient_clip",
+    "dataset.batch_size": "batch_size",
+    "dataset.accumulate": "accumulate",
+    "callbacks.generation.directory": "paths.run_dir",
+    "callbacks.progress.directory": "paths.run_dir",
+    "callbacks.checkpoint.directory": "paths.run_dir",
+}
+BELOW = {"callbacks.checkpoint.directory": f"/{CHECKPOINTS}"}  # where a run that goes on looks for them
+# Lightning's other ways to end a run before its last step, and what switches each off.
+ENDS = {"max_epochs": (-1, None), "max_time": (None,), "limit_train_batches": (None, 1.0), "fast_dev_run": (False,)}
+ENDS |= {"overfit_batches": (0.0,)}
 SETTINGS = {
     "seed": Setting(int, "use e.g. seed=0", least=0),
     "max_steps": Setting(int, "use 2000", least=1, most=LONGEST),
@@ -69,22 +86,49 @@ def required_groups() -> dict[str, str | None]:
 
 
 def check_settings(cfg: DictConfig) -> list[ConfigError]:
-    """Names that do not exist, parts and settings that are missing, values out of range."""
+    """Names that do not exist, parts and settings that are missing, values out of range or in contradiction."""
     plain, groups = _shipped()
-    known = [*plain, *groups]
-    errors = [
-        f"{key}: there is no setting {key}{nearest(str(key), known)}; `diffusion-lab train --help` lists them"
-        for key in cfg
-        if key not in known
-    ]
+    known, errors = [*plain, *groups], []
+    for key in cfg:
+        if key not in known:
+            hint = nearest(str(key), known)
+            errors.append(f"{key}: there is no setting {key}{hint}; `diffusion-lab train --help` lists them")
     for group in ("paths", "cost"):
-        if isinstance(cfg.get(group), DictConfig):
-            errors += [
-                f"{group}.{key}: there is no setting {group}.{key}{nearest(str(key), plain[group])}"
-                for key in cfg[group]
-                if key not in plain[group]
-            ]
+        for key in cfg[group] if isinstance(cfg.get(group), DictConfig) else ():
+            if key not in plain[group]:
+                hint = nearest(str(key), plain[group])
+                errors.append(f"{group}.{key}: there is no setting {group}.{key}{hint}")
     for group, default in required_groups().items():
         if not isinstance(cfg.get(group), DictConfig):
             errors.append(f"{group}=null must be one of the options of its group; use {group}={default}")
-    return [*map(ConfigError, errors), *faults_of(cfg, SETTINGS), *map(ConfigError, owned_faults(cfg))]
+    errors += [*_contradictions(cfg), *_early_ends(cfg)]
+    return [*map(ConfigError, errors), *faults_of(cfg, SETTINGS)]
+
+
+def _contradictions(cfg: DictConfig) -> Iterator[str]:
+    """Keys of parts that repeat a setting of the run have its value, or the run would end at another step, in other
+    numbers or in another folder than its record says."""
+    for key, setting in REPEATED.items():
+        parent, _, name = key.rpartition(".")
+        try:
+            node, wanted = OmegaConf.select(cfg, parent), OmegaConf.select(cfg, setting)
+            value = OmegaConf.select(cfg, key)
+        except OmegaConfBaseException:  # a reference that leads nowhere: check_nodes says which
+            continue
+        wanted = f"{wanted}{BELOW[key]}" if key in BELOW else wanted
+        if isinstance(node, DictConfig) and name not in node:
+            yield f"~{key} must not be said, because {setting}={shown(wanted)} reaches the run there; leave it out"
+        elif isinstance(node, DictConfig) and value != wanted:
+            own = "the run's own folder" if setting == "paths.run_dir" else f"{setting}={shown(wanted)}"
+            cure = "set paths.root for another place" if setting == "paths.run_dir" else f"set {setting}"
+            yield f"{key}={shown(value)} must be {own}; leave it out, and {cure}"
+
+
+def _early_ends(cfg: DictConfig) -> Iterator[str]:
+    trainer = cfg.get("trainer")
+    for name, off in ENDS.items():
+        if isinstance(trainer, DictConfig) and name in trainer and trainer[name] not in off:
+            yield (
+                f"trainer.{name}={shown(trainer[name])} must be {shown(off[0])}, because a run ends at max_steps; "
+                "leave it out, and set max_steps"
+            )
