@@ -42,6 +42,14 @@ from diffusion_lab.runs.names import LOG
 if TYPE_CHECKING:
     from diffusion_lab.cli.parts import Parts
 
+STOPPED = {  # what a command does that is called again after a signal
+    "train": "goes on from the last checkpoint",
+    "evaluate": "starts again",
+    "sample": "starts again",
+    "analyze": "goes on from the last finished piece",
+    "encode": "goes on from the last finished piece",
+}
+
 
 class App:
     """A Hydra command.
@@ -150,7 +158,7 @@ class App:
             return EXIT_FAILED
         if isinstance(error, StoppedBySignal | KeyboardInterrupt):
             number = error.signal_number if isinstance(error, StoppedBySignal) else 2
-            _say(f"stopped by signal {number}; the same command goes on from the last checkpoint")
+            _say(f"stopped by signal {number}; the same command {STOPPED[self.command]}")
             return 128 + number
         if isinstance(error, RunLocked):
             _say(f"in use: {error}")

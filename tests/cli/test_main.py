@@ -121,6 +121,20 @@ def test_exit_codes(raised, code, said, in_folder: Path, capsys, monkeypatch) ->
         assert "Traceback" in (folder / "train.log").read_text()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["analyze", "analysis=per_timestep", "run=x"], "goes on from the last finished piece"),
+        (["sample", "run=x"], "starts again"),
+    ],
+)
+def test_a_stopped_command_says_where_it_goes_on(words, said, in_folder: Path, capsys, monkeypatch) -> None:
+    stop = KeyboardInterrupt()
+    monkeypatch.setattr(f"diffusion_lab.cli.{words[0]}.run", lambda cfg: (_ for _ in ()).throw(stop))
+    assert main(words) == 130
+    assert capsys.readouterr().err.strip() == f"stopped by signal 2; the same command {said}"
+
+
 def test_the_task_finds_the_arguments_as_they_were_typed(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []  # Lightning executes sys.argv again for the other processes of a distributed run
     monkeypatch.setattr("diffusion_lab.cli.train.run", lambda cfg, parts: seen.append((sys.argv[1:], cfg.seed)))
