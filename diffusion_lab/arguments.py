@@ -13,7 +13,7 @@ def check_integer(name: str, value: Any, minimum: int, cure: str, maximum: int |
     """`value` if it is an integer >= minimum, and <= maximum where one is given, else ValueError."""
     integer = isinstance(value, int) and not isinstance(value, bool)
     if not integer or value < minimum or (maximum is not None and value > maximum):
-        allowed = f"of at least {minimum}" if maximum is None else f"in [{minimum}, {maximum}]"
+        allowed = f">= {minimum}" if maximum is None else f"in [{minimum}, {maximum}]"
         raise ValueError(f"{name}={value!r} must be an integer {allowed}; {cure}")
     return value
 

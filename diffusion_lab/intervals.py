@@ -34,6 +34,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from diffusion_lab.arguments import check_number
+
 
 class Interval(NamedTuple):
     """Mean, standard deviation (divisor n - 1) and interval of n values; std, low and high are None for n = 1."""
@@ -157,8 +159,7 @@ def student_quantile(level: float, dof: int) -> float:
         level: in (0, 1).
         dof: integer >= 1.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level={level} must lie in (0, 1); use 0.95")
+    check_number("level", level, "()", 0, 1, "use 0.95")
     low, high = 0.0, math.pi / 2  # t = sqrt(dof) tan(angle)
     for _ in range(80):
         middle = (low + high) / 2

@@ -24,6 +24,8 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_integer
+
 
 class Streams:
     """Named streams of random numbers of one run.
@@ -36,8 +38,7 @@ class Streams:
     """
 
     def __init__(self, seed: int) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise ValueError(f"seed={seed!r} must be an integer >= 0; use seed=0 for the default run")
+        check_integer("seed", seed, 0, "use seed=0 for the default run")
         self.seed = seed
         self._generators: dict[torch.device, torch.Generator] = {}
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
@@ -87,6 +88,4 @@ def data_of(trainer: Trainer) -> ImageDataModule:
 
 def check_interval(name: str, value: int) -> int:
     """`value` if it is a number of steps >= 0."""
-    if value < 0:
-        raise ValueError(f"{name}={value} must be a number of optimizer steps >= 0; 0 turns it off")
-    return value
+    return check_integer(name, value, 0, "0 optimizer steps turn it off")

@@ -10,6 +10,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
+from diffusion_lab.arguments import check_number
 from diffusion_lab.callbacks.base import StepCallback, diffusion, find
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
@@ -40,8 +41,7 @@ class EMA(StepCallback):
         if len(decays) == 0 or len(set(decays)) != len(decays):
             raise ValueError(f"decays={list(decays)} must name at least one decay, each once; use [0.9999]")
         for decay in decays:
-            if not 0.0 <= decay < 1.0:
-                raise ValueError(f"decays={decay} must lie in [0, 1); use 0.9999 for the published setting")
+            check_number("decays", decay, "[)", 0, 1, "use 0.9999 for the published setting")
         self.decays, self.warmup = tuple(decays), warmup
         self._averages: dict[float, dict[str, Tensor]] = {}
 

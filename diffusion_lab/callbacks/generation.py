@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lightning.pytorch import Trainer
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.callbacks.base import check_interval, data_of, due
 from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
@@ -47,8 +48,7 @@ class Generation(EvaluationCallback):
         grid: int = 64,
     ) -> None:
         super().__init__()
-        if grid < 1:
-            raise ValueError(f"grid={grid} must be at least 1 image; use 64")
+        check_integer("grid", grid, 1, "use 64 images")
         self.directory, self.solver, self.evaluation = Path(directory), solver, evaluation
         self.every, self.grid = check_interval("every", every), grid
         self.metrics_every = check_interval("metrics_every", metrics_every)

@@ -10,6 +10,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 from torch.distributed import all_gather_object
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.callbacks.base import StepCallback, data_of, diffusion, find
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
 from diffusion_lab.distributed import is_distributed, sum_, world_size
@@ -46,9 +47,7 @@ class Guard(StepCallback):
     """
 
     def __init__(self, every: int = 20) -> None:
-        if every < 1:
-            raise ValueError(f"every={every} must be at least 1 optimizer step; use 1 to stop at once")
-        self.every = every
+        self.every = check_integer("every", every, 1, "use 1 to stop at once")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from torch._C._distributed_c10d import TCPStore
 
+from diffusion_lab.arguments import check_number
 from diffusion_lab.callbacks.base import RunCallback
 from diffusion_lab.callbacks.signals import processes
 from diffusion_lab.distributed import is_distributed, rank
@@ -50,8 +52,7 @@ class Heartbeat(RunCallback):
     """
 
     def __init__(self, directory: str, timeout_min: float = 5.0) -> None:
-        if not timeout_min > 0:
-            raise ValueError(f"timeout_min={timeout_min} must be > 0 minutes; use 5")
+        check_number("timeout_min", timeout_min, "()", 0, math.inf, "use 5 minutes")
         self.directory, self.timeout = Path(directory), 60.0 * timeout_min
         self._ended = threading.Event()
         self._threads: list[threading.Thread] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
+from diffusion_lab.arguments import check_number
 from diffusion_lab.callbacks.base import StepCallback, data_of, find
 from diffusion_lab.callbacks.timestep_log import TimestepLog
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
@@ -38,8 +40,8 @@ class Progress(StepCallback):
     """
 
     def __init__(self, directory: str, every: float = 0.5, line_every: float = 15.0) -> None:
-        if every <= 0 or line_every <= 0:
-            raise ValueError(f"every={every} and line_every={line_every} must be > 0 seconds; use 0.5 and 15")
+        check_number("every", every, "()", 0, math.inf, "use 0.5 seconds")
+        check_number("line_every", line_every, "()", 0, math.inf, "use 15 seconds")
         self.directory, self.every, self.line_every = Path(directory), every, line_every
         self.seconds = 0.0  # training time before this start
         self._start: float | None = None  # None until training starts

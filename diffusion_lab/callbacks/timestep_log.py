@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.callbacks.base import StepCallback, check_interval, diffusion, due, find
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling, sampler_of
 from diffusion_lab.distributed import gather_rows, sum_
@@ -39,8 +40,7 @@ class TimestepLog(StepCallback):
     """
 
     def __init__(self, bins: int = 20, every: int = 100) -> None:
-        if bins < 1:
-            raise ValueError(f"bins={bins} must be at least 1; use 20")
+        check_integer("bins", bins, 1, "use 20")
         self.bins, self.every = bins, check_interval("every", every)
         self.latest: float | None = None  # train/loss of the last log, None before the first
         self._saved: dict[str, Tensor] | None = None

@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.callbacks.base import RunCallback, diffusion
 from diffusion_lab.callbacks.timestep_sampling import sampler_of
 
@@ -23,8 +24,7 @@ class WeightNormalization(RunCallback):
     """
 
     def __init__(self, every: int = 100) -> None:
-        if every < 1:
-            raise ValueError(f"every={every} must be at least 1 optimizer step; use 100")
+        check_integer("every", every, 1, "use 100 optimizer steps")
         self.every = every
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

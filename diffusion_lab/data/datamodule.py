@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.data.conditions import Cond, Conditions
 from diffusion_lab.data.loading import TrainingRows, training_loader
 from diffusion_lab.data.order import StepOrder, check_batch_size
@@ -75,10 +76,9 @@ class ImageDataModule(LightningDataModule):
     ) -> None:
         super().__init__()
         check_batch_size(batch_size, 1, accumulate)
-        if num_workers < 0:
-            raise ValueError(f"num_workers={num_workers} must be at least 0; use 0 for images in memory")
-        if val_images is not None and val_images < 1:
-            raise ValueError(f"val_images={val_images} must be at least 1; use null for all test images")
+        check_integer("num_workers", num_workers, 0, "use 0 for images in memory")
+        if val_images is not None:
+            check_integer("val_images", val_images, 1, "use null for all test images")
         self.source = source
         self.batch_size, self.accumulate = batch_size, accumulate
         self.flip, self.conditions = flip, Conditions(source, conditional, label_dropout, task)

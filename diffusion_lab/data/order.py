@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.streams import Streams
 
 
@@ -66,8 +67,7 @@ class StepOrder(Sampler[Rows]):
         accumulate: int = 1,
         start: Callable[[], int] = lambda: 0,
     ) -> None:
-        if num_images < 1:
-            raise ValueError(f"num_images={num_images} must be at least 1; give a data set with images")
+        check_integer("num_images", num_images, 1, "give a data set with images")
         if world_size < 1 or not 0 <= rank < world_size:
             raise ValueError(f"rank={rank} must lie in 0..{world_size - 1}, below world_size={world_size}")
         check_batch_size(batch_size, world_size, accumulate)
@@ -115,8 +115,7 @@ class StepOrder(Sampler[Rows]):
 def check_batch_size(batch_size: int, world_size: int, accumulate: int) -> None:
     """Raise ValueError unless the global batch divides evenly among processes and microbatches."""
     for name, value in (("batch_size", batch_size), ("accumulate", accumulate)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name}={value!r} must be an integer >= 1; use {name}={64 if name[0] == 'b' else 1}")
+        check_integer(name, value, 1, f"use {name}={64 if name[0] == 'b' else 1}")
     unit = world_size * accumulate
     if batch_size % unit:
         below, above = batch_size // unit * unit, (batch_size // unit + 1) * unit

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageOps
 
+from diffusion_lab.arguments import check_integer
+
 RESIZES = ("bicubic", "box_bicubic")
 
 
@@ -41,8 +43,7 @@ class Square:
     crop: tuple[int, int, int] | None = None
 
     def __post_init__(self) -> None:
-        if self.image_size < 1:
-            raise ValueError(f"image_size={self.image_size} must be at least 1 pixel; use 32 or 64")
+        check_integer("image_size", self.image_size, 1, "use 32 or 64 pixels")
         if self.channels not in (1, 3):
             raise ValueError(f"channels={self.channels} must be 1 (grey) or 3 (RGB); use 3 for colour photographs")
         if self.resize not in RESIZES:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.distributed import rank, world_size
@@ -82,8 +83,7 @@ class Evaluation:
         split: str = "train",
     ) -> None:
         for name, value, lowest in (("num_samples", num_samples, 0), ("batch_size", batch_size, 1), ("seed", seed, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-                raise ValueError(f"{name}={value!r} must be an integer >= {lowest}; leave it out for the default")
+            check_integer(name, value, lowest, "leave it out for the default")
         names = [check_metric(metric).name for metric in metrics]
         if len(set(names)) < len(names):
             raise ValueError(f"names={names} must be different metrics; leave out what stands twice")

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_integer
+
 SHUFFLE_SEED = 2020  # torch-fidelity's, of the order in which images are dealt to the splits
 
 
@@ -77,8 +79,7 @@ class ScoreSums:
     """
 
     def __init__(self, total: int, splits: int) -> None:
-        if not 1 <= splits <= total:
-            raise ValueError(f"splits={splits} must lie in [1, {total}], the number of samples; use 10")
+        check_integer("splits", splits, 1, "use 10; there are no more samples", maximum=total)
         order = np.random.RandomState(SHUFFLE_SEED).permutation(total)
         split = np.empty(total, dtype=np.uint8)
         for part in range(splits):

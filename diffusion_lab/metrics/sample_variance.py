@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.metrics.metric import Given, Metric
 
@@ -27,8 +28,7 @@ class SampleVariance(Metric):
         return sample_variance(given.samples)
 
     def check(self, num_samples: int, data: ImageDataModule) -> None:
-        if num_samples < 2:
-            raise ValueError(f"num_samples={num_samples} must be at least 2 for a variance; use 1000")
+        check_integer("num_samples", num_samples, 2, "use 1000 for a variance")
 
 
 def sample_variance(images: Tensor) -> float:

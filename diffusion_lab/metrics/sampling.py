@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.data import to_uint8
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.solvers import Solver
@@ -120,8 +121,7 @@ def generate_batches(
     to_pixels: ToPixels = to_uint8,
 ) -> Iterator[Tensor]:
     """As `generate`, one batch (<= batch_size,C,H,W) at a time."""
-    if batch_size < 1:
-        raise ValueError(f"batch_size={batch_size} must be at least 1; use 64")
+    check_integer("batch_size", batch_size, 1, "use 64")
     many = len(ids) > batch_size  # one bar: over the samples, or over the solver's steps if there is one batch
     with tqdm(total=len(ids), desc="sampling", unit="image", disable=None if progress and many else True) as bar:
         for start in range(0, len(ids), batch_size):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.distributed import sum_
 
 TOGETHER = 32  # batches
@@ -53,8 +54,7 @@ class TimestepMean(nn.Module):
 
     def __init__(self, num_timesteps: int) -> None:
         super().__init__()
-        if num_timesteps < 1:
-            raise ValueError(f"num_timesteps={num_timesteps} must be at least 1; use 1000 as most papers do")
+        check_integer("num_timesteps", num_timesteps, 1, "use 1000 as most papers do")
         for name in Totals._fields:
             self.register_buffer(name, torch.zeros(num_timesteps, dtype=torch.float64))
         self._kept: list[tuple[Tensor, Tensor]] = []

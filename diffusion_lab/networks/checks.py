@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from diffusion_lab.arguments import check_integer, check_number
+
 
 def check_counts(
     in_channels: int, out_channels: int, base_channels: int, channel_multipliers: Sequence[int], num_res_blocks: int
@@ -16,8 +18,7 @@ def check_counts(
         ("out_channels", out_channels),
         ("num_res_blocks", num_res_blocks),
     ):
-        if value < 1:
-            raise ValueError(f"{name}={value} must be at least 1")
+        check_integer(name, value, 1, "see the network's yaml file")
     if base_channels < 4 or base_channels % 4:
         near = sorted({max(4, base_channels // 4 * 4), max(4, base_channels // 4 * 4 + 4)})
         raise ValueError(
@@ -57,14 +58,13 @@ def check_attention(attention_resolutions: Sequence[int], sizes: list[int]) -> N
 
 def check_dropout(dropout: float) -> None:
     """A probability below 1."""
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout={dropout} must lie in [0, 1); use 0.1 for DDPM on CIFAR-10")
+    check_number("dropout", dropout, "[)", 0, 1, "use 0.1 for DDPM on CIFAR-10")
 
 
 def check_classes(num_classes: int | None) -> None:
     """At least one class, or none at all."""
-    if num_classes is not None and num_classes < 1:
-        raise ValueError(f"num_classes={num_classes} must be at least 1, or null for a network without labels")
+    if num_classes is not None:
+        check_integer("num_classes", num_classes, 1, "use null for a network without labels")
 
 
 def check_label(label: Tensor | None, embedding: nn.Embedding | None) -> None:

@@ -129,5 +129,5 @@ def test_models_whose_losses_cannot_be_compared_are_refused(other):
 
 @pytest.mark.parametrize(("name", "value"), [("images", 1), ("images", 2.0), ("every", 0), ("batch_size", 0)])
 def test_arguments_out_of_range(name, value):
-    with pytest.raises(ValueError, match=f"^{name}={value} must be an integer of at least"):
+    with pytest.raises(ValueError, match=f"^{name}={value} must be an integer >="):
         PerTimestep(**{name: value})

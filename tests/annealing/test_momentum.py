@@ -121,7 +121,7 @@ def test_rate_and_beta1_reach_adam_to_the_end(fused):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: MDLRC(0), "^total_steps=0 must be an integer of at least 1"),
+        (lambda: MDLRC(0), "^total_steps=0 must be an integer >= 1"),
         (lambda: MDLRC(10, floor=0.8), r"^floor=0.8 must lie in \[0, 0.8\); it must be below beta1"),
         (lambda: MDLRC(10, beta1=0.3), r"^floor=0.4 must lie in \[0, 0.3\); it must be below beta1"),
         (lambda: MDLRC(10, beta1=1.0), r"^beta1=1.0 must lie in \(0, 1\); use 0.8"),

@@ -32,8 +32,8 @@ def test_cosine_and_linear_meet_their_ends_and_middle(final):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Warmup(0), "warmup_steps=0 must be an integer of at least 1"),
-        (lambda: Cosine(0), "total_steps=0 must be an integer of at least 1"),
+        (lambda: Warmup(0), "warmup_steps=0 must be an integer >= 1"),
+        (lambda: Cosine(0), "total_steps=0 must be an integer >= 1"),
         (lambda: Linear(10, final=1.5), "final=1.5 must lie in"),
         (lambda: Cosine(10, final=float("nan")), "final=nan must lie in"),
     ],

@@ -23,5 +23,5 @@ def test_the_snapshots_with_metrics(every, metrics_every, last, wanted):
 
 
 def test_an_interval_below_zero_is_refused():
-    with pytest.raises(ValueError, match="^metrics_every=-1 must be a number of optimizer steps >= 0"):
+    with pytest.raises(ValueError, match="^metrics_every=-1 must be an integer >= 0"):
         Generation("run", None, None, metrics_every=-1)

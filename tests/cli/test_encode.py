@@ -70,7 +70,7 @@ def test_a_vq_model_and_labels(here: Path) -> None:
         ([], "dataset=null must be the images to encode"),
         ([*PHOTOS, "dataset.source.root=no"], "dataset.source.root=no must be a folder of images"),
         ([*PHOTOS, "autoencoder.weights=no"], "autoencoder.weights=no must be an existing folder, or OWNER/NAME"),
-        ([*PHOTOS, "autoencoder.batch_size=0"], "autoencoder.batch_size=0 must be an integer of at least 1"),
+        ([*PHOTOS, "autoencoder.batch_size=0"], "autoencoder.batch_size=0 must be an integer >= 1"),
         ([*PHOTOS, "dataset.source.image_size=15"], "dataset.source.image_size=15 must be a multiple of 2"),
         (["dataset=digits"], "dataset.source.channels=1 must be the autoencoder's 3"),
         (["dataset=gaussian"], r"dataset.source=gaussian must give images in \[-1, 1\]"),

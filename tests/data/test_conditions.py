@@ -76,7 +76,7 @@ def test_low_resolution_is_the_mean_of_blocks():
 def test_a_factor_must_divide_the_images():
     with pytest.raises(ValueError, match=r"^factor=3 must divide the 8 pixels of the images; use 2"):
         SuperResolution(3).check((1, 8, 8))
-    with pytest.raises(ValueError, match=r"^factor=1 must be an integer of at least 2"):
+    with pytest.raises(ValueError, match=r"^factor=1 must be an integer >= 2"):
         SuperResolution(1)
     with pytest.raises(ValueError, match=r"^task.factor=3"):
         ImageDataModule(Digits(), 8, task=SuperResolution(3)).check()

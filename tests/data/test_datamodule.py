@@ -151,8 +151,8 @@ def test_the_fingerprint_follows_the_images():
         (dict(batch_size=0), "batch_size=0 must be an integer >= 1"),
         (dict(batch_size=-8), "batch_size=-8 must be an integer >= 1"),
         (dict(batch_size=6, accumulate=4), "batch_size=6 must be a multiple of .* = 4; use 4 or 8"),
-        (dict(num_workers=-1), "num_workers=-1 must be at least 0"),
-        (dict(val_images=0), "val_images=0 must be at least 1"),
+        (dict(num_workers=-1), "num_workers=-1 must be an integer >= 0"),
+        (dict(val_images=0), "val_images=0 must be an integer >= 1"),
         (dict(seed=-1), "seed=-1 must be an integer >= 0"),
     ],
 )

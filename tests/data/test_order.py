@@ -94,7 +94,7 @@ def test_rows_keep_their_place_on_the_way_to_a_worker():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(num_images=0, batch_size=2), "num_images=0 must be at least 1"),
+        (dict(num_images=0, batch_size=2), "num_images=0 must be an integer >= 1"),
         (dict(num_images=9, batch_size=0), "batch_size=0 must be an integer >= 1"),
         (dict(num_images=9, batch_size=4, accumulate=0), "accumulate=0 must be an integer >= 1"),
         (dict(num_images=9, batch_size=2.5), "batch_size=2.5 must be an integer"),

@@ -63,7 +63,7 @@ def test_identities_differ_where_pixels_do():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(image_size=0), "image_size=0 must be at least 1"),
+        (dict(image_size=0), "image_size=0 must be an integer >= 1"),
         (dict(image_size=8, channels=2), r"channels=2 must be 1 \(grey\) or 3"),
         (dict(image_size=8, resize="area"), "resize=area must be bicubic or box_bicubic"),
     ],

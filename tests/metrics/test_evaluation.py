@@ -169,7 +169,7 @@ def test_bad_arguments_are_refused(arguments, message):
         ((), 100, "num_samples=100 must be at least 128, twice the 64 dimensions of digits"),
         (("is",), 9, "num_samples=9 must be at least 10, the parts of the inception score"),
         (("kid", "recall"), 3, "num_samples=3 must be more than the 3 neighbours of recall"),
-        (("sample_variance",), 1, "num_samples=1 must be at least 2"),
+        (("sample_variance",), 1, "num_samples=1 must be an integer >= 2"),
         (("psnr",), 100, "names=.psnr. must have a truth for each sample; use task=super_resolution"),
         (("is", "agreement"), 100, "names=.agreement. must have classes; use dataset.conditional=true"),
     ],

@@ -232,5 +232,5 @@ def test_bad_features_are_refused(distance, rows):
 def test_arguments_out_of_range_are_refused(rows):
     with pytest.raises(ValueError, match="^k=3 must be smaller than both sets"):
         precision_recall(rows(3, 2), rows(50, 2))
-    with pytest.raises(ValueError, match="^splits=10 must lie in"):
+    with pytest.raises(ValueError, match="^splits=10 must be an integer in"):
         inception_score(rows(9, 2))

@@ -105,5 +105,5 @@ def test_a_diverged_model_is_named():
 
 
 def test_a_batch_of_nothing_is_refused(elementwise):
-    with pytest.raises(ValueError, match="^batch_size=0 must be at least 1"):
+    with pytest.raises(ValueError, match="^batch_size=0 must be an integer >= 1"):
         generate(elementwise, DDIM(steps=5), range(8), 0, SHAPE, batch_size=0)

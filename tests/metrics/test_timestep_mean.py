@@ -72,5 +72,5 @@ def test_no_gradient_is_kept():
 
 
 def test_bad_size_is_refused():
-    with pytest.raises(ValueError, match="^num_timesteps=0 must be at least 1"):
+    with pytest.raises(ValueError, match="^num_timesteps=0 must be an integer >= 1"):
         TimestepMean(0)

@@ -138,13 +138,13 @@ def test_labels_and_classes_go_together(label):
         ("channel_multipliers", [], r"^channel_multipliers=\[\] must"),
         ("channel_multipliers", [1, 0], r"^channel_multipliers=\[1, 0\] must"),
         ("channel_multipliers", [1, 1.5], r"^channel_multipliers=\[1, 1.5\] must"),
-        ("num_res_blocks", 0, r"^num_res_blocks=0 must be at least 1"),
+        ("num_res_blocks", 0, r"^num_res_blocks=0 must be an integer >= 1"),
         ("in_channels", 0, r"^in_channels=0 must"),
         ("out_channels", -1, r"^out_channels=-1 must"),
         ("attention_resolutions", [16, 5], r"^attention_resolutions=\[16, 5\] .*but 5 does not.*32, 16, 8, 4 pixels"),
         ("dropout", 1.0, r"^dropout=1.0 must lie in \[0, 1\)"),
         ("dropout", float("nan"), r"^dropout=nan must"),
-        ("num_classes", 0, r"^num_classes=0 must be at least 1, or null"),
+        ("num_classes", 0, r"^num_classes=0 must be an integer >= 1; use null"),
     ],
 )
 def test_bad_arguments_are_named(argument, value, expected):

@@ -158,7 +158,7 @@ def test_bar_is_silent_where_there_is_no_terminal(capsys):
         (lambda: DDIM(eta=1.5), r"^eta=1.5 must lie in \[0, 1\]; 0.0 is deterministic"),
         (lambda: DDIM(eta="a"), r"^eta='a' must lie in"),
         (lambda: DDPM(clip="no"), r"^clip='no' must be true or false; "),
-        (lambda: Heun(steps=1), r"^steps=1 must be an integer of at least 2; "),
+        (lambda: Heun(steps=1), r"^steps=1 must be an integer >= 2; "),
         (lambda: Heun(rho=0.5), r"^rho=0.5 must lie in \[1, inf\); use 7.0"),
         (lambda: Heun(sigma_min=100.0), r"^sigma_min=100.0 must lie in \(0, 80\); "),
         (lambda: Heun(sigma_max=-1.0), r"^sigma_max=-1.0 must lie in"),

@@ -330,7 +330,7 @@ def test_common_noise_lowers_the_variance_of_a_real_networks_reward_a_thousandfo
     [
         ({"every": 0}, "every=0 must"),
         ({"num_selected": 41, "grid_stride": 1}, "num_selected=41 must be an integer in"),
-        ({"queue": 2}, "queue=2 must be an integer of at least 3"),
+        ({"queue": 2}, "queue=2 must be an integer >= 3"),
         ({"select_from": 1}, "select_from=1 must be an integer in"),
         ({"grid_stride": 40}, "grid_stride=40 must be an integer in"),
         ({"reward_every": 0}, "reward_every=0 must"),

@@ -69,7 +69,7 @@ def test_losses_of_zero_stay_uniform():
     [
         ({"uniform": 1.5}, "uniform=1.5 must lie in [0, 1]"),
         ({"uniform": 0.0}, "uniform=0.0 must be > 0 with reweight=true"),
-        ({"history_per_timestep": 0}, "history_per_timestep=0 must be an integer of at least 1"),
+        ({"history_per_timestep": 0}, "history_per_timestep=0 must be an integer >= 1"),
     ],
 )
 def test_bad_arguments_are_named(arguments, words):

@@ -64,31 +64,17 @@ def condition_faults(network: nn.Module, conditions: Conditions) -> Iterator[str
 
 def missing_callbacks(parts: Mapping[str, Any], callbacks: Iterable[Any]) -> Iterator[str]:
     """A part that acts through a callback has it: without, a run would be another method than its record says."""
-    weighting, prediction = parts["weighting"], parts["prediction"]
-    normalized, heads = weighting.normalize != "none", prediction.heads > 1
-    acts = {  # callback -> (its key, the part that needs it as one would type it, or None; what needs none)
-        TimestepSampling: ("timestep_sampling", _unless(parts, Uniform, "sampler"), "sampler=uniform"),
-        AnnealingCallback: ("annealing", _unless(parts, Constant, "annealing"), "annealing=constant"),
-        WeightNormalization: (
-            "weight_normalization",
-            f"weighting.normalize={weighting.normalize}" if normalized else None,
-            "weighting.normalize=none",
-        ),
-        HeadTracking: (
-            "head_tracking",
-            f"prediction={type(prediction).__name__}" if heads else None,
-            "a prediction of one head",
-        ),
-    }
-    there = tuple(map(type, callbacks))
-    for kind, (key, needing, cure) in acts.items():
-        if needing and not any(issubclass(callback, kind) for callback in there):
-            yield f"callbacks.{key}=null must be a {kind.__name__} with {needing}; leave it in, or use {cure}"
-
-
-def _unless(parts: Mapping[str, Any], idle: type, group: str) -> str | None:
-    kind = type(parts[group])
-    return None if kind is idle else f"{group}={kind.__name__}"
+    sampler, annealing, weighting, prediction = (parts[k] for k in ("sampler", "annealing", "weighting", "prediction"))
+    names = {group: f"{group}={type(part).__name__}" for group, part in parts.items()}
+    norm, there = f"weighting.normalize={weighting.normalize}", tuple(callbacks)
+    for kind, key, needed, by, cure in (
+        (TimestepSampling, "timestep_sampling", type(sampler) is not Uniform, names["sampler"], "sampler=uniform"),
+        (AnnealingCallback, "annealing", type(annealing) is not Constant, names["annealing"], "annealing=constant"),
+        (WeightNormalization, "weight_normalization", weighting.normalize != "none", norm, "weighting.normalize=none"),
+        (HeadTracking, "head_tracking", prediction.heads > 1, names["prediction"], "a prediction of one head"),
+    ):
+        if needed and not any(isinstance(callback, kind) for callback in there):
+            yield f"callbacks.{key}=null must be a {kind.__name__} with {by}; leave it in, or use {cure}"
 
 
 def sharding_faults(cfg: DictConfig, sampler: Any) -> Iterator[str]:

@@ -111,58 +111,49 @@ def fits(value: Any, hint: Any) -> bool:
     """Whether a yaml value may be passed as this annotation; True for annotations that yaml values cannot decide."""
     if isinstance(value, dict) or hint is Any:
         return True
-    known = [member for member in _members(hint) if _decidable(member)]
-    return not known or any(_fits_one(value, member) for member in known)
+    answers = [_fits_one(value, member) for member in _members(hint)]
+    return True in answers or set(answers) == {None}
 
 
-def _members(hint: Any) -> list[Any]:
+def _members(hint: Any) -> Sequence[Any]:
     """The members of a union, which Python keeps flat."""
-    return list(get_args(hint)) if get_origin(hint) in UNIONS else [hint]
+    return get_args(hint) if get_origin(hint) in UNIONS else (hint,)
 
 
-def _decidable(member: Any) -> bool:
-    return member in WORDS or get_origin(member) in (Literal, dict, *LISTS) or member in (dict, *LISTS)
-
-
-def _fits_one(value: Any, member: Any) -> bool:
-    kind = get_origin(member) or member
+def _fits_one(value: Any, member: Any) -> bool | None:
+    """`fits` for a member of a union; None if yaml values cannot decide it."""
+    kind, given = get_origin(member) or member, get_args(member)
     if kind is Literal:
-        return value in get_args(member)
+        return value in given
+    if kind is dict:
+        return False  # a mapping has passed before
     if kind in LISTS:
-        inner = [argument for argument in get_args(member) if argument is not Ellipsis]
-        if not isinstance(value, list):
-            return False
-        if kind is tuple and Ellipsis not in get_args(member) and inner and len(inner) != len(value):
+        inner = [argument for argument in given if argument is not Ellipsis]
+        if not isinstance(value, list) or (_is_record(member) and len(inner) != len(value)):
             return False
         if len(inner) == 1 and "" not in value and decided_by_type(inner[0]).issuperset(map(type, value)):
             return True
         return not inner or all(fits(v, inner[min(i, len(inner) - 1)]) for i, v in enumerate(value))
-    if kind is dict:
-        return False  # a mapping has passed before
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is str:
-        return isinstance(value, str) and value != ""
-    return type(value) is kind
+    return type(value) is kind and value != "" if kind in WORDS else None
+
+
+def _is_record(member: Any) -> bool:
+    """Whether it is a tuple of so many values, in contrast to `tuple[int, ...]`."""
+    return get_origin(member) is tuple and Ellipsis not in get_args(member)
 
 
 def in_words(hint: Any) -> str:
     """What an annotation allows, for a message."""
     words = []
     for member in _members(hint):
-        kind = get_origin(member) or member
+        kind, inner = get_origin(member) or member, get_args(member)
         if kind is Literal:
-            words += map(str, get_args(member))
+            words += map(str, inner)
         elif kind in LISTS:
-            words.append(_list_in_words(member))
+            plural = f" of {PLURALS[inner[0]]}" if inner and inner[0] in PLURALS else ""
+            words.append(f"a list of {len(inner)}" if _is_record(member) else f"a list{plural}")
         elif member in WORDS:
             words.append(WORDS[member])
     return " or ".join(dict.fromkeys(words))
-
-
-def _list_in_words(member: Any) -> str:
-    inner = [argument for argument in get_args(member) if argument is not Ellipsis]
-    if get_origin(member) is tuple and Ellipsis not in get_args(member):
-        return f"a list of {len(inner)}"
-    word = PLURALS.get(inner[0]) if inner else None
-    return f"a list of {word}" if word else "a list"

@@ -29,18 +29,7 @@ from diffusion_lab.cli.errors import ConfigError, at, nearest
 from diffusion_lab.cli.parts import Parts
 from diffusion_lab.training import ShardedStrategy
 
-PARTS = (
-    "schedule",
-    "prediction",
-    "variance",
-    "preconditioning",
-    "weighting",
-    "sampler",
-    "annealing",
-    "solver",
-    "metrics",
-    "dataset",
-)
+MATHS = ("schedule", "prediction", "variance", "preconditioning", "weighting", "sampler", "annealing", "solver")
 
 
 def check_parts(parts: Parts, world_size: int) -> list[ConfigError]:
@@ -64,16 +53,14 @@ class _PartsCheck:
         self.objects: dict[str, Any] = {}
 
     def run(self, world_size: int) -> None:
-        for name in PARTS:
-            self._build(name)
-        callbacks = [f"callbacks.{name}" for name in self.cfg.callbacks if self.cfg.callbacks[name] is not None]
-        for name in callbacks:
-            self._build(name)
+        callbacks = [f"callbacks.{name}" for name, node in self.cfg.callbacks.items() if node is not None]
+        for path in (*MATHS, "metrics", "dataset", *callbacks):
+            self._build(path)
         if not self.errors:
-            acting = [self.objects[name] for name in callbacks]
-            self._say(missing_callbacks(self.objects, acting))
+            acting = [self.objects[path] for path in callbacks]
+            self._say(*missing_callbacks(self.objects, acting))
             self._check_objective(acting)
-        self._say(deleted_faults(self.cfg, typed()))
+        self._say(*deleted_faults(self.cfg, typed()))
         self._check_optimizer()
         if "dataset" in self.objects:
             self._check_data(world_size)
@@ -112,8 +99,8 @@ class _PartsCheck:
         if text not in map(str, self.errors):
             self.errors.append(type(error)(text))
 
-    def _say(self, texts: Iterable[str]) -> None:
-        self.errors += map(ConfigError, texts)
+    def _say(self, *texts: str | None) -> None:
+        self.errors += map(ConfigError, filter(None, texts))
 
     def _check_objective(self, callbacks: Iterable[Any]) -> None:
         """A sweeper's metric is one that this run will measure."""
@@ -122,11 +109,10 @@ class _PartsCheck:
             return
         names = [name for c in callbacks for name in getattr(c, "results", lambda data: ())(self.objects["dataset"])]
         if wanted not in names:
-            which = (
-                f"one of {', '.join(names)}, which this run measures" if names else "null: this run measures nothing"
-            )
+            which = f"one of {', '.join(names)}, which" if names else "null:"
+            what = "measures" if names else "measures nothing"
             cure = f"use objective={(names or ['null'])[0]}"
-            self._say([f"objective={wanted} must be {which}{nearest(wanted, names)}; {cure}"])
+            self._say(f"objective={wanted} must be {which} this run {what}{nearest(wanted, names)}; {cure}")
 
     def _check_optimizer(self) -> None:
         """torch's optimizers object with their own words, so the common values are checked here."""
@@ -138,12 +124,10 @@ class _PartsCheck:
         for i, beta in enumerate(node.get("betas") or []):
             if not 0 <= beta < 1:
                 faults.append(f"optimizer.betas[{i}]={beta} must lie in [0, 1); use {(0.9, 0.999)[min(i, 1)]}")
-        self._say(faults)
+        self._say(*faults)
         if not faults:
-            self._try("optimizer", self._build_optimizer)
-
-    def _build_optimizer(self) -> None:
-        self.objects["optimizer"] = self.parts["optimizer"]([torch.nn.Parameter(torch.zeros(1))])
+            weights = [torch.nn.Parameter(torch.zeros(1))]
+            self._try("optimizer", lambda: self.objects.update(optimizer=self.parts["optimizer"](weights)))
 
     def _check_data(self, world_size: int) -> None:
         """What is read, what the network is given of it, and what samples are compared with."""
@@ -151,8 +135,8 @@ class _PartsCheck:
         self._try("dataset", data.check, world_size)
         solver = objects.get("solver")
         if solver is not None:
-            self._try("dataset.source", lambda: self._say(filter(None, [clip_fault(solver, data.source)])))
-            self._say(filter(None, [guidance_fault(solver, data.conditions)]))
+            self._try("dataset.source", lambda: self._say(clip_fault(solver, data.source)))
+            self._say(guidance_fault(solver, data.conditions))
         if "prediction" in objects and "variance" in objects:
             self._try("network", self._check_network)
         generation = self.cfg.callbacks.get("generation")
@@ -166,12 +150,10 @@ class _PartsCheck:
         given, labels = self.cfg.network.get("num_classes"), data.conditions.num_labels
         if given not in (None, labels):
             self._say(
-                [
-                    f"network.num_classes={given} must be left out, because the data say it, and they say "
-                    f"{'null' if labels is None else labels}; set dataset.conditional=true for labels"
-                ]
+                f"network.num_classes={given} must be left out, because the data say it, and they say "
+                f"{'null' if labels is None else labels}; set dataset.conditional=true for labels"
             )
-        self._say(condition_faults(self.objects["network"], data.conditions))
+        self._say(*condition_faults(self.objects["network"], data.conditions))
 
     def _check_timesteps(self) -> None:
         """Sampler, solver and schedule speak of the same T timesteps."""
@@ -180,13 +162,11 @@ class _PartsCheck:
         if sampler is not None:
             if sampler.num_timesteps != total:
                 self._say(
-                    [
-                        f"sampler.num_timesteps={sampler.num_timesteps} must be {total}, as schedule.num_timesteps; "
-                        "use ${schedule.num_timesteps}"
-                    ]
+                    f"sampler.num_timesteps={sampler.num_timesteps} must be {total}, as schedule.num_timesteps; "
+                    "use ${schedule.num_timesteps}"
                 )
             self._try("sampler", sampler.check, self.cfg.batch_size)
-            self._try("sampler", lambda: self._say(probability_faults(sampler)))
+            self._try("sampler", lambda: self._say(*probability_faults(sampler)))
         if solver is not None:
             self._try("solver", solver.check, schedule)
 
@@ -213,7 +193,7 @@ class _PartsCheck:
 
     def _check_sharding(self) -> None:
         if isinstance(self.parts["trainer.strategy"], ShardedStrategy):
-            self._say(sharding_faults(self.cfg, self.objects.get("sampler")))
+            self._say(*sharding_faults(self.cfg, self.objects.get("sampler")))
 
 
 def probability_faults(sampler: Any) -> Iterable[str]:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.data.resize import Square
 from diffusion_lab.data.source import ArrayImages, ImageSet
 from diffusion_lab.data.sources.scan import Seen, in_threads
@@ -77,14 +78,13 @@ def random_split(total: int, test_share: float) -> dict[str, list[int]]:
 
 def check_test_share(test_share: float) -> None:
     """Raise ValueError unless 0 < test_share < 1."""
-    if not 0 < test_share < 1:
-        raise ValueError(f"test_share={test_share} must lie in (0, 1); use 0.1 to hold out every tenth image")
+    check_number("test_share", test_share, "()", 0, 1, "use 0.1 to hold out every tenth image")
 
 
 def check_min_size(min_size: int | None) -> None:
     """Raise ValueError unless it is None or at least 1 pixel."""
-    if min_size is not None and min_size < 1:
-        raise ValueError(f"min_size={min_size} must be at least 1 pixel; null forbids enlarging")
+    if min_size is not None:
+        check_integer("min_size", min_size, 1, "use null to forbid enlarging")
 
 
 def check_on_bad(on_bad: str) -> None:

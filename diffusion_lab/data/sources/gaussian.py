@@ -26,6 +26,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.data.source import ArrayImages, ImageSource
 from diffusion_lab.streams import Streams
 
@@ -79,8 +80,7 @@ class GaussianMixture(ImageSource):
             "num_test_images": num_test_images,
         }
         for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name}={size} must be at least 1")
+            check_integer(name, size, 1, "see conf/dataset/gaussian.yaml")
         if not means:
             raise ValueError("means=[] must name at least one component; use [0.0] for one Gaussian")
         self.channels, self.image_size = channels, image_size

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.data.resize import to_square
 from diffusion_lab.data.source import ArrayImages, ImageSource
 
@@ -59,15 +60,11 @@ class Photos(ImageSource):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if not 1 <= image_size <= LARGEST:
-            raise ValueError(f"image_size={image_size} must lie in 1..{LARGEST} pixels; use 64")
+        check_integer("image_size", image_size, 1, "use 64 pixels", maximum=LARGEST)
         for key, value in (("num_images", num_images), ("num_test_images", num_test_images)):
-            if value < 1:
-                raise ValueError(f"{key}={value} must be at least 1; use 512")
-        if not 1 <= max_scale < float("inf"):
-            raise ValueError(f"max_scale={max_scale} must be at least 1 and finite; use 2 for crops of S to 2S pixels")
-        if seed < 0:
-            raise ValueError(f"seed={seed} must be at least 0; use 0")
+            check_integer(key, value, 1, "use 512")
+        check_number("max_scale", max_scale, "[)", 1, float("inf"), "use 2 for crops of S to 2S pixels")
+        check_integer("seed", seed, 0, "use 0")
         self.image_size, self.max_scale, self.seed = image_size, max_scale, seed
         self.counts: dict[str, int] = {"train": num_images, "test": num_test_images}
 

@@ -147,7 +147,7 @@ def test_far_apart_components_do_not_overflow():
         (dict(means=[0, float("nan"), 0]), "means=nan must be finite"),
         (dict(means=[0, 0, -1e300]), "means=-1e[+]300 must be finite"),
         (dict(variances=[0.1, 1e300, 1]), "variances=.* must be 3 positive numbers"),
-        (dict(num_images=0), "num_images=0 must be at least 1"),
+        (dict(num_images=0), "num_images=0 must be an integer >= 1"),
     ],
 )
 def test_bad_arguments(arguments, message):

@@ -288,9 +288,9 @@ def test_the_hub_is_asked_once(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(image_size=0), "image_size=0 must be at least 1"),
+        (dict(image_size=0), "image_size=0 must be an integer >= 1"),
         (dict(test_share=1), r"test_share=1 must lie in \(0, 1\)"),
-        (dict(min_size=0), "min_size=0 must be at least 1"),
+        (dict(min_size=0), "min_size=0 must be an integer >= 1"),
         (dict(on_bad="no"), "on_bad=no must be error or skip"),
         (dict(test_split="train"), "test_split=train must not be train_split"),
     ],

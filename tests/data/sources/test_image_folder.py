@@ -245,11 +245,11 @@ def test_no_folder_and_no_images(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(image_size=0), "image_size=0 must be at least 1"),
+        (dict(image_size=0), "image_size=0 must be an integer >= 1"),
         (dict(channels=4), r"channels=4 must be 1 \(grey\) or 3"),
         (dict(test_share=0), r"test_share=0 must lie in \(0, 1\)"),
         (dict(test_share=1.0), "test_share=1.0 must lie"),
-        (dict(min_size=0), "min_size=0 must be at least 1"),
+        (dict(min_size=0), "min_size=0 must be an integer >= 1"),
         (dict(on_bad="ignore"), "on_bad=ignore must be error or skip"),
     ],
 )
