@@ -11,8 +11,8 @@ from diffusion_lab.cli.config import config_folders, plain, read_back
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.foreign import refuse_links
 from diffusion_lab.cli.parts import Parts
+from diffusion_lab.cli.same_run import differences
 from diffusion_lab.cli.targets import NOBODY_ELSE, Trust
-from diffusion_lab.cli.train import differences
 from diffusion_lab.cli.validate import check_read_back
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS, RECORD

@@ -42,12 +42,11 @@ class Parts:
 
     def family(self, name: str) -> dict[str, Any]:
         """The parts of a family such as the callbacks, in order, without those that are switched off."""
-        return {key: self[f"{name}.{key}"] for key in self.cfg[name] if self.cfg[name][key] is not None}
+        return {key: self[f"{name}.{key}"] for key, node in self.cfg[name].items() if node is not None}
 
     def with_arguments(self, path: str, **more: Any) -> Any:
         """A new object of the node at a path, whose arguments are those of the node and `more`."""
-        node = OmegaConf.select(self.cfg, path)
-        return self._call(node, path, self._arguments(node, path) | more)
+        return self._call(OmegaConf.select(self.cfg, path), path, more)
 
     def anew(self) -> Parts:
         """The same parts, of which none is built yet."""
@@ -55,41 +54,38 @@ class Parts:
 
     def _object(self, node: Any, path: str) -> Any:
         """What a value stands for: a part for a node with `_target_`, the same one for the same path."""
-        if not isinstance(node, DictConfig | ListConfig):
-            return node
+        if path not in self._made and isinstance(node, DictConfig) and "_target_" in node:
+            self._made[path] = self._call(node, path, {})
         if path in self._made:
             return self._made[path]
-        made = self._arguments(node, path)
-        if isinstance(node, ListConfig):
-            return list(made.values())
-        if "_target_" in node:
-            made = self._made[path] = self._call(node, path, made)
-        return made
+        if isinstance(node, DictConfig):
+            return self._values(node, path)
+        return list(self._values(node, path).values()) if isinstance(node, ListConfig) else node
 
-    def _arguments(self, node: DictConfig | ListConfig, path: str) -> dict[Any, Any]:
+    def _values(self, node: Any, path: str) -> dict[Any, Any]:
         """The values of a container by their keys or places, with parts in place of the nodes below it."""
-        arguments, listed = {}, isinstance(node, ListConfig)
+        values, listed = {}, isinstance(node, ListConfig)
         recursive = listed or node.get("_recursive_", True)
         for key in range(len(node)) if listed else node:
+            value = node[key]
             if key in SPECIAL:
                 continue
-            value = node[key]
             if not recursive and OmegaConf.is_config(value):
                 value = OmegaConf.to_container(value, resolve=True)
             elif isinstance(value, DictConfig | ListConfig):
                 below = f"{path}[{key}]" if listed else f"{path}.{key}"
                 value = self._object(value, origin(node, key) if OmegaConf.is_interpolation(node, key) else below)
-            arguments[key] = value
-        return arguments
+            values[key] = value
+        return values
 
-    def _call(self, node: DictConfig, path: str, arguments: dict[Any, Any]) -> Any:
-        """The object of a node from its arguments, or for `_partial_` what waits for the others.
+    def _call(self, node: DictConfig, path: str, more: dict[str, Any]) -> Any:
+        """The object of a node, or for `_partial_` what waits for the other arguments.
 
         Raises:
             ConfigError: an argument of another class than its annotation, or what the constructor refuses.
         """
         target = resolve(path, node["_target_"], self._trust)
-        hints = described(target).hints
+        hints, arguments = described(target).hints, self._values(node, path) | more
         for key, value in arguments.items():
             classes = classes_of(hints.get(key, Any))
             if classes and not isinstance(value, classes):

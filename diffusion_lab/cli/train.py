@@ -16,21 +16,18 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab import __version__
-from diffusion_lab.cli.added_later import filled
 from diffusion_lab.cli.config import (
-    ADDED_LATER,
     choices_of,
     config_folders,
     config_hash,
     group_hash,
     method_name,
     plain,
-    read_back,
     run_name,
-    without,
 )
-from diffusion_lab.cli.errors import ConfigError, InvalidConfig, StoppedBySignal
+from diffusion_lab.cli.errors import StoppedBySignal
 from diffusion_lab.cli.processes import is_first, say, wait_for_the_first, world_size
+from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.failure import Failure
 from diffusion_lab.runs.folder import lock
 from diffusion_lab.runs.record import is_done, read_result
@@ -38,15 +35,6 @@ from diffusion_lab.runs.record import is_done, read_result
 if TYPE_CHECKING:
     from diffusion_lab.cli.parts import Parts
 
-# What a continued run may change without becoming another run; everything outside the hash may change anyway.
-MAY_CHANGE = (
-    "max_steps",
-    "trainer.max_steps",
-    "metrics_every",
-    "callbacks.checkpoint",
-    "callbacks.generation.every",
-    "callbacks.generation.metrics_every",
-)
 NO_MEMORY = "can't allocate memory"  # what PyTorch says of a CPU's
 LIBRARIES = ("torch", "lightning", "hydra-core", "omegaconf", "torch-fidelity", "numpy")
 
@@ -208,39 +196,6 @@ def git_revision() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")
-
-
-def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int) -> None:
-    """A checkpoint continues only the configuration that wrote it.
-
-    Raises:
-        InvalidConfig: naming every key that differs, with both values.
-    """
-    errors = [
-        ConfigError(
-            f"{key}={now} must equal the checkpoint's {then} to continue its run; "
-            "restore it, or train into a new folder"
-        )
-        for key, (then, now) in differences(read_back(saved), cfg).items()
-    ]
-    if cfg.max_steps < step:
-        errors.append(ConfigError(f"max_steps={cfg.max_steps} must be at least {step}, where the run stands already"))
-    if errors:
-        raise InvalidConfig(errors)
-
-
-def differences(saved: DictConfig, cfg: DictConfig) -> dict[str, tuple[Any, Any]]:
-    """{key: (saved, now)} of the keys that make two configurations two runs, in alphabetic order."""
-    old, new = (flatten(filled(plain(without(c)), ADDED_LATER)) for c in (saved, cfg))
-    differ = [key for key in sorted(old | new) if old.get(key) != new.get(key) and not key.startswith(MAY_CHANGE)]
-    return {key: (old.get(key), new.get(key)) for key in differ}
-
-
-def flatten(node: Any, path: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}; lists are leaves."""
-    if not isinstance(node, dict):
-        return {path: node}
-    return {k: v for key, value in node.items() for k, v in flatten(value, f"{path}.{key}".lstrip(".")).items()}
 
 
 def quiet_libraries() -> None:

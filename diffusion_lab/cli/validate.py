@@ -29,7 +29,18 @@ if TYPE_CHECKING:
 def check(
     cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None, here: bool = True
 ) -> list[ConfigError]:
-    """Faults of a configuration of `diffusion-lab train`, each one sentence; empty if it may run.
+    """`examine` without the parts."""
+    return examine(cfg, config_dirs, passed, here)[0]
+
+
+def examine(
+    cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None, here: bool = True
+) -> tuple[list[ConfigError], Parts | None]:
+    """Faults of a configuration of `diffusion-lab train`, each a sentence, and the parts built to find them.
+
+    Later checks need what earlier ones have found to be well formed: names and ranges of the settings and the
+    signatures of all parts first, then the parts themselves. With `dry_run=true` it is no fault that something is not
+    on this machine: the cost can be stated all the same.
 
     Args:
         cfg: the composed configuration, without Hydra's node.
@@ -38,18 +49,9 @@ def check(
             seed of such a one has its settings and its folder checked alone, because building all parts takes most of
             the time that a sweep needs before job 0.
         here: the run takes place on this machine; otherwise its GPUs say nothing.
-    """
-    return examine(cfg, config_dirs, passed, here)[0]
 
-
-def examine(
-    cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None, here: bool = True
-) -> tuple[list[ConfigError], Parts | None]:
-    """`check`, and the parts that it has built, for the run to take; None where a check before them has failed.
-
-    Later checks need what earlier ones have found to be well formed: names and ranges of the settings and the
-    signatures of all parts first, then the parts themselves. With `dry_run=true` it is no fault that something is not
-    on this machine: the cost can be stated all the same.
+    Returns:
+        No fault if it may run. No parts where an earlier check has failed, and for what has `passed`.
     """
     from diffusion_lab.cli.checks.nodes import check_nodes
 

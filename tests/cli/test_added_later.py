@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 from diffusion_lab.cli.added_later import dropped, filled
 from diffusion_lab.cli.config import ADDED_LATER, config_hash, group_hash, plain, read_back
 from diffusion_lab.cli.errors import InvalidConfig
+from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.cli.targets import NOBODY_ELSE, resolve
-from diffusion_lab.cli.train import check_same_run
 from tests.harness import configuration, differences, final_state, train_child
 
 UNIFORM = "diffusion_lab.timesteps.Uniform"

@@ -19,7 +19,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.cli.train import flatten
+from diffusion_lab.cli.same_run import flatten
 from diffusion_lab.files import write_whole
 
 RUNS_FILE = Path(__file__).with_name("runs.json")

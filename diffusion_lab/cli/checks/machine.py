@@ -12,10 +12,10 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig
 
 from diffusion_lab.cli.checks.origin import by_origin
-from diffusion_lab.cli.compute import compiler_fault
 from diffusion_lab.cli.config import config_hash
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, MissingHere, nearest, once
 from diffusion_lab.cli.processes import batch_fault, gpu_count, local_devices, on_cpu, srun_tasks
+from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.runs.record import read_record
 
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
@@ -149,7 +149,6 @@ def check_disk(cfg: DictConfig, parameters: int) -> list[ConfigError]:
 
 def check_folder(cfg: DictConfig) -> list[ConfigError]:
     """The run folder is empty, or holds a run of this very configuration."""
-    from diffusion_lab.cli.train import check_same_run
 
     folder = Path(cfg.paths.run_dir)
     try:
