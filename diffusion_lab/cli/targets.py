@@ -5,7 +5,7 @@ allows only some, and judges the object that a name leads to, not the name: `dif
 `posix.system`. Allowed are this package, the optimizers of torch, the named parts of Lightning, and, for a
 configuration composed on the command line, modules of the user's own: those in the working folder or in a folder
 beside one given with --config-dir. A configuration read from a run folder or a checkpoint never widens the list; only
-what is typed beside it does, --config-dir or allow=file.Class. Which of them may stand where, `checks.kinds` says.
+what is typed beside it does, --config-dir or allow=file.Class. Which of them may stand where, `checks.nodes` says.
 """
 
 from __future__ import annotations
