@@ -84,7 +84,7 @@ CASES = {
     "25 annealing": (
         ["annealing=warmup", "annealing.warmup_steps=0"],
         "annealing.warmup_steps=0",
-        ["at least 1", "optimizer steps"],
+        [">= 1", "optimizer steps"],
     ),
     "26 lr negative": (["optimizer.lr=-1"], "optimizer.lr=-1", [">= 0", "use"]),
     "26 lr not a number": (["optimizer.lr=nan"], "optimizer.lr=nan", ["finite", "use"]),
@@ -136,7 +136,7 @@ CASES = {
     "queue without a statistic": (
         ["sampler=learned_beta", "sampler.queue=2"],
         "sampler.queue=2",
-        ["at least 3", "use 20"],
+        [">= 3", "use 20"],
     ),
     "selection from one row": (
         ["sampler=learned_beta", "sampler.select_from=1"],
@@ -148,7 +148,7 @@ CASES = {
         "sampler.num_selected=101",
         ["[1, 100]", "use 3"],
     ),
-    "policy without width": (["sampler=learned_beta", "sampler.hidden=0"], "sampler.hidden=0", ["at least 1", "128"]),
+    "policy without width": (["sampler=learned_beta", "sampler.hidden=0"], "sampler.hidden=0", [">= 1", "128"]),
     "bound of several heads": (
         ["sampler=learned_beta", "prediction=combined"],
         "prediction=CombinedPrediction",

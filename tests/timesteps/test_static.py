@@ -65,9 +65,9 @@ class Given(FixedSampler):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Uniform(0), ("num_timesteps=0", "at least 1")),
+        (lambda: Uniform(0), ("num_timesteps=0", ">= 1")),
         (lambda: LogitNormal(100, std=0.0), ("std=0.0", "(0, inf)")),
-        (lambda: LogitNormal(1), ("num_timesteps=1", "at least 2")),
+        (lambda: LogitNormal(1), ("num_timesteps=1", ">= 2")),
         (lambda: Given(torch.tensor([0.5, -0.1, 0.6])), ("probabilities[1]=-0.1", ">= 0")),
         (lambda: Given(torch.tensor([0.5, float("nan")])), ("probabilities[1]=nan", "finite")),
         (lambda: Given(torch.zeros(3)), ("all zero", "positive sum")),
