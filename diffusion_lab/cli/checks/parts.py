@@ -157,7 +157,7 @@ class _PartsCheck:
 
     def _check_timesteps(self) -> None:
         """Sampler, solver and schedule speak of the same T timesteps."""
-        sampler, solver, schedule = (self.objects.get(name) for name in ("sampler", "solver", "schedule"))
+        sampler, solver, schedule = self.objects.get("sampler"), self.objects.get("solver"), self.objects["schedule"]
         total = schedule.num_timesteps
         if sampler is not None:
             if sampler.num_timesteps != total:
