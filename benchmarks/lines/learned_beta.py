@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from benchmarks.paired import Ratio, interleaved
 from benchmarks.table import Goal, Line, at_most
-from diffusion_lab.cli.build import Parts, build_module, part
+from diffusion_lab.cli.build import RunParts, build_module, part
 from diffusion_lab.cli.config import compose_train
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, LearnedBeta, Position, StepRecord
@@ -74,7 +74,7 @@ def lines() -> Iterator[Line]:
 
 def _lines(setting: str, training: list[str], modes: Sequence[Mode], rounds: int) -> Iterator[Line]:
     cfg = _composed(training)
-    parts = Parts(cfg)
+    parts = RunParts(cfg)
     data = parts["dataset"]
     module, x0 = build_module(parts), torch.rand(cfg.batch_size, *data.shape) * 2 - 1
     probe = DenoiserProbe(module.denoiser, Streams(0), max_rows=2 * len(x0))  # as in a run

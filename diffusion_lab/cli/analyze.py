@@ -18,7 +18,7 @@ from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.foreign import refuse_links
 from diffusion_lab.cli.inference import LATENTS, listed
-from diffusion_lab.cli.parts import part
+from diffusion_lab.cli.run_parts import part
 from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE
 
 if TYPE_CHECKING:

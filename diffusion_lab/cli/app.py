@@ -40,7 +40,7 @@ from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, open_
 from diffusion_lab.runs.names import LOG
 
 if TYPE_CHECKING:
-    from diffusion_lab.cli.parts import Parts
+    from diffusion_lab.cli.run_parts import RunParts
 
 STOPPED = {  # what a command does that is called again after a signal
     "train": "goes on from the last checkpoint",
@@ -122,7 +122,7 @@ class App:
         """All faults of a configuration that can be seen without training; `here`: on this very machine."""
         return self._examine(cfg, here)[0]
 
-    def _examine(self, cfg: DictConfig, here: bool = True) -> tuple[list[ConfigError], Parts | None]:
+    def _examine(self, cfg: DictConfig, here: bool = True) -> tuple[list[ConfigError], RunParts | None]:
         from diffusion_lab.cli.command_line import config_dirs
         from diffusion_lab.cli.validate import check_command, examine
 

@@ -17,9 +17,9 @@ from diffusion_lab.callbacks import RunRecord
 from diffusion_lab.cli.compute import lay_out
 from diffusion_lab.cli.errors import config_errors
 from diffusion_lab.cli.metric_files import with_metrics
-from diffusion_lab.cli.parts import Parts
-from diffusion_lab.cli.parts import part as part
 from diffusion_lab.cli.processes import on_cpu, srun_tasks
+from diffusion_lab.cli.run_parts import RunParts
+from diffusion_lab.cli.run_parts import part as part
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Prediction, Variance
 from diffusion_lab.streams import Streams
@@ -37,7 +37,7 @@ class TrainingRun:
 
 
 def build_network(
-    cfg: DictConfig, data: ImageDataModule, prediction: Prediction, variance: Variance, parts: Parts | None = None
+    cfg: DictConfig, data: ImageDataModule, prediction: Prediction, variance: Variance, parts: RunParts | None = None
 ) -> nn.Module:
     """The network for images of C channels: it emits C (heads + variance channels) channels, and is given the number of
     values of a label when the batches carry labels."""
@@ -45,7 +45,7 @@ def build_network(
         channels, image_size, _ = data.shape
     labels = data.conditions.num_labels
     classes = {} if labels is None else {"num_classes": labels}
-    make = (parts or Parts(cfg))["network"]
+    make = (parts or RunParts(cfg))["network"]
     with config_errors("network"):
         if classes and "num_classes" not in inspect.signature(make).parameters:
             raise ValueError(f"num_classes={labels} is unknown to this network; use dataset.conditional=false")
@@ -57,7 +57,7 @@ def build_network(
         )
 
 
-def build_denoiser(parts: Parts) -> Denoiser:
+def build_denoiser(parts: RunParts) -> Denoiser:
     """Network, noise schedule, prediction, variance and preconditioning, with the initial weights of the run's seed."""
     cfg, data = parts.cfg, parts["dataset"]
     schedule, prediction, variance = parts["schedule"], parts["prediction"], parts["variance"]
@@ -69,7 +69,7 @@ def build_denoiser(parts: Parts) -> Denoiser:
     return Denoiser(network, schedule, prediction, variance, preconditioning=preconditioning, null_label=null_label)
 
 
-def build_module(parts: Parts) -> DiffusionModule:
+def build_module(parts: RunParts) -> DiffusionModule:
     """The LightningModule on the CPU, not yet with its sampler."""
     denoiser, cfg = build_denoiser(parts), parts.cfg
     if cfg.get("compile"):
@@ -77,7 +77,7 @@ def build_module(parts: Parts) -> DiffusionModule:
     return DiffusionModule(denoiser, parts["weighting"], parts["optimizer"], Streams(cfg.seed))
 
 
-def build_trainer(parts: Parts, facts: dict[str, Any], more: Sequence[Callback] = ()) -> Trainer:
+def build_trainer(parts: RunParts, facts: dict[str, Any], more: Sequence[Callback] = ()) -> Trainer:
     """Lightning's Trainer: callbacks in the order of conf/callbacks, then `more`, and the loggers of conf/logger."""
     callbacks = parts.family("callbacks").values()
     record = RunRecord(parts.cfg.paths.run_dir, facts)
@@ -98,7 +98,7 @@ def _cluster() -> list[SLURMEnvironment]:
 
 
 def build_run(
-    cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callback] = (), parts: Parts | None = None
+    cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callback] = (), parts: RunParts | None = None
 ) -> TrainingRun:
     """All of it, in the order data, module, trainer.
 
@@ -108,6 +108,6 @@ def build_run(
         more: further callbacks.
         parts: the parts that were built to check this configuration; by default they are built here.
     """
-    parts = parts or Parts(with_metrics(cfg))
+    parts = parts or RunParts(with_metrics(cfg))
     data = parts["dataset"]
     return TrainingRun(build_module(parts), data, build_trainer(parts, facts, more))

@@ -10,7 +10,7 @@ from diffusion_lab.cli.checks.setting import Setting, faults_of
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.inference import pick_device
-from diffusion_lab.cli.parts import part
+from diffusion_lab.cli.run_parts import part
 
 SETTINGS = {
     "outdir": Setting(str, "use outdir=data/latents"),

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from diffusion_lab.cli.errors import ConfigError, config_errors
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.metric_files import with_metrics
-from diffusion_lab.cli.parts import Parts, part
+from diffusion_lab.cli.run_parts import RunParts, part
 from diffusion_lab.runs.lines import append_evaluations
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def pick_solver(cfg: DictConfig, trained: Trained) -> Solver:
     from diffusion_lab.cli.checks.agreement import clip_fault, guidance_fault
     from diffusion_lab.cli.load import trusted
 
-    own = Parts(OmegaConf.create(trained.config), trusted(cfg))  # as it was checked when it was loaded
-    solver = (Parts(cfg) if cfg.get("solver") else own)["solver"]
+    own = RunParts(OmegaConf.create(trained.config), trusted(cfg))  # as it was checked when it was loaded
+    solver = (RunParts(cfg) if cfg.get("solver") else own)["solver"]
     with config_errors("solver"):
         solver.check(trained.denoiser.schedule)
     fault = guidance_fault(solver, trained.data.conditions)

@@ -10,7 +10,7 @@ from diffusion_lab.cli.build import build_denoiser
 from diffusion_lab.cli.config import config_folders, plain, read_back
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.foreign import refuse_links
-from diffusion_lab.cli.parts import Parts
+from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_run import differences
 from diffusion_lab.cli.targets import NOBODY_ELSE, Trust
 from diffusion_lab.cli.validate import check_read_back
@@ -52,7 +52,7 @@ def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema",
     cfg = read_back(saved)
     content = _content(folder / CHECKPOINTS, checkpoint)
     _check_origin(cfg, content, folder)
-    parts = Parts(cfg, trust)
+    parts = RunParts(cfg, trust)
     data = parts["dataset"]
     denoiser = build_denoiser(parts)
     prefix = "denoiser."

@@ -33,7 +33,7 @@ from diffusion_lab.runs.folder import lock
 from diffusion_lab.runs.record import is_done, read_result
 
 if TYPE_CHECKING:
-    from diffusion_lab.cli.parts import Parts
+    from diffusion_lab.cli.run_parts import RunParts
 
 NO_MEMORY = "can't allocate memory"  # what PyTorch says of a CPU's
 LIBRARIES = ("torch", "lightning", "hydra-core", "omegaconf", "torch-fidelity", "numpy")
@@ -43,7 +43,7 @@ class OutOfMemory(Failure):
     """The device or the machine has not enough memory."""
 
 
-def run(cfg: DictConfig, parts: Parts | None = None) -> float | None:
+def run(cfg: DictConfig, parts: RunParts | None = None) -> float | None:
     """Train one run to `max_steps`, in place: a finished run returns at once, an unfinished one continues.
 
     Args:
@@ -73,14 +73,14 @@ def run(cfg: DictConfig, parts: Parts | None = None) -> float | None:
     return result["metrics"].get(cfg.get("objective") or "")
 
 
-def _fit(cfg: DictConfig, folder: Path, parts: Parts | None) -> None:
+def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     import torch
 
     from diffusion_lab.callbacks import Interrupted
     from diffusion_lab.cli.build import build_run
-    from diffusion_lab.cli.metric_files import with_metrics
-    from diffusion_lab.cli.parts import Parts
     from diffusion_lab.cli.compute import slow_bfloat16
+    from diffusion_lab.cli.metric_files import with_metrics
+    from diffusion_lab.cli.run_parts import RunParts
     from diffusion_lab.cli.standing import standing
     from diffusion_lab.cli.validate import trust_of
 
@@ -96,7 +96,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: Parts | None) -> None:
         del found, content
     if warning := slow_bfloat16(cfg):
         say(warning)
-    parts = parts or Parts(with_metrics(cfg), trust_of(cfg, config_folders()))
+    parts = parts or RunParts(with_metrics(cfg), trust_of(cfg, config_folders()))
     run = build_run(cfg, facts(cfg), parts=parts)
     try:
         with memory_named(cfg):

@@ -22,7 +22,7 @@ from diffusion_lab.cli.processes import world_size
 from diffusion_lab.runs.names import RECORD
 
 if TYPE_CHECKING:
-    from diffusion_lab.cli.parts import Parts
+    from diffusion_lab.cli.run_parts import RunParts
     from diffusion_lab.cli.targets import Trust
 
 
@@ -35,7 +35,7 @@ def check(
 
 def examine(
     cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None, here: bool = True
-) -> tuple[list[ConfigError], Parts | None]:
+) -> tuple[list[ConfigError], RunParts | None]:
     """Faults of a configuration of `diffusion-lab train`, each a sentence, and the parts built to find them.
 
     Later checks need what earlier ones have found to be well formed: names and ranges of the settings and the
@@ -104,18 +104,18 @@ def missing_here(cfg: DictConfig) -> list[MissingHere]:
     return [error for error in _once(errors) if isinstance(error, MissingHere)]
 
 
-def _check_parts(cfg: DictConfig, trust: Trust, here: bool) -> tuple[list[ConfigError], Parts]:
+def _check_parts(cfg: DictConfig, trust: Trust, here: bool) -> tuple[list[ConfigError], RunParts]:
     """Faults of the machine, if the run takes place `here`, of the parts and the disk; and the parts.
 
-    A run gives its network the first of the global random numbers that follow its seed. Parts that drew some while they
-    were checked are therefore built anew, when it is their turn in the run.
+    A run gives its network the first of the global random numbers that follow its seed. If parts drew
+    some while they were checked, all are therefore built anew when it is their turn in the run.
     """
     import torch
 
     from diffusion_lab.cli.checks.parts import check_parts
-    from diffusion_lab.cli.parts import Parts
+    from diffusion_lab.cli.run_parts import RunParts
 
-    errors, parts, before = check_machine(cfg, here), Parts(cfg, trust), torch.get_rng_state()
+    errors, parts, before = check_machine(cfg, here), RunParts(cfg, trust), torch.get_rng_state()
     errors += check_parts(parts, world_size(cfg))
     return errors, parts if torch.equal(before, torch.get_rng_state()) else parts.anew()
 

@@ -1,4 +1,4 @@
-"""Parts are built once, and the run takes those that were checked."""
+"""RunParts are built once, and the run takes those that were checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from diffusion_lab.callbacks import EMA
 from diffusion_lab.cli.build import build_run
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.metric_files import with_metrics
-from diffusion_lab.cli.parts import Parts
+from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.train import facts
 from diffusion_lab.cli.validate import examine
 from diffusion_lab.data import ImageDataModule
@@ -74,7 +74,7 @@ def test_a_part_that_draws_global_random_numbers_has_those_that_follow_the_netwo
 
 
 def test_a_reference_is_the_part_that_it_refers_to_and_anew_is_another(composed) -> None:
-    parts = Parts(with_metrics(composed()))
+    parts = RunParts(with_metrics(composed()))
     assert isinstance(parts["sampler"], Uniform)
     assert parts["callbacks.generation"].evaluation.metrics[0] is parts["metric.fid"]
     assert parts.anew()["sampler"] is not parts["sampler"]
@@ -84,4 +84,4 @@ def test_a_reference_is_the_part_that_it_refers_to_and_anew_is_another(composed)
 def test_what_may_not_be_named_is_not_built_either(composed) -> None:
     cfg = composed("sampler._target_=os.system")
     with pytest.raises(ConfigError, match=r"^sampler._target_=os.system must be a class of diffusion_lab"):
-        Parts(cfg)["sampler"]
+        RunParts(cfg)["sampler"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from diffusion_lab.cli.build import Parts, build_module, part
+from diffusion_lab.cli.build import RunParts, build_module, part
 from diffusion_lab.diffusion.likelihood import bits_per_dim, vlb_terms
 from diffusion_lab.metrics.sampling import generate
 from diffusion_lab.streams import Streams
@@ -24,7 +24,7 @@ LABELLED = ["dataset.conditional=true", "dataset.label_dropout=0.5"]
 def built(folder: Path, choice: str | None = None, *overrides: str) -> tuple[Any, Any, Any]:
     """Configuration, data and denoiser on the device; to be called inside `paper_machine`."""
     cfg = configured(folder, choice, *overrides)
-    parts = Parts(cfg)
+    parts = RunParts(cfg)
     data = parts["dataset"]
     return cfg, data, build_module(parts).denoiser.eval().to(CUDA)
 
@@ -45,7 +45,7 @@ def test_a_solver_samples_on_the_device_and_waits_for_its_images_alone(name: str
 def test_a_sample_has_the_pixels_of_the_cpu(tmp_path: Path) -> None:
     def sampled(device: str) -> torch.Tensor:
         cfg = configured(tmp_path, None, "schedule.num_timesteps=60")
-        parts = Parts(cfg)
+        parts = RunParts(cfg)
         data = parts["dataset"]
         denoiser = build_module(parts).denoiser.eval().to(device)
         return generate(denoiser, part(cfg, "solver"), range(3), 0, data.shape, 2, device)

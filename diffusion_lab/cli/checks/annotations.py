@@ -44,7 +44,7 @@ def described(target: Any) -> Signature:
     is_class = inspect.isclass(target)
     try:
         hints = typing.get_type_hints(target.__init__ if is_class else target)
-    except Exception:  # noqa: BLE001  an annotation of somebody else's may name what is not imported
+    except Exception:  # an annotation of somebody else's may name what is not imported
         hints = {}
     parameters, needed, open_ended = inspect.signature(target).parameters, [], False
     for name, parameter in parameters.items():

@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig
 
 from diffusion_lab.cli.checks.origin import by_origin
+from diffusion_lab.cli.compute import compiler_fault
 from diffusion_lab.cli.config import config_hash
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, MissingHere, nearest, once
 from diffusion_lab.cli.processes import batch_fault, gpu_count, local_devices, on_cpu, srun_tasks

@@ -26,13 +26,13 @@ from diffusion_lab.cli.checks.agreement import (
 from diffusion_lab.cli.checks.machine import check_disk
 from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.errors import ConfigError, at, nearest
-from diffusion_lab.cli.parts import Parts
+from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.training import ShardedStrategy
 
 MATHS = ("schedule", "prediction", "variance", "preconditioning", "weighting", "sampler", "annealing", "solver")
 
 
-def check_parts(parts: Parts, world_size: int) -> list[ConfigError]:
+def check_parts(parts: RunParts, world_size: int) -> list[ConfigError]:
     """Faults of the parts of a run and of its disk.
 
     Args:
@@ -47,7 +47,7 @@ def check_parts(parts: Parts, world_size: int) -> list[ConfigError]:
 class _PartsCheck:
     """Builds what can be built; the faults of the rest are in `errors`."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: RunParts) -> None:
         self.parts, self.cfg = parts, parts.cfg
         self.errors: list[ConfigError] = []
         self.objects: dict[str, Any] = {}
@@ -77,13 +77,13 @@ class _PartsCheck:
     def _build(self, path: str) -> None:
         try:
             self.objects[path] = self.parts[path]
-        except Exception as error:  # noqa: BLE001  a constructor of anybody's may stumble over anything
+        except Exception as error:  # a constructor of anybody's may stumble over anything
             self._keep(path, error)
 
     def _try(self, path: str, check: Callable[..., Any], *arguments: Any) -> None:
         try:
             check(*arguments)
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # as above
             self._keep(path, error)
 
     def _keep(self, path: str, error: Exception) -> None:
@@ -214,7 +214,7 @@ def probability_faults(sampler: Any) -> Iterable[str]:
 
 
 def meta_network(
-    cfg: DictConfig, data: Any, prediction: Any, variance: Any, parts: Parts | None = None
+    cfg: DictConfig, data: Any, prediction: Any, variance: Any, parts: RunParts | None = None
 ) -> torch.nn.Module:
     """The network that the run would build, without memory for its weights."""
     with torch.device("meta"):

@@ -14,7 +14,7 @@ from diffusion_lab.cli.errors import ConfigError, at
 from diffusion_lab.cli.targets import Trust, resolve
 
 
-class Parts:
+class RunParts:
     """The parts of one configuration, each built when it is first asked for.
 
     A node is one object, also where another node refers to it: with `sampler: ${sampler}` the callback has the sampler
@@ -48,9 +48,9 @@ class Parts:
         """A new object of the node at a path, whose arguments are those of the node and `more`."""
         return self._call(OmegaConf.select(self.cfg, path), path, more)
 
-    def anew(self) -> Parts:
+    def anew(self) -> RunParts:
         """The same parts, of which none is built yet."""
-        return Parts(self.cfg, self._trust)
+        return RunParts(self.cfg, self._trust)
 
     def _object(self, node: Any, path: str) -> Any:
         """What a value stands for: a part for a node with `_target_`, the same one for the same path."""
@@ -102,4 +102,4 @@ class Parts:
 
 def part(cfg: DictConfig, name: str) -> Any:
     """The object of one node, built anew; what its constructor refuses is said with the path of the node."""
-    return Parts(cfg)[name]
+    return RunParts(cfg)[name]
