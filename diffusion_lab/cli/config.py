@@ -244,9 +244,9 @@ def register_resolvers() -> None:
         "run_name": run_name,
         "run_hash": lambda cfg: config_hash(cfg)[:8],
         "sweep_name": sweep_name,
-        "microbatches": microbatches,
     }.items():
         OmegaConf.register_new_resolver(name, lambda *, _root_, f=function: f(_root_), replace=True)
+    OmegaConf.register_new_resolver("microbatches", microbatches, replace=True)
     OmegaConf.register_new_resolver("share", share, replace=True)
     OmegaConf.register_new_resolver("at_most", min, replace=True)
 

@@ -54,14 +54,14 @@ def on_cpu(trainer: DictConfig) -> bool:
     return accelerator == "cpu" or (accelerator == "auto" and gpu_count() == 0)
 
 
-def microbatches(cfg: DictConfig) -> int:
-    """`accumulate` from `images_per_device`: batch_size / (processes * images_per_device).
+def microbatches(*, _root_: DictConfig) -> int:
+    """`${microbatches:}`: `accumulate` from `images_per_device`, batch_size / (processes * images_per_device).
 
     1 without `images_per_device`, and where the quotient is no whole number: `batch_fault` says so in its own words.
     """
-    if cfg.get("images_per_device") is None:
+    if _root_.get("images_per_device") is None:
         return 1
-    rows, share = _rows_and_share(cfg)
+    rows, share = _rows_and_share(_root_)
     return 1 if rows is None or share is None or share % rows else share // rows
 
 
