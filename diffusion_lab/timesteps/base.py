@@ -240,7 +240,7 @@ class TimestepSampler(nn.Module, ABC):
     reweight: bool
     # Entries of its state, by name, that may hold NaN or infinities; a checkpoint with one elsewhere is not written.
     may_be_infinite: tuple[str, ...] = ()
-    looks: bool = False  # whether it asks the probe, for which each process must hold the whole network
+    uses_probe: bool = False  # whether it asks the probe, for which each process must hold the whole network
 
     def __init__(self, num_timesteps: int, reweight: bool = False) -> None:
         super().__init__()
@@ -257,7 +257,7 @@ class TimestepSampler(nn.Module, ABC):
         """What a run's log shows of the sampler now, as `sampler/<name>`, each () or (n,); equal on all processes."""
         return {}
 
-    def look_rows(self, steps: int, batch_size: int) -> int:
+    def probe_rows(self, steps: int, batch_size: int) -> int:
         """Forward passes of one image that it asks the probe for in so many steps, over all processes; a backward pass
         counts as two. For the prediction of a run's cost."""
         return 0

@@ -59,7 +59,7 @@ class GradientVariance(TimestepSampler):
         ValueError: an argument outside its range, or u = 0 with `reweight`.
     """
 
-    looks = True
+    uses_probe = True
     moment: Tensor
     squared_error: Tensor
     measured: Tensor
@@ -98,7 +98,7 @@ class GradientVariance(TimestepSampler):
         cure = "use 32, and as many rows in a batch"
         check_integer("images", self.images, 2 * GROUPS, cure, maximum=batch_size)
 
-    def look_rows(self, steps: int, batch_size: int) -> int:
+    def probe_rows(self, steps: int, batch_size: int) -> int:
         return sum(map(self.due, range(1, steps + 1))) * 3 * len(self._grid) * self.images
 
     def due(self, updates: int) -> bool:

@@ -93,7 +93,7 @@ class LearnedBeta(TimestepSampler):
         ValueError: an argument outside its range.
     """
 
-    looks = True
+    uses_probe = True
     policy: BetaPolicy
     changes: Tensor
     totals: Tensor
@@ -161,7 +161,7 @@ class LearnedBeta(TimestepSampler):
             self.policy = BetaPolicy(image_shape[0], self._hidden, self._hidden_layers)
         self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=self.lr)
 
-    def look_rows(self, steps: int, batch_size: int) -> int:
+    def probe_rows(self, steps: int, batch_size: int) -> int:
         rewarded = -(-batch_size // self.reward_every)
         return -(-steps // self.every) * 2 * (len(self._grid) + rewarded * len(self.selected))
 

@@ -87,7 +87,7 @@ def test_what_needs_the_whole_network_is_refused_with_sharded_weights(composed) 
     assert check(composed(*sharded)) == []
     for name, key in (("gradient_variance", "GradientVariance"), ("learned_beta", "LearnedBeta")):
         (error,) = check(composed(*sharded, f"sampler={name}"))
-        assert str(error).startswith(f"sampler={key} must find the whole network") and "use trainer=ddp" in str(error)
+        assert str(error).startswith(f"sampler={key} must have the whole network") and "use trainer=ddp" in str(error)
     for key in ("channels_last", "compile"):
         (error,) = check(composed(*sharded, f"{key}=true"))
         assert str(error).startswith(f"{key}=true must be false with trainer=fsdp")

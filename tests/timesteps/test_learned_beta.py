@@ -186,7 +186,7 @@ def test_a_lesson_costs_one_forward_pass_per_pair_and_look(arguments, rows_of_a_
         )
     chunks = -(-rows_of_a_look // 16)
     assert sum(rows) == 4 * rows_of_a_look and len(rows) == 4 * chunks  # lessons at steps 0 and 2, two looks each
-    assert sampler.look_rows(3, 16) == sum(rows)  # what a dry run counts
+    assert sampler.probe_rows(3, 16) == sum(rows)  # what a dry run counts
 
 
 @pytest.mark.parametrize("most", [25, 16, 4])

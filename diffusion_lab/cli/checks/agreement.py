@@ -89,9 +89,9 @@ def sharding_faults(cfg: DictConfig, sampler: Any) -> Iterator[str]:
     for key in ("channels_last", "compile"):
         if cfg[key]:
             yield f"{key}=true must be false with trainer=fsdp, which cuts up plain tensors of a plain network"
-    if sampler is not None and any(getattr(part, "looks", False) for part in sampler.modules()):
+    if sampler is not None and any(getattr(part, "uses_probe", False) for part in sampler.modules()):
         yield (
-            f"sampler={type(sampler).__name__} must find the whole network on each process, because it looks at its "
+            f"sampler={type(sampler).__name__} must have the whole network on each process, because it evaluates its "
             "loss beside training; use trainer=ddp, or another sampler"
         )
 

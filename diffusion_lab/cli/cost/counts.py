@@ -52,7 +52,7 @@ def count_beside(cfg: DictConfig, data: ImageDataModule) -> Beside:
         calls += max(1, len(_steps(cfg, validation))) * images  # always at the end
         rows = max(rows, min(validation.get("batch_size", 128), images))
     samplers = [one for one in part(cfg, "sampler").modules() if isinstance(one, TimestepSampler)]
-    calls += sum(sampler.look_rows(cfg.max_steps, cfg.batch_size) for sampler in samplers)
+    calls += sum(sampler.probe_rows(cfg.max_steps, cfg.batch_size) for sampler in samplers)
     return Beside(calls, rows, max(1, len(_steps(cfg, checkpoint))) if checkpoint is not None else 0)
 
 
