@@ -1,4 +1,4 @@
-"""Checks of constructor arguments: one sentence with name, value, what is allowed and the cure.
+"""Checks of constructor arguments: one sentence with name, value, what is allowed and what to use instead.
 
 Message: `<name>=<value> must <allowed>; <cure>`. The name comes first, exactly as in the configuration file.
 """
@@ -23,10 +23,10 @@ def check_number(name: str, value: Any, interval: str, low: float, high: float, 
 
     Args:
         name: argument name.
-        value: what was given.
-        interval: two brackets that say whether each end belongs: "()", "[]", "[)" or "(]".
+        value: the given value.
+        interval: two brackets that say whether each end is included: "()", "[]", "[)" or "(]".
         low: lower end.
-        high: upper end; it belongs with "]" alone, infinity too.
+        high: upper end; infinity is also included with "]" only.
         cure: what to do, e.g. "use 0.02 for the published setting".
     """
     number = isinstance(value, (int, float)) and not isinstance(value, bool)

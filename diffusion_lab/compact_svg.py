@@ -1,19 +1,19 @@
-"""The same picture in fewer bytes and lines: Matplotlib writes a line for each corner of a path, with six decimals."""
+"""Smaller SVG files of the same picture: Matplotlib writes a line for each corner of a path, with six decimals."""
 
 from __future__ import annotations
 
 import re
 
-DECIMALS = 2  # of a point, a hundredth of which nobody sees
-# Groups that begin a line: a difference between two committed figures then says which part of the figure changed.
+DECIMALS = 2  # of a point, a hundredth of which is invisible
+# Groups that start a new line, so that a diff of two committed figures shows which part of the figure changed.
 _BREAK = re.compile(r"(?=<g id=\"(?!text_|line2d_\d|[xy]tick_)|</svg>|<defs>|<svg)")
 
 
 def compact_svg(text: str) -> str:
-    """An SVG of Matplotlib's without metadata, coordinates rounded, one line for each part of the figure.
+    """Matplotlib's SVG without metadata, with rounded coordinates and one line for each part of the figure.
 
-    Comments stay: glyphs are drawn as paths, and the comments are where their text can be searched. Scales of glyphs
-    keep their digits, because they are multiplied by numbers of thousands.
+    Comments are kept: glyphs are drawn as paths, so only the comments make their text searchable. Scales of glyphs
+    keep their digits, because they are multiplied by numbers in the thousands.
     """
     head, _, body = text.partition("<svg")
     body = re.sub(r"<metadata>.*?</metadata>", "", "<svg" + body, flags=re.DOTALL)
@@ -27,7 +27,7 @@ def _one_line(value: str) -> str:
     if value.startswith('"data:'):
         return re.sub(r"\s+", "", value)
     joined = re.sub(r"\s+", " ", value).replace(' "', '"').replace('" ', '"')
-    return re.sub(r"(scale\([^)]*\))|(-?\d+\.\d+)", lambda found: found[1] or _rounded(found[2]), joined)
+    return re.sub(r"(scale\([^)]*\))|(-?\d+\.\d+)", lambda match: match[1] or _rounded(match[2]), joined)
 
 
 def _rounded(number: str) -> str:

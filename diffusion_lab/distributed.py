@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def is_distributed() -> bool:
-    """Whether more than one process trains."""
+    """Whether training uses more than one process."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
@@ -29,7 +29,7 @@ def gather_rows(x: Tensor) -> Tensor:
     """(n, ...) on each of W ranks -> (W*n, ...) in order of rank, on all of them. n must be equal everywhere."""
     if not is_distributed():
         return x
-    x = x.contiguous()  # and so are the parts: NCCL copies memory in its order, whatever the strides say
+    x = x.contiguous()  # and so are the parts: NCCL copies memory in its order and ignores strides
     parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
     dist.all_gather(parts, x)
     return torch.cat(parts)

@@ -1,7 +1,7 @@
-"""What ends a run and is said in one sentence: a traceback would add nothing."""
+"""Errors that end a run with one sentence instead of a traceback."""
 
 from __future__ import annotations
 
 
 class Failure(RuntimeError):
-    """The work cannot go on, and the message says why and what to do. Exit code 1."""
+    """The run cannot continue; the message says why and what to do. Exit code 1."""

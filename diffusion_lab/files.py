@@ -1,5 +1,4 @@
-"""Files that a reader finds whole or not at all: written beside their place, then moved there. And reading them, since
-a disk, an editor or an older program may have damaged them all the same."""
+"""Atomic writing of files: a reader finds the old file or the complete new one. And reading that tolerates damage."""
 
 from __future__ import annotations
 
@@ -11,10 +10,10 @@ from typing import Any
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put `content` at `path`; missing folders are made.
+    """Write `content` to `path` atomically; missing folders are made.
 
     Raises:
-        OSError: the place cannot be written to; what stood there stays, and nothing is left beside it.
+        OSError: `path` cannot be written to; the old file is unchanged and no temporary file is left.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -28,7 +27,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None if there is no such file, or something else in it."""
+    """The JSON object in a file; None if the file does not exist or holds anything else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):  # a UnicodeDecodeError is a ValueError
@@ -37,10 +36,10 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Put `content`, plain values alone, at `path` as JSON.
+    """Write `content`, plain values only, to `path` as JSON.
 
     Raises:
         OSError: as `write_whole`.
-        TypeError: it holds something else.
+        TypeError: a value is not plain.
     """
     write_whole(path, (json.dumps(content, indent=1) + "\n").encode())

@@ -8,19 +8,18 @@ of the method lies in
 with probability `level`, if the v are normal; t is Student's quantile: P(|T| < t) = level. One run gives no interval.
 
 Two methods that used the same seeds are compared by the interval of v_i(a) - v_i(b): images, noise and latents are
-common. What pairing gains has to be measured, and differs: with V = (var(a) + var(b)) / var(a - b), the committed
-tables of experiments/methods have a median V of 1.9 on digits (n = 5, 21 rows) and of 1.35 on Fashion-MNIST (n = 3,
-17 rows), and V < 1 in 8 of the 38. An unpaired interval also has 2n - 2 degrees of freedom instead of n - 1, so with
-n = 3 its median width is 0.75 of the paired one. Latents that are common to all evaluations, on the other hand, make
-the interval 18 times narrower than latents of their own. A report therefore prints the ratio of the two widths. The
-paired interval is nevertheless the one to use: it is valid whether the two correlate or not, and the choice must not
-depend on the result.
+common. The gain from pairing varies: with V = (var(a) + var(b)) / var(a - b), the committed tables of
+experiments/methods have a median V of 1.9 on digits (n = 5, 21 rows) and of 1.35 on Fashion-MNIST (n = 3, 17 rows),
+and V < 1 in 8 of the 38. An unpaired interval also has 2n - 2 degrees of freedom instead of n - 1, so with n = 3 its
+median width is 0.75 of the paired one. Common latents in all evaluations, on the other hand, make the interval 18 times
+narrower than independent latents. A report therefore prints the ratio of the two widths. The paired interval should
+nevertheless be used: it is valid whether the two correlate or not, and the choice must not depend on the result.
 
-Several comparisons: a table of m rows without any difference has an interval without 0 with a probability far above 5
-%. `holm` corrects the p of the m paired t-tests so that the probability of any false claim is at most 5 % (Holm 1979,
-"A simple sequentially rejective multiple test procedure"), however they depend on one another: all share a baseline.
-The number of seeds must be fixed beforehand: whoever adds seeds from n = 3 to 12 until the plain interval excludes 0
-finds a difference where there is none in 18 % of the cases. Both rates are simulated in
+Several comparisons: in a table of m rows without any difference, the probability that some interval excludes 0 is far
+above 5 %. `holm` corrects the p-values of the m paired t-tests so that the probability of any false claim is at most
+5 % (Holm 1979, "A simple sequentially rejective multiple test procedure"), however they depend on one another: all
+share a baseline. The number of seeds must be fixed beforehand: adding seeds from n = 3 to 12 until the plain interval
+excludes 0 finds a difference where there is none in 18 % of the cases. Both rates are simulated in
 tests/test_intervals.py.
 
 The spread over training seeds is 3.2 times that of resampling (arXiv 2606.20536), so resampling one model says little;
@@ -102,7 +101,7 @@ def paired_difference(a: Sequence[float], b: Sequence[float], level: float = 0.9
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Corrected p, in the order given: claims where it is at most a are all true with probability 1 - a or more.
+    """Corrected p-values, in the given order: with probability 1 - a or more, all claims at p <= a are true.
 
     With p_(1) <= .. <= p_(m), the k-th becomes max over j <= k of min(1, (m - j + 1) p_(j)).
     """
@@ -126,7 +125,7 @@ def width_ratio(a: Sequence[float], b: Sequence[float], level: float = 0.95) -> 
 
 
 def seeds_needed(std: float, size: float, alpha: float = 0.05, power: float = 0.8, most: int = 9999) -> int | None:
-    """Pairs that show a true difference of `size` with probability `power` at p <= alpha; None: more than `most`.
+    """Pairs needed to detect a difference of `size` with probability `power` at p <= alpha; None: more than `most`.
 
     The least n >= 3 with (t(1 - alpha, n - 1) + t(2 power - 1, n - 1)) std / sqrt(n) <= size.
 
@@ -135,7 +134,7 @@ def seeds_needed(std: float, size: float, alpha: float = 0.05, power: float = 0.
         size: in the units of the metric, > 0.
         alpha: for the strictest of m tests under `holm`: 0.05 / m.
         power: in (0.5, 1).
-        most: where to give up.
+        most: largest number that is tried.
     """
 
     def enough(n: int) -> bool:

@@ -1,7 +1,7 @@
-"""One look for all figures: colours that survive colour blindness, labels at the lines, panels on common axes.
+"""One style for all figures: colours that are safe for colour blindness, labels at the lines, panels on common axes.
 
 The palette is that of Okabe and Ito (2008), without its yellow, which is too faint on white. Beyond seven groups the
-colours repeat with another dash, and figures that lay groups over each other give each a panel of its own instead.
+colours repeat with another dash, and figures that would draw all groups in one panel use a panel per group.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
 DASHES = ("-", "--", ":", "-.")
 WIDTH = 10.5  # inches, shown at the page's width
-LABEL_INCHES = 0.17  # height of a tick's label with its distance to the next
-RASTER = 160  # dots per inch of what is not drawn as lines
-NAME_WIDTH = 34  # characters of a line of a name at the left edge
-SHORT_NAME = 24  # characters of a name that fits beside a line
+LABEL_INCHES = 0.17  # height of a tick label including its distance to the next
+RASTER = 160  # dots per inch of rasterised parts
+NAME_WIDTH = 34  # characters per line of a name at the left edge
+SHORT_NAME = 24  # longest name, in characters, that fits beside a line
 _STYLE: dict[Any, Any] = {
     "font.size": 9.5,
     "font.family": "DejaVu Sans",  # comes with matplotlib, so a page looks the same everywhere
@@ -50,21 +50,21 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-class Look(NamedTuple):
+class LineStyle(NamedTuple):
     """Colour and dash of a group."""
 
     color: str
     dash: str
 
 
-def look(index: int) -> Look:
-    """Of the group at this place of the report."""
-    return Look(PALETTE[index % len(PALETTE)], DASHES[index // len(PALETTE) % len(DASHES)])
+def line_style(index: int) -> LineStyle:
+    """Colour and dash of the group number `index` of the report."""
+    return LineStyle(PALETTE[index % len(PALETTE)], DASHES[index // len(PALETTE) % len(DASHES)])
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """matplotlib's settings for one figure; imports it, and leaves the user's own settings as they were."""
+    """Matplotlib's settings for one figure; imports Matplotlib and restores the user's own settings afterwards."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
@@ -83,17 +83,17 @@ def panels(
 
 
 def many(count: int) -> bool:
-    """Whether there are more groups than colours: their lines are not told apart in one panel."""
+    """Whether there are more groups than colours, so that their lines cannot be distinguished in one panel."""
     return count > len(PALETTE)
 
 
 def columns_of(count: int) -> int:
-    """Panels in a row."""
+    """Number of panels per row for `count` panels."""
     return min(count, 5 if many(count) else 4)
 
 
 def small_multiples(count: int, height: float = 2.4) -> tuple[Figure, list[Axes]]:
-    """One panel per group, all on the same axes; lower ones where there are many."""
+    """One panel per group, all on the same axes; lower panels if there are many."""
     columns = columns_of(count)
     rows = math.ceil(count / columns)
     height = min(height, 1.75) if many(count) else height
@@ -104,7 +104,7 @@ def small_multiples(count: int, height: float = 2.4) -> tuple[Figure, list[Axes]
 
 
 def row_names(axis: Axes, names: Sequence[str]) -> None:
-    """Names of lines or bars at the left edge, the first on top; long ones in several lines, so that none is cut."""
+    """Names of lines or bars at the left edge, the first on top; long names are wrapped."""
     lines = ["\n".join(wrap(name, width=NAME_WIDTH, break_long_words=True)) for name in names]
     axis.set_yticks(range(len(names)), lines)
     axis.set_ylim(len(names) - 0.4, -0.6)
@@ -114,7 +114,7 @@ def row_names(axis: Axes, names: Sequence[str]) -> None:
 
 
 def label_bottom(axes: Sequence[Axes], text: str) -> None:
-    """Tick labels and `text` below the lowest panel of each column, also where a hidden one is below it."""
+    """Tick labels and `text` below the lowest visible panel of each column."""
     columns = columns_of(len(axes))
     for i, axis in enumerate(axes):
         axis.set_xlabel(text if i + columns >= len(axes) else "")
@@ -128,7 +128,7 @@ def panel_title(axis: Axes, text: str, color: str, count: int) -> None:
 
 
 def name_lines(figure: Figure, axes: Sequence[Axes], ends: Sequence[Sequence[tuple[float, str, str]]]) -> None:
-    """Names at the ends of the lines; below the figure where there are too many names, or too long ones."""
+    """Names at the ends of the lines, or in a legend below the figure if they are too many or too long."""
     names = list(dict.fromkeys(text for some in ends for _, text, _ in some))
     if not many(len(names)) and max(map(len, names), default=0) <= SHORT_NAME:
         for axis, some in zip(axes, ends, strict=True):
@@ -140,7 +140,7 @@ def name_lines(figure: Figure, axes: Sequence[Axes], ends: Sequence[Sequence[tup
 
 
 def svg(figure: Figure) -> bytes:
-    """The figure as an SVG file; the same figure gives the same bytes inside `style`."""
+    """The figure as an SVG file; inside `style` the same figure gives the same bytes."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", dpi=RASTER, metadata={"Date": None, "Creator": None})
     return compact_svg(buffer.getvalue().decode()).encode()
@@ -157,7 +157,7 @@ def data_uri(figure: Figure) -> str:
 
 
 def images_axis(axis: Axes, count: int = 1) -> None:
-    """x is the number of training images seen, 64k, 1.2M, in one of `count` panels."""
+    """Format x as the number of training images seen, 64k, 1.2M, in one of `count` panels."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -167,7 +167,7 @@ def images_axis(axis: Axes, count: int = 1) -> None:
 
 
 def log_if_wide(axis: Axes, numbers: Sequence[np.ndarray], ratio: float = 20.0) -> None:
-    """A logarithmic y axis for positive numbers that span more than `ratio`; with readable ticks."""
+    """Use a logarithmic y axis if all numbers are positive and the largest is over `ratio` times the smallest."""
     present = np.concatenate([np.ravel(n) for n in numbers]) if numbers else np.array([])
     present = present[np.isfinite(present)]
     if len(present) and present.min() > 0 and present.max() / present.min() > ratio:
@@ -175,7 +175,7 @@ def log_if_wide(axis: Axes, numbers: Sequence[np.ndarray], ratio: float = 20.0) 
 
 
 def log_axis(axis: Axes) -> None:
-    """Logarithmic y with 1, 2, 5 labelled where there is room, and without exponents where they are not needed."""
+    """Logarithmic y axis with ticks at 1, 2 and 5 if there is room, labelled without exponents where possible."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set_yscale("log")
@@ -190,19 +190,19 @@ def log_axis(axis: Axes) -> None:
 
 
 def label_ends(axis: Axes, ends: Sequence[tuple[float, str, str]], size: float = 9.5) -> None:
-    """Write names beside the right edge at the height of the lines' ends, moved apart where they would overlap.
+    """Write names beside the right edge at the height of the lines' ends, moved apart if they would overlap.
 
     Args:
-        axis: with its data drawn and its scale set; its limits are frozen here.
+        axis: axes with data and scale; the limits are frozen.
         ends: (y, text, colour) of each line.
-        size: of the font, points.
+        size: font size in points.
     """
     low, high = axis.get_ylim()
     axis.set_ylim(low, high)
     ends = [end for end in ends if math.isfinite(end[0])]
     to_axes = axis.transData + axis.transAxes.inverted()
     wanted = np.array([to_axes.transform((axis.get_xlim()[1], y))[1] for y, _, _ in ends])
-    inches = 0.95 * axis.bbox.height / axis.figure.dpi  # about what the layout will leave
+    inches = 0.95 * axis.bbox.height / axis.figure.dpi  # approximate height after layout
     places = spread(wanted, size * 1.35 / 72 / inches, lowest=0.05)  # not among the tick labels below
     for (_, text, color), y, place in zip(ends, wanted, places, strict=True):
         arrow = {"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 0, "relpos": (0, 0.5)}
@@ -220,10 +220,10 @@ def label_ends(axis: Axes, ends: Sequence[tuple[float, str, str]], size: float =
 
 
 def spread(wanted: np.ndarray, gap: float, lowest: float = -math.inf) -> np.ndarray:
-    """The places >= `lowest` nearest to the wanted ones (least squares) that are `gap` or more apart, in their order.
+    """The places >= `lowest` nearest to the wanted ones (least squares), in the same order and at least `gap` apart.
 
-    With y_i = place_i - i gap, in order of height, it is isotonic regression, solved by pooling adjacent violators;
-    a lower bound cuts its solution off.
+    With y_i = place_i - i gap, in order of height, this is isotonic regression, solved by pooling adjacent violators;
+    its solution is clipped at the lower bound.
     """
     order = np.argsort(wanted, kind="stable")
     blocks: list[list[float]] = []  # [mean, count]

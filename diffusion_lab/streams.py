@@ -3,15 +3,15 @@
 Every number that a run draws is named by
 
     seed      the run's seed,
-    stream    what it is for: "init", "order", "augment", "timesteps", "noise", "dropout", "eval",
-    position  integers that say when and where: the optimizer step, a draw's number, a sample's id.
+    stream    its purpose: "init", "order", "augment", "timesteps", "noise", "dropout", "eval",
+    position  integers such as the optimizer step, the number of a draw, or the id of a sample.
 
-Nothing depends on how many numbers were drawn before. A run can therefore stop and go on anywhere, and two
-methods with one seed see the same images and the same noise although one of them draws more timesteps.
+The numbers do not depend on how many were drawn before. A run can therefore be stopped and continued at any step, and
+two methods with the same seed see the same images and the same noise even if one of them draws more timesteps.
 
 The key of a draw is the first 63 bits of BLAKE2b("seed/stream/position"). The CPU generator of PyTorch keeps 32
-of them, so in a run of 500,000 steps about 30 pairs of steps share their noise; that is harmless, and a stream
-never shares numbers with another stream by construction of the text that is hashed.
+of them, so in a run of 500,000 steps about 30 pairs of steps share their noise, which is harmless. Different streams
+have different hashed texts.
 
 Differs from NVlabs/edm2 `set_random_seed(seed, rank, cur_nimg)`: the rank is not part of the key, because numbers
 are drawn for the whole global batch and each process takes its rows; so the number of processes changes nothing.

@@ -36,11 +36,11 @@ def pages() -> list[Path]:
 def written(page: Path) -> str:
     """The page's text with its cells as they are now."""
 
-    def block(found: re.Match[str]) -> str:
-        fill = KINDS[found[2]]
-        head, rule, *rows = found[4].strip().split("\n")
-        arguments = found[3].split()
-        return found[1] + "\n".join([head, rule, *(fill(page, row, *arguments) for row in rows)]) + "\n" + found[5]
+    def block(match: re.Match[str]) -> str:
+        fill = KINDS[match[2]]
+        head, rule, *rows = match[4].strip().split("\n")
+        arguments = match[3].split()
+        return match[1] + "\n".join([head, rule, *(fill(page, row, *arguments) for row in rows)]) + "\n" + match[5]
 
     return _BLOCK.sub(block, page.read_text(encoding="utf-8"))
 
@@ -78,8 +78,10 @@ def pairs(page: Path, row: str, file: str, metric: str) -> str:
         return row
     one, other = (seeds(path, label, metric) for label in name.split(f" {_MINUS} "))
     common = sorted(set(one) & set(other))
-    found = paired_difference([one[seed] for seed in common], [other[seed] for seed in common])
-    mean, *ends = (f"{x:+.2f}".replace("-", _MINUS) for x in (found.mean, found.low or 0.0, found.high or 0.0))
+    difference = paired_difference([one[seed] for seed in common], [other[seed] for seed in common])
+    mean, *ends = (
+        f"{x:+.2f}".replace("-", _MINUS) for x in (difference.mean, difference.low or 0.0, difference.high or 0.0)
+    )
     return f"| {name} | {mean} | [{', '.join(ends)}] |"
 
 

@@ -1,4 +1,4 @@
-"""Analyses of trained models: numbers, a figure and a sentence, reproducible to the byte."""
+"""Analyses of trained models: arrays, a figure and a sentence, reproducible to the byte."""
 
 from diffusion_lab.analyses.arrays import Arrays
 from diffusion_lab.analyses.base import Analysis, Result

@@ -1,4 +1,4 @@
-"""Arrays as the bytes of an .npz file: equal arrays give equal bytes, and nothing in it is ever executed."""
+"""Arrays as .npz files: equal arrays give equal bytes, and reading never executes code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file can hold
 
 
 def pack(arrays: Arrays) -> bytes:
-    """An .npz file without a clock in it.
+    """The bytes of an .npz file without timestamps.
 
     Raises:
         ValueError: an array holds Python objects.
@@ -29,20 +29,20 @@ def pack(arrays: Arrays) -> bytes:
 
 
 def unpack(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file, all of them in memory.
+    """The arrays of an .npz file, in memory.
 
     Raises:
-        ValueError: it is damaged, or holds anything but arrays of numbers.
+        ValueError: the file is damaged, or contains anything except arrays of numbers.
     """
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
-        raise ValueError(f"no .npz file: {error}") from error
+        raise ValueError(f"not an .npz file: {error}") from error
 
 
 def read(path: Path) -> dict[str, np.ndarray] | None:
-    """The arrays in a file; None if there is no such file, or something else in it."""
+    """The arrays in a file; None if the file does not exist or contains anything else."""
     try:
         return unpack(path.read_bytes())
     except (OSError, ValueError):

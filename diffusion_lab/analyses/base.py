@@ -1,11 +1,11 @@
-"""What an analysis is: numbers from trained models, a figure of them, and one sentence that says what they mean.
+"""Base class of analyses: arrays from trained models, a figure of them, and one sentence that interprets them.
 
-    run(trained, work) -> Result        everything that takes time; a function of the models and the seed alone
-    figure(result) -> Figure            drawn from the numbers alone
-    sentence(result) -> str             read off the numbers alone
+    run(trained, work) -> Result        the whole computation; a function of the models and the seed alone
+    figure(result) -> Figure            a function of the result alone
+    sentence(result) -> str             a function of the result alone
 
 An analysis is one Python file and one yaml file, `conf/analysis/NAME.yaml`, whose keys are the constructor's arguments.
-`diffusion-lab analyze analysis=NAME run=DIR` calls it, and `diffusion_lab.testing.check_analysis` tests it.
+`diffusion-lab analyze analysis=NAME run=DIR` runs it, and `diffusion_lab.testing.check_analysis` tests it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class Result(NamedTuple):
-    """All that an analysis measured.
+    """The result of an analysis.
 
     Attributes:
         data: arrays by name, for `data.npz`.
-        facts: plain values for `facts.json`: what the arrays are, and the numbers that the sentence needs.
+        facts: plain values for `facts.json`: descriptions of the arrays, and the numbers for the sentence.
     """
 
     data: Arrays
@@ -36,10 +36,10 @@ class Result(NamedTuple):
 
 
 class Analysis(ABC):
-    """Measures something of one or several trained models."""
+    """A measurement of one or several trained models."""
 
     def check(self, trained: Sequence[Trained]) -> None:
-        """Called before anything is computed or written; by default any model will do.
+        """Called before anything is computed or written; by default all models are accepted.
 
         Raises:
             ValueError: these models cannot be analysed: `key=value must ...; use ...`, with the command line's key.
@@ -49,17 +49,17 @@ class Analysis(ABC):
 
     @abstractmethod
     def run(self, trained: Sequence[Trained], work: Work) -> Result:
-        """Compute.
+        """Compute the result.
 
         Args:
-            trained: at least one model, on `work.device`, in eval mode, which it must be in again at the end.
-            work: gives random numbers, and keeps the finished pieces of a computation that is stopped.
+            trained: at least one model, on `work.device`, in eval mode; they must be in eval mode at the end.
+            work: provides random numbers, and stores finished pieces so that a stopped analysis can continue.
         """
 
     @abstractmethod
     def figure(self, result: Result) -> Figure:
-        """A matplotlib figure, e.g. from `diffusion_lab.plotting.panels`; called with the project's style."""
+        """A Matplotlib figure, e.g. from `diffusion_lab.plotting.panels`; called inside the project's style."""
 
     @abstractmethod
     def sentence(self, result: Result) -> str:
-        """What the numbers mean, in one sentence."""
+        """One sentence that interprets the numbers."""

@@ -2,9 +2,9 @@
 
     loss_t = 1/n sum_i E(x0_i, eps_i, t),     se_t = sd_i E(x0_i, eps_i, t) / sqrt(n)
 
-over n test images. eps_i is a function of (seed, i) alone: the same for all t and all models, so that differences
-between timesteps and between models are not those of the noise. E is the mean square error of one head of the
-prediction to its own target, not weighted.
+over n test images. eps_i is a function of (seed, i) alone: it is the same for all t and all models, so differences
+between timesteps and models are not caused by the noise. E is the unweighted mean square error of one head of the
+prediction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.plotting import log_axis, look, name_lines, panels
+from diffusion_lab.plotting import line_style, log_axis, name_lines, panels
 from diffusion_lab.training import Trained, labels
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 class PerTimestep(Analysis):
     """Mean and standard error of the native loss at t = 0, `every`, 2 `every`, ...
 
-    `data.npz` has timesteps (K,), image (n,) the numbers of the test images, losses (M,n,K,heads) of M models, and
+    `data.npz` has timesteps (K,), image (n,), the numbers of the test images, losses (M,n,K,heads) of M models, and
     their mean (M,K,heads) and standard_error (M,K,heads) over the images.
 
     Args:
-        images: n, test images, at least 2.
-        every: distance of the timesteps that are measured.
+        images: n, number of test images, at least 2.
+        every: distance between evaluated timesteps.
         batch_size: rows of one network call.
 
     Raises:
-        ValueError: a number out of range; from `check`, models whose losses cannot share an axis.
+        ValueError: a number out of range; from `check`, models whose losses cannot be compared.
     """
 
     def __init__(self, images: int = 64, every: int = 1, batch_size: int = 256) -> None:
@@ -82,7 +82,7 @@ class PerTimestep(Analysis):
 
     @torch.no_grad()
     def _losses(self, model: Trained, x0: Tensor, eps: Tensor, t: Tensor, cond: dict[str, Tensor]) -> Tensor:
-        """(K,heads) float64 of one image and one noise (C,H,W)."""
+        """(K,heads) float64: the losses of one image (C,H,W) with one noise (C,H,W)."""
         parts = []
         for some in t.to(x0.device).split(self.batch_size):
             rows = {key: value.expand(len(some), *value.shape) for key, value in cond.items()}
@@ -91,7 +91,7 @@ class PerTimestep(Analysis):
         return torch.cat(parts)
 
     def _curves(self, trained: Sequence[Trained], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-        """Of each model and head: its name, and where the loss is largest and smallest."""
+        """For each model and head: its name, and where its loss is largest and smallest."""
         curves, t = [], data["timesteps"]
         for m, label in enumerate(labels(trained)):
             for head, word in enumerate(trained[m].denoiser.prediction.head_names):
@@ -115,9 +115,9 @@ class PerTimestep(Analysis):
         ends = []
         for i, curve in enumerate(result.facts["curves"]):
             mean, error = (data[key][i // heads, :, i % heads] for key in ("mean", "standard_error"))
-            color, dash = look(i)
+            color, dash = line_style(i)
             axis.plot(t, mean, color=color, linestyle=dash, label=curve["name"])
-            low = np.maximum(mean - 2 * error, mean.min() / 2)  # a logarithmic axis has no place for zero
+            low = np.maximum(mean - 2 * error, mean.min() / 2)  # positive, for the logarithmic axis
             axis.fill_between(t, low, mean + 2 * error, color=color, alpha=0.2, linewidth=0)
             ends.append((float(mean[-1]), curve["name"], color))
         log_axis(axis)
@@ -129,14 +129,14 @@ class PerTimestep(Analysis):
         return figure
 
     def sentence(self, result: Result) -> str:
-        said = []
+        parts = []
         for curve in result.facts["curves"]:
             (most, large), (least, small) = curve["largest"], curve["smallest"]
             ratio = f"{large / small:,.3g} times" if small > 0 else "infinitely"
             where = f"at t = {most} ({large:.3g}), is {ratio} the smallest, at t = {least} ({small:.3g})"
-            said.append(f"{curve['name'] + ': the' if curve['name'] else 'The'} largest native loss, {where}")
+            parts.append(f"{curve['name'] + ': the' if curve['name'] else 'The'} largest native loss, {where}")
         worst = max(curve["relative_error"] for curve in result.facts["curves"])
-        text = "; ".join(said[:6]) + ("; and so on" if len(said) > 6 else "")
+        text = "; ".join(parts[:6]) + ("; and so on" if len(parts) > 6 else "")
         return (
             f"{text}; standard errors over {result.facts['images']} images are at most {100 * worst:.2g} % of the mean."
         )

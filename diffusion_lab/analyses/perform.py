@@ -1,7 +1,7 @@
-"""One analysis from start to finish: computed, drawn and written to its folder (`diffusion_lab.runs.analyses`).
+"""Runs an analysis: computes it, draws its figure and writes its folder (`diffusion_lab.runs.analyses`).
 
-The same analysis of the same models leaves the same bytes. One that is complete is not computed again; its figure and
-sentence are made anew.
+The same analysis of the same models writes the same bytes. A complete analysis is not computed again; only its figure
+and sentence are updated.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ def perform(
     """Compute what is missing, write the folder, and return the sentence.
 
     Args:
-        analysis: what is measured; its `check` has passed.
+        analysis: the analysis; its `check` has passed.
         trained: the models, on `device`.
-        folder: where the results go; named like the analysis.
-        settings: plain values that decide the numbers beside the models and the seed.
-        seed: of the analysis's random numbers.
-        device: where to compute.
-        progress: shows how far it is.
+        folder: folder of the results, with the name of the analysis.
+        settings: plain values on which the result depends, besides the models and the seed.
+        seed: seed of the analysis's random numbers.
+        device: device of the computation.
+        progress: shows the progress.
     """
     models = [model.identity() for model in trained]
     protocol = _plain({"settings": dict(settings), "seed": seed, "models": models})
     result = _complete(folder, protocol)
     pieces = folder / f"{PIECES}{_digest(json.dumps(protocol).encode())[:8]}"
     if result is None:
-        found = analysis.run(trained, Work(pieces, Streams(seed), device, progress))
-        result = Result(found.data, _plain(found.facts))
+        computed = analysis.run(trained, Work(pieces, Streams(seed), device, progress))
+        result = Result(computed.data, _plain(computed.facts))
     sentence = analysis.sentence(result)
     with plotting.style():
         figure = plotting.svg(analysis.figure(result))
@@ -69,7 +69,7 @@ def perform(
 
 
 def _complete(folder: Path, protocol: dict[str, Any]) -> Result | None:
-    """What the folder holds, if that is of this protocol and undamaged."""
+    """The result in the folder, if it has this protocol and is undamaged; else None."""
     content = read_object(folder / FACTS) or {}
     if content.get("protocol") != protocol or not isinstance(content.get("facts"), dict):
         return None
@@ -81,7 +81,7 @@ def _complete(folder: Path, protocol: dict[str, Any]) -> Result | None:
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """As a reader of the JSON file will find them: tuples are lists, keys are texts."""
+    """The values as read back from JSON: tuples are lists, keys are strings."""
     return json.loads(json.dumps(values))
 
 

@@ -1,13 +1,12 @@
-"""How much of learned Beta's reward is noise of its own measurement.
+"""The variance of learned Beta's reward that is due to the noise in its estimate.
 
 The reward of image i for an update from theta_k to theta_{k+1}, in bits per dimension, is
 
     R_i = sum_{tau in S} c_tau (E_tau(theta_k, x0_i) - E_tau(theta_{k+1}, x0_i))
 
-with the native losses E and the weights c_tau of the variational bound. Measured with other noise, the same update
-should give the same number; the variance of R_i over noises is what the estimator adds. The released code measures
-with fresh noise before and after the update and with dropout on, `sampler=learned_beta` with common noise and without
-dropout.
+with the native losses E and the weights c_tau of the variational bound. The reward of an update should not depend on
+the noise, so the variance of R_i over noises is that of the estimator. The released code uses fresh noise before and
+after the update and dropout; `sampler=learned_beta` uses common noise and no dropout.
 
 Reference: Kim et al., "Adaptive Non-uniform Timestep Sampling for Accelerating Diffusion Model Training", CVPR 2025.
 """
@@ -25,7 +24,7 @@ from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data.pixels import to_float
 from diffusion_lab.diffusion import bound_weights
-from diffusion_lab.plotting import log_axis, look, panels
+from diffusion_lab.plotting import line_style, log_axis, panels
 from diffusion_lab.training import DenoiserProbe, Trained
 
 if TYPE_CHECKING:
@@ -45,16 +44,16 @@ ESTIMATORS = {  # name: (common noise before and after, dropout on)
 class RewardVariance(Analysis):
     """Standard deviation over noises of four estimators of the reward, at each set S of timesteps.
 
-    `data.npz` has rewards (|sets|,4,noises,images). The images are of the training split, and conditions are not given
-    to the network, so the runs must be unconditional.
+    `data.npz` has rewards (|sets|,4,noises,images). The images are of the training split. The network is given no
+    conditions, so the runs must be unconditional.
 
     Args:
         selected: the sets S, timesteps in 0..T-1.
-        images: training images.
-        noises: at least 2.
+        images: number of training images.
+        noises: number of noises, at least 2.
 
     Raises:
-        ValueError: a number out of range; from `check`, models that are not the two of one update.
+        ValueError: a number out of range; from `check`, models that are not the two before and after one update.
     """
 
     def __init__(self, selected: Sequence[Sequence[int]], images: int = 32, noises: int = 64) -> None:
@@ -84,7 +83,7 @@ class RewardVariance(Analysis):
         x0 = to_float(trained[0].data.reference("train", self.images)).to(work.device)
 
         def one(*selected: int) -> Mapping[str, np.ndarray]:
-            torch.manual_seed(work.streams.seed)  # of dropout
+            torch.manual_seed(work.streams.seed)  # for dropout
             how = ESTIMATORS.values()
             return {"rewards": np.stack([self._rewards(trained, x0, selected, work.streams, *each) for each in how])}
 
@@ -113,7 +112,7 @@ class RewardVariance(Analysis):
         common: bool,
         dropout: bool,
     ) -> np.ndarray:
-        """(noises, images) of one estimator."""
+        """(noises, images): the rewards by one estimator."""
         pairs = x0.repeat_interleave(len(selected), 0)
         t = torch.tensor(selected, device=x0.device).repeat(len(x0))
         index = torch.arange(len(pairs), device=x0.device)
@@ -137,7 +136,7 @@ class RewardVariance(Analysis):
         places = np.arange(len(facts["selected"]))
         for e, name in enumerate(facts["estimators"]):
             height = [row[e] for row in facts["standard_deviation"]]
-            axis.bar(places + 0.2 * (e - 1.5), height, width=0.18, color=look(e).color, label=name)
+            axis.bar(places + 0.2 * (e - 1.5), height, width=0.18, color=line_style(e).color, label=name)
         log_axis(axis)
         axis.set_xticks(places, ["S = {" + ", ".join(map(str, some)) + "}" for some in facts["selected"]])
         axis.set_ylabel(f"standard deviation, {facts['units']}")
@@ -161,7 +160,7 @@ class RewardVariance(Analysis):
 
 
 def _ratio(a: float, b: float) -> float | None:
-    """a / b; None where b is 0."""
+    """a / b; None if b is 0."""
     return float(a / b) if b else None
 
 

@@ -1,4 +1,4 @@
-"""How far a computation is: a bar on a terminal, lines in a log file."""
+"""Progress of a computation: a bar on a terminal, lines in a log file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-Step = Callable[[bool], object]  # called after each task; True: it was computed, False: it was finished before
+Step = Callable[[bool], object]  # called after each task; True: computed now, False: finished before
 Progress = Callable[[str, int], AbstractContextManager[Step]]
 LINE_EVERY = 15.0  # seconds
 
@@ -20,7 +20,7 @@ def silent(name: str, total: int) -> Iterator[Step]:
 
 @contextmanager
 def shown(name: str, total: int) -> Iterator[Step]:
-    """Of `total` tasks, on standard error if that is a terminal, else as lines on standard output."""
+    """Progress of `total` tasks, as a bar on standard error if it is a terminal, else as lines on standard output."""
     with _bar(name, total) if sys.stderr.isatty() else _lines(name, total) as step:
         yield step
 

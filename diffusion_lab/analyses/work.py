@@ -1,4 +1,4 @@
-"""What an analysis computes with: a device, random numbers, and pieces that outlive a kill."""
+"""The context of an analysis: a device, random numbers, and stored pieces from which it continues after a kill."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Work:
     """Given to `Analysis.run`.
 
     Args:
-        folder: keeps the finished pieces of this very computation: same models, settings and seed.
+        folder: folder of the finished pieces of a computation with these models, settings and seed.
         streams: random numbers by name and position.
-        device: where the models are.
-        progress: shows how far it is.
+        device: device of the models.
+        progress: shows the progress.
     """
 
     def __init__(
@@ -35,20 +35,20 @@ class Work:
         self._progress = progress
 
     def normal(self, shape: tuple[int, ...], *position: int) -> Tensor:
-        """Standard normal float32 numbers, a function of the seed and the position alone, on the device."""
+        """Standard normal float32 numbers on the device, a function of the seed and the position alone."""
         return self.streams.normal(shape, "analysis", *position).to(self.device)
 
     def map(
         self, name: str, function: Callable[..., Arrays], tasks: Sequence[tuple[Any, ...]]
     ) -> list[dict[str, np.ndarray]]:
-        """`[function(*task) for task in tasks]`, in which a finished task is never computed again.
+        """`[function(*task) for task in tasks]`, without computing finished tasks again.
 
         Args:
-            name: of this loop, a word of letters; each loop of an analysis has its own.
-            function: gives arrays, as a function of its arguments and of `streams` alone, whichever tasks ran before.
-            tasks: of a few seconds each: what a kill loses is the one that runs.
+            name: name of this loop, made of letters and unique in the analysis.
+            function: returns arrays, as a function of its arguments and of `streams` alone, in any order of the tasks.
+            tasks: arguments of each call, which should take a few seconds: a kill loses the current one.
         """
-        found = []
+        pieces = []
         with self._progress(name, len(tasks)) as step:
             for number, task in enumerate(tasks):
                 path = self.folder / f"{name}-{number:06d}.npz"
@@ -59,5 +59,5 @@ class Work:
                     write_whole(path, content)
                     piece = unpack(content)
                 step(not finished)
-                found.append(piece)
-        return found
+                pieces.append(piece)
+        return pieces

@@ -1,4 +1,4 @@
-"""What happens around a training step. conf/callbacks/default.yaml is the one place that orders the family."""
+"""Callbacks around a training step. Their order is given by conf/callbacks/default.yaml alone."""
 
 from diffusion_lab.callbacks.annealing import AnnealingCallback
 from diffusion_lab.callbacks.checkpoint import Checkpoint

@@ -1,4 +1,4 @@
-"""The one place that sets the learning rate and Adam's beta1."""
+"""The callback that sets the learning rate and Adam's beta1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from diffusion_lab.callbacks.base import RunCallback
 class AnnealingCallback(RunCallback):
     """Before each update: lr = initial lr * factor(step), betas = (beta1(step), beta2).
 
-    There is no Lightning scheduler beside it. The values are pure functions of the step, so nothing is saved.
+    It replaces Lightning's schedulers. The values are pure functions of the step, so nothing is saved.
 
     Args:
         annealing: step -> (learning-rate factor, beta1 or None).

@@ -1,4 +1,4 @@
-"""What the callbacks share: one call per optimizer step, and finding a colleague."""
+"""Base classes of the callbacks: one call per optimizer step, and access to other callbacks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ C = TypeVar("C", bound=Callback)
 
 
 class RunCallback(Callback):
-    """A callback that does nothing in a step unless a subclass says so.
+    """A callback whose hooks of a training step are None unless a subclass defines them.
 
-    Lightning calls each of these hooks of each callback in every step; eleven callbacks that do nothing cost it as much
-    as a tiny network's forward pass. It passes over a hook that is None.
+    Lightning calls each of these hooks of each callback in every step; for eleven callbacks with empty hooks this takes
+    as long as a tiny network's forward pass. It skips a hook that is None.
 
     Attributes:
-        may_be_infinite: entries of its state, by name, that may hold NaN or infinities; a checkpoint in which another
-            one does is not written.
+        may_be_infinite: names of entries of its state that may hold NaN or infinities; a checkpoint in which any other
+            entry does is not written.
     """
 
     may_be_infinite: tuple[str, ...] = ()
@@ -39,16 +39,16 @@ class RunCallback(Callback):
 
 
 class StepCallback(RunCallback):
-    """A callback that acts once per optimizer step, after it, whatever the gradient accumulation.
+    """A callback that acts once after each optimizer step, independent of gradient accumulation.
 
-    The module calls it: it knows when an update happened, and keeps the records of the update's microbatches.
+    It is called by the module, which detects updates and collects the records of their microbatches.
     """
 
     def results(self, data: ImageDataModule) -> Sequence[str]:
-        """Names of the numbers that result.json will have from this callback, which `objective` may name.
+        """Names of this callback's values in result.json, which `objective` may name.
 
         Args:
-            data: of the run, nothing of which has been loaded.
+            data: the run's data module, before anything is loaded.
         """
         return ()
 
@@ -57,12 +57,12 @@ class StepCallback(RunCallback):
         module.after_step.append(partial(self.on_step_end, trainer, module))
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
-        """After the update that made the number of finished steps `step`; `records` are its microbatches'."""
+        """Called after the update number `step`, counted from 1; `records` are those of its microbatches."""
         raise TypeError(f"{type(self).__name__} must define on_step_end")
 
 
 def due(step: int, every: int, last: int) -> bool:
-    """Whether something done each `every` steps is due after `step`; always at the end, never with every = 0."""
+    """Whether something done every `every` steps is due after `step`: also at the end, never if every = 0."""
     return every > 0 and (step % every == 0 or step == last)
 
 
@@ -77,7 +77,7 @@ def find(trainer: Trainer, kind: type[C]) -> C | None:
 
 
 def diffusion(module: LightningModule) -> DiffusionModule:
-    """The module, as what these callbacks are made for."""
+    """`module` with the type that these callbacks require."""
     return cast(DiffusionModule, module)
 
 

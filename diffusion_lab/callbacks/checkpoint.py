@@ -1,4 +1,4 @@
-"""Checkpoints at optimizer steps: the newest two, and numbered snapshots that stay."""
+"""Checkpoints at optimizer steps: the newest two, and numbered snapshots that are kept."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ class Checkpoint(StepCallback):
     """Writes `last.ckpt` every `every` steps, before each evaluation and at the end, keeps the one before as
     `previous.ckpt`, and keeps a copy `step-00001000.ckpt` every `keep_every` steps.
 
-    A copy is a hard link where the file system has them, so a snapshot costs no second write. On SIGTERM, SIGINT,
+    A copy is a hard link if the file system supports them, so a snapshot needs no second write. On SIGTERM, SIGINT,
     SIGHUP, SIGUSR1 or SIGUSR2 (which clusters send before they end a job) a checkpoint is written at the next step
-    boundary and `Interrupted` is raised; during an evaluation, whose step is saved already, it is raised at once. It
-    must stand behind the callbacks that change state, so that the file holds the state after the whole step, and before
+    boundary and `Interrupted` is raised; during an evaluation, whose step is already saved, it is raised at once. The
+    callback must come after those that change state, so that the file holds the state after the whole step, and before
     the evaluations.
 
-    Differs from Lightning's `ModelCheckpoint`: nothing is written in the middle of a step or for a number that is not
-    finite, and the previous good file is kept.
+    Differs from Lightning's `ModelCheckpoint`: nothing is written in the middle of a step or if a number is not finite,
+    and the previous good file is kept.
 
     Args:
-        directory: where the files go.
-        every: steps between two checkpoints; 0 writes one before an evaluation and at the end only.
+        directory: folder of the checkpoints.
+        every: steps between two checkpoints; with 0 one is written only before evaluations and at the end.
         keep_every: steps between two numbered snapshots; 0 keeps none. A multiple of `every`.
 
     Raises:
-        ValueError: a negative interval, or `keep_every` that is no multiple of `every`.
+        ValueError: an interval is negative, or `keep_every` is not a multiple of `every`.
     """
 
     def __init__(self, directory: str, every: int = 1000, keep_every: int = 0) -> None:
@@ -47,14 +47,16 @@ class Checkpoint(StepCallback):
         self.every = check_interval("every", every)
         self.keep_every = check_interval("keep_every", keep_every)
         if keep_every and (not every or keep_every % every):
-            raise ValueError(f"keep_every={keep_every} must be a multiple of every={every}; a snapshot is a kept one")
+            raise ValueError(
+                f"keep_every={keep_every} must be a multiple of every={every}; a snapshot is a copy of a checkpoint"
+            )
         self.signals = Signals()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
-        # After Lightning's own handlers, which would end the job with exit code 0 and no checkpoint.
+        # Installed after Lightning's own handlers, which would end the job with exit code 0 and no checkpoint.
         self.signals.listen()
-        # It would still ask all processes in every step whether one has got its signal, and wait for the answer.
+        # Otherwise Lightning would still synchronise all processes in every step to check for its signal.
         trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None
         self._record = find(trainer, RunRecord)
         for evaluation in evaluations(trainer):
@@ -84,7 +86,7 @@ class Checkpoint(StepCallback):
         if guard is not None:
             guard.check(trainer)
         last, fresh = self.directory / LAST, self.directory / f"{LAST}.next"
-        trainer.save_checkpoint(fresh)  # raises, and changes no file, where a number is not finite or the disk is full
+        trainer.save_checkpoint(fresh)  # raises, and changes no file, if a number is not finite or the disk is full
         if not trainer.is_global_zero:
             return
         if last.exists():
@@ -95,7 +97,7 @@ class Checkpoint(StepCallback):
 
 
 def _link(source: Path, target: Path) -> None:
-    """`target` becomes the same file as `source`, in one step; a copy where the file system has no links."""
+    """Atomically make `target` a hard link to `source`, or a copy if the file system has no links."""
     beside = target.with_name(target.name + ".partial")
     beside.unlink(missing_ok=True)
     try:

@@ -22,19 +22,20 @@ class EMA(StepCallback):
 
         a_0 = theta_0,   a_k = d a_{k-1} + (1 - d) theta_k,   d = decay, or min(decay, (1 + k)/(10 + k)) with warm-up
 
-    k counts optimizer steps. Parameters only: buffers are tables or counters, which must not be averaged. The model's
-    own weights are exchanged for an average only inside `with ema.use(module, decay)`, also when that fails.
+    k counts optimizer steps. Buffers are not averaged, because they are tables or counters. Inside
+    `with ema.use(module, decay)` the model has the averaged weights; its own are restored afterwards, also after an
+    error.
 
-    Differs from Lightning's `EMAWeightAveraging`: raw and averaged weights are both in every checkpoint under their
-    own names, several decays are possible, and an update is one fused call instead of one per tensor.
+    Differs from Lightning's `EMAWeightAveraging`: every checkpoint has both raw and averaged weights under their own
+    names, several decays are possible, and an update is one fused call instead of one per tensor.
 
     Args:
-        decays: each in [0, 1); the first is the one that evaluations use. 0.9999 in most papers at 500k steps.
+        decays: each in [0, 1); evaluations use the first. 0.9999 in most papers at 500k steps.
         warmup: whether the decay rises with the step, so that short runs forget the initial weights
             (ku-dmlab/Adaptive-Timestep-Sampler and ddpm-torch use it).
 
     Raises:
-        ValueError: no decay, a decay outside [0, 1), or one given twice.
+        ValueError: no decay, a decay outside [0, 1), or a repeated decay.
     """
 
     def __init__(self, decays: Sequence[float] = (0.9999,), warmup: bool = True) -> None:
@@ -63,7 +64,7 @@ class EMA(StepCallback):
 
     @contextmanager
     def use(self, module: DiffusionModule, decay: float | None = None) -> Iterator[float]:
-        """The module's weights are the average of this decay (the first by default) inside the block."""
+        """Use the average with this decay (the first by default) as the module's weights inside the block."""
         decay = self.decays[0] if decay is None else decay
         parameters = dict(module.denoiser.named_parameters())
         raw = {name: p.detach().clone() for name, p in parameters.items()}
@@ -81,14 +82,14 @@ class EMA(StepCallback):
         if missing:
             raise ValueError(
                 f"decays={missing} must be among the checkpoint's {sorted(state_dict)}; "
-                "an average cannot begin in the middle of a run"
+                "an average cannot start in the middle of a run"
             )
         self._averages = {decay: state_dict[str(decay)] for decay in self.decays}
 
 
 @contextmanager
 def averaged_weights(trainer: Trainer, module: DiffusionModule) -> Iterator[float | None]:
-    """Eval mode with the first average's weights if the trainer keeps one; gives its decay, or None for raw weights."""
+    """Eval mode with the first averaged weights if the trainer has an `EMA`; yields the decay, None for raw weights."""
     ema, training = find(trainer, EMA), module.training
     module.eval()
     try:

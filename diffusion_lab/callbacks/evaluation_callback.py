@@ -1,4 +1,4 @@
-"""Callbacks that measure between steps, and may owe a measurement when the run was stopped there."""
+"""Callbacks that evaluate the model between steps and repeat an evaluation that was interrupted."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from diffusion_lab.training import DiffusionModule
 
 
 class EvaluationCallback(StepCallback):
-    """A callback that measures and logs after some steps, and changes nothing that training goes on from.
+    """A callback that evaluates and logs after some steps and does not change the state of training.
 
-    It stands behind `checkpoint`, which saves the step before it is measured and notes what is owed; so an evaluation
-    can be stopped, or killed, at any moment, and the resumed run measures first and to the bit the same.
+    It comes after `checkpoint`, which saves the step and the list of its evaluations before they start. An evaluation
+    can therefore be stopped or killed at any time: the resumed run starts with it and gives the same bits.
     """
 
-    owed = False  # whether the step that training starts from has yet to be measured; RunRecord knows
+    owed = False  # whether the step from which training starts has yet to be evaluated; set by RunRecord
 
     def __init__(self) -> None:
-        # Checkpoint's, which lets a signal end the evaluation and notes that it is done.
+        # Set by Checkpoint: a signal ends the evaluation inside, and its end is recorded.
         self.around: Callable[[EvaluationCallback, int], AbstractContextManager] = lambda callback, step: nullcontext()
 
     def due(self, trainer: Trainer, step: int) -> bool:
-        """Whether `step` is measured: a function of the step and of the run's configuration alone."""
+        """Whether `step` is evaluated: a function of the step and of the run's configuration alone."""
         raise TypeError(f"{type(self).__name__} must define due")
 
     def evaluate(self, trainer: Trainer, module: DiffusionModule, step: int) -> None:
-        """Measure and log; called on all processes."""
+        """Evaluate and log; called on all processes."""
         raise TypeError(f"{type(self).__name__} must define evaluate")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

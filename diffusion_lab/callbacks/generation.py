@@ -1,4 +1,4 @@
-"""Samples and their distance to the data, at every snapshot, from the same latents."""
+"""Samples from the same latents, and their metrics, at every snapshot."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from diffusion_lab.training import DiffusionModule
 
 
 class Generation(EvaluationCallback):
-    """Every `every` steps and at the end: a grid of samples and, with an evaluation, its metrics, on averaged weights.
+    """Generates a grid of samples, and evaluates metrics, with averaged weights every `every` steps and at the end.
 
     Sample i is a function of (evaluation seed, i): the grids of all steps and of all runs start from the same latents.
-    Values go to the loggers as `metrics/<name>`, and with their protocol to evaluations.jsonl in the run folder.
+    Values are logged as `metrics/<name>`, and written with their protocol to evaluations.jsonl in the run folder.
 
-    Metrics want many more samples than a grid, so they are measured at some of the generations: at those with a
-    multiple of `metrics_every` since the one before, and always at the end.
+    Metrics need many more samples than a grid, so they are evaluated only if a multiple of `metrics_every` lies between
+    the previous generation and this one, and always at the end.
 
     Args:
-        directory: the run folder; grids go to samples/step-00001000.png in it.
-        solver: how samples are made.
-        evaluation: what is measured on them, and on how many.
-        every: optimizer steps between two generations; 0: at the end alone, and only if something is measured.
-        metrics_every: fewest optimizer steps between two measurements; 0 measures at every generation.
-        grid: images in the grid, a square number looks best; at most the evaluation's number of samples.
+        directory: the run folder; grids are written to samples/step-00001000.png in it.
+        solver: how to sample.
+        evaluation: the metrics and their number of samples.
+        every: optimizer steps between two generations; with 0 only at the end, and only if there are metrics.
+        metrics_every: minimum interval in optimizer steps between two evaluations; 0 evaluates at every generation.
+        grid: number of images in the grid, preferably a square; at most the evaluation's number of samples.
     """
 
     def __init__(
@@ -82,5 +82,5 @@ class Generation(EvaluationCallback):
 
 
 def measured(step: int, every: int, metrics_every: int, last: int) -> bool:
-    """Whether the generation after `step` is measured: a function of the step alone, so a resumed run agrees."""
+    """Whether metrics are evaluated after `step`: a function of the step alone, so a resumed run agrees."""
     return step == last or metrics_every == 0 or step // metrics_every > (step - every) // metrics_every

@@ -1,4 +1,4 @@
-"""Stops at the step in which a number became NaN or infinite, before a good checkpoint is replaced."""
+"""Stops training at the step in which a number became NaN or infinite, before a good checkpoint is replaced."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule, NotFinite, not_finite
 from diffusion_lab.training.sharded import local, locals_of
 
-SHOWN = 8  # timesteps and images that a message names
-SMALL = 1 << 16  # numbers of a tensor that is copied beside others to be added up in one call
-# What is watched, in the order in which one makes the next one wrong.
+SHOWN = 8  # timesteps and images named in a message
+SMALL = 1 << 16  # largest size of a tensor that is concatenated with others to be summed in one call
+# The checked quantities, in the order in which an error propagates.
 WATCHED = ("the loss", "the draw's weight", "the gradient", "a weight of the network")
 
 
@@ -34,13 +34,12 @@ class Guard(StepCallback):
     """Raises `NotFinite` naming the step, the timesteps and the images of the first number that is not finite: a loss,
     a draw's weight, the gradient, a weight, or the sampler's own state.
 
-    The numbers of each are added up on the device, where a sum with one that is not finite is not finite itself, and
-    the host reads the sums every `every` steps, so a GPU is not stalled each step; only then are the steps since the
-    last reading gone through. On a CPU it reads in every step. Checkpointing asks `check` before it writes. All
-    processes stop together, with the same message.
+    Each quantity is summed on the device, since a sum is not finite if one of its terms is not. The host reads the sums
+    of the last steps every `every` steps, so that it does not wait for a GPU in each step; on a CPU it reads them in
+    every step. A checkpoint is preceded by a `check`. All processes stop together, with the same message.
 
     Args:
-        every: steps between two readings of the host; on a CPU 1 costs nothing.
+        every: steps between two checks on the host; ignored on a CPU.
 
     Raises:
         ValueError: every < 1.
@@ -51,10 +50,10 @@ class Guard(StepCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
-        self._steps: list[_Step] = []  # that were not read yet
+        self._steps: list[_Step] = []  # not yet checked
         self._on_cpu = pl_module.device.type == "cpu"
         weights = locals_of([p.detach() for p in pl_module.parameters()])
-        # In the order of the memory, as one row: views, which follow the weights.
+        # One row in memory order per tensor: views, which follow the weights.
         rows = [w.as_strided((w.numel(),), (1,)) if w.is_contiguous() or _dense(w) else w for w in weights]
         self._small = [row for row in rows if row.numel() <= SMALL and row.ndim == 1]
         self._large = [row for row in rows if row.numel() > SMALL or row.ndim != 1]
@@ -73,17 +72,17 @@ class Guard(StepCallback):
             self.check(trainer)
 
     def _weights(self) -> Tensor:
-        """A sum over all weights; small ones side by side, because on a CPU a call takes longer than its numbers."""
+        """The sum of all weights; small tensors are concatenated, because on a CPU the calls dominate."""
         parts = [row.sum() for row in self._large]
         return _added([*parts, torch.cat(self._small).sum()] if self._small else parts)
 
     def check(self, trainer: Trainer) -> None:
-        """Raise if any number so far was not finite. To be called on all processes."""
+        """Raise if any number since the last check was not finite. Must be called on all processes."""
         steps, self._steps = self._steps, []
         if not steps:
             return
         fine = self._sampler_is_finite(trainer)
-        if self._on_cpu:  # there a number is read faster than it is compared
+        if self._on_cpu:  # where reading a number is faster than a tensor comparison
             wrong = [not all(math.isfinite(value) for value in one.sums) for one in steps]
             if fine and not any(wrong) and not is_distributed():
                 return
@@ -92,10 +91,10 @@ class Guard(StepCallback):
             sums = torch.stack([torch.stack([value.double() for value in one.sums]) for one in steps])
             bad = (~torch.isfinite(sums)).any(1)
         bad[-1] |= not fine
-        seen = sum_(bad.double())  # the processes that saw it, for each step
-        for one, count in zip(steps, seen.tolist(), strict=True):
+        counts = sum_(bad.double())  # for each step, the number of processes with a sum that is not finite
+        for one, count in zip(steps, counts.tolist(), strict=True):
             if count:
-                self._look(trainer, one)
+                self._locate(trainer, one)
 
     @staticmethod
     def _sampler_is_finite(trainer: Trainer) -> bool:
@@ -105,19 +104,19 @@ class Guard(StepCallback):
         own = [*sampling.sampler.parameters(), *sampling.sampler.buffers()]
         return all(math.isfinite(value.detach().sum()) for value in own if value.is_floating_point())
 
-    def _look(self, trainer: Trainer, one: _Step) -> None:
-        """Raise, with what this or another process finds wrong in a step; a sum alone may overflow."""
-        own = self._found(trainer, one)
-        found: list[Any] = [own]
+    def _locate(self, trainer: Trainer, one: _Step) -> None:
+        """Raise if a number of the step is not finite on any process; the sum alone may have overflowed."""
+        own = self._fault(trainer, one)
+        faults: list[Any] = [own]
         if is_distributed():
-            found = [None] * world_size()
-            all_gather_object(found, own)
-        wrong = [fault for fault in found if fault is not None]
+            faults = [None] * world_size()
+            all_gather_object(faults, own)
+        wrong = [fault for fault in faults if fault is not None]
         if wrong:
             raise NotFinite(min(wrong)[1])
 
-    def _found(self, trainer: Trainer, one: _Step) -> tuple[int, str] | None:
-        """The place among WATCHED of the first wrong thing, and the sentence about it."""
+    def _fault(self, trainer: Trainer, one: _Step) -> tuple[int, str] | None:
+        """The index in WATCHED of the first quantity that is not finite, and the error message; None if all are."""
         t, objective, weight = (torch.cat(parts).cpu() for parts in zip(*one.rows, strict=True))
         for place, values in enumerate((objective, weight)):
             wrong = ~torch.isfinite(values)
@@ -137,9 +136,9 @@ class Guard(StepCallback):
 
     @staticmethod
     def _gradient_is_wrong(trainer: Trainer, one: _Step, gradients: dict[str, Tensor]) -> bool:
-        """Whether it made the weights wrong: by its norm in that step where there is one, else as it is now."""
+        """Whether the gradient made the weights wrong: by its norm in that step if recorded, else by its values now."""
         if not not_finite(one.sums[3:]) or getattr(trainer.precision_plugin, "scaler", None) is not None:
-            return False  # a scaler passes over a step whose gradient overflows
+            return False  # a scaler skips a step whose gradient overflows
         if diffusion(trainer.lightning_module).gradient_norm is not None:
             return not_finite(one.sums[2:3]) is not None
         return not_finite(gradients) is not None
@@ -150,8 +149,8 @@ def _sentence(trainer: Trainer, what: str, step: int, t: Tensor, rows: Tensor) -
     images = "" if order is None else f" of images {_shown(order.local_indices(step - 1)[rows])}"
     return (
         f"{what} is not finite at optimizer step {step}, timesteps {_shown(t[rows])}{images}; checkpoints are "
-        "from before it, and the same command goes on from the last one when the cause is gone. Lower optimizer.lr, "
-        "which is a new run, or check these images"
+        "from before it, and the same command continues from the last one when the cause is removed. Lower "
+        "optimizer.lr, which is a new run, or check these images"
     )
 
 

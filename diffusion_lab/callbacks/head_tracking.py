@@ -1,4 +1,4 @@
-"""Lets a prediction of several heads see the errors of its heads, and logs what it makes of them."""
+"""Gives a prediction with several heads the errors of its heads, and logs its values."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from diffusion_lab.training import DiffusionModule
 
 
 class HeadTracking(StepCallback):
-    """After each update: `Prediction.observe` with the rows of all processes; nothing for a prediction of one head.
+    """Calls `Prediction.observe` with the rows of all processes after each update, if there are several heads.
 
     Logs `Prediction.log_values` as lists every `every` steps: for three heads `prediction/head_x0|v|eps`, the share of
-    each in the recent selections, and `prediction/weight_x0|v|eps`, its weight in generation, by bin of noise. Nothing
-    waits for the device between two logs.
+    each in the recent selections, and `prediction/weight_x0|v|eps`, its weight in generation, by bin of noise. The host
+    does not wait for the device between two logs.
 
     Args:
-        every: optimizer steps between two logs; 0 turns them off, not the tracking.
+        every: optimizer steps between two logs; 0 turns logging off, but not the tracking.
     """
 
     def __init__(self, every: int = 100) -> None:

@@ -1,4 +1,4 @@
-"""Signs of life between the processes of a run: one that hangs does not keep the others waiting without end."""
+"""Heartbeats between the processes of a run, so that the others do not wait forever for one that hangs."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from diffusion_lab.distributed import is_distributed, rank
 from diffusion_lab.failure import Failure
 from diffusion_lab.runs.record import write_result
 
-LONGEST_S = 5.0  # between two beats
+LONGEST_S = 5.0  # maximum time between two heartbeats
 LEFT = "left"
-FIRST_WORD_S = 1.0  # for the process that speaks
-LAST_WORD_S = 3.0  # to say that one leaves
+REPORT_S = 1.0  # time for the reporting process to report the error
+LEAVE_S = 3.0  # time for a process to announce that it leaves
 
 
 class SilentProcess(Failure):
-    """A process of the run gave no sign of life for too long."""
+    """A process of the run sent no heartbeat for too long."""
 
 
 class Heartbeat(RunCallback):
-    """With several processes, a thread in each tells the others that it lives, over a connection of its own to the
-    store at which they met. When one is silent for `timeout_min`, all end: those of its machine kill it, the first
-    that lives says which it was and writes result.json, and the last checkpoint stands.
+    """With several processes, a thread in each sends heartbeats to the others, over a connection of its own to the
+    store of the process group. When one is silent for `timeout_min`, all processes end: those on its machine kill it,
+    the first live one reports it and writes result.json, and the last checkpoint is kept.
 
-    Silent is a process that was stopped or killed, or whose machine is gone. One that computes, waits for a file or
-    waits for others is not: the process group's own timeout, of 30 minutes with gloo and 10 with NCCL, ends those. It
-    asks nothing of the device and takes part in no collective, so it is the same for gloo and NCCL.
+    A process is silent if it was stopped or killed, or if its machine is down. A process that computes, or waits for a
+    file or for others, is not: it is ended by the process group's own timeout, 30 minutes with gloo and 10 with NCCL.
+    Heartbeats use neither the device nor collectives, so they are the same for gloo and NCCL.
 
     Args:
         directory: the run folder.
-        timeout_min: minutes without a sign of life, > 0.
+        timeout_min: minutes without a heartbeat, > 0.
 
     Raises:
-        ValueError: `timeout_min` that is not positive.
+        ValueError: `timeout_min` is not positive.
     """
 
     def __init__(self, directory: str, timeout_min: float = 5.0) -> None:
@@ -74,10 +74,10 @@ class Heartbeat(RunCallback):
         self._leave()
 
     def _leave(self) -> None:
-        """Say so, and wait for the threads: one that is still in a call of the store when Python ends aborts it."""
+        """Stop the threads and wait for them: a thread inside a call of the store would abort Python at its exit."""
         self._ended.set()
         for thread in self._threads:
-            thread.join(LAST_WORD_S)
+            thread.join(LEAVE_S)
         self._threads = []
 
     def _judge(self, listening: _Listening, trainer: Trainer) -> None:
@@ -87,29 +87,29 @@ class Heartbeat(RunCallback):
                 self._end(listening, silent, trainer.global_step)
 
     def _end(self, listening: _Listening, silent: list[int], step: int) -> None:
-        """End this process and those of its machine; the first one that lives says why."""
-        speaker = min(r for r in range(len(listening.places)) if r not in silent) == rank()
+        """End this process and the silent ones on its machine; the first live process reports the error."""
+        reports = min(r for r in range(len(listening.places)) if r not in silent) == rank()
         places = [(r, *listening.places[r]) for r in silent]
         names = ", ".join(f"{r} (process {pid} on {host})" for r, host, pid in places)
         error = SilentProcess(
             f"rank {names} gave no sign of life for {self.timeout:g} s (hang_timeout_min={self.timeout / 60:g}) after "
             f"step {step}, so all processes end; the same command goes on from the last checkpoint"
         )
-        if speaker:
+        if reports:
             with suppress(Exception):
                 print(f"failed: {error}", file=sys.stderr, flush=True)
                 write_result(self.directory, "failed", step=step, exception=error)
         else:
-            time.sleep(FIRST_WORD_S)
+            time.sleep(REPORT_S)
         for _, host, pid in places:
             if host == socket.gethostname():
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
-        os._exit(1)  # the main thread waits for the silent one where no exception reaches it
+        os._exit(1)  # the main thread waits for the silent process, where no exception can reach it
 
 
 class _Listening:
-    """What this process heard of the others, and when."""
+    """The heartbeats that this process received from the others, and when."""
 
     def __init__(self, places: list[tuple[str, int]], timeout: float, ended: threading.Event) -> None:
         self.places, self.timeout, self._ended = places, timeout, ended
@@ -120,18 +120,18 @@ class _Listening:
         self._talked = self._judged = now
 
     def silent(self) -> list[int]:
-        """The ranks that were not heard of for too long."""
+        """The ranks whose last heartbeat is too old."""
         now = time.monotonic()
-        if now - self._judged > self.timeout / 2:  # this process itself was stopped, perhaps with all the others
+        if now - self._judged > self.timeout / 2:  # this process itself was stopped, perhaps together with the others
             self._heard = dict.fromkeys(self._heard, now)
             self._talked = now
         self._judged = now
-        if now - self._talked > self.timeout:  # the store is the first one's
+        if now - self._talked > self.timeout:  # the store belongs to rank 0
             return [0] if rank() else []
         return [r for r, when in self._heard.items() if now - when > self.timeout and self._said.get(r) != LEFT]
 
     def talk(self) -> None:
-        """Until the end: say that this process lives, and listen to the others."""
+        """Until the end: send this process's heartbeat and receive those of the others."""
         store, beat = None, 0
         while True:
             ended, beat = self._ended.wait(self.period), beat + 1

@@ -1,4 +1,4 @@
-"""Signs of life: a bar on a terminal, lines in a log file, and the run's cost."""
+"""Progress of a run: a bar on a terminal, lines in a log file, and its time and memory."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Progress(StepCallback):
 
         step 1500/2000  images 96.0k  time 41s  images/s 2341  eta 14s  loss 1.243e-01  memory 0.6 GB
 
-    The loss is that of the step's batch on one process. Several show the mean over all of them that was logged last,
-    `train/loss`, and none before the first log: a clock decides when a line is due, and processes that add up must do
-    so in the same step.
+    With one process the loss is that of the step's batch. With several it is `train/loss` as last logged, the mean over
+    all of them, because a reduction must run at the same step on all processes, while a clock decides when a line is
+    due; before the first log no loss is shown.
 
-    Also in `timing.jsonl` the training time (the sum over resumes, without the time between them), images/s since the
-    last line, and memory. Clock readings stay out of metrics.jsonl, which is a function of the configuration.
+    The training time (summed over resumes, without the time between them), images/s since the last line, and memory are
+    also written to `timing.jsonl`; they are not in metrics.jsonl, which is a function of the configuration.
 
     Args:
         directory: the run folder.
-        every: seconds between two looks at the loss; the host waits for the device only then.
-        line_every: seconds between two lines where there is no terminal.
+        every: seconds between two readings of the loss, the only times when the host waits for the device.
+        line_every: seconds between two lines without a terminal.
     """
 
     def __init__(self, directory: str, every: float = 0.5, line_every: float = 15.0) -> None:
@@ -64,7 +64,7 @@ class Progress(StepCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
-        self._start = self._looked = self._lined = time.perf_counter()
+        self._start = self._read = self._lined = time.perf_counter()
         self._first = self._step = self._lined_step = trainer.global_step
         self._batch = data_of(trainer).batch_size
         self._bar = _bar(trainer) if trainer.is_global_zero and sys.stderr.isatty() else None
@@ -72,14 +72,14 @@ class Progress(StepCallback):
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         self._step = step
         now = time.perf_counter()
-        if not trainer.is_global_zero or (now - self._looked < self.every and step < trainer.max_steps):
+        if not trainer.is_global_zero or (now - self._read < self.every and step < trainer.max_steps):
             return
-        self._looked = now
+        self._read = now
         loss = shown_loss(trainer, records)
         if self._bar is not None:
             self._bar.set_postfix_str(loss, refresh=False)
             self._bar.update(step - self._bar.n)
-        # The first line comes early: a user wants to know soon how long it will take.
+        # The first line comes early, so that the user soon sees how long the run will take.
         wait = self.line_every if self._lined_step > self._first else min(2.0, self.line_every)
         if now - self._lined >= wait or step >= trainer.max_steps:
             self._line(trainer, step, now, loss)
@@ -111,7 +111,7 @@ class Progress(StepCallback):
 
 
 def shown_loss(trainer: Trainer, records: list[StepRecord]) -> str:
-    """ "loss 1.243e-01": of all microbatches of the step, or with several processes what they logged last; else ""."""
+    """ "loss 1.243e-01": over all microbatches of the step, or with several processes as last logged; else ""."""
     if trainer.world_size == 1:
         return f"loss {float(torch.cat([record.loss for record in records]).mean()):.3e}"
     log = find(trainer, TimestepLog)
@@ -127,7 +127,7 @@ def _bar(trainer: Trainer):
 
 
 def memory_mb(device: torch.device) -> float:
-    """Peak memory of a run on `device`: of tensors on the GPU, or of this process where it trains on a CPU."""
+    """Peak memory in MB: of tensors if `device` is a GPU, of this process if it is a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

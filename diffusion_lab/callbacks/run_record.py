@@ -1,4 +1,4 @@
-"""The run's own account of itself: run.json at the start, result.json at the end."""
+"""The record of a run: run.json at the start, result.json at the end."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from diffusion_lab.runs.record import is_done, read_result, write_result
 
 
 class RunRecord(RunCallback):
-    """Writes what the run is (configuration, its hash, versions, parameters) and what became of it.
+    """Writes what the run is (configuration, its hash, versions, parameters) and how it ended.
 
-    At the start of training it also cuts the run's line files back to where they were when the checkpoint was written,
-    so that after a kill each step stands in them once. The configuration is part of every checkpoint, and so is which
-    evaluations of its step are owed; those that were finished since stand in `evaluated.json`, with the length of the
-    line files after each.
+    At the start of training it also cuts the run's line files back to their state at the checkpoint, so that after a
+    kill each step is in them once. Every checkpoint contains the configuration and the list of evaluations of its step
+    that are still due; those finished since are listed in `evaluated.json`, with the lengths of the line files.
 
     Args:
         directory: the run folder.
-        facts: plain values that run.json shall hold; "config" among them is the resolved configuration.
+        facts: plain values for run.json; "config" among them is the resolved configuration.
     """
 
     may_be_infinite = ("config",)
@@ -38,7 +37,7 @@ class RunRecord(RunCallback):
         self.directory, self.facts = Path(directory), facts
         self._saved: dict[str, Any] = {}
         self._trainer: Trainer | None = None
-        self._settled: tuple[int, list[str]] = (-1, [])  # a step, and its evaluations that are done
+        self._settled: tuple[int, list[str]] = (-1, [])  # a step, and its finished evaluations
 
     def state_dict(self) -> dict[str, Any]:
         facts = {"config": self.facts["config"], "config_hash": self.facts["config_hash"]}
@@ -48,14 +47,14 @@ class RunRecord(RunCallback):
         self._saved = state_dict
 
     def settle(self, evaluation: EvaluationCallback, step: int) -> None:
-        """An evaluation of `step`, which is saved, is done and logged."""
+        """Record that an evaluation of the saved step `step` is finished and logged."""
         done = self._settled[1] if self._settled[0] == step else []
         self._settled = (step, [*done, evaluation.state_key])
         if self._trainer is not None and self._trainer.is_global_zero:
             write_evaluated(self.directory, step, self._settled[1])
 
     def _owed(self) -> list[str]:
-        """The evaluations that the present step has and that are not done."""
+        """The evaluations of the current step that are not finished."""
         if self._trainer is None:
             return []
         step = self._trainer.global_step
@@ -70,7 +69,7 @@ class RunRecord(RunCallback):
         if self._saved and evaluated is not None:
             done, sizes = evaluated
             owed, self._settled = [key for key in owed if key not in done], (trainer.global_step, done)
-        owed = trainer.strategy.broadcast(owed)  # another process may read the file later
+        owed = trainer.strategy.broadcast(owed)  # other processes may read the file after it has changed
         for evaluation in evaluations(trainer):
             evaluation.owed = evaluation.state_key in owed
         if trainer.is_global_zero:
@@ -99,8 +98,8 @@ class RunRecord(RunCallback):
             self._finish(trainer, "done", None)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """A run that was killed between its last checkpoint and its result has no step left, and Lightning does not end
-        a training that it did not begin."""
+        """Also write the result of a run that was killed between its last checkpoint and its result: it has no step
+        left, so Lightning does not call `on_train_end`."""
         if not is_done(read_result(self.directory), trainer.max_steps):
             self.on_train_end(trainer, pl_module)
 

@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: at the next step boundary, or at once while it only measures."""
+"""Signals that stop a run: at the next step boundary, or at once during an evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from diffusion_lab.distributed import is_distributed, rank, sum_, world_size
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class Interrupted(Exception):  # no error: the run goes on later
+class Interrupted(Exception):  # not an error: the run can be continued
     """A signal asked the run to stop; a checkpoint was written at the step boundary after it."""
 
     def __init__(self, number: int, step: int) -> None:
@@ -28,7 +28,7 @@ class Interrupted(Exception):  # no error: the run goes on later
 
 
 class _Arriving:
-    """A tensor on its way to the host, which goes on with its work meanwhile."""
+    """A tensor that is being copied to the host asynchronously."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._copy = tensor.to("cpu", non_blocking=True)  # into pinned memory, from a GPU
@@ -37,28 +37,28 @@ class _Arriving:
             self._event.record()
 
     def read(self) -> list[int]:
-        """Its numbers, once they are there."""
+        """Wait for the copy and return its numbers."""
         if self._event is not None:
             self._event.synchronize()
         return self._copy.tolist()
 
 
 class Signals:
-    """Remembers the signal that came, and agrees on it with the other processes of the run.
+    """Stores a received signal, and agrees on it with the other processes of the run.
 
-    `nohup` starts a program that ignores SIGHUP, and it stays ignored.
+    Signals that are ignored at the start, such as SIGHUP under `nohup`, stay ignored.
     """
 
     def __init__(self) -> None:
-        self.number = 0  # the signal that came to this process, or to another one in its place
+        self.number = 0  # the signal that this process received, 0 for none
         self._handlers: dict[int, Any] = {}
-        self._arriving: _Arriving | None = None  # processes that had each of SIGNALS at the step before
-        self._measuring: int | None = None  # the step that is saved, while it may be left at once
+        self._arriving: _Arriving | None = None  # for each of SIGNALS, how many processes had it at the previous step
+        self._measuring: int | None = None  # the saved step, during an evaluation that may be stopped at once
         self._handed_on = False
         self._others: list[int] = []
 
     def listen(self) -> None:
-        """From here on; to be called on all processes."""
+        """Install the handlers. Must be called on all processes."""
         self.restore()
         self._arriving, self._handed_on = None, False
         self._others = _others_here()
@@ -67,17 +67,17 @@ class Signals:
             self._handlers = {number: signal.signal(number, self._remember) for number in wanted}
 
     def restore(self) -> None:
-        """Hand the signals back to whoever listened before."""
+        """Restore the previous handlers."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers = {}
 
     def agreed(self, device: torch.device) -> int:
-        """The signal, if all processes shall stop after this very step: with several, the step after it came."""
+        """The signal if all processes must stop after this step, else 0; with several processes it is one step late."""
         if not is_distributed():
             return self.number
-        # At every step: a cluster gives a minute or two, and a step of a large network may take many seconds. The sum
-        # is read one step later: by then it has come to the host, and no process waits for its device.
+        # In every step, because a cluster gives a minute or two, and a step of a large network may take many seconds.
+        # The sum is read one step later, when it has reached the host, so that no process waits for its device.
         before = self._arriving.read() if self._arriving else [0] * len(SIGNALS)
         signals = torch.tensor([self.number == number for number in SIGNALS], dtype=torch.int32)
         self._arriving = _Arriving(sum_(signals.to(device, non_blocking=True)))  # a blocking copy waits for it
@@ -85,17 +85,17 @@ class Signals:
 
     @contextmanager
     def at_once(self, step: int) -> Iterator[None]:
-        """Inside, where nothing changes what a checkpoint of `step` holds, a signal raises `Interrupted` at once.
+        """Raise `Interrupted` at once on a signal inside the block, which must not change the saved state of `step`.
 
-        The processes of this machine hand it to each other; other machines have it from who sent it, or end when
-        these have.
+        The processes of this machine forward the signal to each other; other machines receive it from its sender, or
+        end when these processes have ended.
         """
         self._measuring = step
         try:
             if self.number:
                 self._stop()
             yield
-            if self.number:  # what a destructor was running when it came cannot raise
+            if self.number:  # an exception raised inside a destructor is lost
                 self._stop()
         finally:
             self._measuring = None
@@ -116,7 +116,7 @@ class Signals:
 
 
 def processes() -> list[tuple[str, int]]:
-    """Machine and process id of each rank. To be called on all of them."""
+    """Host name and process id of each rank. Must be called on all of them."""
     own = (socket.gethostname(), os.getpid())
     if not is_distributed():
         return [own]

@@ -1,4 +1,4 @@
-"""Which timesteps were drawn, what they cost, and what the run really minimises."""
+"""Logs the sampled timesteps, their losses and the effective weights of the objective."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class TimestepLog(StepCallback):
         sampler/<name>        what the sampler itself reports, `TimestepSampler.log_values`
         optim/lr, optim/beta1
 
-    Per step it adds b numbers to float64 tables of size T on the device: no work that depends on T, no wait for the
-    host. Processes exchange their tables only when something is logged or saved.
+    Each step adds b numbers to float64 tables of size T on the device, without work that depends on T and without
+    waiting for the host. Processes exchange their tables only to log or save them.
 
     Args:
-        bins: number of ranges, 1 or more; at most T of them are used.
+        bins: number of ranges, >= 1; at most T are used.
         every: optimizer steps between two logs; 0 turns it off.
     """
 
@@ -92,7 +92,7 @@ class TimestepLog(StepCallback):
         self._recent.reset()
 
     def state_dict(self) -> dict[str, Any]:
-        """(W,4,T): each process's tables, so that a resumed sum adds the same numbers in the same order."""
+        """(W,4,T): the tables of each process, so that a resumed run adds the same numbers in the same order."""
         return {"tables": gather_rows(self._tables()[None]).cpu()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ class TimestepLog(StepCallback):
 
     @staticmethod
     def _own_share(tables: Tensor, trainer: Trainer) -> Tensor:
-        """This process's tables; with another number of processes the first takes all."""
+        """This process's tables; if the number of processes has changed, the first takes all."""
         if len(tables) == trainer.world_size:
             return tables[trainer.global_rank]
         return tables.sum(0) if trainer.global_rank == 0 else torch.zeros_like(tables[0])
@@ -112,13 +112,13 @@ class TimestepLog(StepCallback):
 
 @torch.no_grad()
 def effective_objective(trainer: Trainer, module: DiffusionModule, step: int) -> tuple[Tensor, Tensor]:
-    """p (T,) and the normalised product (T,) of p_t, the draw's weight and the weight on the eps-loss, float64."""
+    """p (T,) and the normalised product (T,) of p_t, the sampler's weight and the weight on the eps-loss, float64."""
     snr = module.denoiser.schedule.snr
     sampler = sampler_of(trainer, snr)
     t = torch.arange(len(snr), device=snr.device)
     p = sampler.probabilities(step)
     scale = module.denoiser.prediction.native_scale(snr)
-    # The same answer's native loss is `scale` times its x0-loss, and its eps-loss SNR times.
+    # For the same output, the native loss is `scale` times the x0-loss, and the eps-loss SNR times the x0-loss.
     eps_weight = module.weighting.native_weight(snr, scale, step).double() * scale / snr
     product = p * sampler.weight(t, step).double() * eps_weight
     return p, product / product.sum()

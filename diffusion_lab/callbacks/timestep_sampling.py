@@ -1,4 +1,4 @@
-"""The one callback that drives a timestep sampler: draw before, observe after."""
+"""The callback that calls a timestep sampler: `draw` before the loss, `observe` after the update."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from diffusion_lab.training import DenoiserProbe, DiffusionModule
 
 
 class TimestepSampling(StepCallback):
-    """Attaches a sampler to the module's one slot, `draw_timesteps`, and lets it observe every update.
+    """Sets the module's `draw_timesteps` to the sampler's, and calls the sampler's `observe` after every update.
 
     Args:
         sampler: the timestep sampler; its state is saved in the checkpoint under its class's name.
@@ -38,7 +38,7 @@ class TimestepSampling(StepCallback):
         self.sampler.load_state_dict(state_dict)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        # Before Lightning restores the state, which may be that of a network that only exists from here on.
+        # Before Lightning restores the state, which may include a network that is only built here.
         self.sampler.setup(data_of(trainer).shape)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -64,7 +64,9 @@ class TimestepSampling(StepCallback):
         return self.sampler.draw(x0, self._module.context(x0, cond, self._probe))
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
-        if type(self.sampler).observe is TimestepSampler.observe:  # it learns nothing, and joining copies the images
+        if (
+            type(self.sampler).observe is TimestepSampler.observe
+        ):  # nothing to observe, and joining would copy the images
             return
         record = StepRecord.join(records)
         position = self._module.position._replace(step=step - 1, micro=0)
@@ -75,14 +77,14 @@ class TimestepSampling(StepCallback):
 def _rows(trainer: Trainer) -> int:
     """Rows of one microbatch on one process.
 
-    Looks take twice as many at a time. Without gradients that needs at most half the memory of the training pass, or
-    about as much with `checkpointing`, so that a batch that fits can be looked at; a fixed number need not fit. With
-    batches of 16 and 128 it also costs a CPU about the least per row: larger calls leave its caches.
+    Probes use twice as many rows per call. Without gradients that needs at most half the memory of the training pass,
+    or about as much with `checkpointing`, so a probe fits if a batch fits, which a fixed number of rows need not. With
+    batches of 16 and 128 it is also close to the fastest size per row on a CPU: larger calls exceed its caches.
     """
     return data_of(trainer).batch_size // (trainer.world_size * trainer.accumulate_grad_batches)
 
 
 def sampler_of(trainer: Trainer, snr: Tensor) -> TimestepSampler:
-    """The sampler that the trainer's timesteps come from; without one they are uniform. snr (T,) is the schedule's."""
+    """The trainer's timestep sampler, or a uniform one if it has none; snr (T,) is the schedule's."""
     sampling = find(trainer, TimestepSampling)
     return Uniform(len(snr)).to(snr.device) if sampling is None else sampling.sampler

@@ -19,22 +19,22 @@ from diffusion_lab.streams import Streams
 from diffusion_lab.training import DiffusionModule
 from diffusion_lab.training.validation_loss import validation_losses
 
-MAX_REPEATS = 10_000  # a validation that would end in years is a mistake of the keyboard
+MAX_REPEATS = 10_000  # more is assumed to be a typing error
 
 
 class Validation(EvaluationCallback):
     """Logs `val/loss` and `val/loss_t` (by equal ranges of timesteps) every `every` steps, and always at the end.
 
-    It never uses the run's sampler or weighting, so runs that differ in them compare. `val/loss` is the mean over
-    bins: every range of timesteps counts alike. It runs beside training, not in Lightning's validation loop, because
-    a run that is stopped in that loop goes on behind it.
+    It never uses the run's sampler or weighting, so runs that differ in them can be compared. `val/loss` is the mean
+    over bins, so all ranges of timesteps have equal weight. It does not use Lightning's validation loop, because a run
+    that is stopped in that loop would skip the rest of it when resumed.
 
     Args:
-        every: optimizer steps between two validations; 0: at the end alone.
-        bins: ranges of timesteps.
-        repeats: timesteps at which each image is measured, at most MAX_REPEATS.
+        every: optimizer steps between two validations; with 0 only at the end.
+        bins: number of ranges of timesteps.
+        repeats: number of timesteps per image, at most MAX_REPEATS.
         batch_size: images of one network call.
-        seed: seed of the timesteps and the noise, the same for all runs that are to be compared.
+        seed: seed of the timesteps and the noise, which must be the same for all runs that are compared.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Validation(EvaluationCallback):
         log_curve(trainer, "val/loss_t", middles.tolist(), {"loss": loss.tolist()})
 
     def measure(self, trainer: Trainer, module: DiffusionModule) -> Tensor:
-        """(bins,) float64: the mean loss of each range of timesteps, with the weights that the module has now."""
+        """(bins,) float64: the mean loss of each range of timesteps, with the module's current weights."""
         steps, streams = module.denoiser.num_timesteps, Streams(self.seed)
         bins = min(self.bins, steps)
         table = torch.zeros(2, bins, dtype=torch.float64, device=module.device)

@@ -16,8 +16,8 @@ from diffusion_lab.callbacks.timestep_sampling import sampler_of
 class WeightNormalization(RunCallback):
     """Calls `Weighting.refresh` before updates 0, every, 2 every, ...; a no-op for a weighting with normalize=none.
 
-    The number is computed from all T timesteps, hence not in every step; between two refreshes it is a buffer of the
-    checkpoint, so a resumed run has the one that it would have had.
+    The normalisation is computed from all T timesteps, so not in every step; it is a buffer in the checkpoint, so a
+    resumed run continues with the same value.
 
     Args:
         every: optimizer steps between two refreshes, >= 1.
@@ -42,6 +42,6 @@ class WeightNormalization(RunCallback):
             return
         snr = module.denoiser.schedule.snr
         sampler = sampler_of(trainer, snr)
-        # With reweight a draw carries 1/(T p): what the loss sees is then uniform.
-        law = sampler.probabilities(step) * sampler.weight(torch.arange(len(snr), device=snr.device), step)
-        module.weighting.refresh(snr, module.denoiser.prediction.native_scale(snr), law, step)
+        # With reweight a draw has the weight 1/(T p), so the effective distribution is uniform.
+        effective = sampler.probabilities(step) * sampler.weight(torch.arange(len(snr), device=snr.device), step)
+        module.weighting.refresh(snr, module.denoiser.prediction.native_scale(snr), effective, step)

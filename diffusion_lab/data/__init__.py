@@ -1,4 +1,4 @@
-"""Images to train on and to compare with."""
+"""Data sets, the data module, and the conditions of the network."""
 
 from diffusion_lab.data.conditions import Conditions
 from diffusion_lab.data.datamodule import ImageDataModule, ValBatch

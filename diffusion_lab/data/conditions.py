@@ -1,4 +1,4 @@
-"""What the network is told beside x_t and t: the class, now and then withheld, and what the task makes of the image."""
+"""Conditions of the network besides x_t and t: the class label, with dropout, and those of the task."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Conditions:
     """Keywords for the network: {"label": (n,) int64 if conditional} and those of the task.
 
     Args:
-        source: gives the labels and the number of classes, K.
-        conditional: labels are given.
-        label_dropout: probability in [0, 1) that a training image's label is replaced by the null label, which is
-            what guidance needs (Ho and Salimans 2022, p_uncond; 0.1 in most papers).
-        task: makes conditions from the images; None is `ImageGeneration`.
+        source: provides the labels and the number of classes, K.
+        conditional: whether the network is conditioned on labels.
+        label_dropout: probability in [0, 1) that a training image's label is replaced by the null label, as needed for
+            guidance (Ho and Salimans 2022, p_uncond; 0.1 in most papers).
+        task: makes conditions from the images; None: `ImageGeneration`.
 
     Raises:
-        ValueError: dropout out of range or without labels; from `check`, a source without labels or images that do
-            not fit the task; from `check_labels`, labels outside 0..K-1.
+        ValueError: dropout out of range or without labels; from `check`, a source without labels, or images that the
+            task cannot use; from `check_labels`, labels outside 0..K-1.
     """
 
     def __init__(
@@ -48,22 +48,22 @@ class Conditions:
 
     @property
     def null_label(self) -> int | None:
-        """K, the label that says nothing; None unless labels are dropped."""
+        """K, the label of dropped labels; None without label dropout."""
         return self.num_classes if self.label_dropout else None
 
     @property
     def num_labels(self) -> int | None:
-        """Values that a label may have: the classes and the null label; None when the model is unconditional."""
+        """Number of values of a label: the classes and the null label; None if the model is unconditional."""
         classes = self.num_classes
         return None if classes is None else classes + (self.null_label is not None)
 
     @property
     def names(self) -> set[str]:
-        """The keywords that the network is given."""
+        """The keywords of the network."""
         return {*self.task.names, *(["label"] if self.conditional else [])}
 
     def check(self) -> None:
-        """Raise what can be known to be wrong before images are loaded."""
+        """Raise ValueError for errors that can be detected before images are loaded."""
         if self.conditional and self.source.num_classes is None:
             raise ValueError(
                 f"conditional=true must have labels, and {self.source.name} has none; set conditional=false, or give "
@@ -88,9 +88,9 @@ class Conditions:
             )
 
     def of_batch(self, x0: Tensor, label: Tensor | None, streams: Streams, step: int, row: int, total: int) -> Cond:
-        """Of a training microbatch x0 (b,C,H,W): rows row..row+b-1 of the `total` rows of optimizer step `step`.
+        """Conditions of a training microbatch x0 (b,C,H,W), rows row..row+b-1 of the `total` rows of step `step`.
 
-        Dropout is drawn for the whole step, so neither the number of processes nor of microbatches changes it.
+        Dropout is drawn for the whole step, so it does not depend on the number of processes or microbatches.
         """
         labels = {} if label is None else {"label": label}
         if label is not None and self.null_label is not None:
@@ -99,34 +99,34 @@ class Conditions:
         return labels | self.task.condition(x0)
 
     def of_images(self, images: ImageSet, ids: Tensor) -> tuple[Tensor, Cond]:
-        """Images (n,C,H,W) of a split as the model sees them, with their conditions; no label is withheld."""
+        """Images (n,C,H,W) of a split in the model's range, with their conditions, without label dropout."""
         x0 = to_float(images.take(ids))
         labels = {"label": images.labels[ids]} if self.conditional and images.labels is not None else {}
         return x0, labels | self.task.condition(x0)
 
     def of_samples(self, ids: Sequence[int]) -> Cond:
-        """What samples of these ids are asked for, on the CPU.
+        """Conditions of the samples with these ids, on the CPU.
 
-        In a paired task the conditions of test image pi(i mod N), pi a fixed permutation, because a folder is sorted.
-        Else class i mod K, so that every class is equally frequent; {} for an unconditional model.
+        In a paired task those of test image pi(i mod N), pi a fixed permutation, because folders are sorted by class.
+        Otherwise class i mod K, so that all classes are equally frequent; {} for an unconditional model.
         """
         if self.task.paired:
-            return self.of_images(self.source.test(), self._asked(ids))[1]
+            return self.of_images(self.source.test(), self._test_ids(ids))[1]
         classes = self.num_classes
         return {} if classes is None else {"label": torch.tensor(ids, dtype=torch.int64) % classes}
 
     def given_and_truth(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """(n,C,H,W), (n,C,H,W) uint8: what samples of a paired task are given, enlarged, and the true test images."""
-        x0 = to_float(self.source.test().take(self._asked(ids)))
+        """(n,C,H,W), (n,C,H,W) uint8: the conditions of samples of a paired task, enlarged, and the true images."""
+        x0 = to_float(self.source.test().take(self._test_ids(ids)))
         return self.source.to_pixels(self.task.shown(x0)), self.source.to_pixels(x0)
 
     def blank(self, rows: int, device: torch.device | str = "cpu") -> tuple[Tensor, Cond]:
-        """Zeros of the shape of a batch (rows,C,H,W) with conditions, for who wants to count or to time a network."""
+        """Zeros of the shape of a batch (rows,C,H,W) with conditions, to count operations or to time a network."""
         image = torch.zeros(rows, *self.source.shape, device=device)
-        told = self.num_classes is not None  # not while the folders that are the classes are not here
-        labels = {"label": torch.zeros(rows, dtype=torch.int64, device=device)} if told else {}
+        labelled = self.num_classes is not None  # None also if class folders are missing
+        labels = {"label": torch.zeros(rows, dtype=torch.int64, device=device)} if labelled else {}
         return image, labels | self.task.condition(image)
 
-    def _asked(self, ids: Sequence[int]) -> Tensor:
+    def _test_ids(self, ids: Sequence[int]) -> Tensor:
         order = torch.from_numpy(np.random.RandomState(0).permutation(len(self.source.test())))
         return order[torch.tensor(ids, dtype=torch.int64) % len(order)]

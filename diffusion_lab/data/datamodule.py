@@ -1,6 +1,6 @@
 """The data module: uint8 images in memory, flipped and scaled on the device.
 
-A training batch reaches the model as {"image": (b,C,H,W) float32} and its conditions (`conditions.py`).
+The model is given training batches {"image": (b,C,H,W) float32} with their conditions (`conditions.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from diffusion_lab.streams import Streams
 
 
 class ValBatch(NamedTuple):
-    """Images of the test split, as the model sees them.
+    """Images of the test split, in the model's range.
 
     Attributes:
         image: (n,C,H,W) float32.
@@ -39,25 +39,25 @@ class ValBatch(NamedTuple):
 
 
 class ImageDataModule(LightningDataModule):
-    """Training batches in an order that is a function of (seed, step), and the images to compare with.
+    """Training batches in an order that is a function of (seed, step), and validation and reference images.
 
     Horizontal flips of step k are drawn for the whole global batch, keyed ("augment", k); each process and microbatch
-    takes its rows, so neither ranks nor workers change them. Rank, world size and step come from the trainer.
+    takes its rows, so they do not depend on ranks or workers. Rank, world size and step come from the trainer.
 
     Args:
         source: finds and loads the images.
         batch_size: global batch, images of one optimizer step over all processes and microbatches.
         accumulate: microbatches of one optimizer step.
         flip: mirror every training image left to right with probability 1/2.
-        conditional, label_dropout, task: what the network is told, see `Conditions`.
-        num_workers: processes that fetch batches; 0 is fastest unless images are decoded for every batch.
-        val_images: images of the test split that validation looks at; None: all.
-        seed: of the order and the flips.
-        features: the feature extractor that measures generated images of this kind, or None.
+        conditional, label_dropout, task: the conditions of the network, see `Conditions`.
+        num_workers: processes that load batches; 0 is fastest unless images are decoded for every batch.
+        val_images: number of images of the test split for validation; None: all.
+        seed: seed of the order and the flips.
+        features: the feature extractor for metrics of generated images, or None.
 
     Raises:
-        ValueError: a number outside its range; and from `check` and `setup`, what is wrong with the images, with the
-            batch size for this many processes, or with the labels.
+        ValueError: a number outside its range; from `check` and `setup`, errors in the images, in the labels, or in the
+            batch size for this number of processes.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ImageDataModule(LightningDataModule):
 
     @property
     def num_classes(self) -> int | None:
-        """Classes that the network is told of; None when the model is unconditional."""
+        """Number of classes on which the network is conditioned; None if it is unconditional."""
         return self.conditions.num_classes
 
     def fingerprint(self) -> str:
@@ -118,8 +118,8 @@ class ImageDataModule(LightningDataModule):
     # -- checks -------------------------------------------------------------------------------------------------
 
     def check(self, world_size: int = 1) -> None:
-        """Raise what can be known to be wrong before anything is loaded or downloaded."""
-        check_batch_size(self.batch_size, world_size, self.accumulate)  # first: it holds where the images are not
+        """Raise ValueError or FileNotFoundError for errors that can be detected before loading or downloading."""
+        check_batch_size(self.batch_size, world_size, self.accumulate)  # first, because it does not need the images
         with _source_errors():
             self.source.check()
             if self.features is not None:
@@ -180,7 +180,7 @@ class ImageDataModule(LightningDataModule):
         return self.trainer.global_step if self.trainer else 0
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Flip, scale and condition, on the device. A batch that is not from `train_dataloader` is left as it is."""
+        """Flip, scale and add conditions, on the device. Batches that are not from `train_dataloader` are unchanged."""
         if not isinstance(batch, dict) or "step" not in batch:
             return batch
         image, step, row = batch["image"], batch["step"], batch["row"]
@@ -189,14 +189,14 @@ class ImageDataModule(LightningDataModule):
             self._range_checked = True
         if self.flip:
             rows = self.flips(step)[row : row + len(image)].nonzero().flatten().to(image.device, non_blocking=True)
-            # in place on the batch's own copy: torch.where over all pixels takes three times as long
+            # In place on the batch's own copy: torch.where over all pixels takes three times as long.
             image.index_copy_(0, rows, image.index_select(0, rows).flip(-1))
         x0 = to_float(image)
         cond = self.conditions.of_batch(x0, batch.get("label"), self.streams, step, row, self.batch_size)
         return {"image": x0} | cond
 
     def flips(self, step: int) -> Tensor:
-        """(G,) bool: which rows of the step's global batch are mirrored. On the CPU, so equal on every device."""
+        """(G,) bool: which rows of the step's global batch are mirrored; drawn on the CPU, so equal for all devices."""
         return self.streams.uniform(self.batch_size, "augment", step) < 0.5
 
     # -- images to compare with ---------------------------------------------------------------------------------
@@ -204,24 +204,24 @@ class ImageDataModule(LightningDataModule):
     def reference(self, split: str, n: int | None = None) -> Tensor:
         """(n,C,H,W) uint8 (or float32 data) of "train" or "test", the same for every seed; None: all, in order.
 
-        n images are a fixed random choice, because a folder is sorted by class.
+        n images are a fixed random choice, because folders are sorted by class.
 
         Raises:
-            ValueError: another split, or n is not in 1..N.
+            ValueError: an unknown split, or n is not in 1..N.
         """
         images = self._split(split)
         return images.take(_choice(split, len(images), n))
 
     @property
     def num_val_images(self) -> int:
-        """Images that `val_batches` gives, over all ranks."""
+        """Number of images of `val_batches`, over all ranks."""
         total = len(self.source.test())
         return total if self.val_images is None else min(self.val_images, total)
 
     def val_batches(self, batch_size: int, rank: int = 0, world_size: int = 1) -> Iterator[ValBatch]:
         """The validation images of this rank, each exactly once over all ranks, without padding or flips.
 
-        Ranks may get different numbers of batches: add up sums and counts, not means, and only after the last batch.
+        Ranks may get different numbers of batches, so reduce sums and counts, not means, after the last batch.
         """
         images = self._split("test")
         self.conditions.check_labels(images, "test")
@@ -232,14 +232,14 @@ class ImageDataModule(LightningDataModule):
 
     def _split(self, split: str) -> ImageSet:
         if split not in ("train", "test"):
-            raise ValueError(f"split={split} must be train or test; use test for images that training never saw")
+            raise ValueError(f"split={split} must be train or test; use test for images that are not trained on")
         with _source_errors():
             return self.source.train() if split == "train" else self.source.test()
 
 
 @contextmanager
 def _source_errors() -> Iterator[None]:
-    """Errors of the source name its argument, as seen from here: `source.root=...`."""
+    """Prefix errors of the source with its argument's name here: `source.root=...`."""
     try:
         yield
     except (ValueError, FileNotFoundError) as error:
@@ -248,7 +248,7 @@ def _source_errors() -> Iterator[None]:
 
 
 def _choice(split: str, total: int, n: int | None) -> Tensor:
-    """(n,) int64 ascending: n of `total` images, by numpy's RandomState(0), whose numbers never change."""
+    """(n,) int64 ascending: n of `total` images, by NumPy's RandomState(0), which is stable across versions."""
     if n is None or n == total:
         return torch.arange(total)
     if not 1 <= n < total:

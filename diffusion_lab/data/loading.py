@@ -1,4 +1,4 @@
-"""From a place in the run to a batch of bytes, in a loader that never ends."""
+"""The endless loader of training batches."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from torch.utils.data import DataLoader, Dataset
 from diffusion_lab.data.order import Rows, StepOrder
 from diffusion_lab.data.source import ImageSet
 
-GRACE_S = 300  # seconds that a worker outlives SIGTERM, longer than a step and the checkpoint behind it take
+GRACE_S = 300  # seconds between SIGTERM and the end of a worker, longer than a step and its checkpoint take
 
 
 class TrainingRows(Dataset[dict[str, Any]]):
-    """Takes whole microbatches: {"image" (b,C,H,W), "label" (b,) if wanted, "step", "row"}.
+    """Loads whole microbatches: {"image" (b,C,H,W), "label" (b,) if conditional, "step", "row"}.
 
-    The step and the row travel with the images, so what is drawn for them later (a flip) is a function of the place
-    in the run, however many workers fetch ahead.
+    A batch contains its step and row, so that later random numbers (flips) are a function of its position in the run,
+    independent of the number of workers.
 
     Args:
         images: the training images.
-        conditional: give their labels too.
+        conditional: whether to include labels.
     """
 
     def __init__(self, images: ImageSet, conditional: bool) -> None:
@@ -39,12 +39,12 @@ class TrainingRows(Dataset[dict[str, Any]]):
 
 
 class DirectLoader:
-    """The microbatches one after the other, fetched where they are asked for.
+    """Loads the microbatches one after the other in the calling process.
 
     Args:
-        rows: takes microbatches.
-        order: names them.
-        pin_memory: put the tensors where a GPU can copy from while the host goes on.
+        rows: loads microbatches.
+        order: their order.
+        pin_memory: whether to pin the tensors' memory, for asynchronous copies to a GPU.
     """
 
     def __init__(self, rows: TrainingRows, order: StepOrder, pin_memory: bool) -> None:
@@ -63,10 +63,10 @@ class DirectLoader:
 def training_loader(
     rows: TrainingRows, order: StepOrder, num_workers: int, pin_memory: bool
 ) -> Iterable[dict[str, Any]]:
-    """An endless loader of the microbatches that `order` names.
+    """An endless loader of the microbatches in the order `order`.
 
     Without workers it is a plain loop, because a DataLoader takes as long for a batch as a small network for a layer.
-    With them it has a generator of its own: it would otherwise draw the workers' seeds from the global one.
+    With workers it has its own generator, because it would otherwise draw their seeds from the global one.
     """
     if num_workers == 0:
         return DirectLoader(rows, order, pin_memory)
@@ -83,15 +83,15 @@ def training_loader(
 
 
 def _leave_signals_to_the_run(worker: int) -> None:
-    """In a worker: what asks a run to stop does not end its workers.
+    """In a worker: do not end on the signals that stop a run.
 
-    A terminal's Ctrl-C, a closed terminal and a cluster reach all processes of a run. Its training process stops at the
-    next step boundary, until which it needs images; the death of a worker would end it without a checkpoint. Workers
-    end when it tells them to, or is gone.
+    Signals of a terminal or a cluster are sent to all processes of a run. The training process stops at the next step
+    boundary and needs images until then; if a worker ended, it would end without a checkpoint. Workers end when the
+    training process stops them or has ended.
     """
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
-    # Python terminates a worker that hangs, and waits for its end: so this one is put off, not ignored.
+    # Python terminates a worker that hangs and waits for its end, so this signal is delayed, not ignored.
     signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(GRACE_S))
 
 

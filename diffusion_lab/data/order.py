@@ -1,16 +1,16 @@
-"""The order of the training images: a function of (seed, step), and of nothing else.
+"""The order of the training images, a function of (seed, step) alone.
 
     G = b * world_size * accumulate   global batch: the images of one optimizer step
     N                                 images
     pi_e                              permutation of 0..N-1 of epoch e, keyed ("order", e)
 
-The epochs' permutations laid end to end are one endless sequence, and step k takes its places kG .. (k+1)G - 1.
-Hence each epoch shows every image exactly once, also where a step spans two epochs (or several, when G > N), and an
-interrupted run goes on at its step without any saved state. Within a step, microbatch m of rank r takes the rows
+The concatenated permutations of all epochs are one endless sequence, and step k takes its entries kG .. (k+1)G - 1.
+Hence each epoch has every image exactly once, even if a step spans two epochs (or more, if G > N), and an interrupted
+run continues at its step without any saved state. Within a step, microbatch m of rank r takes the rows
 [(m * world_size + r) b, +b).
 
 Differs from NVlabs/edm2 `InfiniteSampler`: whole permutations per epoch instead of a shuffle window, and the
-position is counted in optimizer steps, so the number of ranks and of accumulation steps changes nothing.
+position is counted in optimizer steps, so the order does not depend on the number of ranks or accumulation steps.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from diffusion_lab.streams import Streams
 
 
 class Rows(list[int]):
-    """Image numbers of one microbatch, which know where they stand in the run.
+    """Image numbers of one microbatch, with their position in the run.
 
     Attributes:
         step: optimizer step, from 0.
-        row: place of the first of them in the global batch.
+        row: index of the first of them in the global batch.
     """
 
     def __init__(self, ids: Iterable[int], step: int, row: int) -> None:
@@ -40,21 +40,19 @@ class Rows(list[int]):
 
 
 class StepOrder(Sampler[Rows]):
-    """Endless batch sampler: the `Rows` of each microbatch of each step, from the step that `start()` gives.
-
-    It has no length, because it has no end.
+    """Endless batch sampler: the `Rows` of each microbatch of each step, starting at the step `start()`.
 
     Args:
         num_images: N.
         batch_size: G, images of one optimizer step over all ranks and microbatches.
         streams: the run's random numbers.
         rank: this process, 0..world_size-1.
-        world_size: processes.
+        world_size: number of processes.
         accumulate: microbatches of one optimizer step.
-        start: asked when iteration begins; the optimizer step to begin with.
+        start: called at the start of an iteration; returns its first optimizer step.
 
     Raises:
-        ValueError: a number below 1, a rank outside its range, G not a multiple of world_size * accumulate.
+        ValueError: a number below 1, a rank outside its range, or G not a multiple of world_size * accumulate.
     """
 
     def __init__(
@@ -104,7 +102,7 @@ class StepOrder(Sampler[Rows]):
             step += 1
 
     def _order_of(self, epoch: int) -> Tensor:
-        """pi_e; only the current epoch's is kept."""
+        """pi_e; only that of the current epoch is stored."""
         if epoch != self._epoch:
             generator = self.streams.generator("cpu", "order", epoch)
             self._permutation = torch.randperm(self.num_images, generator=generator)

@@ -1,4 +1,4 @@
-"""Bytes to the numbers that a model sees, and back.
+"""Conversion between bytes and the model's range.
 
 x = u / 127.5 - 1   for bytes u in 0..255, so 0 -> -1 and 255 -> 1 exactly;   float data pass unchanged
 """
@@ -15,17 +15,17 @@ def to_float(images: Tensor) -> Tensor:
 
 
 def to_uint8(images: Tensor) -> Tensor:
-    """Inverse of `to_float`: float in [-1, 1] -> uint8 0..255, rounded; values outside are cut off."""
+    """Inverse of `to_float`: float in [-1, 1] -> uint8 0..255, rounded and clamped."""
     return images.to(torch.float32).add(1.0).mul_(127.5).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def check_range(images: Tensor, name: str, value_range: tuple[float, float] | None) -> None:
-    """Raise ValueError if the first batch cannot be what its source says it is: bytes, or float32 in its range.
+    """Raise ValueError if the first batch is neither bytes nor float32 in the range of its source.
 
     Args:
         images: the batch.
-        name: of the source, for the message.
-        value_range: least and largest value of float images; None: any.
+        name: name of the source, for the message.
+        value_range: smallest and largest value of float images; None: any.
     """
     low, high = (float(value) for value in images.aminmax())
     if images.dtype == torch.uint8:

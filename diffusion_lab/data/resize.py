@@ -1,13 +1,13 @@
-"""From an image of any size and mode to (channels, S, S) bytes.
+"""Converts images of any size and mode to (channels, S, S) bytes.
 
     crop, where one is given;  scale = S / min(width, height), antialiased;  then the central S x S
 
-`resize=bicubic` is Pillow's antialiased bicubic filter in one go. `resize=box_bicubic` first halves the image with a
-box filter while its shorter side has at least 2S pixels, then goes the rest of the way with the bicubic filter: the
-preprocessing of ImageNet in P. Dhariwal, A. Nichol, "Diffusion Models Beat GANs on Image Synthesis", arXiv 2105.05233,
-as their released code has it, and the one that published ImageNet reference statistics are made with.
-Differs from the released code: EXIF rotations are applied and transparent pixels become white, because a folder of
-anybody's has both.
+`resize=bicubic` is Pillow's antialiased bicubic filter in one step. `resize=box_bicubic` first halves the image with a
+box filter while its shorter side has at least 2S pixels, then applies the bicubic filter. This is the preprocessing of
+ImageNet in the released code of P. Dhariwal, A. Nichol, "Diffusion Models Beat GANs on Image Synthesis", arXiv
+2105.05233, with which published ImageNet reference statistics are computed.
+Differs from the released code: EXIF rotations are applied and transparent pixels become white, because folders of
+users contain both.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ RESIZES = ("bicubic", "box_bicubic")
 
 @dataclass(frozen=True)
 class Square:
-    """How the images of a set are brought to one shape.
+    """How the images of a set are converted to one shape.
 
     Attributes:
-        image_size: S, pixels of a side.
+        image_size: S, pixels along a side.
         channels: 1 (luminance) or 3 (RGB).
         resize: bicubic or box_bicubic.
         crop: (left, top, side) in pixels of the stored image, cut out before resizing; None: nothing is cut.
@@ -63,11 +63,11 @@ class Square:
 
     @property
     def megabytes(self) -> float:
-        """Of one image, in 2^20 bytes."""
+        """Size of one image in units of 2^20 bytes."""
         return self.channels * self.image_size**2 / 2**20
 
     def identity(self) -> str:
-        """Part of a fingerprint: equal files brought to squares in another way are other images."""
+        """Part of a fingerprint, because equal files converted in different ways are different images."""
         special = "" if self.resize == "bicubic" else f" {self.resize}"
         return f"{self.channels}x{self.image_size}{special}" + (f" {self.crop}" if self.crop else "")
 

@@ -1,11 +1,11 @@
-"""What a data set is to the rest of the package.
+"""The interface of data sets.
 
-    ImageSource   says what the images are (channels, size, classes) and finds, checks and loads them
+    ImageSource   describes the images (channels, size, classes) and finds, checks and loads them
     ImageSet      one split: N images of shape (C,H,W), N labels or none
-    ArrayImages   an ImageSet that lies in memory as one tensor
+    ArrayImages   an ImageSet in memory as one tensor
 
-Images are uint8 in 0..255 wherever they come from files; continuous data are float32. A source is lazy: building it
-touches no file, `check` looks at names and headers, `train` and `test` load once and keep what they loaded.
+Images from files are uint8 in 0..255; continuous data are float32. A source is lazy: its constructor reads no file,
+`check` reads names and headers, `train` and `test` load once and keep the images.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ImageSet(ABC):
 
     @abstractmethod
     def take(self, ids: Sequence[int] | Tensor) -> Tensor:
-        """The images with these numbers: a new tensor (n,C,H,W), uint8 or float32, that the caller may change."""
+        """The images with these numbers: a new tensor (n,C,H,W), uint8 or float32, which the caller may modify."""
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -43,7 +43,7 @@ class ImageSet(ABC):
 
 
 class ArrayImages(ImageSet):
-    """Images that lie in memory as one tensor.
+    """Images in memory as one tensor.
 
     Args:
         images: (N,C,H,H) uint8, or float32 without NaN and infinity.
@@ -88,10 +88,10 @@ class ImageSource(ABC):
         name: short name for tables and metrics.
         channels: C.
         image_size: H = W, pixels.
-        num_classes: labels are 0..num_classes-1; None when there are no labels.
-        value_range: smallest and largest value that float images may have; None when they are not bounded.
-            uint8 images always cover 0..255.
-        flippable: whether an array reversed from left to right is the mirrored image; not so for latents.
+        num_classes: labels are 0..num_classes-1; None if there are no labels.
+        value_range: smallest and largest allowed value of float images; None if they are not bounded.
+            uint8 images always have the range 0..255.
+        flippable: whether reversing an array from left to right mirrors the image; false for latents.
     """
 
     name: str
@@ -110,19 +110,19 @@ class ImageSource(ABC):
         return self.channels, self.image_size, self.image_size
 
     def check(self) -> None:
-        """Raise the error that teaches the cure when files are missing or bad, without loading all.
+        """Raise FileNotFoundError or ValueError if files are missing or bad, without loading all of them.
 
-        By default there is nothing to check.
+        Checks nothing by default.
         """
         return None
 
     def prepare(self) -> None:
-        """Download what is missing, if that was asked for; runs on one process of a machine."""
+        """Download what is missing, if requested; runs in one process of each machine."""
         return None
 
     @abstractmethod
     def train_size(self) -> int:
-        """Number of training images, as cheaply as it can be known."""
+        """Number of training images, if possible without loading them."""
 
     @abstractmethod
     def load(self, split: str) -> ImageSet:
@@ -133,15 +133,15 @@ class ImageSource(ABC):
         return self._once("train")
 
     def test(self) -> ImageSet:
-        """The images that training never sees."""
+        """The test images, which are not trained on."""
         return self._once("test")
 
     def pixels(self) -> ImageSource:
-        """The source of the bytes that samples are compared with: itself, unless the model sees something else."""
+        """The source of images with which samples are compared: itself, unless the model's data are latents."""
         return self
 
     def to_pixels(self, x: Tensor) -> Tensor:
-        """What the model makes (n,C,H,W) as bytes to look at (n,1 or 3,H',W'); [-1, 1] becomes 0..255 by default."""
+        """Output of the model (n,C,H,W) -> images (n,1 or 3,H',W') uint8; by default [-1, 1] becomes 0..255."""
         return to_uint8(x)
 
     def _once(self, split: str) -> ImageSet:
@@ -151,7 +151,7 @@ class ImageSource(ABC):
 
 
 def _check_finite(images: Tensor) -> None:
-    """A sum is finite unless a number is not (or the sum overflows): one pass without a mask of the whole array."""
+    """Raise ValueError if a number is not finite; sums are checked first, which needs no mask of the whole array."""
     if torch.isfinite(images.sum(dtype=torch.float64)):
         return
     bad = (~torch.isfinite(images.flatten(1).sum(1))).nonzero().flatten()

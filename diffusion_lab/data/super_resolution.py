@@ -1,4 +1,4 @@
-"""Super-resolution: the network is given a small image and makes the large one."""
+"""Super-resolution: the network is conditioned on a small image and generates the large one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from diffusion_lab.data.task import Task
 class SuperResolution(Task):
     """low_res (B,C,H/f,W/f): the mean of every f x f block of the image.
 
-    No noise is added to it. The network enlarges it to the size of x_t itself.
+    No noise is added to it. The network upsamples it to the size of x_t.
 
     Reference: Dhariwal and Nichol, "Diffusion models beat GANs on image synthesis", 2021, guided-diffusion
     `scripts/super_res_train.py`: `F.interpolate(batch, small_size, mode="area")`, which is this mean.
@@ -21,7 +21,7 @@ class SuperResolution(Task):
         factor: f, at least 2; 4 in the paper (64 to 256 pixels).
 
     Raises:
-        ValueError: the factor is out of range, or does not divide the images (from `check`).
+        ValueError: the factor is out of range, or does not divide the image size (from `check`).
     """
 
     names = ("low_res",)

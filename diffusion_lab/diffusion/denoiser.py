@@ -35,7 +35,7 @@ class Loss(NamedTuple):
 
 
 class Denoiser(nn.Module):
-    """Turns a network's answer into estimates, reverse steps and losses. Each method calls the network once.
+    """Converts a network's output to estimates, reverse steps and losses. Each method calls the network once.
 
         network(scale_t x_t (B,C,H,W), t (B,) int64, **cond) -> (B, C (prediction.heads + variance.channels), H, W)
 

@@ -1,7 +1,7 @@
-"""What the three heads of a prediction get wrong, by level of noise.
+"""Second moments of the errors of a prediction's three heads, by noise level.
 
-The heads stand in the order x0, v, eps. With alpha = cos phi, sigma = sin phi and x = alpha x0 + sigma eps, each of
-their answers is an observation of v, whatever the head's own space is:
+The heads are ordered x0, v, eps. With alpha = cos phi, sigma = sin phi and x = alpha x0 + sigma eps, the output of each
+head is an observation of v:
 
     y = (x0_hat - alpha x,  v_hat,  eps_hat - sigma x) = q v + n,      q = (-sigma, 1, alpha)
 
@@ -10,13 +10,12 @@ of the x0-space errors, C = E[e e^T] with e (3,), are those of the native errors
 
     C_hk(phi) = sigma^2 N_hk / (q_h q_k)
 
-N is what is tracked, in place of C: it is of order 1 at every noise, whereas C_eps,eps = (sigma/alpha)^2 N_eps,eps
-reaches 1e10 at the end of a cosine schedule and would drown whatever else is averaged in its bin. The diagonals are
-applied at the exact noise of use, so a bin averages only what varies slowly in it.
+N is tracked instead of C: it is of order 1 at every noise level, whereas C_eps,eps = (sigma/alpha)^2 N_eps,eps reaches
+1e10 at the end of a cosine schedule and would dominate the average of its bin. The diagonals are applied at the exact
+noise level, so a bin averages only slowly varying values.
 
-Bins are equal parts of phi in (0, pi/2): phi is the noise itself, independent of T, of the schedule and of
-respacing, unlike t; it is bounded, unlike log SNR, whose range is the schedule's; and the heads' targets turn into
-each other at an even rate in it (v = dx/dphi).
+Bins are equal parts of phi in (0, pi/2). Unlike t, phi is independent of T, of the schedule and of respacing; unlike
+log SNR, it is bounded; and the heads' targets change into each other at a uniform rate in phi (v = dx/dphi).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""By which losses a mixed prediction compares its heads: in what space, and over what.
+"""The losses by which a mixed prediction compares its heads: their space and the elements over which they are averaged.
 
 A head h with native error n_h has the mean square errors (SNR = S)
 
     native  E_x0 = x,   E_v = (1 + S) x,   E_eps = S x,       x its mean square error in x0-space
 
-A space says what multiplies x, for each head. In the spaces x0, eps and v one number multiplies all three, so they
-rank the heads alike; they differ in how far apart a soft rule sees them, and where rows of different noise meet.
+A space defines the factor of x for each head. In the spaces x0, eps and v it is the same for all three, so they rank
+the heads in the same way; they differ for soft rules, and if rows of different noise levels are averaged.
 """
 
 from __future__ import annotations

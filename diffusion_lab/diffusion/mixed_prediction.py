@@ -29,13 +29,13 @@ class MixedPrediction(ThreeHeads):
     start and keeps nearly every row up to the noisiest timesteps, which it shares with v; eps is never selected. In
     the x0-space (`X0Space`) the comparison is fair, though the winner still takes all.
 
-    Four small objects and not four words, because each rule is a formula, some with a number of its own (a
-    temperature, a ramp), and a rule of your own is one class. On the command line a rule is given by its class:
+    The rules are objects, not words, because each is a formula, some with an argument (a temperature, a ramp), and your
+    own rule is one class. On the command line a rule is given by its class:
     `prediction=mixed prediction.granularity._target_=diffusion_lab.diffusion.PerPixel`.
 
     Args:
-        space: in which the heads' losses are compared.
-        granularity: over what the losses are averaged before that.
+        space: space in which the heads' losses are compared.
+        granularity: elements over which the losses are averaged before that.
         reduction: from losses to gates.
         generation_head: weights of the heads in generation.
         tracker: the heads' errors by bin of noise.

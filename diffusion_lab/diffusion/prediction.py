@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 
 class Estimate(NamedTuple):
-    """What a network answer says about both parts of x_t."""
+    """Both parts of x_t, as estimated from a network output."""
 
     x0: Tensor  # (B,C,H,W), not clipped
     eps: Tensor  # (B,C,H,W)
@@ -53,11 +53,11 @@ class Prediction(nn.Module, ABC):
 
     @abstractmethod
     def target(self, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
-        """What the network should answer: (B,C,H,W) each -> (B,heads*C,H,W)."""
+        """The network's target: (B,C,H,W) each -> (B,heads*C,H,W)."""
 
     @abstractmethod
     def estimate(self, out: Tensor, x_t: Tensor, alpha: Tensor, sigma: Tensor) -> Estimate:
-        """The network's answer as x0 and eps: (B,heads*C,H,W), (B,C,H,W) -> Estimate."""
+        """The network's output as x0 and eps: (B,heads*C,H,W), (B,C,H,W) -> Estimate."""
 
     @abstractmethod
     def native_scale(self, snr: Tensor) -> Tensor:
@@ -72,14 +72,14 @@ class Prediction(nn.Module, ABC):
         return Parts(self.loss(out, x0, eps, alpha, sigma)[:, None], self.native_scale(snr)[:, None])
 
     def errors(self, out: Tensor, x0: Tensor, x_t: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
-        """What `observe` wants to know of each row, detached: -> (B,E); E = 0 where nothing is tracked."""
+        """The values of each row for `observe`, detached: -> (B,E); E = 0 if nothing is tracked."""
         return x0.new_zeros(len(x0), 0)
 
     def observe(self, log_snr: Tensor, errors: Tensor) -> None:
         """The errors of one update, of all processes in the order of the global batch: (G,), (G,E)."""
 
     def log_values(self) -> dict[str, Tensor]:
-        """What a run's log shows of the heads now, by name, each (bins,); nothing with one head."""
+        """Current values of the heads for the log, by name, each (bins,); empty with one head."""
         return {}
 
 

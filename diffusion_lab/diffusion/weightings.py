@@ -166,8 +166,8 @@ class Debiased(Weighting):
 class EDM(Weighting):
     """w_x = (s^2 + sigma_data^2)/(s sigma_data)^2 = SNR + 1/sigma_data^2 (Karras et al. 2022, table 1).
 
-    In the paper ln s ~ N(-1.2, 1.2^2) stands beside it, which keeps its large weights at high noise away; with
-    uniform t the objective is another one.
+    The paper uses it with ln s ~ N(-1.2, 1.2^2), which rarely draws the timesteps with large weights; with uniform t
+    the objective differs.
 
     Args:
         sigma_data: standard deviation of the pixels, > 0.
@@ -187,7 +187,7 @@ class VLB(Weighting):
     (Ho et al. 2020, equation 12, with V = Vp); c_t on the eps-loss.
 
     At t = 0, where SNR_{-1} is infinite and Vp_0 = 0, Vp_1 stands for Vp_0 as in `FixedSmall`: w_x(0) = 1/(2 Vp_1). The
-    bound's own term there is the discretised decoder, which is no square error.
+    bound's own term there is the discretised decoder, which is not a square error.
 
     The timestep is found from the SNR, which falls strictly: a binary search in the schedule's noise levels.
 

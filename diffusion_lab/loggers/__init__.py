@@ -1,4 +1,4 @@
-"""Where a run's values go: always metrics.jsonl, and on request Weights & Biases and TensorBoard as mirrors of it."""
+"""Loggers of a run: metrics.jsonl, and optionally Weights & Biases and TensorBoard with the same values."""
 
 from diffusion_lab.loggers.base import RunLogger, log_config, log_curve, log_image, log_values
 from diffusion_lab.loggers.jsonl import JsonlLogger

@@ -1,7 +1,7 @@
-"""What callbacks call to log, and what a logger of this package can take.
+"""The functions that callbacks use to log, and the base class of the loggers.
 
-The time of a value is `trainer.global_step`, the number of finished optimizer steps; beside it stands `images`, the
-number of training images seen. Neither a clock nor an epoch is ever logged.
+The axis of a value is `trainer.global_step`, the number of finished optimizer steps; `images`, the number of training
+images seen, is logged with it. Clock times and epochs are never logged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class RunLogger(Logger):
     Pictures and curves are ignored unless a subclass shows them.
 
     Args:
-        directory: the run folder; made when something is first written.
+        directory: the run folder; made at the first write.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -43,26 +43,26 @@ class RunLogger(Logger):
         return ""
 
     def log_values(self, values: Values, step: int) -> None:
-        """Numbers and lists of numbers; a list becomes one scalar per entry unless a subclass keeps it."""
+        """Log numbers and lists of numbers; a list becomes one scalar per entry unless a subclass keeps it."""
         self.log_metrics(flatten(values), step)
 
     def log_picture(self, key: str, path: Path, step: int) -> None:
-        """An image file."""
+        """Log an image file."""
 
     def log_curve(self, key: str, x: Sequence[float], lines: Mapping[str, Sequence[float]], step: int) -> None:
-        """Lines over a common x, by label."""
+        """Log lines over a common x, by label."""
 
     def cut(self, step: int) -> None:
-        """Forget what was logged after `step`, where a resumed run goes on."""
+        """Drop the values after `step`, from which a resumed run continues."""
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """The configuration, plain values; run.json has it anyway."""
+        """Log the configuration, plain values; ignored by default, because run.json contains it."""
 
 
 def log_values(trainer: Trainer, values: Values) -> None:
-    """Give all loggers numbers and lists of numbers at the present step, with the images seen; first process only.
+    """Log numbers and lists of numbers at the current step, with the images seen, to all loggers; first process only.
 
-    A logger that is not of this package gets a list `key` as scalars `key/00`, `key/01`, ...
+    A logger that is not a `RunLogger` gets a list `key` as scalars `key/00`, `key/01`, ...
     """
     if not trainer.is_global_zero:
         return
@@ -84,7 +84,7 @@ def log_curve(trainer: Trainer, key: str, x: Sequence[float], lines: Mapping[str
     """Draw lines over x, by label, in the loggers that show pictures; first process only.
 
     Raises:
-        ValueError: a line that has not one value for each x.
+        ValueError: a line does not have one value for each x.
     """
     for label, y in lines.items():
         if len(y) != len(x):
@@ -94,20 +94,20 @@ def log_curve(trainer: Trainer, key: str, x: Sequence[float], lines: Mapping[str
 
 
 def log_config(trainer: Trainer, config: dict[str, Any]) -> None:
-    """Give all loggers the run's configuration, a dict of plain values; first process only."""
+    """Log the run's configuration, a dict of plain values, to all loggers; first process only."""
     if trainer.is_global_zero:
         for logger in trainer.loggers:
             logger.log_hyperparams(config)
 
 
 def images_seen(trainer: Trainer) -> dict[str, int]:
-    """{"images": training images seen}, or {} without a data module that knows its global batch size."""
+    """{"images": training images seen}, or {} if the data module has no `batch_size`."""
     batch_size = getattr(getattr(trainer, "datamodule", None), "batch_size", None)
     return {} if batch_size is None else {"images": trainer.global_step * batch_size}
 
 
 def flatten(values: Values) -> dict[str, float]:
-    """{"a": 1, "b": [2, 3]} -> {"a": 1, "b/00": 2, "b/01": 3}; the digits grow with the list, so that names sort."""
+    """{"a": 1, "b": [2, 3]} -> {"a": 1, "b/00": 2, "b/01": 3}; indices are zero-padded, so that names sort."""
     flat: dict[str, float] = {}
     for key, value in values.items():
         if isinstance(value, Sequence):

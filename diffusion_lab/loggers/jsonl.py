@@ -1,4 +1,4 @@
-"""metrics.jsonl: the record of a run, of which every other logger is a mirror."""
+"""metrics.jsonl: the logged values of a run, which all other loggers repeat."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from diffusion_lab.runs.names import METRICS
 
 
 class JsonlLogger(RunLogger):
-    """Appends one JSON object a line to `<directory>/metrics.jsonl`: {"step": k, key: number or list of numbers, ...}.
+    """Writes `<directory>/metrics.jsonl`, a JSON object {"step": k, key: number or list of numbers, ...} per line.
 
-    One line per call, in the order of the calls, handed to the operating system before the call returns. Nothing in it
-    depends on a clock: equal runs write equal bytes. Numbers are written so that reading gives the same float64; one
-    that is not finite is written as NaN, Infinity or -Infinity, which Python reads and strict JSON does not know.
+    Each call writes one line and flushes it to the operating system. Nothing depends on a clock: equal runs write equal
+    bytes. Numbers are written so that reading them gives the same float64; numbers that are not finite are written as
+    NaN, Infinity or -Infinity, which Python can read but strict JSON does not allow.
 
     Differs from Lightning's CSVLogger, which deletes the earlier rows when a run is resumed.
     """
@@ -27,7 +27,7 @@ class JsonlLogger(RunLogger):
         append_lines(self.directory / METRICS, [{"step": step} | {key: _plain(value) for key, value in values.items()}])
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """What a LightningModule logs with `self.log`."""
+        """Log the values of a LightningModule's `self.log`."""
         self.log_values(metrics, 0 if step is None else step)
 
     @rank_zero_only
@@ -36,5 +36,5 @@ class JsonlLogger(RunLogger):
 
 
 def _plain(value: Any) -> Any:
-    """A number or list of numbers, also from a tensor or an array."""
+    """A number or list of numbers, converted from a tensor or an array if necessary."""
     return value.tolist() if hasattr(value, "tolist") else value

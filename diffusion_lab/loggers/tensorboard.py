@@ -16,7 +16,7 @@ from diffusion_lab.loggers.base import RunLogger
 
 
 class TensorBoardLogger(RunLogger):
-    """Writes scalars, pictures and curves to `<directory>/tensorboard`; look at them with
+    """Writes scalars, pictures and curves to `<directory>/tensorboard`; view them with
     `tensorboard --logdir <folder of runs>`.
 
     Args:
@@ -66,13 +66,13 @@ class TensorBoardLogger(RunLogger):
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         params = vars(params) if isinstance(params, Namespace) else params
-        # TensorBoard shows text as Markdown: four blanks make a block of code.
+        # TensorBoard renders text as Markdown: four spaces start a block of code.
         text = "".join(f"    {line}\n" for line in json.dumps(params, indent=2, default=str).splitlines())
         self.experiment.add_text("config", text)
 
     @rank_zero_only
     def cut(self, step: int) -> None:
-        """Have TensorBoard hide the events after `step` of earlier event files; before anything is logged."""
+        """Hide the events after `step` of earlier event files; must be called before anything is logged."""
         self._purge_step = step + 1
 
     @rank_zero_only

@@ -1,4 +1,4 @@
-"""Weights & Biases as a mirror of metrics.jsonl: with or without an account, and never in the way of training."""
+"""Weights & Biases as a copy of metrics.jsonl, with or without an account; its errors never stop training."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _INIT_SECONDS = 15.0
 
 
 class WandbLogger(RunLogger):
-    """Mirrors values, pictures and curves to a W&B run whose files lie in `<directory>/wandb`.
+    """Logs values, pictures and curves to a W&B run whose files are in `<directory>/wandb`.
 
-    It never asks for a key. Whatever fails, at the start or later, costs one warning, and training goes on without
-    W&B. The axis of all values is the optimizer step, of `metrics/*` the number of images seen.
+    It never asks for a key. After any error, at the start or later, it prints one warning, and training continues
+    without W&B. The axis of all values is the optimizer step; of `metrics/*` it is the number of images seen.
 
     Args:
-        directory: the run folder. A run keeps its id there and so stays one run when it is resumed.
+        directory: the run folder. The W&B id is stored there, so that a resumed run continues the same W&B run.
         project: W&B project.
         group: runs that belong together, such as a sweep; None: none.
         job_type: what the process does, e.g. train or evaluate.
         tags: labels to filter by.
-        name: what the run is called on the web page; None: W&B invents a name.
-        run_id: W&B id; None: the one kept in the folder, or a new random one.
+        name: name of the run on the web page; None: chosen by W&B.
+        run_id: W&B id; None: the one stored in the folder, or a new random one.
         mode: auto: online with a key and a network, else offline with one line that says how to upload, unless the
             variable WANDB_MODE says otherwise. online: a missing key is an error before training. offline: files
             only. disabled: nothing at all.
@@ -84,7 +84,7 @@ class WandbLogger(RunLogger):
         try:
             import wandb
 
-            # Before the first use of W&B: silent saves `login` a question to the server that takes seconds offline.
+            # Before the first use of W&B: with silent, `login` skips a request that takes seconds offline.
             settings = wandb.Settings(console="off", silent=True, init_timeout=_INIT_SECONDS)
             wandb.setup(settings)
             if mode == "auto":
@@ -125,7 +125,7 @@ class WandbLogger(RunLogger):
             tags=self.tags,
             name=self.run_name,
             id=self._stable_id(),
-            resume="allow" if mode == "online" else None,  # W&B warns of it offline, where it does nothing
+            resume="allow" if mode == "online" else None,  # has no effect offline, where W&B warns about it
             mode=mode,
             settings=settings,
         )
@@ -138,7 +138,7 @@ class WandbLogger(RunLogger):
         return run
 
     def _stable_id(self) -> str:
-        """The argument, or the id kept in the run folder, or a new one, which is then kept."""
+        """The argument, or the id stored in the run folder, or a new one, which is then stored."""
         path = self.directory / "wandb" / "run_id"
         kept = path.read_text().strip() if path.exists() else ""
         run_id = self.run_id or kept or secrets.token_hex(4)
@@ -199,7 +199,7 @@ class WandbLogger(RunLogger):
         if self._off:
             return
         try:
-            # W&B drops values of an earlier `step=`, so its own counter runs on and ours is a value.
+            # W&B drops values with an earlier `step=`, so its own counter is used, and our step is logged as a value.
             run.log(dict(content()) | ({} if step is None else {STEP: step}))
         except Exception as error:
             self._fail("logging", error)
@@ -212,8 +212,10 @@ class WandbLogger(RunLogger):
 def check_reachable(url: str) -> None:
     """Open and close a connection to the server, because `wandb.init` takes 100 s to notice a missing network.
 
+    Nothing is tried behind a proxy.
+
     Raises:
-        OSError: there is none. Behind a proxy nothing is tried: only the proxy knows.
+        OSError: the server cannot be reached.
     """
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
         return

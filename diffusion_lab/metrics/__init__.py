@@ -1,4 +1,4 @@
-"""Quality of samples: metrics, features, evaluation of a model, intervals over seeds, loss per timestep."""
+"""Metrics of samples and models: features, the evaluation of a model, intervals over seeds, means per timestep."""
 
 from diffusion_lab.intervals import (
     Interval,

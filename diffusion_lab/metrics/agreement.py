@@ -1,4 +1,4 @@
-"""How often a sample is of the class that it was asked for, by the extractor's own classes."""
+"""How often a sample has the class on which it was conditioned, according to the extractor."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from diffusion_lab.metrics.metric import SampleMetric
 
 
 class Agreement(SampleMetric):
-    """Share of the samples whose largest logit is that of the class that was asked for, in [0, 1].
+    """Share of the samples whose largest logit is that of the class on which they were conditioned, in [0, 1].
 
-    Of a conditional model whose data's classes the extractor knows.
+    For a conditional model on data with the extractor's classes.
     """
 
     name, better = "agreement", "higher"

@@ -1,9 +1,9 @@
-"""The variational bound of a model on images that its training never saw, in bits per dimension.
+"""The variational bound of a model on test images, in bits per dimension.
 
     mean over images of  sum_t L_t + L_T,   one noise for each image and timestep, estimates clipped to [-1, 1]
 
-which is what `diffusion.likelihood.bits_per_dim` computes for one batch. It takes T network calls for each image. For
-data that are not bytes, L_0 is the probability of a cell of width 2/255 around the value.
+`diffusion.likelihood.bits_per_dim` computes it for one batch, with T network calls per image. For data that are not
+bytes, L_0 is the probability of a cell of width 2/255 around the value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from diffusion_lab.metrics.sampling import SampleNoise
 
 
 class BitsPerDim(Metric):
-    """Of as many test images as there would be samples; it takes T network calls for each, and no samples."""
+    """Over `num_samples` test images, with T network calls for each; no samples are generated."""
 
     name, better, units = "bits_per_dim", "lower", "bits/dim"
     needs = frozenset({"model"})
@@ -36,7 +36,7 @@ class BitsPerDim(Metric):
     def check(self, num_samples: int, data: ImageDataModule) -> None:
         if data.source.pixels() is not data.source:
             raise ValueError(
-                f"names=[{self.name}] must be measured on images, and this model makes latents; leave it out"
+                f"names=[{self.name}] must be measured on images, and this model generates latents; leave it out"
             )
 
     def count(self, num_samples: int, data: ImageDataModule) -> int:
@@ -49,7 +49,7 @@ class BitsPerDim(Metric):
             "timesteps": given.model.denoiser.num_timesteps,
             "noises": "one for each image and timestep",
             "clip": True,
-            "units": self.units,  # here and in `better` as records had it before they had either of every metric
+            "units": self.units,  # these two are also here for compatibility with earlier records
             "better": self.better,
             "seed": given.model.seed,
             "reference": of_test_images(data, count),
@@ -65,15 +65,15 @@ def mean_bits_per_dim(
     device: torch.device | str = "cpu",
     progress: bool = False,
 ) -> float:
-    """The bound's mean over test images. Every rank must call; each takes its share of the images.
+    """The mean of the bound over test images. Must be called on all ranks; each computes its share of the images.
 
     Args:
-        denoiser: on `device`, with the weights that are to be judged; measured in eval mode.
-        data: gives the test images and their conditions.
-        images: N, evenly spread over the test split; all of them where it has fewer.
-        batch_size: images of one network call; changes no noise.
-        seed: of the noise: that of image i at timestep t is a function of (seed, i, t).
-        device: where to compute.
+        denoiser: the model, on `device`, with the weights to evaluate; used in eval mode.
+        data: provides the test images and their conditions.
+        images: N, evenly spread over the test split; all of them if there are fewer.
+        batch_size: images of one network call; does not change the noise.
+        seed: seed of the noise: that of image i at timestep t is a function of (seed, i, t).
+        device: device of the computation.
         progress: whether to show a bar (on a terminal only).
     """
     split, training = data.source.test(), denoiser.training
@@ -92,8 +92,8 @@ def mean_bits_per_dim(
                 return drawn(k, like)
 
             here = {key: value.to(device) for key, value in cond.items()}
-            found = bits_per_dim(denoiser, x0.to(device), noise, **here).total.double()
-            total += torch.stack([found.sum(), torch.full_like(found, 1.0).sum()])
+            bound = bits_per_dim(denoiser, x0.to(device), noise, **here).total.double()
+            total += torch.stack([bound.sum(), torch.full_like(bound, 1.0).sum()])
     denoiser.train(training)
     bits, measured = sum_(total).tolist()
     return bits / measured

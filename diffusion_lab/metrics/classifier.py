@@ -1,10 +1,10 @@
-"""The small convolutional classifier whose features measure small data sets.
+"""The small convolutional classifier that provides the features for small data sets.
 
     x in {0..255} -> x/127.5 - 1 -> [conv 3x3, batch norm, ReLU] x 3, halving the size after the 1st and the 2nd
       -> linear to D, batch norm, ReLU = features (N, D) -> linear to K = logits (N, K)
 
 The features are the penultimate activations, as those of Inception-v3 are for FID (Heusel et al. 2017). They are
-flattened before the linear layer, not averaged over the image, so that they see where a stroke lies.
+flattened before the linear layer, not averaged over the image, so that they depend on the position of a stroke.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SmallClassifier(nn.Module):
         image_size: H = W, at least 4.
         num_classes: K.
         width: channels of the first convolution; the others have twice as many.
-        feature_dim: D. A Fréchet distance wants at least 2 D images.
+        feature_dim: D. A Fréchet distance needs at least 2 D images.
         dropout: probability of zeroing a feature before the last layer in training, in [0, 1).
     """
 
@@ -56,7 +56,7 @@ class SmallClassifier(nn.Module):
 
 
 def _convolution(inputs: int, outputs: int) -> list[nn.Module]:
-    # Batch norm brings its own shift, so the convolution has no bias.
+    # Batch norm has its own shift, so the convolution needs no bias.
     return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
 
 

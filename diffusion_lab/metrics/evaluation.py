@@ -1,4 +1,4 @@
-"""The evaluation of a model: samples once, features once, every metric from them, each with its protocol."""
+"""The evaluation of a model: all metrics, with their protocols, from the same samples and features."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from diffusion_lab.solvers import Solver
 
 
 class Result(NamedTuple):
-    """One number with all that it depends on: extractor, samples, solver, EMA decay, reference and seed; and which
+    """The value of a metric with its protocol (extractor, samples, solver, EMA decay, reference and seed), which
     direction is better, "lower" or "higher", and its units."""
 
     name: str
@@ -45,8 +45,8 @@ class Result(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """The first samples of this rank (n,C,H,W) uint8, one result per metric, equal on all ranks, and how many images
-    a row of the picture should have. In a paired task the images are triples: what was given, sample, truth."""
+    """The first samples of this rank (n,C,H,W) uint8, one result per metric, equal on all ranks, and the number of
+    images per row of the picture. In a paired task the images are triples: condition, sample, truth."""
 
     images: Tensor
     results: list[Result]
@@ -56,17 +56,17 @@ class Evaluated(NamedTuple):
 class Evaluation:
     """Metrics of a model against its data set.
 
-    A metric of features is left out where the data have no extractor. What costs nothing more is always measured: the
-    share of samples of the right class, where features are extracted and the extractor knows the classes that a
-    conditional model is asked for, and in a paired task the distance of each sample to its truth.
+    A metric of features is left out if the data have no extractor. Metrics without extra cost are always evaluated: the
+    share of samples of the right class, if features are extracted and the extractor has the classes of a conditional
+    model, and in a paired task the distance of each sample to its truth.
 
     Args:
-        metrics: what is measured, of different names; none evaluates nothing. In a configuration this is `names`, and
-            each name stands for the yaml file of that name in the group `metric`.
+        metrics: metrics with different names; may be empty. In a configuration this is `names`, a list of names of yaml
+            files in the group `metric`.
         num_samples: N generated images, at least twice the extractor's dimensions (4096 for Inception).
-        batch_size: samples at a time, on each process; changes no latent.
-        seed: of the latents, >= 0. It is not the run's: all methods and seeds are compared on the same latents.
-        split: reference images, "train" (the custom) or "test".
+        batch_size: samples at a time, on each process; does not change the latents.
+        seed: seed of the latents, >= 0. It is not the run's: all methods and seeds are compared on the same latents.
+        split: reference images, "train" (as is common) or "test".
 
     Raises:
         ValueError: an argument out of range; from `check`, a metric that cannot be measured on the data.
@@ -86,7 +86,7 @@ class Evaluation:
             check_integer(name, value, lowest, "leave it out for the default")
         names = [check_metric(metric).name for metric in metrics]
         if len(set(names)) < len(names):
-            raise ValueError(f"names={names} must be different metrics; leave out what stands twice")
+            raise ValueError(f"names={names} must be different metrics; remove the duplicates")
         if split not in ("train", "test"):
             raise ValueError(f"split={split!r} must be 'train' or 'test'; use 'train', as published FIDs do")
         if metrics and not num_samples:
@@ -95,7 +95,7 @@ class Evaluation:
         self.seed, self.split = seed, split
 
     def check(self, data_module: ImageDataModule) -> None:
-        """Raise the teaching error, before training, if these metrics cannot be measured on this data."""
+        """Raise ValueError or FileNotFoundError, before training, if these metrics cannot be evaluated on this data."""
         paired = data_module.conditions.task.paired
         for metric in self.metrics:
             if "pairs" in metric.needs and not paired:
@@ -109,9 +109,9 @@ class Evaluation:
             data_module.features.check()
 
     def measured(self, data_module: ImageDataModule) -> list[Metric]:
-        """What can be measured on this data: of `metrics`, then of `always`; those that take a model's calls last.
+        """The metrics of `metrics` and `always` that can be evaluated on this data; those that call the model last.
 
-        Whether the extractor knows the data's classes is seen in its answers alone; without labels nothing is compared.
+        Whether the extractor has the data's classes is only known from its output.
         """
         if not self.num_samples:
             return []
@@ -122,13 +122,13 @@ class Evaluation:
             there |= OF_EXTRACTOR if labels else OF_EXTRACTOR - {"classes"}
         named = [metric for metric in self.metrics if metric.needs <= there]
         if not any(metric.needs & OF_EXTRACTOR for metric in named):
-            there -= OF_EXTRACTOR  # nothing is extracted for what nobody asked for
+            there -= OF_EXTRACTOR  # features are not extracted for the metrics of `always` alone
         names = {metric.name for metric in named}
         beside = [metric for metric in self.always if metric.needs <= there and metric.name not in names]
         return sorted([*named, *beside], key=lambda metric: "model" in metric.needs)
 
     def result_names(self, data_module: ImageDataModule) -> list[str]:
-        """Names of the results of a call with this data module, which needs no image for most of them."""
+        """Names of the results of a call with this data module; most of them are known without loading images."""
         return [self._name(metric, data_module) for metric in self.measured(data_module)]
 
     def _name(self, metric: Metric, data: ImageDataModule) -> str:
@@ -145,20 +145,20 @@ class Evaluation:
         keep: int = 64,
         metrics: bool = True,
     ) -> Evaluated:
-        """Sample, extract, measure. Every rank must call; each makes its share of the samples.
+        """Sample, extract features, and compute metrics. Must be called on all ranks; each makes its share of samples.
 
         Args:
-            denoiser: the model, on `device`, with the weights that are to be judged.
+            denoiser: the model, on `device`, with the weights to evaluate.
             solver: how to sample.
-            data_module: gives the shape, the reference images and the extractor (none: no metrics of features).
-            device: where to sample and extract.
+            data_module: provides the shape, the reference images and the extractor (None: no metrics of features).
+            device: device of sampling and extraction.
             progress: whether to show bars.
-            ema_decay: of the denoiser's weights, None for the raw ones; only recorded.
-            keep: how many of the first samples to return, for a picture.
-            metrics: whether to measure; else only the pictures' samples are made.
+            ema_decay: decay of the denoiser's weights, None for raw weights; only recorded.
+            keep: number of first samples to return, for a picture.
+            metrics: whether to compute metrics; else only the samples of the picture are made.
 
         Raises:
-            ValueError: samples that are not finite, too few samples or reference images, or a cache of something else.
+            ValueError: samples that are not finite, too few samples or reference images, or a cache of other images.
         """
         self.check(data_module)
         model = Model(denoiser, solver, data_module, device, self.batch_size, self.seed, ema_decay, progress)
@@ -175,8 +175,8 @@ class Evaluation:
         return Evaluated(first.pictures, results, first.columns)
 
     def _generate(self, model: Model, measured: Sequence[Metric], first: FirstSamples, keep: int) -> Generated:
-        """Make this rank's samples, and keep of all ranks' what the metrics need; the last rank makes a few too many
-        if the share is not whole."""
+        """Make this rank's samples and collect what the metrics need from all ranks; the last rank makes a few extra
+        samples if N is not a multiple of the number of ranks."""
         data, conditions, done = model.data, model.data.conditions, 0
         needs = {need for metric in measured for need in metric.needs}
         each = {metric.name: metric.of for metric in measured if isinstance(metric, SampleMetric)}
@@ -207,12 +207,12 @@ class Evaluation:
         return generated.across_ranks()
 
     def _ids(self, measured: bool, keep: int) -> range:
-        """The samples that this rank makes: its share of all, or pictures on the first rank alone."""
+        """The samples that this rank makes: its share of all, or only the picture's, on the first rank."""
         share = math.ceil(self.num_samples / world_size())
         return range(rank() * share, (rank() + 1) * share) if measured else range(0 if rank() else keep)
 
     def _reference(self, model: Model, points: int) -> Reference:
-        """What the samples are compared with; `points` images' features are kept."""
+        """Statistics of the reference images; the features of `points` images are kept."""
         source = model.data.source.pixels()
         images = source.train() if self.split == "train" else source.test()
         return reference_statistics(
@@ -234,7 +234,7 @@ def _batch(
     extractor: FeatureExtractor | None,
     device: torch.device | str,
 ) -> Batch:
-    """A batch of samples with what the metrics ask for."""
+    """A batch of samples with what the metrics need."""
     if extractor is None:
         return Batch(ids, samples, truths=truths)
     check_same_shape(tuple(samples.shape[1:]), data.source.pixels().shape)

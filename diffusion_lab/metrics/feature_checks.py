@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def checked(name: str, x: Tensor) -> Tensor:
-    """x (N,D) on the CPU, floating, finite, with at least two rows."""
+    """x on the CPU, if it is a floating, finite (N,D) tensor with N >= 2; else ValueError."""
     if x.ndim != 2 or not x.is_floating_point() or len(x) < 2:
         raise ValueError(
             f"{name} of shape {tuple(x.shape)} and {x.dtype} must be a floating (N,D) tensor with N >= 2; "
@@ -17,7 +17,7 @@ def checked(name: str, x: Tensor) -> Tensor:
         rows = (~torch.isfinite(x).all(1)).nonzero().flatten()
         raise ValueError(
             f"{name} must be finite, but {len(rows)} of {len(x)} rows are not, first {rows[:5].tolist()}; "
-            "look at those images: the model has probably diverged"
+            "check those images: the model has probably diverged"
         )
     return x.detach().cpu()
 

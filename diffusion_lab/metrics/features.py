@@ -1,8 +1,8 @@
-"""Feature extractors: what an image set is turned into before any distance is measured.
+"""Feature extractors.
 
 An extractor is a fixed function from uint8 images (N,C,H,W) to features (N,D) and class logits (N,K). It has a name
-and a hash of its weights, because a Fréchet distance means nothing without them: results of different extractors get
-different names (`fid50k` is Inception's alone; a small classifier gives `fd1k_digits`) and never share a cache.
+and a hash of its weights, because a Fréchet distance is meaningless without them: results of different extractors get
+different names (`fid50k` for Inception only; a small classifier gives `fd1k_digits`) and never share a cache.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ class Features(NamedTuple):
 
 
 class FeatureExtractor(nn.Module, ABC):
-    """A frozen network from uint8 images to `Features`, loaded when it is first used.
+    """A frozen network from uint8 images to `Features`, loaded at its first use.
 
-    A subclass gives `name`, `feature_dim`, `channels`, `preprocessing`, `weights_file()` and `load()`, and
-    `images_per_call` where 64 is not best.
+    A subclass defines `name`, `feature_dim`, `channels`, `preprocessing`, `weights_file()` and `load()`, and
+    `images_per_call` if 64 is not best.
 
     Attributes:
-        preprocessing: what is done to the bytes before the network, in words that change when it changes: part of the
-            key of cached statistics.
+        preprocessing: description of the operations on the bytes before the network. It is part of the key of cached
+            statistics, so it must change when they change.
     """
 
     name: str
     feature_dim: int
     channels: int
     preprocessing: str
-    images_per_call: int = 64  # of the network, however many images are given; what is fastest on a CPU
+    images_per_call: int = 64  # images of one network call; 64 is fastest on a CPU
 
     @abstractmethod
     def weights_file(self) -> Path:
-        """The weights on disk; raises the teaching error when they are missing or wrong."""
+        """The weights on disk; raises FileNotFoundError or ValueError if they are missing or wrong."""
 
     @abstractmethod
     def load(self) -> nn.Module:
         """The network in float32: images (N,C,H,W) uint8 -> (features, logits)."""
 
     def check(self) -> None:
-        """Raise FileNotFoundError or ValueError, with the cure, if the extractor cannot be used here."""
+        """Raise FileNotFoundError or ValueError if the extractor cannot be used on this machine."""
         self.weights_file()
 
     @cached_property
@@ -67,13 +67,13 @@ class FeatureExtractor(nn.Module, ABC):
 
     @property
     def suffix(self) -> str:
-        """What ends the names of metrics that it measures; numbers of different extractors do not compare."""
+        """Suffix of the names of metrics with this extractor; values of different extractors cannot be compared."""
         return f"_{self.name}"
 
     @cached_property
     def _network(self) -> list[nn.Module]:
-        # In a list, so that the weights are in no state dict of whatever holds the extractor. Some callers build
-        # objects under torch.device("meta"); weights must be real.
+        # In a list, so that the weights are in no state dict of an owner of the extractor. Some callers build objects
+        # under torch.device("meta"); weights must be real.
         with torch.device("cpu"):
             return [self.load().eval().requires_grad_(False)]
 
@@ -84,7 +84,7 @@ class FeatureExtractor(nn.Module, ABC):
             images: (N,C,H,W) uint8.
 
         Raises:
-            ValueError: another dtype (a float image in [0, 1] would silently be black) or number of channels.
+            ValueError: another dtype (a float image in [0, 1] would be black) or number of channels.
         """
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != self.channels:
             raise ValueError(
@@ -94,16 +94,16 @@ class FeatureExtractor(nn.Module, ABC):
         # Training may run in bfloat16; features of that precision would shift every distance.
         with torch.autocast(images.device.type, enabled=False), torch.inference_mode():
             network = self._network[0].to(images.device)
-            found = [network(part) for part in images.split(self.images_per_call)]
-        # Copies: what leaves is an ordinary tensor again.
-        features, logits = (torch.cat(parts).float() for parts in zip(*found, strict=True))
+            outputs = [network(part) for part in images.split(self.images_per_call)]
+        # Copies, which are ordinary tensors outside inference mode.
+        features, logits = (torch.cat(parts).float() for parts in zip(*outputs, strict=True))
         return Features(features, logits)
 
 
 class ClassifierFeatures(FeatureExtractor):
     """Penultimate activations of a small classifier that was trained on the data set itself.
 
-    Test accuracy, size and the training command are in `weights/README.md` and beside each file in json.
+    Test accuracy, size and the training command are in `weights/README.md` and in the json file of each classifier.
 
     Args:
         weights: name of a file in the package's weights folder: "digits" (1x8x8, D=64) or "fashion_mnist"
@@ -141,7 +141,7 @@ class ClassifierFeatures(FeatureExtractor):
     def load(self) -> nn.Module:
         network = SmallClassifier(**self.card["network"])
         network.load_state_dict(torch.load(self.weights_file(), map_location="cpu", weights_only=True))
-        # Channels last and 64 images a call take half the time of the defaults on a CPU.
+        # On a CPU, channels last and 64 images per call take half the time of the defaults.
         return network.to(memory_format=torch.channels_last)
 
 
@@ -155,17 +155,17 @@ def extract(
     """Features of a whole image set, in batches, on the CPU.
 
     Args:
-        extractor: what to measure with.
+        extractor: the extractor.
         images: (N,C,H,W) uint8.
         batch_size: images per call.
-        device: where the network runs.
+        device: device of the network.
         progress: whether to show a bar (on a terminal only).
 
     Returns:
         features (N,D) and logits (N,K), float32 on the CPU.
     """
-    found = list(features_of(extractor, images.split(batch_size), len(images), device, progress))
-    return Features(*(torch.cat(parts).cpu() for parts in zip(*found, strict=True)))
+    batches = list(features_of(extractor, images.split(batch_size), len(images), device, progress))
+    return Features(*(torch.cat(parts).cpu() for parts in zip(*batches, strict=True)))
 
 
 def features_of(
@@ -175,7 +175,7 @@ def features_of(
     device: torch.device | str = "cpu",
     progress: bool = False,
 ) -> Iterator[Features]:
-    """Features of images that are read or made batch by batch, on `device`; `total` is their number, for the bar."""
+    """Features, on `device`, of images that come in batches; `total` is their number, for the bar."""
     hide = None if progress else True  # None: tqdm hides the bar when the output is not a terminal
     with tqdm(total=total, desc=f"{extractor.name} features", disable=hide) as bar:
         for batch in batches:

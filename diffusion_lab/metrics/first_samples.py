@@ -11,7 +11,7 @@ TRIPLES = 3  # per row of a grid
 
 
 class FirstSamples:
-    """Samples, or in a paired task triples of what was given, sample and truth.
+    """Samples, or in a paired task triples of condition, sample and truth.
 
     Args:
         keep: images in the picture.
@@ -23,7 +23,7 @@ class FirstSamples:
         self._kept: list[Tensor] = []
 
     def update(self, samples: Tensor, given: Tensor | None = None, truths: Tensor | None = None) -> None:
-        """Take what is still missing of a batch, each (b,C,H,W) uint8."""
+        """Take as many images of a batch, each (b,C,H,W) uint8, as are still missing."""
         kept = samples[: self.missing]
         if given is not None and truths is not None:
             kept = torch.stack([given, samples, truths], dim=1)[: self.missing].flatten(0, 1)
@@ -32,10 +32,10 @@ class FirstSamples:
 
     @property
     def pictures(self) -> Tensor:
-        """(n,C,H,W) uint8; empty where no sample was made."""
+        """(n,C,H,W) uint8; empty if no sample was made."""
         return torch.cat(self._kept) if self._kept else torch.empty(0, 1, 1, 1, dtype=torch.uint8)
 
     @property
     def columns(self) -> int | None:
-        """Images in a row of a grid; None: as the grid likes."""
+        """Images per row of a grid; None: chosen by the grid."""
         return 3 * TRIPLES if self.paired else None

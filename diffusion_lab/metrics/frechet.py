@@ -1,13 +1,13 @@
-"""The Fréchet distance of two feature sets: that of two Gaussians with their means and covariances.
+"""The Fréchet distance of two feature sets, between Gaussians with their means and covariances.
 
     |mu_a - mu_b|^2 + tr(S_a + S_b - 2 (S_a S_b)^(1/2))          Heusel et al. (2017), eq. 6
 
 Features a (N,D) are of generated images, b (M,D) of reference images. The distance is biased upwards by a term of order
-1/N that depends on the model (Chong and Forsyth 2019), so numbers of different N do not compare; fewer than 2 D
+1/N that depends on the model (Chong and Forsyth 2019), so values for different N cannot be compared; fewer than 2 D
 features are refused.
 
-The eigenvalues of S_a S_b, whose roots the trace adds up, are those of the symmetric L^T S_b L with S_a = L L^T, which
-takes a tenth of the time of a matrix root or of eigenvalues of a product that is not symmetric.
+The trace is the sum of the square roots of the eigenvalues of S_a S_b, which are those of the symmetric L^T S_b L with
+S_a = L L^T. This takes a tenth of the time of a matrix root or of eigenvalues of a product that is not symmetric.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from diffusion_lab.metrics.feature_checks import checked, same_dim
 from diffusion_lab.metrics.metric import Given, Metric
 from diffusion_lab.metrics.moments import Moments, Statistics
 
-_ROWS = 4096  # added to the sums at a time: their float64 copy stays small
+_ROWS = 4096  # rows added to the sums at a time, so that their float64 copy stays small
 
 
 class FrechetDistance(Metric):
-    """Of N samples to all images of the reference split, as is the custom; N >= 2 D."""
+    """Between N >= 2 D samples and all images of the reference split, as is common."""
 
     name, elsewhere, better = "fid", "fd", "lower"
     needs = frozenset({"moments"})
@@ -71,7 +71,7 @@ def frechet_from_statistics(a: Statistics, b: Statistics) -> float:
 
 
 def _factor(covariance: Tensor) -> Tensor:
-    """L with L L^T = S: Cholesky's, or where S is singular (a feature that is always 0) that of its eigenvectors."""
+    """L with L L^T = S: the Cholesky factor, or one from eigenvectors if S is singular (a feature that is always 0)."""
     factor, failed = torch.linalg.cholesky_ex(covariance)
     if not failed:
         return factor

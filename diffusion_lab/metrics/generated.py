@@ -1,4 +1,4 @@
-"""What is kept of generated images while they pass by, one batch at a time."""
+"""What metrics need of generated images, collected batch by batch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ROWS = ("features", "logits", "samples")
 
 
 class Batch(NamedTuple):
-    """Samples on their way.
+    """A batch of samples.
 
     Attributes:
-        ids: (b,) their numbers, which grow.
+        ids: (b,) their numbers, increasing.
         samples: (b,C,H,W) uint8.
         features, logits: (b,D) and (b,K) float32 on the device; None without an extractor.
-        truths: (b,C,H,W) uint8, the image that each sample should be; None unless the task is paired.
-        classes: (b,) int64, the class that each was asked for; None unless the extractor knows the data's classes.
+        truths: (b,C,H,W) uint8, the true image of each sample; None unless the task is paired.
+        classes: (b,) int64, the class of each sample's condition; None unless the extractor has the data's classes.
     """
 
     ids: Sequence[int]
@@ -35,15 +35,15 @@ class Batch(NamedTuple):
 
 
 class Generated:
-    """What the metrics of N samples need of them.
+    """What metrics need of N samples.
 
     Args:
         total: N.
-        needs: of `moments` and `scores`, whose sums do not grow with N but for a byte of each image, and of `ROWS`, of
-            which every image's row is kept.
-        each: name -> function of a batch that gives a value (b,) for each sample, or None where it has none.
+        needs: any of `moments` and `scores`, sums of a fixed size (and one byte per image for `scores`), and of `ROWS`,
+            for which the rows of all images are kept.
+        each: name -> function of a batch that returns a value (b,) for each sample, or None.
         feature_dim: D of the extractor.
-        device: of the sums, that of the features.
+        device: device of the features and the sums.
 
     Raises:
         ValueError: too few images for the inception score.
@@ -63,7 +63,7 @@ class Generated:
         self._rows: dict[str, list[Tensor]] = {name: [] for name in ROWS if name in needs}
 
     def update(self, batch: Batch) -> None:
-        """Add samples; those with a number >= N fill up a rank's share and enter no sum."""
+        """Add samples; those with a number >= N only complete a rank's share and are not counted."""
         real = slice(sum(number < self.total for number in batch.ids))
         if self.moments is not None and batch.features is not None:
             self.moments.update(batch.features[real])
@@ -78,7 +78,7 @@ class Generated:
                 self._rows.setdefault(name, []).append(values)
 
     def across_ranks(self) -> Generated:
-        """Itself, with what all ranks have seen; every rank must call, with the same number of images."""
+        """Itself, combined over all ranks. Must be called on all of them, with the same number of images."""
         for part in (self.moments, self.scores):
             if part is not None:
                 sum_(part.sums)
@@ -88,12 +88,12 @@ class Generated:
         return self
 
     def rows(self, name: str) -> Tensor | None:
-        """(N, ...) on the CPU, in order: of `ROWS`, or the values of a function of `each`; None if there are none."""
+        """(N, ...) on the CPU, in order: rows of `ROWS`, or values of a function of `each`; None if there are none."""
         return torch.cat(self._rows[name]) if name in self._rows else None
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that is kept."""
+        """Memory of all collected tensors in bytes."""
         kept = [tensor for parts in self._rows.values() for tensor in parts]
         kept += [self.moments.sums] if self.moments is not None else []
         kept += [self.scores.sums, self.scores.split] if self.scores is not None else []

@@ -1,4 +1,4 @@
-"""How far the mean colour of a sample is off its truth's, where the task gives one (super-resolution)."""
+"""The difference in mean colour between a sample and its truth, for tasks with one (super-resolution)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class HueError(SampleMetric):
 
 
 def hue_error(images: Tensor, truths: Tensor) -> Tensor:
-    """How far an image's mean colour is off, in grey levels: |mean RGB - true mean RGB|_2 / sqrt(C) -> (n,) float64.
+    """Error of an image's mean colour in grey levels: |mean RGB - true mean RGB|_2 / sqrt(C) -> (n,) float64.
 
-    A tint of the whole image, which the PSNR hardly sees; 0 for errors of mean 0 in every channel.
+    It measures a tint of the whole image, which hardly changes the PSNR; 0 for errors of mean 0 in every channel.
     """
     shift = images.double().mean((2, 3)) - truths.double().mean((2, 3))
     return shift.norm(dim=1) / math.sqrt(images.shape[1])

@@ -26,8 +26,8 @@ def evaluate_images(
     Args:
         generated: (N,C,H,W) uint8.
         real: (M,C,H,W) uint8.
-        extractor: what to measure with.
-        metrics: that need neither pairs, classes nor a model.
+        extractor: the feature extractor.
+        metrics: metrics that need neither pairs, classes nor a model.
         **extraction: batch_size, device and progress of `extract`.
 
     Returns:
@@ -47,7 +47,7 @@ def evaluate_images(
 
 
 def check_same_shape(ours: tuple[int, ...], theirs: tuple[int, ...]) -> None:
-    """Raise unless generated and reference images have one shape (C,H,W)."""
+    """Raise ValueError unless generated and reference images have the same shape (C,H,W)."""
     if tuple(ours) != tuple(theirs):
         raise ValueError(
             f"generated images are {tuple(ours)} and reference images {tuple(theirs)}; resize neither: compare with "

@@ -1,8 +1,8 @@
-"""Inception-v3 features, the ones that published FIDs use.
+"""Inception-v3 features, as used by published FIDs.
 
 torch-fidelity's `inception-v3-compat`: the network of Szegedy et al. (2015) with the weights that TensorFlow released
-on 2015-12-05, its resizing and its pooling, so numbers agree with those of Heusel et al. (2017). Features are the
-2048 pooled activations; logits are the 1008 class scores without their bias, as Salimans et al. (2016) took them.
+on 2015-12-05, its resizing and its pooling, so values agree with those of Heusel et al. (2017). Features are the
+2048 pooled activations; logits are the 1008 class scores without their bias, as in Salimans et al. (2016).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ SHA256_PREFIX = "6726825d"
 
 
 class InceptionFeatures(FeatureExtractor):
-    """Inception-v3 of torch-fidelity, from a file that is already on this machine; nothing is downloaded.
+    """Inception-v3 of torch-fidelity, from a file on this machine; nothing is downloaded.
 
     Args:
         weights: path of the weights file, or None for torch hub's checkpoint folder.
 
-    `check()` raises FileNotFoundError when there is no such file and ValueError when its sha256 is another one.
+    `check()` raises FileNotFoundError if there is no such file and ValueError if its sha256 is wrong.
     """
 
     name = "inception"
@@ -43,7 +43,7 @@ class InceptionFeatures(FeatureExtractor):
         if not path.is_file():
             raise FileNotFoundError(
                 f"weights={self.path}: there is no file {path}; put torch-fidelity's {FILE} "
-                f"(its sha256 begins with {SHA256_PREFIX}) there, or name its place with weights=<path>"
+                f"(its sha256 begins with {SHA256_PREFIX}) there, or give its path with weights=<path>"
             )
         digest = self._digest(path)
         if not digest.startswith(SHA256_PREFIX):
@@ -62,26 +62,26 @@ class InceptionFeatures(FeatureExtractor):
 
     @property
     def suffix(self) -> str:
-        """None: the plain names, `fid50k`, `kid50k`, belong to Inception."""
+        """Empty: Inception has the plain names, `fid50k` and `kid50k`."""
         return ""
 
     def load(self) -> nn.Module:
         from torch_fidelity import FeatureExtractorInceptionV3
 
         path = self.weights_file()
-        # torch-fidelity unpickles without restrictions. A file that passes the restricted unpickler holds nothing
-        # but tensors, so this first reading makes the second one safe.
+        # torch-fidelity unpickles without restrictions. A file that the restricted unpickler accepts holds only
+        # tensors, so reading it first makes the second reading safe.
         torch.load(path, map_location="cpu", weights_only=True)
         network = FeatureExtractorInceptionV3(
             "inception-v3-compat", ["2048", "logits_unbiased"], feature_extractor_weights_path=str(path)
         )
-        # On a CPU in float32 channels last takes 0.62 of the time, and 0.53 without the batch norms.
+        # On a CPU in float32, channels last takes 0.62 of the time, and 0.53 without the batch norms.
         return fold_batch_norms(network).to(memory_format=torch.channels_last)
 
 
 def fold_batch_norms(network: nn.Module) -> nn.Module:
-    """Every block's batch norm as weights and bias of the convolution before it, in place: the same function of a
-    frozen network, but for rounding (3e-7 of the largest feature)."""
+    """Fold every block's batch norm into the convolution before it, in place: for a frozen network the same function up
+    to rounding (3e-7 of the largest feature)."""
     for block in network.modules():
         conv, norm = getattr(block, "conv", None), getattr(block, "bn", None)
         if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):

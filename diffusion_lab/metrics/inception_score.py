@@ -1,4 +1,4 @@
-"""The inception score, with the values of torch-fidelity's function.
+"""The inception score, with the same values as torch-fidelity's function.
 
 exp E_x KL(p(y|x) || p(y)), mean over splits of the samples          Salimans et al. (2016)
 """
@@ -18,7 +18,7 @@ from diffusion_lab.metrics.moments import ScoreSums
 
 
 class InceptionScore(Metric):
-    """In [1, K] for an extractor of K classes; it sees no reference image."""
+    """In [1, K] for an extractor with K classes; uses no reference images."""
 
     name, better = "is", "higher"
     needs = frozenset({"scores"})

@@ -1,4 +1,4 @@
-"""The kernel distance of two feature sets, by torch-fidelity's own function.
+"""The kernel distance of two feature sets, computed by torch-fidelity.
 
 unbiased MMD^2 with the kernel (x.y/D + 1)^3, mean over random subsets          Binkowski et al. (2018)
 """
@@ -16,7 +16,7 @@ SUBSET_SIZE = 1000
 
 
 class KernelDistance(Metric):
-    """Of N samples to as many reference images, evenly spread over the split."""
+    """Between N samples and as many reference images, evenly spread over the split."""
 
     name, elsewhere, better = "kid", "kd", "lower"
     needs = frozenset({"features"})
@@ -33,12 +33,12 @@ def kernel_distance(a: Tensor, b: Tensor, subset_size: int = SUBSET_SIZE, subset
     """Kernel distance of features a (N,D) and b (M,D); about 0, also slightly negative, for equal distributions.
 
     Args:
-        subset_size: rows per random subset, at most min(N, M): a larger one is cut to that.
+        subset_size: rows per random subset, limited to min(N, M).
         subsets: number of random subsets.
 
-    Differs from torch-fidelity's defaults: with fewer rows than `subset_size` it raises; here the subset becomes the
-    smaller of the two sets. When it is both sets there is one subset only, so it is computed once. It computes in the
-    features' float32, whose rounding is 2e-7 of the distance; here in float64, as the other metrics are.
+    Differs from torch-fidelity's defaults: it raises with fewer rows than `subset_size`; here the subset becomes the
+    smaller of the two sets. If a subset is all of both sets, it is computed only once. torch-fidelity computes in the
+    features' float32, with a rounding error of 2e-7 of the distance; here float64 is used, as for the other metrics.
     """
     from torch_fidelity.metric_kid import KEY_METRIC_KID_MEAN, kid_features_to_metric
 

@@ -1,8 +1,8 @@
-"""The seam of a metric: one number of a trained model, its direction, and what it is computed from.
+"""Base class of metrics: one number of a trained model, with its direction and what it is computed from.
 
     value = metric(given)
 
-A metric names what it needs; `Given` has it, computed once for all metrics of an evaluation:
+A metric lists what it needs; `Given` has it, computed once for all metrics of an evaluation:
 
     needs       given                                                                          kept for N samples
     features    features (N,D) of the samples, and reference.features (min(N,M),D)                   N D float32
@@ -11,10 +11,10 @@ A metric names what it needs; `Given` has it, computed once for all metrics of a
     scores      scores, the sums behind the inception score                                 10 (K + 2) float64
     samples     samples (N,C,H,W) uint8                                                              N C H W bytes
     pairs       a sample and its truth, batch by batch: see `SampleMetric`                           N float64
-    classes     the class that a sample was asked for, batch by batch: see `SampleMetric`            N float64
+    classes     the class of a sample's condition, batch by batch: see `SampleMetric`                N float64
     model       model: the denoiser, its data, the solver and how they are evaluated                 -
 
-A metric that is not measurable, because the data have no extractor, no pairs or no classes, is left out.
+A metric is left out if the data do not have the extractor, pairs or classes that it needs.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ OF_EXTRACTOR = frozenset({"features", "moments", "logits", "scores", "classes"})
 
 
 class Model(NamedTuple):
-    """The model that is judged, and how.
+    """The evaluated model, and how it is evaluated.
 
     Attributes:
-        denoiser: on `device`, with the weights that are judged.
+        denoiser: the model, on `device`, with the evaluated weights.
         solver: how samples are made.
         data: the images that it was trained on and their conditions.
-        device: where to compute.
+        device: device of the computation.
         batch_size: images at a time on this process.
-        seed: of the latents and of whatever else a metric draws.
-        ema_decay: of the weights, None for the raw ones.
+        seed: seed of the latents and of all other random numbers of a metric.
+        ema_decay: decay of the weights, None for raw weights.
         progress: whether to show bars (on a terminal only).
     """
 
@@ -70,10 +70,10 @@ class Given:
     """What a metric is computed from; everything is equal on all processes.
 
     Args:
-        num_samples: N that were asked for.
-        generated: what was kept of them.
-        compare: computes `reference` when it is first asked for.
-        judged: the model; None where image sets are compared without one.
+        num_samples: N.
+        generated: what was collected from the samples.
+        compare: computes `reference` at its first use.
+        judged: the model; None if image sets are compared without one.
     """
 
     num_samples: int
@@ -118,7 +118,7 @@ class Given:
         return _there(self.generated.rows("samples"), "samples")
 
     def once(self, function: Callable[..., Any], *settings: Any) -> Any:
-        """function(features, reference.features, *settings), computed once for all metrics that ask for it."""
+        """function(features, reference.features, *settings), computed once for all metrics that use it."""
         key = (function, *settings)
         if key not in self._done:
             self._done[key] = function(self.features, self.reference.features, *settings)
@@ -134,14 +134,14 @@ def _there(part: T | None, need: Need) -> T:
 class Metric(ABC):
     """One number of a model.
 
-    A subclass gives the attributes and `__call__`; its file conf/metric/NAME.yaml has the constructor's arguments.
+    A subclass defines the attributes and `__call__`; its file conf/metric/NAME.yaml has the constructor's arguments.
 
     Attributes:
-        name: as it is typed in `metrics.names`, equal to the name of its yaml file.
+        name: name in `metrics.names`, equal to the name of its yaml file.
         better: "lower" or "higher".
         needs: what `given` must have.
-        units: such as "dB"; "" for a number without.
-        elsewhere: what it is called where the extractor is not Inception and values do not compare; "" for `name`.
+        units: units such as "dB"; "" if there are none.
+        elsewhere: its name if the extractor is not Inception, because such values cannot be compared; "" for `name`.
     """
 
     name: str
@@ -152,31 +152,31 @@ class Metric(ABC):
 
     @abstractmethod
     def __call__(self, given: Given) -> float | None:
-        """The value, None if this model turns out to have none; called on all processes."""
+        """The value, None if it is not defined for this model; called on all processes."""
 
     def check(self, num_samples: int, data: ImageDataModule) -> None:
-        """Raise ValueError, with the cure, before training, if it cannot be measured on so many samples of the data."""
-        return  # most can
+        """Raise ValueError, before training, if it cannot be evaluated with `num_samples` samples of the data."""
+        return  # by default it can
 
     def settings(self, given: Given) -> dict[str, Any]:
-        """What else the value depends on, plain values for the record."""
+        """Plain values for the record: what else the value depends on."""
         return {}
 
     def count(self, num_samples: int, data: ImageDataModule) -> int:
-        """The number of images that the public name carries."""
+        """The number of images in the public name."""
         return num_samples
 
     def public_name(self, count: int, extractor: FeatureExtractor | None) -> str:
-        """The name of a result on so many images: `fid50k`, `fd1k_digits`, `psnr1k`."""
+        """The name of a result on `count` images: `fid50k`, `fd1k_digits`, `psnr1k`."""
         suffix = extractor.suffix if extractor is not None and self.needs & OF_EXTRACTOR else ""
         return f"{self.elsewhere if suffix and self.elsewhere else self.name}{thousands(count)}{suffix}"
 
 
 def check_metric(metric: Metric) -> Metric:
-    """The metric if its class says what `Metric` asks for.
+    """The metric, if its class defines the attributes of `Metric`.
 
     Raises:
-        ValueError: an attribute is missing or is none of the words that are allowed.
+        ValueError: an attribute is missing or has a value that is not allowed.
     """
     allowed = {"better": ("lower", "higher"), "needs": get_args(Need)}
     for key in ("name", "better", "needs"):
@@ -189,16 +189,16 @@ def check_metric(metric: Metric) -> Metric:
 
 
 class SampleMetric(Metric):
-    """The mean over the samples of a value that each has by itself, e.g. its distance to its truth.
+    """The mean over the samples of a value of each sample, e.g. its distance to its truth.
 
-    What it needs passes by in batches and is not kept.
+    It is computed batch by batch, without keeping what it needs.
     """
 
     @abstractmethod
     def of(self, batch: Batch) -> Tensor | None:
-        """(b,) float64 values of a batch of samples; None where it has none."""
+        """(b,) float64: the values of a batch of samples; None if there are none."""
 
     def __call__(self, given: Given) -> float | None:
         values = given.generated.rows(self.name)
-        # As the column of a table: another order of the sum would be another last bit.
+        # The mean of a column of a table: another order of summation would change the last bit.
         return None if values is None else float(torch.stack([values, values], 1).mean(0)[0])

@@ -1,11 +1,11 @@
-"""Sums over an image set from which its metrics follow: their size does not depend on the number of images.
+"""Sums over an image set from which metrics are computed; their size does not depend on the number of images.
 
     mean and covariance of features x (D,)      n, s = sum x, Q = sum x x^T
                                                 mu = s/n,  S = (Q - s s^T/n)/(n - 1)
-    inception score of class laws p (K,)        for each split: n, sum p, sum of p.log p
+    inception score of class probabilities p (K,)   for each split: n, sum p, sum of p.log p
                                                 exp(KL),  KL = mean p.log p - m.log m,  m = mean p
 
-All sums are float64, where the difference in S loses log10(|mu|^2/tr S) of 16 digits: for Inception about one.
+All sums are float64. The difference in S loses log10(|mu|^2/tr S) of 16 digits: about one for Inception.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Moments:
 
     Args:
         dim: D.
-        device: of the sums, that of the features.
+        device: device of the features and the sums.
     """
 
     def __init__(self, dim: int, device: torch.device | str = "cpu") -> None:
-        # Row 0 of the outer products of (1, x) is (n, s): one matrix, one product and one sum over ranks for all.
+        # Row 0 of the sum of outer products of (1, x) is (n, s), so one matrix holds all sums.
         self.sums = torch.zeros(dim + 1, dim + 1, dtype=torch.float64, device=device)
 
     def update(self, features: Tensor) -> None:
@@ -46,7 +46,7 @@ class Moments:
         self.sums.addmm_(rows.T, rows)
 
     def statistics(self) -> Statistics:
-        """Mean and covariance of what was added, divisor n - 1; to be called after `sum_` over ranks, if there are any.
+        """Mean and covariance (divisor n - 1) of the added rows; with several ranks, call `sum_` first.
 
         Raises:
             ValueError: fewer than 2 D rows, or a number that is not finite.
@@ -58,7 +58,7 @@ class Moments:
                 "is mostly noise; use more images or an extractor with fewer dimensions"
             )
         if not torch.isfinite(self.sums).all():
-            raise ValueError("features must be finite; look at the images: the model has probably diverged")
+            raise ValueError("features must be finite; check the images: the model has probably diverged")
         sums, outer = self.sums[0, 1:], self.sums[1:, 1:]
         mean = sums / count
         sigma = (outer - torch.outer(sums, mean)) / (count - 1)
@@ -68,11 +68,11 @@ class Moments:
 class ScoreSums:
     """The inception score of class logits that come in batches: splits (K + 2) numbers, and a byte per image.
 
-    The byte says to which split an image is dealt, by its number, in torch-fidelity's order, so that numbers agree.
+    The byte is the split of an image, assigned by its number in torch-fidelity's order, so that the scores agree.
 
     Args:
         total: N images, at least `splits`.
-        splits: the score is the mean over so many equal parts of the shuffled images, at most 255.
+        splits: number of equal parts of the shuffled images over which the score is averaged, at most 255.
 
     Raises:
         ValueError: fewer images than splits.
@@ -88,17 +88,17 @@ class ScoreSums:
         self.sums = torch.zeros(0)  # (splits, 2 + K) once K is known, on the logits' device
 
     def update(self, ids: Tensor, logits: Tensor) -> None:
-        """Add the logits (n,K) of images number `ids` (n,)."""
+        """Add the logits (n,K) of the images with numbers `ids` (n,)."""
         scores = logits.detach().to(torch.float64)
-        law, logs = scores.softmax(1), scores.log_softmax(1)
-        rows = torch.cat([torch.ones_like(law[:, :1]), (law * logs).sum(1, keepdim=True), law], dim=1)
+        p, log_p = scores.softmax(1), scores.log_softmax(1)
+        rows = torch.cat([torch.ones_like(p[:, :1]), (p * log_p).sum(1, keepdim=True), p], dim=1)
         if not len(self.sums):
             self.sums = torch.zeros(self.splits, rows.shape[1], dtype=torch.float64, device=rows.device)
         self.sums.index_add_(0, self.split[ids.cpu()].long().to(rows.device), rows)
 
     def score(self) -> float:
         """exp(KL), mean over the splits; in [1, K]."""
-        count, own, law = self.sums[:, :1], self.sums[:, 1], self.sums[:, 2:]
-        mean = law / count
-        divergence = own / count[:, 0] - torch.xlogy(mean, mean).sum(1)
+        count, p_log_p, p = self.sums[:, :1], self.sums[:, 1], self.sums[:, 2:]
+        mean = p / count
+        divergence = p_log_p / count[:, 0] - torch.xlogy(mean, mean).sum(1)
         return float(divergence.exp().mean())

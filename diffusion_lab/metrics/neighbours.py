@@ -1,4 +1,4 @@
-"""Precision and recall of one feature set against another, by torch-fidelity's own function.
+"""Precision and recall of one feature set against another, computed by torch-fidelity.
 
     precision     share of the samples that lie within the distance of some reference image to its k-th neighbour
     recall        share of the reference images that lie within the distance of some sample to its k-th neighbour
@@ -30,7 +30,7 @@ class _OfNeighbours(Metric):
     """Against as many reference images as there are samples, evenly spread over the split.
 
     Args:
-        neighbours: k >= 1; numbers of different k do not compare.
+        neighbours: k >= 1; values for different k cannot be compared.
 
     Raises:
         ValueError: k is out of range, or, from `check`, there are not more than k samples.
@@ -81,7 +81,7 @@ def precision_recall(a: Tensor, b: Tensor, k: int = 3) -> PrecisionRecall:
     """Improved precision and recall of generated features a (N,D) against reference features b (M,D).
 
     Args:
-        k: neighbours that make a ball's radius; N, M > k. Compare only at equal N, M and k.
+        k: the radius of a ball is the distance to the k-th neighbour; N, M > k. Compare only at equal N, M and k.
     """
     from torch_fidelity.metric_prc import prc_features_to_metric
 
@@ -89,6 +89,6 @@ def precision_recall(a: Tensor, b: Tensor, k: int = 3) -> PrecisionRecall:
     a, b = checked("a", a), checked("b", b)
     if min(len(a), len(b)) <= k:
         raise ValueError(f"k={k} must be smaller than both sets ({len(a)} and {len(b)}); generate more samples")
-    # save_cpu_ram: the distances are made in blocks of rows; all of 50,000 x 50,000 would take 10 GB.
+    # save_cpu_ram: distances are computed in blocks of rows; all 50,000 x 50,000 would take 10 GB.
     result = prc_features_to_metric(a, b, prc_neighborhood=k, prc_batch_size=2000, save_cpu_ram=True, verbose=False)
     return PrecisionRecall(result["precision"], result["recall"])

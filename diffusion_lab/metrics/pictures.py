@@ -15,8 +15,8 @@ def grid(images: Tensor, columns: int | None = None, scale: int | None = None, g
     Args:
         images: (N,C,H,W) uint8 with C = 1 or 3 and N >= 1.
         columns: images per row, or None for a square.
-        scale: each pixel becomes scale x scale pixels, without smoothing; None makes every image at least 48 high,
-            so that 8x8 digits can be seen.
+        scale: each pixel becomes scale x scale pixels, without smoothing; None makes every image at least 48 pixels
+            high, so that 8x8 digits are visible.
         gap: white pixels between images and around the grid, after scaling.
 
     Returns:
@@ -46,7 +46,7 @@ def grid(images: Tensor, columns: int | None = None, scale: int | None = None, g
 def save_grid(
     images: Tensor, path: str | Path, columns: int | None = None, scale: int | None = None, gap: int = 2
 ) -> None:
-    """Write `grid(images, columns, scale, gap)` as a PNG; folders are made, and a half-written file is never left."""
+    """Write `grid(images, columns, scale, gap)` atomically as a PNG; missing folders are made."""
     from PIL import Image
 
     page = grid(images, columns, scale, gap)

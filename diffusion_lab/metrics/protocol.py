@@ -1,4 +1,4 @@
-"""All that a value depends on, in plain values: without it a number cannot be compared."""
+"""The protocol of a metric's value: everything it depends on, so that values can be compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from diffusion_lab.metrics.metric import OF_EXTRACTOR, Given, Metric
 
 
 def protocol(metric: Metric, given: Given) -> dict[str, Any]:
-    """The metric's own settings beside those of what it needs: samples, extractor and reference images, pairs."""
+    """The metric's own settings and those of what it needs: samples, extractor and reference images, pairs."""
     model, settings = given.model, metric.settings(given)
     if metric.needs <= {"model"}:
         return settings | {"ema_decay": model.ema_decay}
@@ -33,6 +33,6 @@ def protocol(metric: Metric, given: Given) -> dict[str, Any]:
 
 
 def of_test_images(data: ImageDataModule, count: int) -> dict[str, Any]:
-    """The `reference` of a number that `count` test images were compared with."""
+    """The entry `reference` of a metric that uses `count` test images."""
     source = data.source
     return {"dataset": source.name, "split": "test", "fingerprint": source.test().fingerprint(), "n": count}

@@ -1,4 +1,4 @@
-"""The peak signal-to-noise ratio of a sample to its truth, where the task gives one (super-resolution)."""
+"""The peak signal-to-noise ratio of a sample to its truth, for tasks with one (super-resolution)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from diffusion_lab.metrics.generated import Batch
 from diffusion_lab.metrics.metric import SampleMetric
 
-# Mean square error of rounding to bytes: equal images count as this far apart, so that a mean of PSNRs stays finite.
+# Mean square error of rounding to bytes: used as the minimum, so that the PSNR of equal images is finite.
 _ROUNDING = 1 / 12
 
 
@@ -25,7 +25,7 @@ class PSNR(SampleMetric):
 def psnr(images: Tensor, truths: Tensor) -> Tensor:
     """Peak signal-to-noise ratio in dB, 10 log10(255^2 / mse), of bytes (n,C,H,W) and (n,C,H,W) -> (n,) float64.
 
-    At most 58.9: bytes are rounded, so their square error is taken to be at least 1/12.
+    At most 58.9: since bytes are rounded, the square error is taken to be at least 1/12.
     """
     mse = (images.double() - truths.double()).square().flatten(1).mean(1)
     return 10 * torch.log10(255**2 / mse.clamp(min=_ROUNDING))

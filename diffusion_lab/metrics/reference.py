@@ -1,11 +1,10 @@
-"""Statistics of the real images, computed once and kept on disk under a name that cannot be wrong.
+"""Statistics of the real images, computed once and cached on disk.
 
-The file's name is a hash of everything the numbers depend on: data set, hash of its pixels, split, number of images,
-shape, extractor, hash of the extractor's weights, what is done to the bytes before the network, kind of device that it
-ran on, and the version of the code that makes the statistics. The same record is inside the file and is compared when
-it is read, so a file that was renamed or copied is refused and never silently used.
+The file's name contains a hash of everything the statistics depend on: data set, hash of its pixels, split, number of
+images, shape, extractor, hash of its weights, its preprocessing, kind of device, and version of the code. The same
+record is inside the file and is compared on reading, so a renamed or copied file is refused.
 
-The npz has EDM's keys `mu` (D,) and `sigma` (D,D) (Karras et al. 2022, `fid.py`), so their tool reads it too.
+The npz has EDM's keys `mu` (D,) and `sigma` (D,D) (Karras et al. 2022, `fid.py`), so EDM's script can read it.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from diffusion_lab.data import ImageSet
 from diffusion_lab.metrics.features import FeatureExtractor, features_of
 from diffusion_lab.metrics.moments import Moments, Statistics
 
-FORMAT = 2  # of the numbers, not of the file: 1 had float32 means; raise it when anything else changes them
+FORMAT = 2  # version of the computation, not of the file: 1 had float32 means; raise it when the numbers change
 
 
 class Reference(NamedTuple):
-    """What generated images are compared with.
+    """Statistics with which generated images are compared.
 
-    metadata: what the numbers depend on, plain values.
+    metadata: plain values on which the numbers depend.
     statistics: mean and covariance over all images of the split.
     features: (m,D) float32 of every (N/m)-th image, for the metrics that compare points.
     """
@@ -43,7 +42,7 @@ class Reference(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """$DIFFUSION_LAB_CACHE, or diffusion-lab in the user's cache folder."""
+    """$DIFFUSION_LAB_CACHE, or the folder diffusion-lab in the user's cache folder."""
     named = os.environ.get("DIFFUSION_LAB_CACHE")
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(named) if named else user / "diffusion-lab"
@@ -57,7 +56,7 @@ def describe(
     subset: int,
     device: torch.device | str = "cpu",
 ) -> dict[str, Any]:
-    """The record that names reference statistics; every argument as in `reference_statistics`."""
+    """The record that identifies reference statistics; arguments as in `reference_statistics`."""
     return {
         "format": FORMAT,
         "dataset": dataset,
@@ -84,41 +83,41 @@ def reference_statistics(
     device: torch.device | str = "cpu",
     progress: bool = False,
 ) -> Reference:
-    """Statistics of a split, from the disk if they are there. Beside them only `subset` features are kept in memory.
+    """Statistics of a split, from the cache if available. Only `subset` features are kept in memory.
 
     Args:
         images: the whole split, N images in uint8.
-        extractor: what to measure with.
+        extractor: the feature extractor.
         dataset: its name.
         split: "train" or "test".
-        subset: m, how many features to keep for precision, recall and the kernel distance.
-        folder: where the file is, or None for `cache_folder()`/reference.
+        subset: m, number of features to keep for precision, recall and the kernel distance.
+        folder: folder of the file, or None for `cache_folder()`/reference.
         batch_size, device, progress: as in `extract`.
 
     Raises:
-        ValueError: a file of that name holds statistics of something else, or there are fewer than 2 D images.
+        ValueError: the cached file has another record, or there are fewer than 2 D images.
     """
     metadata = describe(images, extractor, dataset, split, subset, device)
     folder = cache_folder() / "reference" if folder is None else folder
     path = folder / f"{dataset}-{split}-{extractor.name}-{_digest(metadata)}.npz"
-    if found := load(path, metadata):
-        return found
+    if cached := load(path, metadata):
+        return cached
     batches = (images.take(ids) for ids in torch.arange(len(images)).split(batch_size))
     count = metadata["subset"]
     kept = torch.arange(count) * len(images) // max(count, 1)
     moments, points, start = Moments(extractor.feature_dim, device), [], 0
-    for found in features_of(extractor, batches, len(images), device, progress):
-        moments.update(found.features)
-        here = kept[(kept >= start) & (kept < start + len(found.features))] - start
-        points.append(found.features.cpu()[here])
-        start += len(found.features)
+    for features, _ in features_of(extractor, batches, len(images), device, progress):
+        moments.update(features)
+        here = kept[(kept >= start) & (kept < start + len(features))] - start
+        points.append(features.cpu()[here])
+        start += len(features)
     result = Reference(metadata, moments.statistics(), torch.cat(points))
     save(path, result)
     return result
 
 
 def save(path: Path, result: Reference) -> None:
-    """Write the npz; a reader never sees half of it. A folder that cannot be written to costs only time later."""
+    """Write the npz atomically. OSErrors are ignored: the statistics are then computed again next time."""
     partial = path.with_suffix(f".{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,10 +136,10 @@ def save(path: Path, result: Reference) -> None:
 
 
 def load(path: Path, expected: dict[str, Any]) -> Reference | None:
-    """Read an npz whose record must equal `expected`; None if there is none or it is damaged (its checksums tell).
+    """Read an npz whose record must equal `expected`; None if it does not exist or is damaged (checksum errors).
 
     Raises:
-        ValueError: the record is another one.
+        ValueError: the record differs.
     """
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
@@ -151,7 +150,7 @@ def load(path: Path, expected: dict[str, Any]) -> Reference | None:
     different = [key for key in sorted({*metadata, *expected}) if metadata.get(key) != expected.get(key)]
     if different:
         listed = ", ".join(f"{key} is {metadata.get(key)} and must be {expected.get(key)}" for key in different)
-        raise ValueError(f"{path} holds reference statistics of something else: {listed}; delete it")
+        raise ValueError(f"{path} holds other reference statistics: {listed}; delete it")
     return result
 
 

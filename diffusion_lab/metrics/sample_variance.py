@@ -1,9 +1,9 @@
-"""How varied samples are: the variance of a pixel over them.
+"""The variance of a pixel over the samples, a measure of their diversity.
 
     mean over pixels d of  1/(N - 1) sum_i (x_id - mean_d)^2,   x in [-1, 1]
 
-0 where all samples are equal. A model that has collapsed has less than its data, and so has one that blurs; noise has
-more, so it is read beside a distance.
+0 if all samples are equal. It is smaller than that of the data for a collapsed or blurring model and larger for noise,
+so use it together with a distance.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from diffusion_lab.arguments import check_integer
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.metrics.metric import Given, Metric
 
-_ROWS = 4096  # at a time: their float64 copy stays small
+_ROWS = 4096  # rows at a time, so that their float64 copy stays small
 
 
 class SampleVariance(Metric):
-    """Of N >= 2 samples, in [0, N/(N - 1)]; it needs no feature extractor."""
+    """Over N >= 2 samples, in [0, N/(N - 1)]; needs no feature extractor."""
 
     name, better = "sample_variance", "higher"
     needs = frozenset({"samples"})

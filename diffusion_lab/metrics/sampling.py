@@ -1,11 +1,11 @@
-"""Samples whose pixels depend on (seed, sample id) and on nothing else.
+"""Generation of samples whose latents depend on (seed, sample id) alone.
 
 Sample i starts from x_T(seed, i) and its solver's step k adds noise(seed, i, k), both standard normal and drawn on the
-CPU whatever the device. The batch size, the number of processes and the order therefore change no latent, and two
-methods that are sampled with one seed share all latents: the variance of the difference of their Fréchet distances is
-over 100 times smaller than with independent ones.
+CPU for every device. The latents therefore do not depend on the batch size, the number of processes or the order, and
+two methods that are sampled with the same seed share all latents: the variance of the difference of their Fréchet
+distances is over 100 times smaller than with independent latents.
 
-What is left is the network: a convolution over another batch size may round differently in the last bit.
+Only the network depends on the batch size: a convolution may round differently in the last bit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from diffusion_lab.streams import Streams
 
 ConditionsOf = Callable[[Sequence[int]], dict[str, Tensor]]
 ToPixels = Callable[[Tensor], Tensor]
-# First number of the positions in the stream "eval": validation uses 0 and 1.
+# First number of a position in the stream "eval"; validation uses 0 and 1.
 SAMPLES = 2
 
 
@@ -51,7 +51,7 @@ class SampleNoise:
 
     def __call__(self, k: int, like: Tensor) -> Tensor:
         """Noise of the solver's step k (0 = noisiest), with the shape, dtype and device of `like` (n,C,H,W)."""
-        # From pinned memory the copy waits for nothing: the noise of the next steps is drawn while a GPU computes.
+        # From pinned memory the copy is asynchronous: the noise of the next steps is drawn while a GPU computes.
         return self._rows(k + 1, pinned=like.is_cuda).to(like, non_blocking=True)
 
     def _rows(self, position: int, pinned: bool) -> Tensor:
@@ -73,7 +73,7 @@ def generate(
     conditions: ConditionsOf = none,
     to_pixels: ToPixels = to_uint8,
 ) -> Tensor:
-    """The images of the given sample ids.
+    """Generate the samples with the given ids.
 
     Args:
         denoiser: the model, on `device`.
@@ -82,10 +82,10 @@ def generate(
         seed: the evaluation's seed.
         shape: (C,H,W).
         batch_size: samples at a time.
-        device: where the denoiser is.
+        device: device of the denoiser.
         progress: whether to show a bar (on a terminal only).
-        conditions: keywords for the network that belong to some ids, a row each, e.g. `Conditions.of_samples`.
-        to_pixels: what the model makes (n,C,H,W) -> bytes, e.g. `ImageSource.to_pixels`.
+        conditions: ids -> keywords for the network, one row per id, e.g. `Conditions.of_samples`.
+        to_pixels: output of the model (n,C,H,W) -> bytes, e.g. `ImageSource.to_pixels`.
 
     Returns:
         (len(ids),C,H,W) uint8 on the CPU, in the shape of the pixels.
@@ -139,7 +139,7 @@ def _finite(x: Tensor, ids: Sequence[int]) -> Tensor:
     if not good.all():
         bad = [i for i, fine in zip(ids, good.tolist(), strict=True) if not fine]
         raise ValueError(
-            f"{len(bad)} of {len(x)} samples are not finite (ids {bad[:5]}); the model has diverged, or the solver's "
-            "clip is off where the network extrapolates"
+            f"{len(bad)} of {len(x)} samples are not finite (ids {bad[:5]}); the model has diverged, or the network "
+            "extrapolates while the solver's clip is off"
         )
     return x

@@ -4,9 +4,9 @@ For timestep t, with the values v_1..v_n seen there:
 
     count_t = n,   sum_t = v_1 + .. + v_n,   square_t = v_1^2 + .. + v_n^2     float64, on the device
 
-An update keeps the batch; `TOGETHER` of them are then added by three `index_add_`, row after row as if each batch had
-come alone, because the calls cost more than the additions. Nothing waits for the device. Ranks are summed only when
-totals are asked for.
+An update stores the batch; `TOGETHER` batches are then added by three calls of `index_add_`, in the same order as one
+by one, because the calls take longer than the additions. The host does not wait for the device. Ranks are summed only
+by `totals`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Totals(NamedTuple):
     square: Tensor
 
     def mean(self) -> Tensor:
-        """(T,) mean; NaN where nothing was seen."""
+        """(T,) mean; NaN for timesteps without values."""
         return self.sum / self.count
 
     def variance(self) -> Tensor:
-        """(T,) variance with divisor count; NaN where nothing was seen."""
+        """(T,) variance with divisor count; NaN for timesteps without values."""
         return (self.square / self.count - self.mean() ** 2).clamp(min=0)
 
 
@@ -66,7 +66,7 @@ class TimestepMean(nn.Module):
             self._add()
 
     def _add(self) -> None:
-        """Put what is kept into the tables."""
+        """Add the stored batches to the tables."""
         if not self._kept:
             return
         t, value = (torch.cat(parts) for parts in zip(*self._kept, strict=True))
@@ -77,13 +77,13 @@ class TimestepMean(nn.Module):
         self.square.index_add_(0, t, value * value)
 
     def totals(self, across_ranks: bool = False) -> Totals:
-        """What was seen since the start or the last `reset`; with `across_ranks` every rank must call."""
+        """Totals since the start or the last `reset`; with `across_ranks` it must be called on all ranks."""
         self._add()
         stacked = torch.stack([self.count, self.sum, self.square])
         return Totals(*(sum_(stacked) if across_ranks else stacked))
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Set all totals to zero."""
         self._kept = []
         for buffer in self.buffers():
             buffer.zero_()

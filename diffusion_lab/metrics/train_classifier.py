@@ -1,12 +1,12 @@
 """Train the small classifier of a data set: python -m diffusion_lab.metrics.train_classifier digits
 
-Writes weights/<name>.pt (a state dict in half precision) and weights/<name>.json (what it is, how it was made, and its
-accuracy on the test split, measured with the rounded weights that are written). The seed is fixed and the data set is
-the one that models are trained on, so its scaling and its split agree with the evaluation.
+Writes weights/<name>.pt (a state dict in half precision) and weights/<name>.json (architecture, training, and accuracy
+on the test split, measured with the rounded weights). The seed is fixed, and the data set is the one that models are
+trained on, so its scaling and split agree with the evaluation.
 
 Adam with a cosine learning rate from 3e-3 (digits) or 2e-3 (fashion_mnist) to 0, cross entropy with label smoothing
-0.05, images shifted by at most `shift` pixels. None is mirrored: a digit is no digit then and nearly all shoes of
-Fashion-MNIST point to the left, so a model that mirrors should be seen to.
+0.05, images shifted by at most `shift` pixels. Images are not mirrored: a mirrored digit is not a digit, and nearly all
+shoes of Fashion-MNIST point to the left, so the features should detect a model that mirrors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from diffusion_lab.streams import Streams
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one classifier is made."""
+    """How a classifier is trained."""
 
     width: int
     feature_dim: int
@@ -52,7 +52,7 @@ RECIPES = {
 
 
 def augmented(images: Tensor, recipe: Recipe, streams: Streams, epoch: int, batch: int) -> Tensor:
-    """Images (B,C,H,W) uint8, each shifted by its own number of pixels; what comes in at the edge is black."""
+    """Images (B,C,H,W) uint8, each shifted by its own number of pixels and padded with black."""
     count, _, height, width = images.shape
     room = recipe.shift
     padded = pad(images, (room, room, room, room))
@@ -63,7 +63,7 @@ def augmented(images: Tensor, recipe: Recipe, streams: Streams, epoch: int, batc
 
 
 def train(source: ImageSource, recipe: Recipe, report: Callable[[str], object] = print) -> SmallClassifier:
-    """A classifier of the training split, in eval mode; `report` gets one line per epoch."""
+    """Train a classifier on the training split and return it in eval mode; `report` is called once per epoch."""
     streams = Streams(recipe.seed)
     torch.manual_seed(streams.key("init"))
     network = new_network(source, recipe).to(memory_format=torch.channels_last)  # a quarter faster on a CPU
@@ -135,7 +135,7 @@ def save(network: SmallClassifier, name: str, source: ImageSource, recipe: Recip
 
 
 def main() -> None:
-    """Train, save and say how good it is."""
+    """Train and save a classifier, and print its accuracy."""
     parser = argparse.ArgumentParser(description="Train the small classifier whose features measure a data set.")
     parser.add_argument("dataset", choices=RECIPES)
     parser.add_argument("--root", default="data", help="folder of the data set's files, if it has any (default: data)")

@@ -133,7 +133,7 @@ class ADMSuperResolution(ADMUNet):
 
         ADMUNet([x_t, bilinear(low_res)], t, label)
 
-    The small image is brought to the size of x_t and stands beside it as further channels: the first convolution has
+    The small image is resized to the size of x_t and concatenated to its channels: the first convolution has
     2 in_channels. For ImageNet 64 -> 256 it has 311,795,910 parameters.
 
     Reference: Dhariwal and Nichol, "Diffusion models beat GANs on image synthesis", 2021, section 6 and table 8.

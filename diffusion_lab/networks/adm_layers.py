@@ -118,7 +118,7 @@ class Attention(nn.Module):
         q, k, v = Linear(norm(x))
         out = x + Linear_zero(softmax(q k^T / sqrt(d)) v)
 
-    The 3 C results of the first Linear stand in one of two orders, which matters for weights only:
+    The 3 C outputs of the first Linear have one of two orders, which matters for pretrained weights only:
 
         "legacy"  head by head, each with its q, k, v       (improved diffusion, ADM but for 64 x 64, latent diffusion)
         "new"     all q, all k, all v, each head by head    (ADM for ImageNet 64 x 64)
@@ -161,7 +161,7 @@ class Downsample(nn.Module):
         self.conv = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
 
     def forward(self, x: Tensor, e: Tensor) -> Tensor:
-        """`e` is not used: it is there because a ResBlock can stand in this place."""
+        """`e` is not used; it is an argument for compatibility with a ResBlock."""
         return self.conv(x)
 
 

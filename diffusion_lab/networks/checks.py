@@ -47,7 +47,7 @@ def level_sizes(image_size: int, channel_multipliers: Sequence[int]) -> list[int
 
 
 def check_attention(attention_resolutions: Sequence[int], sizes: list[int]) -> None:
-    """Attention stands at sizes that occur."""
+    """Raise ValueError unless attention is used at existing sizes only."""
     missing = [size for size in attention_resolutions if size not in sizes]
     if missing:
         raise ValueError(

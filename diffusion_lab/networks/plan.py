@@ -1,11 +1,11 @@
-"""The plan that all U-Nets share, whatever their layers are.
+"""The structure that all U-Nets share.
 
     encoder level l = 0 .. L-1      R x [block]      then halve the size, except after the last level
     middle                          block, with attention, and block
     decoder level l = L-1 .. 0      (R+1) x [block]  then double the size, except after level 0
 
-Every result of the encoder, its input and the halvings included, is kept; each of the decoder's (R+1) L blocks takes
-one back, newest first, beside its input.
+Every output of the encoder, including its input and the halvings, is kept; each of the decoder's (R+1) L blocks
+concatenates one of them, newest first, to its input.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Layers(Protocol):
 
 
 class Level(nn.Module):
-    """The blocks of one size and the change of size behind them, or None; `UNetPlan.walk` runs them."""
+    """The blocks of one size and the change of size after them, or None; `UNetPlan.walk` runs them."""
 
     def __init__(self, blocks: Iterable[nn.Module], resample: nn.Module | None) -> None:
         super().__init__()

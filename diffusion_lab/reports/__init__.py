@@ -1,4 +1,4 @@
-"""Reports: a folder of runs, finished or not, as a table and one self-contained page. Imports no torch."""
+"""Reports: a folder of runs, finished or not, as a table and one self-contained page. Does not import torch."""
 
 from diffusion_lab.reports.beyond import beyond
 from diffusion_lab.reports.cells import Comparison, compare

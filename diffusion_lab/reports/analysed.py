@@ -15,9 +15,9 @@ class Shown(NamedTuple):
 
     Attributes:
         title: its name in words.
-        where: its folder, as seen from the report's.
-        sentence: what its numbers mean.
-        models: what was analysed.
+        where: its folder, relative to the report's.
+        sentence: its interpretation.
+        models: the analysed models.
         image: the figure as a `data:` address.
     """
 
@@ -29,7 +29,7 @@ class Shown(NamedTuple):
 
 
 def analysed(folder: RunFolder) -> list[Shown]:
-    """Those of the folder and of all folders between it and its runs first, then those of each run."""
+    """The analyses of the folder and of all folders between it and its runs, then those of each run."""
     top = folder.path.resolve()
     places = [run.folder.resolve() for run in folder.runs]
     above = {place for run in places for place in run.parents if place.is_relative_to(top)} | {top}

@@ -1,4 +1,4 @@
-"""The same table in words, and as Markdown and LaTeX."""
+"""The comparison as text cells, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.tables import Row, baseline, status_words, summarise, visible_size
 from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS
 
-WIDTH = 180  # characters of the table where there is no terminal to wrap for
+WIDTH = 180  # maximum width of the table in characters, before column titles are abbreviated
 
 
 class Cell(NamedTuple):
-    """Text, and whether it is set in bold."""
+    """Text, and whether it is bold."""
 
     text: str
     bold: bool = False
 
 
 class Comparison(NamedTuple):
-    """The table in words.
+    """The table as text.
 
     Attributes:
-        titles: of the columns.
-        lines: one per group.
-        legend: what the numbers are.
-        notes: what a reader must know beside them: in what the rows differ, and what the verdicts take for granted.
+        titles: column titles.
+        lines: one line per group.
+        legend: explanation of the numbers.
+        notes: further differences between the rows, and the assumptions of the verdicts.
     """
 
     titles: list[str]
@@ -41,10 +41,10 @@ class Comparison(NamedTuple):
 
 
 def compare(groups: Sequence[Group], metric: str, by: str | None = None, size: float | None = None) -> Comparison:
-    """The comparison of one or more groups; titles are cut short where the table is wider than `WIDTH`.
+    """The comparison of one or more groups; titles are abbreviated if the table is wider than `WIDTH`.
 
     Args:
-        groups: of one section, named by `label_groups`.
+        groups: groups of one section, named by `label_groups`.
         metric: from `choose_metric`.
         by: the key that names the rows.
         size: difference for which the number of seeds is given; None: a tenth of the baseline's mean.
@@ -63,8 +63,8 @@ def compare(groups: Sequence[Group], metric: str, by: str | None = None, size: f
 def header(
     metric: str, baseline: str, by: str | None = None, size: float | None = None, brief: bool = False
 ) -> list[str]:
-    """Column titles; `metric` has its units and arrow, `by` is the key that names the rows, `size` that of the seeds,
-    `brief` shortens the words."""
+    """Column titles; `metric` includes units and arrow, `by` is the key that names the rows, `size` the difference for
+    which the number of seeds is given; `brief` abbreviates them."""
     baseline = baseline if len(baseline) <= 24 else "baseline"
     difference, rate, loss = ("diff. to", "img/s", "loss") if brief else ("difference to", "images/s", "val loss")
     seeds = f"seeds for ±{size:g}" if size else "seeds"
@@ -73,7 +73,7 @@ def header(
 
 
 def cells(rows: Sequence[Row]) -> list[list[Cell]]:
-    """One line per row, in the order of `header`; a metric and its differences have the same decimals."""
+    """One line per row, in the order of `header`; a metric and its differences have the same number of decimals."""
     places = decimals([row.metric.mean for row in rows if row.metric])
     return [
         [
@@ -93,46 +93,46 @@ def cells(rows: Sequence[Row]) -> list[list[Cell]]:
 
 
 def legend(rows: Sequence[Row], size: float | None = None) -> str:
-    """What the numbers are, and what they cannot say."""
+    """Explanation of the numbers and of their limits."""
     tested = sum(row.verdict is not None and row.verdict.p is not None for row in rows)
-    said = "mean over finished seeds [95 % interval of Student's t]; differences are paired by seed, each interval is "
-    said += "that of its row alone; "
+    text = "mean over finished seeds [95 % interval of Student's t]; differences are paired by seed, each interval is "
+    text += "that of its row alone; "
     if tested:
         of_all = f", corrected for the {tested} rows by Holm's method" if tested > 1 else ""
-        said += (
+        text += (
             f"verdict: p of the paired t-test{of_all}; with no difference anywhere the table has a false verdict with "
             f"a probability of at most {ALPHA:.0%}; bold: a verdict; "
         ).replace("5%", "5 %")
         if size:
-            said += (
-                f"seeds for ±{size:g}: about so many pairs show a true difference of that size with a probability of "
-                "80 %, by the observed spread; "
+            text += (
+                f"seeds for ±{size:g}: approximate number of pairs that detects a true difference of that size with a "
+                "probability of 80 %, by the observed spread; "
             )
     else:
-        said += f"with fewer than {CLAIM_SEEDS} seeds nothing is set in bold: no claim; "
-    return said + (
+        text += f"with fewer than {CLAIM_SEEDS} seeds nothing is set in bold: no claim; "
+    return text + (
         "cost: time per image relative to the baseline's, paired by seed; only fair where the runs had equal machines"
     )
 
 
 def cautions(rows: Sequence[Row]) -> list[str]:
-    """What the verdicts take for granted, and what pairing did."""
+    """The assumptions of the verdicts, and the effect of pairing."""
     verdicts = [row.verdict for row in rows if row.verdict is not None and row.verdict.p is not None]
     if not verdicts:
         return []
-    said = [
-        "The number of seeds must be fixed before the first run: whoever adds seeds from n = 3 to 12 until the plain "
+    notes = [
+        "The number of seeds must be fixed before the first run: adding seeds from n = 3 to 12 until the plain "
         "interval excludes 0 finds a difference where there is none in 18 % of the cases instead of 5 % (simulated)."
     ]
     ratios = [verdict.ratio for verdict in verdicts if verdict.ratio is not None]
     if ratios:
         spread = f" (median of the rows; {min(ratios):.2g} to {max(ratios):.2g})" if len(ratios) > 1 else ""
-        said.append(f"Unpaired intervals would be {statistics.median(ratios):.2g} times as wide{spread}.")
-    return said
+        notes.append(f"Unpaired intervals would be {statistics.median(ratios):.2g} times as wide{spread}.")
+    return notes
 
 
 def number(value: float, digits: int = 4, signed: bool = False) -> str:
-    """Significant digits without an exponent where it reads well."""
+    """`value` with significant digits, without an exponent unless it is very small or large."""
     if value != 0 and not 1e-4 <= abs(value) < 1e6:
         text = f"{value:{'+' if signed else ''}.{digits - 1}e}"
     else:
@@ -142,7 +142,7 @@ def number(value: float, digits: int = 4, signed: bool = False) -> str:
 
 
 def _minus(text: str) -> str:
-    """With a real minus sign, which is as wide as the plus."""
+    """`text` with a typographic minus sign, which is as wide as the plus."""
     return "\N{MINUS SIGN}" + text[1:] if text.startswith("-") else text
 
 
@@ -160,7 +160,7 @@ def with_interval(interval: Interval | None, places: int | None = None, signed: 
 
 
 def decimals(means: Sequence[float], digits: int = 4) -> int:
-    """Places after the point that give the smallest mean its digits; -1 where exponents are better."""
+    """Decimals that give the smallest mean `digits` significant digits; -1 if exponents are better."""
     sizes = [abs(mean) for mean in means if mean]
     if sizes and not (1e-4 <= min(sizes) and max(sizes) < 1e6):
         return -1
@@ -178,7 +178,7 @@ def duration(seconds: float) -> str:
 
 
 def markdown(table: Comparison) -> str:
-    """A pipe table, and below it what must be said of its rows."""
+    """A pipe table, followed by the notes."""
     titles, lines = table.titles, table.lines
     texts = [[title.replace("|", r"\|") for title in titles], ["---"] * 2 + ["---:"] * (len(titles) - 2)]
     for line in lines:
@@ -189,7 +189,7 @@ def markdown(table: Comparison) -> str:
 
 
 def latex(table: Comparison) -> str:
-    """A tabular with booktabs rules, and below it what must be said of its rows."""
+    """A tabular with booktabs rules, followed by the notes."""
     titles, lines = table.titles, table.lines
     body = [
         " & ".join(rf"\textbf{{{tex(cell.text)}}}" if cell.bold else tex(cell.text) for cell in line) for line in lines
@@ -212,7 +212,7 @@ def _runs(row: Row) -> str:
 
 
 def _difference(row: Row, places: int) -> str:
-    """With the number of seeds where not all of the row's could be paired."""
+    """The difference, with the number of common seeds if not all seeds of the row could be paired."""
     if row.difference is None:
         return row.unpaired
     text = with_interval(row.difference, places, signed=True)
@@ -221,7 +221,7 @@ def _difference(row: Row, places: int) -> str:
 
 
 def _verdict(row: Row) -> str:
-    """`better, p=0.012`, `not decided, p=0.31`; of a single row the plain p."""
+    """`better, p=0.012`, `not decided, p=0.31`."""
     if row.verdict is None:
         return ""
     if row.verdict.p is None:
@@ -246,7 +246,7 @@ def _cost(row: Row) -> str:
 
 
 def tex(text: str) -> str:
-    """With LaTeX's special characters escaped."""
+    """`text` with LaTeX's special characters escaped."""
     special = {"\\": r"\textbackslash{}", "↓": r"$\downarrow$", "↑": r"$\uparrow$", "\N{MINUS SIGN}": "$-$"}
     special |= {c: "\\" + c for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     return "".join(special.get(character, character) for character in text)

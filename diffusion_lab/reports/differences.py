@@ -1,16 +1,16 @@
-"""In what a row differs from the baseline beyond what its name says.
+"""The differences of a row from the baseline that its name does not imply.
 
-A method's name stands for all that its yaml file sets: `speed` needs no words for its sampler and its weighting, as
-long as they are as the file has them. Everything else in which two rows differ is a possible cause of their
-difference, and is said. A `Reading` of a run therefore holds two configurations: its own, and the one that its
-options alone stand for, with references such as ${batch_size} resolved by the run's own values. Then
+A method's name implies all that its yaml file sets: the sampler and weighting of `speed` are not listed if they are
+those of the file. Everything else in which two rows differ is a possible cause of their difference and is listed. A
+`Reading` of a run therefore has two configurations: its own, and the one implied by its options alone, with references
+such as ${batch_size} resolved by the run's own values. Then
 
-    said    = options that differ and that one of the two names does not imply, and
-              keys that differ and of which one of the two runs has another value than its options imply
+    listed  = options that differ and that one of the two names does not imply, and
+              keys that differ and for which one of the two runs has another value than its options imply
 
-so that a key which only follows another one (dataset.batch_size follows batch_size) is not said a second time, and no
-list of methods or keys is needed. Who reads configurations knows Hydra and is given to `group_runs`; without it, and
-for a run whose options are unknown, all keys that differ are said.
+so that a key which only follows another one (dataset.batch_size follows batch_size) is not repeated, and no list of
+methods or keys is needed. The `Reader` of configurations, which needs Hydra, is an argument of `group_runs`; without
+it, and for a run with unknown options, all keys that differ are listed.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from typing import Any, NamedTuple
 from diffusion_lab.runs.run import Run
 
 MISSING = object()
-# Where, how loudly or how long to keep: two runs that differ in nothing else are one configuration.
+# Keys that do not change the results: runs that differ only in these have the same configuration.
 _NOT_SHOWN = ("seed", "name", "paths", "hydra", "resume", "dry_run", "cost", "objective", "threads", "logger", "extras")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A run's configuration as text to compare.
+    """A run's configuration, for comparison.
 
     Attributes:
-        config: resolved, without what cannot change a number, and without the seed.
-        expected: what `options` alone stand for, where all else is the run's own; None: not known.
+        config: resolved, without the seed and keys that do not change the results.
+        expected: the configuration implied by `options` alone, with the run's own values otherwise; None: unknown.
         options: group -> option of the run, e.g. {"schedule": "cosine"}.
-        named: group -> option that the run's name alone implies.
+        named: group -> option implied by the run's name alone.
         derived: keys that only follow another one, e.g. "dataset.batch_size".
     """
 
@@ -51,7 +51,7 @@ Reader = Callable[[Run], Reading]
 
 
 class Difference(NamedTuple):
-    """One key with its value in a row and in the baseline, in words."""
+    """One key with its value in a row and in the baseline, as text."""
 
     key: str
     own: str
@@ -62,7 +62,7 @@ class Difference(NamedTuple):
 
 
 def read_plainly(run: Run) -> Reading:
-    """Without knowledge of what options stand for."""
+    """The reading of a run's configuration without knowledge of its options."""
 
     def strip(node: Any) -> Any:
         if isinstance(node, dict):
@@ -75,7 +75,7 @@ def read_plainly(run: Run) -> Reading:
 
 
 def differences(own: Reading, base: Reading) -> list[Difference]:
-    """What must be said of `own` beside `base`, whole parts first."""
+    """The differences of `own` from `base` to be listed, whole parts first."""
     if own.expected is None or base.expected is None:
         return _once([Difference(k, *_words(own, base, k)) for k in changed(own.config, base.config)])
     options = [
@@ -92,20 +92,20 @@ def differences(own: Reading, base: Reading) -> list[Difference]:
 
 
 def changed(one: Any, other: Any, path: str = "") -> list[str]:
-    """Keys of the smallest nodes in which two configurations differ; of different parts the part itself."""
+    """Keys of the smallest nodes in which two configurations differ; for parts of different classes the part itself."""
     if one == other:
         return []
     parts = [node.get("_target_") if isinstance(node, dict) else None for node in (one, other)]
     if not (isinstance(one, dict) and isinstance(other, dict)) or parts[0] != parts[1]:
         return [path]
-    found = []
+    keys = []
     for key in dict.fromkeys([*one, *other]):
-        found += changed(one.get(key, MISSING), other.get(key, MISSING), f"{path}.{key}".lstrip("."))
-    return found
+        keys += changed(one.get(key, MISSING), other.get(key, MISSING), f"{path}.{key}".lstrip("."))
+    return keys
 
 
 def without_keys(config: Mapping[str, Any], keys: frozenset[str], path: str = "") -> dict[str, Any]:
-    """A copy without the nodes at some dotted keys."""
+    """A copy without the nodes at the given dotted keys."""
     kept = {}
     for key, value in config.items():
         place = f"{path}.{key}".lstrip(".")
@@ -124,12 +124,12 @@ def lookup(config: Any, key: str) -> Any:
 
 
 def within(key: str, node: str) -> bool:
-    """Whether a key is a node or lies below it."""
+    """Whether a key is a node or below it."""
     return key == node or key.startswith(f"{node}.")
 
 
 def short(value: Any) -> str:
-    """A configuration value in a few characters; a part is named by its class: MinSNR -> min_snr, UNet -> unet."""
+    """A configuration value as short text; a part is named by its class: MinSNR -> min_snr, UNet -> unet."""
     if value is MISSING:
         return "none"
     if isinstance(value, dict) and "_target_" in value:
@@ -150,9 +150,9 @@ def _depth(key: str) -> int:
     return key.count(".")
 
 
-def _once(found: list[Difference]) -> list[Difference]:
-    """Without keys that have the last part and the values of a shorter one: most likely a reference to it."""
+def _once(different: list[Difference]) -> list[Difference]:
+    """Without keys that have the last part and the values of a shorter key, to which they most likely refer."""
     kept: dict[tuple[str, str, str], Difference] = {}
-    for one in sorted(found, key=lambda one: _depth(one.key)):
+    for one in sorted(different, key=lambda one: _depth(one.key)):
         kept.setdefault((one.key.rpartition(".")[2], one.own, one.base), one)
     return list(kept.values())

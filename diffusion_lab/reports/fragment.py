@@ -1,7 +1,7 @@
-"""The comparison as a piece of a Markdown or LaTeX document, to be committed beside a study.
+"""The comparison as a fragment of a Markdown or LaTeX document, to be committed with a study.
 
-The table, what its numbers are, and the commands that lead to it. It is a function of the runs and of the command:
-no date, and paths as a reader elsewhere would type them.
+It has the table, its legend and the commands to reproduce it. It is a function of the runs and the command: it has no
+date, and paths are relative.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ABSOLUTE = re.compile(r"""(?:^|(?<=[\s=,'"(\[]))/[^\s,'"\])}]+""")
 
 
 def check_suffix(path: str | Path) -> Path:
-    """The path.
+    """The path, if its suffix is allowed.
 
     Raises:
         ValueError: its suffix is not one of `SUFFIXES`.
@@ -34,13 +34,13 @@ def write_table(path: str | Path, folder: RunFolder, tables: Mapping[str, Compar
     """Write the fragment, in one atomic replacement.
 
     Args:
-        path: with one of `SUFFIXES`.
+        path: path with one of `SUFFIXES`.
         folder: the runs.
-        tables: title of a section -> its table; titles are written where there are several.
-        command: that of the report.
+        tables: title of a section -> its table; titles are written if there are several.
+        command: the command of the report.
 
     Raises:
-        ValueError: the suffix is unknown, or the place cannot be written to.
+        ValueError: the suffix is unknown, or the path cannot be written to.
     """
     path = check_suffix(path)
     latex = path.suffix == ".tex"
@@ -50,8 +50,8 @@ def write_table(path: str | Path, folder: RunFolder, tables: Mapping[str, Compar
             pieces.append(rf"\subsubsection*{{{tex(title)}}}" + "\n" if latex else f"### {title}\n")
         pieces.append((_tex_table if latex else _markdown_table)(_portable(table)))
     if folder.unfinished:
-        said = f"not finished: {status_words(folder.unfinished)}"
-        pieces.append(rf"\par\noindent {tex(said)}" + "\n" if latex else f"{said}\n")
+        note = f"not finished: {status_words(folder.unfinished)}"
+        pieces.append(rf"\par\noindent {tex(note)}" + "\n" if latex else f"{note}\n")
     commands = [portable(text) for text in [*training_commands(folder), command]]
     pieces.append((_tex_commands if latex else _markdown_commands)(commands))
     save(path, "\n".join(pieces).encode(), "table")
@@ -64,16 +64,16 @@ def _portable(table: Comparison) -> Comparison:
 
 
 def training_commands(folder: RunFolder) -> list[str]:
-    """Those of the sweeps, then those of the runs outside of them, each once."""
+    """The commands of the sweeps, then those of single runs, without duplicates."""
     single = [run.command for run in folder.runs if run.folder.parent not in folder.sweeps]
     return list(dict.fromkeys([*folder.commands, *single]))
 
 
 def portable(text: str) -> str:
-    """Absolute paths as seen from the current folder, or by their last part where they lie outside of it."""
+    """`text` with absolute paths relative to the current folder, or reduced to their last part if outside of it."""
 
-    def shorten(found: re.Match[str]) -> str:
-        path = Path(found[0])
+    def shorten(match: re.Match[str]) -> str:
+        path = Path(match[0])
         return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name or "."
 
     return _ABSOLUTE.sub(shorten, text)
@@ -93,5 +93,5 @@ def _tex_table(table: Comparison) -> str:
 
 def _tex_commands(commands: list[str]) -> str:
     """Commands as text that may break at commas; `-{}-`, because two hyphens would become a dash."""
-    said = [tex(command).replace("--", "-{}-").replace(",", r",\allowbreak{}") for command in commands]
-    return "".join(rf"\par\noindent\texttt{{{text}}}" + "\n" for text in said)
+    texts = [tex(command).replace("--", "-{}-").replace(",", r",\allowbreak{}") for command in commands]
+    return "".join(rf"\par\noindent\texttt{{{text}}}" + "\n" for text in texts)

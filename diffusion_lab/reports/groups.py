@@ -1,14 +1,14 @@
-"""Runs that differ in their seed alone form a group; groups are named by what distinguishes them.
+"""Groups of runs that differ only in their seed, with names that distinguish them.
 
 Only runs with the same `group_hash` are averaged. A group is named by its method (or by the value of a key that the
-user chose); groups that share that name are told apart by the configuration keys in which they differ:
+user chose); groups that share that name are distinguished by the configuration keys in which they differ:
 
     uniform    logit_normal std=0.5    logit_normal std=1.0
 
-A key stands with its last part alone where that is clear, and only where it was set on the command line if that is
-enough to tell the groups apart: `ddpm` and `ddpm prediction=x0`. A key whose values are, in every group, those of a
-shorter key of the same last part is an interpolation of it and is left out. A label need not say all in which a row
-differs; `differences` says the rest.
+A key is abbreviated to its last part if that is unambiguous. Only keys set on the command line are used if they are
+enough to distinguish the groups: `ddpm` and `ddpm prediction=x0`. A key with the same values in all groups as a shorter
+key with the same last part is an interpolation of it and is left out. A label need not contain all differences of a
+row; `differences` lists the rest.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Group:
 
     Args:
         runs: one run per seed.
-        duplicates: further runs of the same configuration and seed; they hold no new information.
-        label: how tables and figures call it.
-        name: what the label begins with: the method, or the value of the chosen key.
-        by: the chosen key that names the groups; None: the method does.
-        said: configuration key -> value of what the label adds to the name.
+        duplicates: further runs of the same configuration and seed, which are not counted.
+        label: its name in tables and figures.
+        name: start of the label: the method, or the value of the chosen key.
+        by: the chosen key that names the groups; None: the method.
+        said: configuration key -> value, for the keys that the label adds to the name.
         differences: configuration key -> value, for the keys in which the groups of the report differ.
-        read: how its configuration is to be understood.
+        read: reads the configuration of a run.
     """
 
     runs: list[Run]
@@ -61,7 +61,7 @@ class Group:
 
     @cached_property
     def reading(self) -> Reading:
-        """Its configuration, and what its options stand for."""
+        """The reading of its configuration."""
         return self.read(self.runs[0])
 
     @cached_property
@@ -75,7 +75,7 @@ class Group:
         return sorted((run for run in self.runs if run.step > 0), key=_by_seed)
 
     def comparable(self, key: str) -> list[Run]:
-        """Finished runs that have `key`; if there are none, the ones that came furthest, all at one step."""
+        """Finished runs that have `key`; if there are none, the runs with the largest last step."""
         done = [run for run in self.done if len(run.curve(key).steps)]
         if done:
             return done
@@ -89,7 +89,7 @@ def group_runs(runs: Sequence[Run], by: str | None = None, read: Reader = read_p
     Args:
         runs: from `read_runs`; runs without a configuration (pending, or failed at the start) are left out.
         by: configuration key that names the groups, e.g. "sampler" or "weighting.gamma"; None: the method.
-        read: what a run's options stand for.
+        read: reads the configuration of a run.
 
     Raises:
         ValueError: no group has the key `by`.
@@ -100,10 +100,10 @@ def group_runs(runs: Sequence[Run], by: str | None = None, read: Reader = read_p
 
 
 def check_key(groups: Sequence[Group], by: str | None) -> None:
-    """Whether some configuration has the key.
+    """Check that a configuration has the key.
 
     Raises:
-        ValueError: none has.
+        ValueError: none has it.
     """
     if by is not None and groups and all(lookup(group.config, by) is MISSING for group in groups):
         raise ValueError(f"by={by} must be a key of the configuration; use e.g. --by sampler or --by batch_size")
@@ -119,7 +119,7 @@ def collect(runs: Sequence[Run], read: Reader = read_plainly) -> list[Group]:
 
 
 def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:
-    """The same groups with names that tell them apart within one table."""
+    """The same groups with names that distinguish them within one table."""
     configs = [read_plainly(group.runs[0]).config for group in groups]
     for group, config in zip(groups, configs, strict=True):
         group.name, group.by = _name(group, config, by), by
@@ -135,7 +135,7 @@ def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:
         for i, keys in zip(same, further, strict=True):
             groups[i].said = {key: value for key, value in keys.items() if key != by}
             groups[i].label = " ".join([name, *(f"{words[key]}={value}" for key, value in groups[i].said.items())])
-    for group in groups:  # different, but in nothing that is shown
+    for group in groups:  # different only in keys that are not shown
         if sum(other.label == group.label for other in groups) > 1:
             group.label += f" #{group.runs[0].group_key[:6]}"
     return groups
@@ -146,7 +146,7 @@ def _by_seed(run: Run) -> tuple[int, str]:
 
 
 def _one_per_seed(runs: list[Run], read: Reader) -> Group:
-    """Of several runs with one seed keep the finished one, else the one that came furthest."""
+    """Of several runs with one seed, keep the finished one, else the one with the largest step."""
     best: dict[int | None, Run] = {}
     for run in sorted(runs, key=lambda r: (r.status == "done", r.step), reverse=True):
         best.setdefault(run.seed, run)
@@ -164,21 +164,21 @@ def _name(group: Group, config: dict[str, Any], by: str | None) -> str:
 
 def configuration_words(configs: list[dict[str, Any]]) -> list[dict[str, str]]:
     """For each configuration, the keys in which it differs from others, shortest first, and their values."""
-    found = _differences(configs, "")
-    keys = sorted(dict.fromkeys(key for one in found for key in one), key=lambda key: key.count("."))
+    different = _differences(configs, "")
+    keys = sorted(dict.fromkeys(key for one in different for key in one), key=lambda key: key.count("."))
     known: set[tuple[str | None, ...]] = set()
     kept = []
     for key in keys:
-        values = (key.rpartition(".")[2], *(one.get(key) for one in found))
+        values = (key.rpartition(".")[2], *(one.get(key) for one in different))
         if values not in known:
             known.add(values)
             kept.append(key)
-    return [{key: one[key] for key in kept if key in one} for one in found]
+    return [{key: one[key] for key in kept if key in one} for one in different]
 
 
 def _as_typed(groups: list[Group], keys: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Only the keys that each group was given on its command line, where that tells them apart: one that was left as
-    the method has it needs no words. A part is called by the option that was typed: several may be of one class."""
+    """Only the keys on each group's command line if they distinguish the groups, else all keys. A part has the name of
+    its option, because several options may have the same class."""
     typed = []
     for group, own in zip(groups, keys, strict=True):
         words = (str(word).lstrip("+~").partition("=") for word in group.runs[0].info.get("overrides") or ())
@@ -191,30 +191,30 @@ def _as_typed(groups: list[Group], keys: list[dict[str, str]]) -> list[dict[str,
 
 
 def _last_parts(keys: set[str]) -> dict[str, str]:
-    """key -> its last part, or the whole key where two would look alike."""
+    """key -> its last part, or the whole key if two have the same last part."""
     parts = {key: key.rpartition(".")[2] for key in keys}
     return {key: part if list(parts.values()).count(part) == 1 else key for key, part in parts.items()}
 
 
 def _differences(nodes: list[Any], path: str) -> list[dict[str, str]]:
-    """One dict per node. Where different parts stand at one place they are named, and like parts compared further."""
-    found: list[dict[str, str]] = [{} for _ in nodes]
+    """One dict per node. Parts of different classes are named, and parts of the same class compared further."""
+    different: list[dict[str, str]] = [{} for _ in nodes]
     if all(node == nodes[0] for node in nodes):
-        return found
+        return different
     targets = [node.get("_target_") if isinstance(node, dict) else None for node in nodes]
     if len(set(targets)) > 1:
-        for one, node in zip(found, nodes, strict=True):
+        for one, node in zip(different, nodes, strict=True):
             one[path] = short(node)
         for target in set(targets) - {None}:
             same = [i for i, other in enumerate(targets) if other == target]
             for i, further in zip(same, _differences([nodes[i] for i in same], path), strict=True):
-                found[i] |= further
+                different[i] |= further
     elif all(isinstance(node, dict) for node in nodes):
         for key in dict.fromkeys(key for node in nodes for key in node):
             below = _differences([node.get(key, MISSING) for node in nodes], f"{path}.{key}".lstrip("."))
-            for one, further in zip(found, below, strict=True):
+            for one, further in zip(different, below, strict=True):
                 one |= further
     else:
-        for one, node in zip(found, nodes, strict=True):
+        for one, node in zip(different, nodes, strict=True):
             one[path] = short(node)
-    return found
+    return different

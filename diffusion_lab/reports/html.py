@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: no network, no script, pictures inside."""
+"""The report as one self-contained HTML page, without network access or scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diffusion_lab.plotting import look, many
+from diffusion_lab.plotting import line_style, many
 from diffusion_lab.reports import figures, notes, samples
 from diffusion_lab.reports.analysed import analysed
 from diffusion_lab.reports.cells import Comparison, compare, decimals, latex, markdown, with_interval
@@ -25,12 +25,12 @@ _SETTINGS = ("max_steps", "batch_size", "precision")
 
 
 class Part(NamedTuple):
-    """What the terminal, the page and the files show of one section, made once.
+    """The content of one section, for the terminal, the page and the files.
 
     Attributes:
-        section: the groups that are compared.
+        section: the compared groups.
         table: their comparison.
-        figures: those that the runs have something for.
+        figures: the figures for which the runs have data.
     """
 
     section: Section
@@ -39,19 +39,19 @@ class Part(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All sections of a folder; no part as long as no run has begun."""
+    """All sections of a folder; `parts` is empty if no run has started."""
 
     folder: RunFolder
     parts: Sequence[Part]
 
     @property
     def groups(self) -> list[Group]:
-        """Of all sections."""
+        """The groups of all sections."""
         return [group for part in self.parts for group in part.section.groups]
 
     @property
     def metric(self) -> str:
-        """That of the first section."""
+        """The metric of the first section."""
         return self.parts[0].section.metric if self.parts else VAL_LOSS
 
 
@@ -63,7 +63,7 @@ def make_report(
     Args:
         folder: from `read_runs`.
         sections: from `sections_of`.
-        by: the configuration key that names the groups, if one was chosen.
+        by: configuration key that names the groups; None: the method.
         size: difference for which the number of seeds is given; None: a tenth of the baseline's mean.
     """
     parts = [
@@ -77,7 +77,7 @@ def write_page(path: str | Path, report: Report) -> Path:
     """Write the page, in one atomic replacement.
 
     Raises:
-        ValueError: the place cannot be written to.
+        ValueError: the path cannot be written to.
     """
     path = Path(path)
     save(path, page(report).encode(), "out")
@@ -85,7 +85,7 @@ def write_page(path: str | Path, report: Report) -> Path:
 
 
 def write_figures(directory: str | Path, report: Report) -> list[Path]:
-    """Each figure of the page as an SVG file, named by its title: course, loss over timesteps, and so on.
+    """Write each figure of the page as an SVG file with a name from its title.
 
     Raises:
         ValueError: the folder cannot be written to.
@@ -116,7 +116,7 @@ def page(report: Report) -> str:
 
 
 def _content(report: Report) -> dict[str, Any]:
-    """Everything that the template names."""
+    """The variables of the template."""
     folder = report.folder
     troubles, waiting = notes.listed(notes.troubles(folder, report.metric))
     command, reason = notes.next_command(folder, report.groups, report.metric)
@@ -137,7 +137,7 @@ def _content(report: Report) -> dict[str, Any]:
 
 
 def _part(folder: RunFolder, part: Part) -> dict[str, Any]:
-    """Everything that the template names of one section."""
+    """The variables of the template for one section."""
     title, groups, metric = part.section
     return {
         "title": title,
@@ -151,7 +151,7 @@ def _part(folder: RunFolder, part: Part) -> dict[str, Any]:
         "metric_table": _all_metrics(groups),
         "differences": _differences(groups),
         "protocols": notes.protocol_rows(groups, _measured(groups, metric)),
-        "colors": [look(i).color for i in range(len(groups))],
+        "colors": [line_style(i).color for i in range(len(groups))],
         "configs": [(group.label, json.dumps(group.config, indent=1, default=str)) for group in groups],
         "titles": part.table.titles,
         "lines": part.table.lines,
@@ -192,30 +192,30 @@ def _all_metrics(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
 def _metric_line(groups: Sequence[Group], name: str) -> list[str]:
     means = [interval(list(values(group, name).values())) for group in groups]
     places = decimals([mean.mean for mean in means if mean])
-    said = [with_interval(mean, places).replace(", no interval", "") for mean in means]
+    texts = [with_interval(mean, places).replace(", no interval", "") for mean in means]
     mixed = ["n/a (mixed protocols)" if len(protocols(group, name)) > 1 else "" for group in groups]
-    return [with_arrow(groups, name), *(a or b for a, b in zip(mixed, said, strict=True))]
+    return [with_arrow(groups, name), *(a or b for a, b in zip(mixed, texts, strict=True))]
 
 
 def _differences(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
     """The configuration keys in which the groups differ."""
     keys = list(dict.fromkeys(key for group in groups for key in group.differences))
     if len(keys) == 1 and all(group.label == group.differences.get(keys[0]) for group in groups):
-        return ["method"], []  # the names say it all
+        return ["method"], []  # the names contain all differences
     return ["method", *keys], [[group.label, *(group.differences.get(k, "") for k in keys)] for group in groups]
 
 
 def _settings(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """What all groups share, in a few words; `several` where they differ."""
-    said = []
+    """The main settings of the groups; `several` if they differ."""
+    settings = []
     for key in (*_COMMON, *_SETTINGS):
-        found = {short(_get(group.config, key)) for group in groups} - {"null"}
-        if found:
-            said.append((key.removesuffix(".source"), found.pop() if len(found) == 1 else "several"))
+        options = {short(_get(group.config, key)) for group in groups} - {"null"}
+        if options:
+            settings.append((key.removesuffix(".source"), options.pop() if len(options) == 1 else "several"))
     counts = {run.info.get("parameters") for group in groups for run in group.runs} - {None}
     if len(counts) == 1:
-        said.append(("parameters", f"{counts.pop():,}".replace(",", "\N{NO-BREAK SPACE}")))
-    return said
+        settings.append(("parameters", f"{counts.pop():,}".replace(",", "\N{NO-BREAK SPACE}")))
+    return settings
 
 
 def _get(config: Any, key: str) -> Any:

@@ -1,4 +1,4 @@
-"""What a reader must know beside the numbers: protocols, versions, what is missing, and the next command."""
+"""Notes of a report: protocols, versions, unfinished runs, warnings, and the next command."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from diffusion_lab.reports.tables import protocols
 from diffusion_lab.reports.verdicts import CLAIM_SEEDS
 from diffusion_lab.runs.run import Run, RunFolder
 
-PENDING_SHOWN = 10  # more that have not started are counted, not listed
+PENDING_SHOWN = 10  # if more runs have not started, they are counted, not listed
 _RESTARTABLE = ("failed", "interrupted", "lost", "pending")
 
 
 class Protocol(NamedTuple):
-    """How a metric was measured, in words, and by which groups."""
+    """The protocol of a metric as text, and the groups that used it."""
 
     metric: str
     groups: str
@@ -47,7 +47,7 @@ def metric_names(groups: Sequence[Group]) -> list[str]:
 
 
 def protocol_rows(groups: Sequence[Group], metrics: Sequence[str]) -> list[Protocol]:
-    """One row per metric and way of measuring it."""
+    """One row per metric and protocol."""
     rows = []
     for metric in metrics:
         ways: list[tuple[dict[str, Any], list[str]]] = []
@@ -77,21 +77,21 @@ def _protocol(metric: str, groups: str, protocol: dict[str, Any]) -> Protocol:
     return Protocol(
         metric=metric,
         groups=groups,
-        extractor=_said(name),
-        samples=_said(protocol.get("samples")),
-        solver=_said(protocol.get("solver")),
-        weights=weights if "ema_decay" in protocol else _said(None),
-        reference=_said(known),
-        latents=_said(protocol.get("seed")),
+        extractor=_recorded(name),
+        samples=_recorded(protocol.get("samples")),
+        solver=_recorded(protocol.get("solver")),
+        weights=weights if "ema_decay" in protocol else _recorded(None),
+        reference=_recorded(known),
+        latents=_recorded(protocol.get("seed")),
     )
 
 
-def _said(value: Any) -> str:
+def _recorded(value: Any) -> str:
     return "not recorded" if value in (None, "") else str(value)
 
 
 def troubles(folder: RunFolder, metric: str) -> list[Trouble]:
-    """All runs that are not done, those that went wrong first, with their newest value of the metric."""
+    """All runs that are not done, failed ones first, with their newest value of the metric."""
     order = ("failed", "damaged", "lost", "interrupted", "running", "pending")
     runs = sorted(folder.unfinished, key=lambda run: order.index(run.status))
     return [
@@ -109,7 +109,7 @@ def troubles(folder: RunFolder, metric: str) -> list[Trouble]:
 
 
 def listed(troubles: Sequence[Trouble]) -> tuple[list[Trouble], list[Trouble]]:
-    """Those to list at once, and those that have not started where they are many."""
+    """The runs to list, and, if they are many, separately those that have not started."""
     waiting = [trouble for trouble in troubles if trouble.status == "pending"]
     if len(waiting) <= PENDING_SHOWN:
         return list(troubles), []
@@ -123,44 +123,44 @@ def _progress(run: Run, metric: str) -> str:
 
 
 def versions(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """library -> versions that the runs had, with the commit as `git`; one each if the runs compare."""
-    found: dict[str, dict[str, None]] = {}
+    """library -> versions used by the runs, with the commit as `git`; one each if the runs can be compared."""
+    used: dict[str, dict[str, None]] = {}
     for run in runs:
         if run.info:
-            said = dict(run.info.get("versions") or {}) | {"git": run.info.get("git") or "not a checkout"}
-            for library, version in said.items():
-                found.setdefault(library, {})[str(version)] = None
-    return {library: list(values) for library, values in found.items()}
+            recorded = dict(run.info.get("versions") or {}) | {"git": run.info.get("git") or "not a checkout"}
+            for library, version in recorded.items():
+                used.setdefault(library, {})[str(version)] = None
+    return {library: list(values) for library, values in used.items()}
 
 
 def version_warnings(folder: RunFolder) -> list[str]:
-    """Where the runs had different libraries, or code that is in no commit."""
-    said = []
+    """Warnings about different libraries or uncommitted code."""
+    notes = []
     for library, values in versions(folder.runs).items():
         if len(values) > 1:
-            said.append(f"The runs used different versions of {library}: {', '.join(values)}.")
+            notes.append(f"The runs used different versions of {library}: {', '.join(values)}.")
         elif library == "git" and values[0].endswith("+"):
-            said.append(f"The checkout ({values[0]}) had changes that are not in a commit.")
-    return said
+            notes.append(f"The checkout ({values[0]}) had changes that are not in a commit.")
+    return notes
 
 
 def warnings(folder: RunFolder, groups: Sequence[Group], metric: str) -> list[str]:
     """Reasons to read the table of these groups with care."""
-    said = []
+    notes = []
     for group in groups:
         if len(protocols(group, metric)) > 1:
-            said.append(f"{group.label}: its seeds measured {metric} in different ways, so they are not averaged.")
+            notes.append(f"{group.label}: its seeds measured {metric} in different ways, so they are not averaged.")
         if group.duplicates:
             names = ", ".join(folder.relative(run.folder) for run in group.duplicates)
-            said.append(f"{group.label}: {names} repeat a seed of the same configuration and are not counted.")
+            notes.append(f"{group.label}: {names} repeat a seed of the same configuration and are not counted.")
     few = [group.label for group in groups if 0 < len(group.done) < CLAIM_SEEDS]
-    if 0 < len(few) < len(groups):  # if it is all of them, the line under the table says so
-        said.append(f"Fewer than {CLAIM_SEEDS} finished seeds support no claim: {', '.join(few)}.")
-    return said
+    if 0 < len(few) < len(groups):  # for all of them, the legend of the table says so
+        notes.append(f"Fewer than {CLAIM_SEEDS} finished seeds support no claim: {', '.join(few)}.")
+    return notes
 
 
 def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tuple[str, str]:
-    """The command to try next, and why: finish what is missing, then more seeds, then other metrics."""
+    """The next command to run, and why: finish missing runs, then more seeds, then other metrics."""
     missing = [run for run in folder.runs if run.status in _RESTARTABLE]
     if missing:
         command = _command_for(folder, missing[0])
@@ -180,14 +180,14 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
 
 
 def _command_for(folder: RunFolder, run: Run) -> str:
-    """The newest command of the run's sweep that asks for it; outside a sweep, its own."""
+    """The newest command of the run's sweep that includes it; outside a sweep, its own."""
     commands = folder.sweeps.get(run.folder.parent, ())
     asked = [command for command in commands if _asks_for(command, run.overrides)]
     return [run.command, *commands, *asked][-1]
 
 
 def _asks_for(command: str, overrides: Sequence[str]) -> bool:
-    """Whether each override stands in the command, alone or in a list a,b,c."""
+    """Whether each override is in the command, alone or in a list a,b,c."""
     words = [word.partition("=") for word in shlex.split(command)]
     wanted = [override.partition("=") for override in overrides]
     return all(any(k == key and v in (value, *value.split(",")) for k, _, value in words) for key, _, v in wanted)

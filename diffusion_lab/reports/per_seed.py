@@ -1,9 +1,9 @@
-"""Every number behind a table, seed by seed, as comma-separated values beside it: its intervals can be recomputed.
+"""The values of each seed behind a table, as a CSV file beside it, from which its intervals can be recomputed.
 
     section,row,run,seed,metric,value,protocol
 
-One line per finished run and number; the first row of a section that has the metric is its baseline. `protocol` is
-JSON, and empty for what is not an evaluation. Values are written with all their digits.
+One line per finished run and value; the first row of a section that has the metric is its baseline. `protocol` is JSON,
+and empty for values that are not evaluations. Values are written with all digits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def write_per_seed(table: str | Path, sections: Sequence[Section]) -> Path:
     """Write the file beside the table, in one atomic replacement.
 
     Raises:
-        ValueError: the place cannot be written to.
+        ValueError: the path cannot be written to.
     """
     path, text = path_beside(table), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -51,5 +51,5 @@ def _lines(group: Group, metric: str) -> Iterator[tuple[object, ...]]:
         for name, value in values.items():
             if value is not None:
                 protocol = run.protocol(name)
-                said = json.dumps(protocol, sort_keys=True, separators=(",", ":")) if protocol else ""
-                yield run.name, "" if run.seed is None else run.seed, name, repr(value), said
+                text = json.dumps(protocol, sort_keys=True, separators=(",", ":")) if protocol else ""
+                yield run.name, "" if run.seed is None else run.seed, name, repr(value), text

@@ -1,6 +1,6 @@
-"""Sample grids for the page: the newest of every run at equal seeds, and their course over training.
+"""Sample grids for the page: the newest of every run at equal seeds, and snapshots over training.
 
-The grids of all runs start from the same latents, so pictures at one place of two grids may be compared.
+The grids of all runs start from the same latents, so images at the same position of two grids can be compared.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffusion_lab.plotting import look
+from diffusion_lab.plotting import line_style
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.runs.run import Run
 
 NEWEST_WIDTH, COURSE_WIDTH, SNAPSHOTS = 520, 260, 6  # pixels, pixels, pictures in a row
-_LARGE = 150_000  # bytes from which a colour picture is stored as JPEG
+_LARGE = 150_000  # colour pictures with more bytes are stored as JPEG
 
 
 class Picture(NamedTuple):
-    """An image as a `data:` address with what it shows."""
+    """An image as a `data:` address, with its caption and alternative text."""
 
     image: str
     caption: str
@@ -30,7 +30,7 @@ class Picture(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """Pictures of one group or one seed, with None where a run has none."""
+    """Pictures of one group or one seed; None for a run without one."""
 
     label: str
     color: str
@@ -54,27 +54,27 @@ def newest(groups: Sequence[Group]) -> list[Strip]:
 def columns(groups: Sequence[Group]) -> list[tuple[str, str]]:
     """(label, colour) of the groups that have samples, the columns of `newest`."""
     have = [(i, group) for i, group in enumerate(groups) if any(run.samples() for run in group.runs)]
-    return [(group.label, look(i).color) for i, group in have]
+    return [(group.label, line_style(i).color) for i, group in have]
 
 
 def course(groups: Sequence[Group]) -> list[Strip]:
-    """One strip per group: snapshots of its first seed, evenly chosen, first and last among them."""
+    """One strip per group: evenly spaced snapshots of its first seed, including the first and the last."""
     strips = []
     for i, group in enumerate(groups):
         runs = [run for run in (*group.done, *group.started) if len(run.samples()) > 1]
         if not runs:
             continue
-        run, found = runs[0], runs[0].samples()
-        steps = list(found)
+        run, grids = runs[0], runs[0].samples()
+        steps = list(grids)
         picked = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), SNAPSHOTS)).round().astype(int))
-        pictures = [_picture(found[steps[k]], run, group.label, steps[k], COURSE_WIDTH) for k in picked]
-        strips.append(Strip(f"{group.label}, seed {run.seed}", look(i).color, pictures))
+        pictures = [_picture(grids[steps[k]], run, group.label, steps[k], COURSE_WIDTH) for k in picked]
+        strips.append(Strip(f"{group.label}, seed {run.seed}", line_style(i).color, pictures))
     return strips
 
 
 def _newest(run: Run, label: str) -> Picture | None:
-    found = run.samples()
-    return _picture(found[max(found)], run, label, max(found), NEWEST_WIDTH) if found else None
+    grids = run.samples()
+    return _picture(grids[max(grids)], run, label, max(grids), NEWEST_WIDTH) if grids else None
 
 
 def _picture(path: Path, run: Run, label: str, step: int, width: int) -> Picture | None:

@@ -1,4 +1,4 @@
-"""Files at a place that an option of the command names."""
+"""Writing of files whose path is an option of the command."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from diffusion_lab.files import write_whole
 
 
 def save(path: Path, content: bytes, option: str) -> None:
-    """Write a file whole or not at all.
+    """Write a file atomically.
 
     Args:
-        path: the place; missing folders are made.
-        content: all of it.
-        option: the command's option that named the place, for the error.
+        path: the path; missing folders are made.
+        content: the whole content.
+        option: the command's option with the path, for the error.
 
     Raises:
-        ValueError: the place cannot be written to.
+        ValueError: the path cannot be written to.
     """
     try:
         write_whole(path, content)
     except OSError as error:
         raise ValueError(
-            f"{option}={path} must be a file that can be written ({error.strerror}); use another place for --{option}"
+            f"{option}={path} must be a file that can be written ({error.strerror}); use another path for --{option}"
         ) from error

@@ -1,7 +1,7 @@
-"""A folder of runs as sections: one per data set, task and way of measuring, because only within one a number compares.
+"""A folder of runs as sections: one per data set, task and protocol, because only within one can values be compared.
 
-Each section has its own metric, its own baseline and its own names. Groups that have not measured anything yet stand in
-the largest section of their data set and task.
+Each section has its own metric, baseline and names. Groups without evaluations are in the largest section of their data
+set and task.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Section(NamedTuple):
     """Groups that may be compared.
 
     Attributes:
-        title: what distinguishes it from the other sections of the folder, and the metric.
-        groups: named, the baseline first if one was asked for.
-        metric: to compare by.
+        title: a text that distinguishes it from the other sections of the folder, and the metric.
+        groups: groups with names; the chosen baseline is the first.
+        metric: the metric for the comparison.
     """
 
     title: str
@@ -37,14 +37,14 @@ def sections_of(
     baseline: str | None = None,
     read: Reader = read_plainly,
 ) -> list[Section]:
-    """The sections, in the order of their first run; none if no run has begun.
+    """The sections, in the order of their first run; empty if no run has started.
 
     Args:
         runs: from `read_runs`.
-        metric: to compare by where a section has it; None or elsewhere: what `choose_metric` finds.
+        metric: the metric for sections that have it; otherwise that of `choose_metric`.
         by: configuration key that names the groups; None: the method.
-        baseline: name of the row to compare to where a section has it; None or elsewhere: the first.
-        read: what a run's options stand for.
+        baseline: name of the baseline for sections that have it; otherwise the first row.
+        read: reads the configuration of a run.
 
     Raises:
         ValueError: no section has the metric, the key or the baseline.
@@ -58,18 +58,18 @@ def sections_of(
         choose_metric(groups, metric)
     measured = [part for same in alike.values() for part in _by_ruler(same, metric)]
     named = [(label_groups(same, by), name) for same, name in measured]
-    found = []
+    sections = []
     for (same, name), title in zip(named, _titles(measured), strict=True):
         here = baseline if baseline in able_baselines(same, name) else None
-        found.append(Section(title, with_baseline(same, name, here), name))
-    able = list(dict.fromkeys(label for section in found for label in able_baselines(section.groups, section.metric)))
+        sections.append(Section(title, with_baseline(same, name, here), name))
+    able = list(dict.fromkeys(label for part in sections for label in able_baselines(part.groups, part.metric)))
     if baseline is not None and baseline not in able:
         raise no_baseline(baseline, able)
-    return found
+    return sections
 
 
 def _subject(group: Group) -> dict[str, Any]:
-    """What is learned: the images, and the task."""
+    """The data set and the task."""
     run = group.runs[0]
     source = run.info.get("dataset") or lookup(group.config, "dataset.source")
     task = lookup(group.config if "task" in group.config else group.reading.config, "task")
@@ -77,7 +77,7 @@ def _subject(group: Group) -> dict[str, Any]:
 
 
 def _by_ruler(groups: list[Group], metric: str | None) -> list[tuple[list[Group], str]]:
-    """Groups that were measured alike, each with the metric to compare by."""
+    """Groups with the same protocol, each with the metric for their comparison."""
     name = _metric(groups, metric)
     apart: dict[str, list[Group]] = {}
     waiting = []
@@ -94,7 +94,7 @@ def _by_ruler(groups: list[Group], metric: str | None) -> list[tuple[list[Group]
 
 
 def _metric(groups: list[Group], metric: str | None) -> str:
-    """The chosen one, or this section's own where another section has that."""
+    """The chosen metric if this section has it, else its own."""
     return choose_metric(groups, metric if metric is not None and _has(groups, metric) else None)
 
 
@@ -107,7 +107,7 @@ def _has(groups: list[Group], metric: str) -> bool:
 
 
 def _titles(sections: Sequence[tuple[list[Group], str]]) -> list[str]:
-    """Data set and metric, and whatever else distinguishes a section from the others."""
+    """Data set and metric, and other settings that distinguish a section from the others."""
     subjects = [_subject(groups[0]) for groups, _ in sections]
     rulers = [{"measured": ruler(groups[0], name)[0]} if values(groups[0], name) else {} for groups, name in sections]
     words = configuration_words([a | b for a, b in zip(subjects, rulers, strict=True)])
@@ -116,12 +116,12 @@ def _titles(sections: Sequence[tuple[list[Group], str]]) -> list[str]:
         name = short(subject["dataset"]) if subject["dataset"] else "data"
         task = further.pop("task", None)
         twins = [i for i, other in enumerate(subjects) if other == subject]
-        said = [
+        parts = [
             f"{key.rpartition('.')[2]}={value[:24]}" for key, value in further.items() if key.startswith("dataset.")
         ]
         if len(twins) > 1:
-            said += [f"{key.rpartition('.')[2]}={v[:24]}" for key, v in further.items() if key.startswith("measured")]
-        titles.append(" ".join([name, *([task] if task else []), *said]) + f": {metric}")
+            parts += [f"{key.rpartition('.')[2]}={v[:24]}" for key, v in further.items() if key.startswith("measured")]
+        titles.append(" ".join([name, *([task] if task else []), *parts]) + f": {metric}")
     return [title if titles.count(title) == 1 else f"{title} ({i + 1})" for i, title in enumerate(titles)]
 
 

@@ -1,13 +1,13 @@
 """The comparison as a table: mean and interval over seeds, paired difference and relative cost to a baseline.
 
     mean        of the finished runs, with the 95 % interval of Student's t over seeds
-    difference  to the baseline, over the seeds that both have; it is this interval, not the overlap of the two
-                others, that says whether the groups differ
+    difference  to the baseline, over the seeds that both have; whether the groups differ is decided by this interval,
+                not by the overlap of the two others
     cost        time per image relative to the baseline, over the seeds that both have: r_i = v_i(baseline)/v_i with v
                 in images/s; mean of the r_i, not ratio of the means
-    verdict     of all rows together, corrected for their number (`verdicts`); bold follows it
+    verdict     of all rows together, corrected for their number (`verdicts`); bold if there is a difference
 
-One finished run is called n=1 and has no interval. Values whose protocols differ are neither averaged nor compared.
+A single finished run (n=1) has no interval. Values with different protocols are neither averaged nor compared.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BASELINE = "baseline"
 
 @dataclass(frozen=True)
 class Row:
-    """One group in the table; None where there is nothing to say, and `note` says why.
+    """One group in the table; values are None if they do not exist, and `note` says why.
 
     Args:
         group: the runs.
@@ -39,7 +39,7 @@ class Row:
         val_loss, images_per_second, seconds: intervals over the same finished runs.
         note: why metric is None.
         unpaired: why difference is None; "baseline" for the baseline.
-        verdict: what the difference allows to say beside the table's others; None without a difference.
+        verdict: the verdict on the difference, corrected for the number of rows; None without a difference.
     """
 
     group: Group
@@ -64,15 +64,15 @@ class Row:
 
 
 def choose_metric(groups: Sequence[Group], name: str | None = None) -> str:
-    """The metric to compare by: `name`, or of those that the most runs have the first, on the most samples.
+    """The metric for the comparison: `name`, or the first metric, on the most samples, of those that most runs have.
 
-    The first is that which a run names first, as a rule the Fréchet distance.
+    The first metric is the first one listed by a run, usually the Fréchet distance.
 
     Args:
-        name: a metric (fd1k_digits), with or without `metrics/`, a logged key (val/loss), or a unique beginning.
+        name: a metric (fd1k_digits), with or without `metrics/`, a logged key (val/loss), or a unique prefix.
 
     Raises:
-        ValueError: no run has it, or several metrics begin like this.
+        ValueError: no run has it, or the prefix is not unique.
     """
     runs = [run for group in groups for run in group.runs]
     have = Counter(metric for run in runs for metric in run.metric_names)
@@ -95,7 +95,7 @@ def summarise(groups: Sequence[Group], metric: str, size: float | None = None) -
     """One row per group; the first group that has the metric is the baseline of the differences.
 
     Args:
-        groups: of one section.
+        groups: groups of one section.
         metric: from `choose_metric`.
         size: difference for which `verdict.seeds` is computed; None: `visible_size`.
     """
@@ -107,7 +107,7 @@ def summarise(groups: Sequence[Group], metric: str, size: float | None = None) -
 
 
 def visible_size(groups: Sequence[Group], metric: str) -> float | None:
-    """The difference for which the table says how many seeds it takes, if none is asked for."""
+    """The default difference for which the table gives the number of seeds."""
     own = interval(list(values(baseline(groups, metric), metric).values()))
     return usual_size(own.mean) if own else None
 
@@ -118,10 +118,10 @@ def baseline(groups: Sequence[Group], metric: str) -> Group:
 
 
 def with_baseline(groups: Sequence[Group], metric: str, label: str | None = None) -> list[Group]:
-    """The groups with the one of this label first, which makes it the baseline; None: as they are.
+    """The groups with the one with this label first, which makes it the baseline; None: unchanged.
 
     Raises:
-        ValueError: no group is called so, or it has no finished run with the metric while others have.
+        ValueError: no group has this label, or it has no finished run with the metric while others have.
     """
     if label is None:
         return list(groups)
@@ -132,41 +132,41 @@ def with_baseline(groups: Sequence[Group], metric: str, label: str | None = None
 
 
 def able_baselines(groups: Sequence[Group], metric: str) -> list[str]:
-    """Names of the groups that have finished runs with the metric; of all, if none has."""
+    """Names of the groups that have finished runs with the metric; if none has, of all groups."""
     return [group.label for group in groups if values(group, metric)] or [group.label for group in groups]
 
 
 def no_baseline(label: str, able: Sequence[str]) -> ValueError:
-    """For a name that no row has."""
-    listed = ", ".join(able) or "a folder with runs that have begun"
+    """The error for a name that no row has."""
+    listed = ", ".join(able) or "a folder with runs that have started"
     return ValueError(f"baseline={label} must be the name of a row with finished runs; use one of {listed}")
 
 
 def values(group: Group, metric: str) -> dict[int | None, float]:
     """seed -> final value, of the finished runs that have one."""
-    found = {run.seed: run.last(metric) for run in group.done}
-    return {seed: value for seed, value in found.items() if value is not None}
+    lasts = {run.seed: run.last(metric) for run in group.done}
+    return {seed: value for seed, value in lasts.items() if value is not None}
 
 
 def protocols(group: Group, metric: str) -> list[dict[str, Any]]:
-    """The different protocols under which the finished runs measured a metric; one, if all is well."""
-    found: list[dict[str, Any]] = []
+    """The distinct protocols of a metric in the finished runs; normally one."""
+    distinct: list[dict[str, Any]] = []
     for run in group.done:
-        if run.last(metric) is not None and run.protocol(metric) not in found:
-            found.append(run.protocol(metric))
-    return found
+        if run.last(metric) is not None and run.protocol(metric) not in distinct:
+            distinct.append(run.protocol(metric))
+    return distinct
 
 
 def interval(numbers: Sequence[float | None]) -> Interval | None:
-    """Interval of those that exist."""
+    """Interval of the numbers that are not None."""
     present = [number for number in numbers if number is not None]
     return mean_interval(present) if present else None
 
 
 def status_words(runs: Sequence[Run]) -> str:
     """`2 done, 1 failed`."""
-    found = Counter(run.status for run in runs)
-    return ", ".join(f"{found[status]} {status}" for status in STATUSES if found[status])
+    counts = Counter(run.status for run in runs)
+    return ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
 
 
 def _row(group: Group, base: Group, metric: str) -> Row:
@@ -198,31 +198,31 @@ def _difference(group: Group, base: Group, metric: str) -> tuple[Interval | None
     ours, theirs = values(group, metric), values(base, metric)
     if not ours or not theirs:
         return None, "n/a"
-    found = pairs(ours, theirs)
-    if not found:
+    common = pairs(ours, theirs)
+    if not common:
         return None, "n/a (no common seed)"
     if ruler(group, metric) != ruler(base, metric) or len(protocols(group, metric)) > 1:
         return None, "n/a (measured differently)"
-    a, b = zip(*found, strict=True)
+    a, b = zip(*common, strict=True)
     return paired_difference(a, b), ""
 
 
 def pairs(ours: Mapping[int | None, float], theirs: Mapping[int | None, float]) -> list[tuple[float, float]]:
-    """(ours, theirs) of the seeds that both have, by seed; a run that does not say its seed has no partner."""
+    """(ours, theirs) of the seeds that both have, by seed; runs without a recorded seed are left out."""
     common = sorted(seed for seed in ours if seed is not None and seed in theirs)
     return [(ours[seed], theirs[seed]) for seed in common]
 
 
 def _cost(group: Group, base: Group) -> Interval | None:
-    """Of the baseline's images/s over the group's, seed by seed."""
+    """Interval of the baseline's images/s over the group's, paired by seed."""
     ours, theirs = ({run.seed: run.images_per_second for run in g.done if run.images_per_second} for g in (group, base))
     return interval([reference / own for own, reference in pairs(ours, theirs)])
 
 
 def ruler(group: Group, metric: str) -> list[dict[str, Any]]:
-    """What two groups must share to be compared: extractor, reference, samples. The solver may be what is studied.
+    """The settings that two groups must share to be compared: extractor, reference, samples, but not the solver.
 
-    A loss also depends on what the network predicts, on the noise schedule, and on how validation looks.
+    For a loss these are the data set, the prediction, the noise schedule and the settings of validation.
     """
     shared = ("extractor", "samples", "reference", "seed")
     measured = [{key: protocol.get(key) for key in shared} for protocol in protocols(group, metric) if protocol]

@@ -1,4 +1,4 @@
-"""The table on a terminal: names stay whole, and what does not fit is left to the page."""
+"""The table on a terminal: names are kept whole, and columns that do not fit are only on the page."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 GAP = 3  # characters between two columns
-NEEDED = 6  # the first columns, up to the number of seeds; of the others the last ones go first
+NEEDED = 6  # the first columns, up to the number of seeds, are always shown
 _BREAK = re.compile(r" (?=\[|\(n=1|\(\d|p[=<]|for ±|to )")
 
 
 def rich_table(table: Comparison, width: int) -> tuple[Table, list[str]]:
-    """The table in `width` characters, and the titles of the columns for which there was no room.
+    """The table in `width` characters, and the titles of the columns that do not fit.
 
-    Where it is too wide, a number stands above its interval; then the last columns are left out; a name is broken only
-    if that is not enough.
+    If it is too wide, numbers are placed above their intervals, then the last columns are left out, and names are
+    wrapped only if that is not enough.
     """
     from rich import box
     from rich.table import Table

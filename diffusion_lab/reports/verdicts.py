@@ -1,10 +1,10 @@
-"""What may be said of the differences of one table: a verdict per row, corrected for the number of rows.
+"""Verdicts on the differences of one table: one per row, corrected for the number of rows.
 
 The rows of a table are tested together. With p_k of the paired t-test of row k, corrected by Holm over all rows that
 have 3 or more pairs of seeds, a row is "better" or "worse" if its corrected p is at most 5 %, else "not decided":
 with no difference anywhere, the whole table has a false verdict with a probability of at most 5 %. The plain interval
-beside it is that of the row alone. A row whose differences are all exactly 0 repeats the baseline; it is called
-"identical" and is no test.
+is that of the row alone. A row whose differences are all exactly 0 repeats the baseline; it is called "identical" and
+is not tested.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from diffusion_lab.intervals import holm, paired_difference, seeds_needed, width
 
 CLAIM_SEEDS = 3  # fewer pairs support no claim
 ALPHA = 0.05
-SHARE = 0.1  # of the baseline's mean: the difference for which the number of seeds is given by default
+SHARE = 0.1  # default difference for the number of seeds, as a share of the baseline's mean
 
 Pairs = Sequence[tuple[float, float]]  # (the row's, the baseline's) value of each common seed
 
 
 class Verdict(NamedTuple):
-    """What a row's pairs allow to say.
+    """The verdict on the pairs of a row.
 
     Attributes:
         word: better, worse, not decided, identical or no claim.
-        p: corrected; None where nothing was tested.
-        seeds: pairs that a verdict on a difference of the asked size takes; None: unknown or more than 9999.
-        ratio: width of the unpaired interval over that of the paired one; None where one of them has no width.
+        p: corrected p; None if the row was not tested.
+        seeds: number of pairs needed for a difference of the given size; None: unknown or more than 9999.
+        ratio: width of the unpaired interval over that of the paired one; None if one of them has no width.
     """
 
     word: str
@@ -46,9 +46,9 @@ def judge(rows: Sequence[Pairs], rising: bool, size: float | None = None) -> lis
     """A verdict per row, None for one without pairs.
 
     Args:
-        rows: the pairs of each row; none for the baseline and for what cannot be compared.
+        rows: the pairs of each row; empty for the baseline and for rows that cannot be compared.
         rising: whether a larger value is better.
-        size: difference for which the number of seeds is asked; None: none.
+        size: difference for which the number of seeds is computed; None: not computed.
     """
     tested = [i for i, pairs in enumerate(rows) if len(pairs) >= CLAIM_SEEDS and any(a != b for a, b in pairs)]
     sides = {i: ([a for a, _ in rows[i]], [b for _, b in rows[i]]) for i in tested}

@@ -1,1 +1,1 @@
-"""The run folder: its names, and how its files are written, cut back, locked, found and read. Imports no torch."""
+"""The run folder: file names, and writing, cutting back, locking, finding and reading its files. Without torch."""

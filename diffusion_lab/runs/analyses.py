@@ -2,8 +2,8 @@
 
 data.npz      the arrays
 figure.svg
-facts.json    sentence, facts and protocol; written last, so the analysis is complete where it stands
-pieces-HASH/  while it is not complete: the finished pieces of a computation with this protocol
+facts.json    sentence, facts and protocol; written last, so its presence means that the analysis is complete
+pieces-HASH/  until then: the finished pieces of a computation with this protocol
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Analysed(NamedTuple):
     """A complete analysis.
 
     Attributes:
-        folder: where it lies, `.../analyses/NAME`.
+        folder: `.../analyses/NAME`.
         sentence: what its numbers mean.
-        models: name of the run, step and weights of each model, as one text each.
+        models: for each model one text with the name of its run, its step and its weights.
         figure: the bytes of its SVG file.
     """
 
@@ -37,9 +37,9 @@ class Analysed(NamedTuple):
 
 
 def read_analyses(place: Path) -> list[Analysed]:
-    """The complete analyses in a run folder or a folder of runs, by name; what is damaged is left out."""
-    found = [_read(path.parent) for path in sorted((place / ANALYSES).glob(f"*/{FACTS}"))]
-    return [one for one in found if one is not None]
+    """The complete analyses in a run folder or a folder of runs, by name; damaged ones are left out."""
+    analyses = [_read(path.parent) for path in sorted((place / ANALYSES).glob(f"*/{FACTS}"))]
+    return [one for one in analyses if one is not None]
 
 
 def _read(folder: Path) -> Analysed | None:

@@ -1,4 +1,4 @@
-"""A logged key of a run against training, from the lines that it has written so far."""
+"""The values of a logged key over training, from the lines that a run has written so far."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Curve(NamedTuple):
-    """One logged key against training.
+    """The values of one logged key over training.
 
     Fields:
         steps: (n,) int64, optimizer steps, increasing.
@@ -24,11 +24,11 @@ class Curve(NamedTuple):
 
 
 def curve(rows: Iterable[dict[str, Any]], key: str, batch: int) -> Curve:
-    """The values of `key`, by step; of two lines with one step the later counts.
+    """The values of `key`, by step; if two lines have the same step, the later one is used.
 
     Args:
         rows: lines of metrics.jsonl or timing.jsonl.
-        key: what to take; a list must keep its length, else the odd rows are left out.
+        key: logged key; rows whose list has another length than the last one are left out.
         batch: images per step, for rows without "images".
     """
     points = {row["step"]: row for row in rows if _usable(row.get(key))}

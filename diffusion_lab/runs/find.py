@@ -46,7 +46,7 @@ def read_runs(path: str | Path) -> RunFolder:
 
 
 def read_run(folder: Path, overrides: list[str] | None = None) -> Run:
-    """Read one run folder; `overrides` are used when run.json does not say."""
+    """Read one run folder; `overrides` are used if run.json has none."""
     info, damaged = read_checked(folder / RECORD, RECORD_KINDS)
     result, more = read_checked(folder / RESULT, RESULT_KINDS)
     status, faults = _status(folder, result), tuple(damaged + more)
@@ -64,12 +64,12 @@ def _folders(top: Path) -> Iterator[Path]:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a run has begun in the folder, or ended before it could say what it is."""
+    """Whether a run has started in the folder, or failed before it could write its record."""
     return any((folder / name).is_file() for name in (RECORD, RESULT))
 
 
 def _job_folder(sweep: Path, name: str) -> Path:
-    """The job's folder; by its last part if the sweep folder was moved."""
+    """The job's folder; if the sweep folder was moved, the subfolder of the same name."""
     place = sweep / name
     return place if place.is_dir() else sweep / Path(name).name
 
@@ -77,7 +77,7 @@ def _job_folder(sweep: Path, name: str) -> Path:
 def _status(folder: Path, result: dict[str, Any]) -> str:
     if is_done(result):
         return "done"
-    if is_locked(folder):  # before what an earlier attempt has said
+    if is_locked(folder):  # checked before the result, which may be that of an earlier attempt
         return "running"
     if result:
         return "interrupted" if result.get("status") == "interrupted" else "failed"

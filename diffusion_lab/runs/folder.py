@@ -1,4 +1,4 @@
-"""A run folder as a whole: its lock, its log, and its removal when nothing has run. What a run wrote is only moved."""
+"""A run folder as a whole: its lock, its log, and its removal if no run has started. A run's files are only moved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RunLocked(RuntimeError):
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """One training process per run folder, which is made if needed; the lock ends with the process, however it ends.
+    """Allow one training process per run folder, which is made if needed; the lock is released when the process ends.
 
     Raises:
         RunLocked: another process holds it.
@@ -35,7 +35,7 @@ def lock(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process of this machine trains in the folder; a shared lock is tried, and released at once."""
+    """Whether a process of this machine trains in the folder: tries a shared lock and releases it at once."""
     try:
         with open(folder / LOCK) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -51,7 +51,7 @@ def open_log(folder: Path) -> TextIO:
 
 
 def forget_run(folder: Path) -> None:
-    """Remove a run folder in which no run has started: without a record it is no run."""
+    """Remove a run folder in which no run has started, that is, one without a record and a result."""
     if not folder.is_dir() or (folder / RECORD).exists() or (folder / RESULT).exists():
         return
     shutil.rmtree(folder / HYDRA, ignore_errors=True)
@@ -62,7 +62,7 @@ def forget_run(folder: Path) -> None:
 
 def forget_sweep(folder: Path) -> None:
     """Remove what Hydra's sweeper writes before the first job, for a sweep that started none."""
-    with suppress(OSError):  # it may be no folder at all, which is then what is being reported
+    with suppress(OSError):  # it may not be a folder; then the error being reported says so
         if (folder / SWEEP).exists():
             return
         (folder / MULTIRUN).unlink(missing_ok=True)
@@ -71,13 +71,13 @@ def forget_sweep(folder: Path) -> None:
 
 def _remove_empty(folder: Path) -> None:
     for empty in (folder, folder.parent):
-        with suppress(OSError):  # it is not empty, or somebody else has removed it
+        with suppress(OSError):  # it is not empty, or another process has removed it
             empty.rmdir()
 
 
 def put_aside(folder: Path) -> Path | None:
-    """Move all that a run left in its folder into a new one in it, and return that; None if there was nothing."""
-    current = (LOCK, HYDRA, LOG)  # of the attempt that runs now
+    """Move everything that a run left in its folder to a new subfolder and return it; None if there was nothing."""
+    current = (LOCK, HYDRA, LOG)  # of the current attempt
     held = [path for path in folder.iterdir() if path.name not in current and not path.name.startswith(BEFORE)]
     if not held:
         return None

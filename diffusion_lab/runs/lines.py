@@ -1,4 +1,4 @@
-"""Files of one JSON object a line: appended to, read, cut back on resume; and which evaluations of a step are done."""
+"""Files with one JSON object per line: append, read, cut back on resume; and which evaluations of a step are done."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from diffusion_lab.runs.names import EVALUATED, EVALUATIONS, LOGGED, TIMING
 
 
 def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Append one JSON object a line, all in one write: a kill leaves at most half a line, at the end."""
+    """Append one JSON object per line in a single write: a kill leaves at most one incomplete line, at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Opened anew for each call, because `cut_lines` may have replaced the file in between.
+    # Opened for each call, because `cut_lines` may have replaced the file in between.
     with open(path, "ab") as file:
         file.write("".join(f"{json.dumps(row)}\n" for row in rows).encode())
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects with a "step" in a line file; what else stands in it is skipped, a missing file is []."""
+    """The objects with a "step" in a line file; other lines are skipped, and a missing file gives []."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -38,10 +38,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def cut_lines(path: Path, step: int) -> None:
-    """Drop the lines after `step`, and a half line that a kill left at the end, in one atomic replacement.
+    """Drop the lines after `step`, and an incomplete last line, in one atomic replacement.
 
     Raises:
-        ValueError: a line other than the last is no JSON object with a step.
+        ValueError: a line other than the last is not a JSON object with a step.
     """
     if not path.exists():
         return
@@ -63,14 +63,14 @@ def _step(line: bytes, place: str) -> int:
 
 
 def lengths(folder: Path) -> dict[str, int]:
-    """Bytes of the run's files that are functions of its configuration, by name; without those that do not exist."""
+    """Sizes in bytes of the existing files that are functions of the run's configuration, by name."""
     paths = {name: folder / name for name in LOGGED}
     return {name: path.stat().st_size for name, path in paths.items() if path.exists()}
 
 
 def cut_back(folder: Path, step: int, sizes: Mapping[str, int]) -> None:
-    """Drop the lines of steps after `step`, except those of the loggers, and what the files have beyond `sizes`, bytes
-    by name: an evaluation of this step wrote it, and will be repeated. Any other name in `sizes` is ignored."""
+    """Drop the lines after `step` from the files that no logger cuts, and truncate the files to `sizes`, bytes by name:
+    what lies beyond was written by an evaluation of this step, which will be repeated. Other names are ignored."""
     for name in (EVALUATIONS, TIMING):
         cut_lines(folder / name, step)
     for name, size in lengths(folder).items():
@@ -79,7 +79,7 @@ def cut_back(folder: Path, step: int, sizes: Mapping[str, int]) -> None:
 
 
 def append_evaluations(folder: Path, rows: Iterable[dict[str, Any]]) -> Path:
-    """Append measured metrics, each a row with step, name, value and protocol, to the run's; returns their file."""
+    """Append metrics, each a row with step, name, value and protocol, to the run's evaluations; returns the file."""
     append_lines(path := folder / EVALUATIONS, rows)
     return path
 
@@ -90,7 +90,7 @@ def write_evaluated(folder: Path, step: int, done: list[str]) -> None:
 
 
 def read_evaluated(folder: Path, step: int) -> tuple[list[str], dict[str, int]] | None:
-    """The evaluations of `step` that are done, and the lengths after them; None if nothing is known of this step."""
+    """The evaluations of `step` that are done, and the lengths after them; None if none of this step are recorded."""
     content = read_object(folder / EVALUATED) or {}
     done, lines = content.get("done"), content.get("lines")
     if content.get("step") != step or not isinstance(done, list) or not isinstance(lines, dict):

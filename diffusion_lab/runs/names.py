@@ -1,37 +1,37 @@
-"""The names in a run folder and in a sweep folder. No other module spells them."""
+"""Names of the files in a run folder and in a sweep folder; no other module contains them."""
 
 from __future__ import annotations
 
 import re
 
-RECORD = "run.json"  # what the run is: configuration, its hashes, command, versions; written when training starts
-RESULT = "result.json"  # what became of it: status, step, newest metrics, error, time; written when it ends
+RECORD = "run.json"  # the run's configuration, its hashes, command, versions; written when training starts
+RESULT = "result.json"  # how the run ended: status, step, newest metrics, error, time; written when it ends
 METRICS = "metrics.jsonl"  # every logged value, one line per call; a function of the configuration
 EVALUATIONS = "evaluations.jsonl"  # every measured metric with its protocol
 TIMING = "timing.jsonl"  # images/s, training time and memory, read from a clock
 EVALUATED = "evaluated.json"  # which evaluations of the newest checkpoint's step are done
 LOG = "train.log"  # output of a job of a sweep, and tracebacks
-LOCK = ".lock"  # held by the process that trains
+LOCK = ".lock"  # held by the training process
 HYDRA = ".hydra"  # the composed configuration as Hydra writes it
-CHECKPOINTS = "checkpoints"  # folder of the three below and of numbered snapshots
+CHECKPOINTS = "checkpoints"  # folder of the two checkpoints below and of numbered snapshots
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
 CHECKPOINT = ".ckpt"
-SAMPLES = "samples"  # grids of the same latents at every snapshot, PNG
+SAMPLES = "samples"  # PNG grids of samples from the same latents at every snapshot
 GENERATED = "generated"  # what `diffusion-lab sample` writes
-BEFORE = "before-"  # folders with what the run held before `anew=true`
+BEFORE = "before-"  # folders with the run's files from before `anew=true`
 
 SWEEP = "sweep.json"  # of a sweep folder: its commands and all of its jobs
 MULTIRUN = "multirun.yaml"  # of a sweep folder: what Hydra's sweeper writes
 
-LOGGED = (METRICS, EVALUATIONS)  # functions of the configuration, byte by byte; a checkpoint stores their lengths
+LOGGED = (METRICS, EVALUATIONS)  # their bytes are functions of the configuration; a checkpoint stores their lengths
 
 
 def numbered(step: int, suffix: str = "") -> str:
-    """Name of a file or folder of one step, `step-00001000` with the suffix; alphabetic order is order of steps."""
+    """Name of a file or folder of one step, `step-00001000` plus the suffix; sorts by step."""
     return f"step-{step:08d}{suffix}"
 
 
 def step_of(name: str, suffix: str = "") -> int | None:
-    """The step in a name of `numbered`; None for another name."""
+    """The step in a name made by `numbered`; None for any other name."""
     match = re.fullmatch(rf"step-(\d+){re.escape(suffix)}", name)
     return int(match[1]) if match else None

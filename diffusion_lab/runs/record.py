@@ -1,4 +1,4 @@
-"""run.json, what a run is; result.json, what became of it; sweep.json, the jobs of a sweep."""
+"""run.json, what a run is; result.json, how it ended; sweep.json, the jobs of a sweep."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from diffusion_lab.runs.names import EVALUATIONS, METRICS, RECORD, RESULT, SWEEP
 
 Kinds = Mapping[str, type | tuple[type, ...]]
 
-# What the entries are besides null, so that a damaged file is named and the other runs are reported.
+# Types of the entries, which may also be null: a damaged file is reported, and the other runs are still used.
 RECORD_KINDS: Kinds = {
     **dict.fromkeys(("config", "versions", "bins", "dataset"), dict),
     **dict.fromkeys(("method", "command", "group_hash", "config_hash", "started", "git"), str),
@@ -35,35 +35,35 @@ class _Result(NamedTuple):
 
 
 def read_record(folder: Path, key: str) -> dict[str, Any]:
-    """The record of a run folder, which may come from anybody; a configuration lies under `config` in it.
+    """The record of a run folder, which is untrusted input; its `config` is the run's configuration.
 
     Raises:
-        FileNotFoundError: there is no run in the folder that the setting `key` names.
+        FileNotFoundError: there is no run in the folder; `key` is the setting that named it.
         ValueError: the record is damaged.
     """
     path = folder / RECORD
     if not path.is_file():
-        known = sorted(str(found.parent) for found in folder.parent.glob(f"*/{RECORD}"))[:3]
-        seen = f"; runs there: {', '.join(known)}" if known else "; `diffusion-lab report DIR` lists runs"
-        raise FileNotFoundError(f"{key}={folder} must be the folder of a run, with a {RECORD} in it{seen}")
+        known = sorted(str(path.parent) for path in folder.parent.glob(f"*/{RECORD}"))[:3]
+        hint = f"; runs there: {', '.join(known)}" if known else "; `diffusion-lab report DIR` lists runs"
+        raise FileNotFoundError(f"{key}={folder} must be the folder of a run, with a {RECORD} in it{hint}")
     try:
         record = json.loads(path.read_text())
         if not isinstance(record, dict) or not isinstance(record.get("config"), dict):
             raise ValueError("config must be an object")
     except (OSError, ValueError, RecursionError) as error:
-        cure = "bring back a copy, or remove it and train anew"
+        cure = "restore a copy, or remove it and train again"
         raise ValueError(f"{key}={folder} must hold an undamaged {RECORD} ({error}); {cure}") from error
     return record
 
 
 def read_checked(path: Path, kinds: Kinds) -> tuple[dict[str, Any], list[str]]:
-    """The object in a file, {} if there is none, without entries that are neither null nor of their kind, and a
-    sentence for each of those."""
+    """The object in a file, {} if there is no file, without its entries of a wrong type, and a sentence about each of
+    these."""
     if not path.exists():
         return {}, []
     content = read_object(path)
     if content is None:
-        return {}, [f"{path.name} is no JSON object"]
+        return {}, [f"{path.name} is not a JSON object"]
     wrong = [key for key, kind in kinds.items() if not _is(content.get(key), kind)]
     faults = [f"{path.name} has {key}={_shown(content[key])}, which must be {_words(kinds[key])}" for key in wrong]
     return {key: value for key, value in content.items() if key not in wrong}, faults
@@ -84,18 +84,18 @@ def _words(kind: type | tuple[type, ...]) -> str:
 
 
 def read_result(folder: Path) -> dict[str, Any]:
-    """What became of a run, {} if nothing is written or it is damaged."""
+    """How a run ended; {} if there is no result or it is damaged."""
     return read_object(folder / RESULT) or {}
 
 
 def is_done(result: Mapping[str, Any], max_steps: int = 0) -> bool:
-    """Whether a result says that its run is done, at `max_steps` or beyond."""
+    """Whether the run of this result is done, at `max_steps` or beyond."""
     step = result.get("step") or 0
     return result.get("status") == "done" and isinstance(step, int | float) and step >= max_steps
 
 
 def result_stamp(folder: Path) -> tuple[int, int] | None:
-    """Changes when the result is replaced; None without one."""
+    """A value that changes when the result is replaced; None without a result."""
     with suppress(OSError):
         status = (folder / RESULT).stat()
         return status.st_ino, status.st_mtime_ns
@@ -103,8 +103,8 @@ def result_stamp(folder: Path) -> tuple[int, int] | None:
 
 
 def write_result(folder: Path, status: str, step: int, exception: BaseException | None = None, **cost: float) -> None:
-    """Write the result of a run that ends: its line files' newest metrics, what ended it, and `seconds` and
-    `images_per_second` if they are known."""
+    """Write the result of a run that ends: the newest metrics of its line files, the exception that ended it, and
+    `seconds` and `images_per_second` if they are known."""
     metrics: dict[str, float] = {}
     for line in read_lines(folder / METRICS):
         metrics |= {k: v for k, v in line.items() if isinstance(v, float) and k.startswith(("metrics/", "val/"))}
@@ -118,21 +118,21 @@ def write_result(folder: Path, status: str, step: int, exception: BaseException 
 
 
 def write_failure(folder: Path, error: dict[str, str]) -> None:
-    """Write the result of a run that could not do so itself, with the numbers of its last one; a full disk may be why
-    it failed, so that is no error."""
+    """Write the result of a run that could not do so itself, with the numbers of its last result. An OSError is
+    ignored, because a full disk may be why the run failed."""
     old = {key: value for key, value in read_result(folder).items() if key in _Result._fields}
     with suppress(OSError):
         write_json(folder / RESULT, _Result("failed")._asdict() | old | {"status": "failed", "error": error})
 
 
 def as_error(kind: str, message: str, trace: str = "") -> dict[str, str]:
-    """The error of a result: the exception's class, what it says, and its traceback."""
+    """The error of a result: the exception's class, message and traceback."""
     return {"type": kind, "message": message, "traceback": trace}
 
 
 def read_sweep(folder: Path) -> tuple[list[str], list[dict[str, Any]]]:
     """The commands of a sweep folder, oldest first, and its jobs {"dir", "overrides", "config_hash"}, started or not;
-    what is damaged is left out."""
+    damaged entries are left out."""
     content = read_object(folder / SWEEP) or {}
     commands = as_list(content.get("commands")) or as_list([content.get("command")])
     jobs = [job for job in as_list(content.get("jobs")) if isinstance(job, dict) and job.get("dir")]
@@ -140,7 +140,7 @@ def read_sweep(folder: Path) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 def write_sweep(folder: Path, command: str, jobs: list[dict[str, Any]]) -> None:
-    """Add a command and its jobs to those that the sweep folder has; one in the same folder is replaced."""
+    """Add a command and its jobs to those of the sweep folder; a job with the same folder is replaced."""
     commands, old = read_sweep(folder)
     kept = [job for job in old if job["dir"] not in {new["dir"] for new in jobs}]
     content = {"name": folder.name, "command": command, "commands": list(dict.fromkeys([*commands, command]))}
@@ -148,5 +148,5 @@ def write_sweep(folder: Path, command: str, jobs: list[dict[str, Any]]) -> None:
 
 
 def as_list(value: Any) -> list[Any]:
-    """A list that was read back without nulls, [] if it is none."""
+    """`value` without nulls if it is a list, else []."""
     return [entry for entry in value if entry is not None] if isinstance(value, list) else []

@@ -1,12 +1,12 @@
-"""A run as data: what it is, how far it came, and what became of it. Its status is one word:
+"""A run as data: its configuration, its values over training, and how it ended. Its status is one word:
 
-done         its result says so
-failed       it ended with an error, or was killed and the launcher said so
+done         result.json says that it is done
+failed       it ended with an error, or was killed and the launcher recorded that
 interrupted  a signal stopped it after a checkpoint
 running      a process holds the lock of its folder
-lost         it has begun, has no result, and nobody holds its lock: it was killed
-damaged      its run.json or result.json holds something else than it must, so its numbers are not counted
-pending      sweep.json names it and it has not begun
+lost         it has started and has no result, and no process holds its lock: it was killed
+damaged      run.json or result.json has an entry of a wrong type, so its numbers are not used
+pending      it is listed in sweep.json and has not started
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Run:
     """One run folder.
 
     Args:
-        folder: where it lies.
+        folder: the folder.
         status: one of `STATUSES`.
-        overrides: what was typed for this run, from run.json or else sweep.json.
+        overrides: overrides on the command line, from run.json or else sweep.json.
         info: run.json, {} if it is missing.
         result: result.json, {} if it is missing.
         faults: what is wrong with the two files; those entries are left out of them.
@@ -74,7 +74,7 @@ class Run:
 
     @cached_property
     def step(self) -> int:
-        """The last step that is known of."""
+        """The last step that is recorded."""
         logged = [row["step"] for rows in (self._metrics, self._timing) for row in rows[-1:]]
         return max([int(finite(self.result.get("step")) or 0), *logged])
 
@@ -98,13 +98,13 @@ class Run:
         return int(finite(self.info.get("global_batch")) or finite(self.config.get("batch_size")) or 1)
 
     def curve(self, key: str) -> Curve:
-        """A key of metrics.jsonl against training."""
+        """The values of a key of metrics.jsonl over training."""
         if key not in self._curves:
             self._curves[key] = curve(self._metrics, key, self.batch)
         return self._curves[key]
 
     def keys(self, prefix: str) -> list[str]:
-        """Keys of metrics.jsonl that begin like this, in the order in which they came."""
+        """Keys of metrics.jsonl that start with `prefix`, in the order in which they were first logged."""
         return list(dict.fromkeys(key for row in self._metrics for key in row if key.startswith(prefix)))
 
     @cached_property
@@ -128,18 +128,18 @@ class Run:
         """How the newest value of a metric was measured: of the lines with its name, the last with its value."""
         value = self.last(name)
         lines = [line for line in self.evaluations if line["name"] == name and line.get("value") == value]
-        found = lines[-1].get("protocol") if lines else None
-        return found if isinstance(found, dict) else {}
+        protocol = lines[-1].get("protocol") if lines else None
+        return protocol if isinstance(protocol, dict) else {}
 
     def better(self, name: str) -> str | None:
-        """Which direction of a metric is better, "lower" or "higher"; None where no record says it."""
-        return self._said(name, "better", "lower|higher")
+        """Which direction of a metric is better, "lower" or "higher"; None if it is not recorded."""
+        return self._recorded(name, "better", "lower|higher")
 
     def units(self, name: str) -> str | None:
-        """Of a metric; None where no record says them, or nothing that could be a unit."""
-        return self._said(name, "units", r"[\w/%. -]{1,20}")
+        """Units of a metric; None if none that could be a unit are recorded."""
+        return self._recorded(name, "units", r"[\w/%. -]{1,20}")
 
-    def _said(self, name: str, key: str, pattern: str) -> str | None:
+    def _recorded(self, name: str, key: str, pattern: str) -> str | None:
         """The newest usable value of a key beside the values of a metric."""
         values = [line.get(key) for line in reversed(self.evaluations) if line["name"] == name]
         return next((value for value in values if isinstance(value, str) and re.fullmatch(pattern, value)), None)
@@ -153,7 +153,7 @@ class Run:
 
     @property
     def images_per_second(self) -> float | None:
-        """Images over training time; of a run without both, what it says itself."""
+        """Images over training time; if one of them is missing, the rate that the run recorded."""
         last = self._timing[-1] if self._timing else {}
         images, seconds = finite(last.get("images")), finite(last.get("seconds"))
         if images and seconds:
@@ -162,8 +162,8 @@ class Run:
 
     def samples(self) -> dict[int, Path]:
         """step -> PNG of the fixed-latent sample grid, by step."""
-        found = {step_of(path.name, ".png"): path for path in (self.folder / SAMPLES).glob("*.png")}
-        return {step: found[step] for step in sorted(step for step in found if step is not None)}
+        paths = {step_of(path.name, ".png"): path for path in (self.folder / SAMPLES).glob("*.png")}
+        return {step: paths[step] for step in sorted(step for step in paths if step is not None)}
 
     @property
     def log(self) -> Path | None:
@@ -172,7 +172,7 @@ class Run:
 
     @property
     def cause(self) -> str:
-        """Why it is not done, in one line."""
+        """Why the run is not done, in one line."""
         error = self.result.get("error")
         if self.status == "failed" and isinstance(error, dict):
             message = " ".join(str(error.get("message") or "").split())
@@ -181,8 +181,8 @@ class Run:
             "failed": "no error was recorded; see its log",
             "interrupted": "stopped by a signal after a checkpoint; the same command continues it",
             "running": "a process is training it",
-            "lost": "ended without a word (killed, or the machine went down); the same command continues it",
-            "damaged": f"{'; '.join(self.faults)}; bring back a copy, or remove the file and run it again",
+            "lost": "ended without a result (killed, or the machine went down); the same command continues it",
+            "damaged": f"{'; '.join(self.faults)}; restore a copy, or remove the file and run it again",
             "pending": "not started",
         }.get(self.status, "")
 
@@ -210,19 +210,19 @@ class RunFolder:
 
     @property
     def commands(self) -> list[str]:
-        """Of all sweeps, each once."""
+        """The commands of all sweeps, without duplicates."""
         return list(dict.fromkeys(command for commands in self.sweeps.values() for command in commands))
 
     @property
     def counts(self) -> dict[str, int]:
         """status -> number of runs, without zeros."""
-        found = Counter(run.status for run in self.runs)
-        return {status: found[status] for status in STATUSES if found[status]}
+        counts = Counter(run.status for run in self.runs)
+        return {status: counts[status] for status in STATUSES if counts[status]}
 
     @property
     def unfinished(self) -> list[Run]:
         return [run for run in self.runs if run.status != "done"]
 
     def relative(self, path: Path) -> str:
-        """The path as seen from the folder of the report."""
+        """The path relative to the folder of the report."""
         return os.path.relpath(path, self.path)

@@ -1,4 +1,4 @@
-"""What every solver is: a walk from noise to images along a denoiser's timesteps."""
+"""Base class of solvers, which generate images from noise along a denoiser's timesteps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from diffusion_lab.diffusion import Denoiser, NoiseSchedule
 from diffusion_lab.solvers.respacing import Steps, parse_counts, space_timesteps
 
 Noise = Callable[[int, Tensor], Tensor]
-Bar = Callable[[int], Iterator[int]]  # range(n) that shows how far it is
+Bar = Callable[[int], Iterator[int]]  # range(n) with a progress bar
 
 
 class Solver(ABC):
@@ -34,7 +34,7 @@ class Solver(ABC):
 
     @abstractmethod
     def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
-        """The walk; its loop runs over bar(number of iterations)."""
+        """Generate images; the sampling loop runs over bar(number of iterations)."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -42,17 +42,17 @@ class Solver(ABC):
 
     @abstractmethod
     def check(self, schedule: NoiseSchedule) -> None:
-        """Raise now what a walk along this schedule would raise.
+        """Check that the solver fits this schedule, before sampling.
 
         Raises:
             ValueError: the steps do not fit the schedule.
         """
 
     def with_steps(self, steps: Steps) -> Solver:
-        """A copy that takes other `steps`.
+        """A copy with other `steps`.
 
         Raises:
-            ValueError: they are no steps of this solver.
+            ValueError: the steps are not valid for this solver.
         """
         solver = copy.copy(self)
         solver.steps = check_steps(steps)
@@ -67,9 +67,9 @@ class Solver(ABC):
             denoiser: the model, on the device of x_T.
             x_T: (B,C,H,W) standard normal.
             noise: noise(k, like) -> standard normal of the shape, dtype and device of `like` for iteration k of the
-                walk, 0 the noisiest. Not called where nothing is drawn.
-            progress: show a bar, on a terminal only.
-            **cond: given to the network at every call.
+                sampling loop, 0 the noisiest. Not called by deterministic steps.
+            progress: whether to show a bar (on a terminal only).
+            **cond: conditions, passed to the network at every call.
 
         Returns:
             (B,C,H,W) of x_T's dtype.
@@ -85,10 +85,10 @@ class Solver(ABC):
 
 
 def check_steps(steps: Steps | None) -> Steps | None:
-    """`steps` if it is a form that `space_timesteps` takes, or None for all timesteps.
+    """`steps` if it is valid for `space_timesteps`, or None for all timesteps.
 
     Raises:
-        ValueError: it is none, or a walk of one step, which would take pure noise for the least noisy timestep.
+        ValueError: it is invalid, or a single step, which would treat pure noise as the least noisy timestep.
     """
     if steps is not None and sum(parse_counts(steps)) < 2:
         raise ValueError(f"steps={steps!r} must be at least 2; 50 is a good number for DDIM")

@@ -11,7 +11,7 @@ from diffusion_lab.solvers.respacing import Steps
 
 
 class Guided(Solver):
-    """The walk of `base` with the guided network, see `diffusion.Guidance`; each call has twice the rows.
+    """The solver `base` with the guided network, see `diffusion.Guidance`; each call has twice the rows.
 
     Reference: Ho and Salimans, "Classifier-free diffusion guidance", 2022, equation 6, with scale = 1 + w.
 

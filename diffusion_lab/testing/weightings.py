@@ -77,12 +77,12 @@ def check_normalization(make: Callable[[], Weighting], schedule: NoiseSchedule, 
     snr, ones = schedule.snr, torch.ones(schedule.num_timesteps, 1, dtype=torch.float64)
     p = torch.linspace(1, 2, len(snr), dtype=torch.float64)
     p /= p.sum()
-    for word, law in (("mean1_uniform", torch.full_like(p, 1 / len(p))), ("mean1_sampler", p)):
+    for word, q in (("mean1_uniform", torch.full_like(p, 1 / len(p))), ("mean1_sampler", p)):
         weighting = make()
         weighting.normalize = word
         scale = Epsilon().native_scale(snr)
         weighting.refresh(snr, scale, p, step)
-        mean = float((law * weighting(ones, snr, scale[:, None], step).detach()).sum())
+        mean = float((q * weighting(ones, snr, scale[:, None], step).detach()).sum())
         # The factor is kept in float32.
         assert abs(mean - 1) < 1e-5, f"{type(weighting).__name__} with normalize={word} has mean {mean}, not 1"
     weighting = make()

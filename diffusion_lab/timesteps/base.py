@@ -1,4 +1,4 @@
-"""The seam: what a timestep sampler is, what it is given and what it gives.
+"""The interface of timestep samplers: the base class, its inputs and its outputs.
 
 A training step k draws timesteps before it and observes losses after it:
 
@@ -41,7 +41,7 @@ class Draw(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a microbatch stands: optimizer step, process, and microbatch within the update."""
+    """Position of a microbatch: optimizer step, process, and microbatch within the update."""
 
     step: int
     rank: int = 0
@@ -89,7 +89,7 @@ class Probe(Protocol):
 
 
 class Context:
-    """What `draw` and `observe` know of the run, and their only source of randomness.
+    """The inputs of `draw` and `observe` from the run, and their only source of randomness.
 
     Args:
         position: optimizer step k (the same in the `draw` and the `observe` of one update), process, microbatch.
@@ -116,7 +116,7 @@ class Context:
         self._calls = 0
 
     def probe_for(self, sampler: object) -> Probe:
-        """The probe of a sampler that cannot do without.
+        """The probe, for a sampler that requires it.
 
         Raises:
             ValueError: there is none.
@@ -157,7 +157,7 @@ class Context:
 
 @dataclass
 class StepRecord:
-    """What one update saw on this process, detached from the graph.
+    """The rows of one update on this process, detached from the graph.
 
     Attributes:
         x0: (A*b, C, H, W) clean images, in the order of the microbatches.
@@ -248,13 +248,13 @@ class TimestepSampler(nn.Module, ABC):
         self.reweight = check_flag("reweight", reweight, "true makes the loss unbiased for the uniform objective")
 
     def setup(self, image_shape: tuple[int, ...]) -> None:
-        """Called once with (C,H,W), before state is loaded and before the first draw: the place to make networks."""
+        """Called once with (C,H,W), before state is loaded and before the first draw, e.g. to build networks."""
 
     def check(self, batch_size: int) -> None:
         """Called before step 1 with the rows of an update; a ValueError if they are too few for this sampler."""
 
     def log_values(self) -> dict[str, Tensor]:
-        """What a run's log shows of the sampler now, as `sampler/<name>`, each () or (n,); equal on all processes."""
+        """Current values for the log, as `sampler/<name>`, each () or (n,); equal on all processes."""
         return {}
 
     def probe_rows(self, steps: int, batch_size: int) -> int:
@@ -282,7 +282,7 @@ class TimestepSampler(nn.Module, ABC):
         return Draw(t, self.weight(t, context.step))
 
     def observe(self, record: StepRecord, context: Context) -> None:
-        """What the update saw, at the parameters after it. The place where state changes."""
+        """Called with the rows of an update after it; the only method that changes the state."""
 
 
 class FixedSampler(TimestepSampler):

@@ -23,19 +23,20 @@ class GradientVariance(TimestepSampler):
     `reweight`, is the distribution that makes the variance of the unbiased estimate smallest; the gradients are those
     of the native loss, so that holds for `weighting=unit`.
 
-    The moments are measured at K = `points` timesteps that lie closer where the noise is little and the curve steep,
+    The moments are measured at K = `points` timesteps, which are closer at low noise, where the curve is steep,
 
         t_j = max(j, round((T-1) (j/(K-1))^2)),   j = 0..K-1,
 
-    with the first `images` rows of the update's global batch, in 4 groups of n with noises of their own: the estimate
-    is the mean of the groups', its standard error their standard deviation over sqrt(4). Between points it is linear in
-    t. Each measurement counts 1 - `momentum` in the running mean, and one that is not finite, as from a loss that
-    overflows half precision, does not count. It costs points * images backward passes of one image, divided among the
+    with the first `images` rows of the update's global batch, in 4 groups of n with independent noises: the estimate is
+    the mean over the groups, its standard error their standard deviation over sqrt(4). Between points it is linear
+    in t. Each measurement has the weight 1 - `momentum` in the running mean; one that is not finite, e.g. because a
+    loss overflows half precision, is ignored. It takes points * images backward passes of one image, divided among the
     processes.
 
-    Measured is after `first`, 2 `first`, 4 `first`, .. updates below `every`, and after every multiple of `every`:
-    gradients change fastest at the beginning, so no distribution is older than half of the updates so far; the first
-    `first` are drawn uniformly, because an untrained network's gradients say nothing of a trained one's.
+    Measurements are made after `first`, 2 `first`, 4 `first`, .. updates below `every`, and after every multiple of
+    `every`: gradients change fastest at the beginning, so the distribution is never older than half of the updates so
+    far. The timesteps of the first `first` updates are drawn uniformly, because the gradients of an untrained network
+    differ from those of a trained one.
 
     Logged are `sampler/measurements`, their number, and from the first one on `sampler/relative_error`, the standard
     error of the running mean divided by it, the root mean square over the points: that of sampling images and noises

@@ -228,8 +228,8 @@ class LearnedBeta(TimestepSampler):
         parameters = list(self.policy.parameters())
         count = sum_(torch.tensor(float(len(x0)), device=x0.device))
         with torch.enable_grad():
-            law = Beta(*(value.double() for value in self._act(x0)), validate_args=False)
-            score, entropy = law.log_prob(u), law.entropy()
+            distribution = Beta(*(value.double() for value in self._act(x0)), validate_args=False)
+            score, entropy = distribution.log_prob(u), distribution.entropy()
             if self.entropy_mode == "released":
                 gain = score * (reward + self.entropy * entropy)
             else:
@@ -243,9 +243,9 @@ class LearnedBeta(TimestepSampler):
 
     @torch.no_grad()
     def _remember(self, record: StepRecord) -> None:
-        law = record.gather(torch.stack(self._act(record.x0), dim=1))
-        rows = torch.arange(REMEMBERED, device=law.device) % len(law)
-        self.law.copy_(law[rows])
+        ab = record.gather(torch.stack(self._act(record.x0), dim=1))
+        rows = torch.arange(REMEMBERED, device=ab.device) % len(ab)
+        self.law.copy_(ab[rows])
 
     def _select(self, row: Tensor) -> None:
         """Push the changes of one image's loss on the grid; with enough rows, choose S for the next policy update."""

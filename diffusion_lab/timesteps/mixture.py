@@ -10,7 +10,7 @@ from diffusion_lab.timesteps.base import Context, StepRecord, TimestepSampler, c
 
 
 class Mixture(TimestepSampler):
-    """p_t = q/T + (1 - q) b_t with b the base's law: no timestep is starved, and 1/(T p_t) stays below 1/q.
+    """p_t = q/T + (1 - q) b_t with b the base's distribution: no timestep is starved, and 1/(T p_t) stays below 1/q.
 
     A draw takes one uniform number u: below q it is stretched over the uniform distribution, above over the base's.
 
@@ -25,7 +25,7 @@ class Mixture(TimestepSampler):
 
     def __init__(self, base: TimestepSampler, uniform: float = 0.1, reweight: bool = False) -> None:
         check_drawn_by_quantile(base)
-        check_number("uniform", uniform, "[]", 0, 1, "use 0.1 as the share of the uniform law")
+        check_number("uniform", uniform, "[]", 0, 1, "use 0.1 as the share of the uniform distribution")
         super().__init__(base.num_timesteps, reweight)
         if reweight and uniform == 0.0 and bool((base.probabilities(0) == 0).any()):
             raise ValueError(

@@ -69,10 +69,10 @@ def reward_pairs(
     Args:
         x0: (b,C,H,W) this process's and microbatch's images.
         cond: conditioning (b,...).
-        rows: (M,) which of them.
+        rows: (M,) indices of the selected images.
         number: (M,) their numbers among the rewarded rows of the global batch.
         selected: (|S|,) timesteps.
-        first: number of the first pair; those of the queue stand before it.
+        first: number of the first pair, after those of the queue.
     """
     size = len(selected)
     row = rows.repeat_interleave(size)

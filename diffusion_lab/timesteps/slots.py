@@ -141,7 +141,7 @@ class EqualLossSlots(TimestepSampler):
 
 
 class SlotRestricted(FixedSampler):
-    """Uniform inside chosen slots, never outside: training in a few ranges and looking at all (Xie & Agam, Figure 2).
+    """Uniform inside chosen slots, never outside: training in a few ranges and evaluating all (Xie & Agam, Figure 2).
 
     Args:
         num_timesteps: T.

@@ -1,4 +1,4 @@
-"""Training: the LightningModule, its probe, exact checkpoints, and the validation loss."""
+"""Training: the LightningModule, the loss probe, checkpoints that resume exactly, and the validation loss."""
 
 from diffusion_lab.training.checkpoint_io import (
     DamagedCheckpoint,

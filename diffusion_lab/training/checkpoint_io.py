@@ -1,15 +1,15 @@
-"""Checkpoint files that are whole or not there.
+"""Atomically written checkpoint files with a checksum.
 
-    file = torch.save(...)  |  8 bytes "DLABSHA2"  |  32 bytes SHA-256 of what stands before
+    file = torch.save(...)  |  8 bytes "DLABSHA2"  |  32 bytes SHA-256 of the bytes of torch.save
 
 A file is written beside its target, flushed to disk and moved over it, so a kill or a full disk leaves the previous
 one. The checksum is verified at loading, because `torch.load` notices almost no flipped bit. Files are loaded with
 `weights_only=True` alone: a checkpoint holds tensors and plain containers and can execute nothing.
 
-Its entry "format" counts the changes of what stands in it:
+The entry "format" is the version of the content:
 
-    1  (or no such entry) written after the evaluation that its step had
-    2  written before it, with what is owed
+    1  (or no such entry) written after the evaluations of its step
+    2  written before them, with the list of evaluations that are due
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class DamagedCheckpoint(ValueError):
 
 
 class NewerCheckpoint(ValueError):
-    """The file is of a format that only a later version of this library knows."""
+    """The file has a format that only a later version of this library can read."""
 
 
 class NoneIntact(ValueError):
-    """There are checkpoints, and not one that can be used.
+    """There are checkpoints, but none is usable.
 
     Args:
-        faults: one sentence for each, the newest first.
+        faults: one sentence for each checkpoint, the newest first.
     """
 
     def __init__(self, faults: list[str]) -> None:
@@ -55,7 +55,7 @@ class NoneIntact(ValueError):
 
 
 class VerifiedCheckpointIO(CheckpointIO):
-    """Writes atomically with a checksum; reads what is intact."""
+    """Writes files atomically with a checksum, and verifies it when reading."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         save(checkpoint, path)
@@ -63,8 +63,8 @@ class VerifiedCheckpointIO(CheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = True
     ) -> dict[str, Any]:
-        # Lightning names no device: each process of several would otherwise fill the first GPU with all tensors of the
-        # file, and a machine without a GPU could not read it. What takes a state over puts it where it belongs.
+        # Lightning passes no device: without the CPU as default, every process would load all tensors onto the first
+        # GPU, and a machine without a GPU could not read the file. Loading a state moves it to its device.
         return load(path, map_location="cpu" if map_location is None else map_location)
 
     def remove_checkpoint(self, path: str | Path) -> None:
@@ -72,11 +72,11 @@ class VerifiedCheckpointIO(CheckpointIO):
 
 
 def save(checkpoint: dict[str, Any], path: str | Path) -> None:
-    """Write `checkpoint` to `path`: afterwards the file is whole, or the old one stands and an error is raised.
+    """Write `checkpoint` to `path` atomically: if an error is raised, the old file is unchanged.
 
     Raises:
-        OSError: the disk is full or read-only; the previous file is intact and no temporary file is left.
-        TypeError: something in it is not a tensor or a plain container, so it could not be loaded again.
+        OSError: the disk is full or read-only; no temporary file is left.
+        TypeError: a value is neither a tensor nor a plain container, so it could not be loaded again.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ def load(path: str | Path, map_location: Any = None) -> dict[str, Any]:
 
     Raises:
         DamagedCheckpoint: the checksum is missing or wrong, or the content is not plain data.
-        NewerCheckpoint: it is intact and of a later format.
+        NewerCheckpoint: the file is intact and has a later format.
         FileNotFoundError: there is no such file.
     """
     text = str(path)
@@ -136,18 +136,18 @@ def _to_stderr(text: str) -> None:
 
 
 def newest_good(folder: str | Path, say: Callable[[str], object] = _to_stderr) -> tuple[Path, dict[str, Any]] | None:
-    """The newest usable checkpoint among *.ckpt in `folder`, with its content on the CPU; None where there is none.
+    """The newest usable checkpoint among *.ckpt in `folder`, with its content on the CPU; None if there are no files.
 
-    Usable is what is intact and finite. The usual case reads one file: `last.ckpt` first, then `previous.ckpt`, then
-    the numbered snapshots from the newest on.
+    A checkpoint is usable if it is intact and finite. `last.ckpt` is read first, then `previous.ckpt`, then the
+    numbered snapshots from the newest on.
 
     Args:
-        folder: where the checkpoints lie.
-        say: is given a line when newer files had to be passed over.
+        folder: folder of the checkpoints.
+        say: called with a line of text if newer files were not usable.
 
     Raises:
-        NewerCheckpoint: the newest intact one is of a later format; an earlier one would undo that version's work.
-        NoneIntact: there are files, and none is usable.
+        NewerCheckpoint: the newest intact file has a later format; using an earlier file would discard its progress.
+        NoneIntact: there are files, but none is usable.
     """
     folder, faults = Path(folder), list[str]()
     snapshots = sorted(folder.glob(f"step-*{CHECKPOINT}"), reverse=True)
@@ -172,14 +172,14 @@ def newest_good(folder: str | Path, say: Callable[[str], object] = _to_stderr) -
 
 
 def _poisoned(content: dict[str, Any]) -> str | None:
-    """The first number that is not finite in weights, averages and the other callbacks' state; None if all are."""
+    """The first entry of weights, averages and the other callbacks' state that is not finite; None if all are."""
     callbacks = {key: value for key, value in content.get("callbacks", {}).items() if key != "RunRecord"}
     state = {"state_dict": content.get("state_dict", {}), "callbacks": callbacks}
     return not_finite(state, content.get("may_be_infinite", ()))
 
 
 def _refuse_unloadable(buffer: io.BytesIO, path: Path) -> None:
-    """Loading is tried before the old file is replaced: unloadable state must not be found out at resume."""
+    """Raise TypeError if the checkpoint cannot be loaded, before the old file is replaced."""
     buffer.seek(0)
     try:
         torch.load(buffer, map_location="meta", weights_only=True)
@@ -188,7 +188,7 @@ def _refuse_unloadable(buffer: io.BytesIO, path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable, where the system lets a folder be opened."""
+    """Make the rename itself durable, on systems that can open a folder."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:

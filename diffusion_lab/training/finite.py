@@ -1,4 +1,4 @@
-"""Numbers that are not finite, and where in a checkpoint they are."""
+"""Search for numbers that are not finite in nested containers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class NotFinite(Failure):
 def not_finite(tree: Any, allowed: Collection[str] = ()) -> str | None:
     """The dotted name of the first number that is not finite in nested containers of tensors and floats, or None.
 
-    All tensors of a device are looked at before the host waits for it, once.
+    The host waits once per device, after all of its tensors have been checked.
 
     Args:
-        tree: dicts, lists and tuples of anything; what is neither a tensor nor a float is passed over.
+        tree: dicts, lists and tuples of anything; values that are neither a tensor nor a float are ignored.
         allowed: entries with one of these names may hold NaN and infinities.
     """
     names, flags = [], []

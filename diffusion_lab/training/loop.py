@@ -1,4 +1,4 @@
-"""Lightning's loop over steps, for a run that may have no step left."""
+"""Lightning's training loop for a run that may have no step left."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from lightning.pytorch.loops.fit_loop import _FitLoop
 
 
 class StepLoop(_FitLoop):
-    """Starts and ends training also at the last step: a run that was stopped behind it still owes what is measured
-    there, and its result.
+    """Starts and ends training even if no step is left: a run that was stopped after its last step has yet to finish
+    the evaluations of that step and to write its result.
 
-    Differs from Lightning's loop, which returns at once from there and calls neither `on_train_start` nor
-    `on_train_end`.
+    Differs from Lightning's loop, which then returns at once and calls neither `on_train_start` nor `on_train_end`.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""The LightningModule: one training step of a diffusion model, and the clock that its randomness reads."""
+"""The LightningModule: one training step of a diffusion model, and the position that determines its randomness."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ AfterStep = Callable[[int, list[StepRecord]], object]
 
 
 class DiffusionModule(LightningModule):
-    """Loss of one batch at drawn timesteps.
+    """Loss of one batch at sampled timesteps.
 
         t, w ~ sampler,   eps ~ N(0, I),   l_i = |target - network(x_t, t)|^2 / (C H W)
         loss = mean_i  w_i (weighting(l_i) + variance term_i)
 
-    The module knows one attribute of the sampler family, `draw_timesteps`, which is uniform until a callback
-    replaces it; so it trains and loads without any callback.
+    Timesteps come from the attribute `draw_timesteps`, which is uniform until a callback replaces it, so the module
+    trains and loads without any callback.
 
     Args:
         denoiser: network, noise schedule, prediction and reverse variance.
         weighting: weight of each row's native loss.
-        optimizer: called with the parameters, gives the optimizer.
+        optimizer: parameters -> optimizer.
         streams: the run's random numbers.
     """
 
@@ -59,15 +59,15 @@ class DiffusionModule(LightningModule):
         self.weighting = weighting
         self.make_optimizer = optimizer
         self.streams = streams
-        self._uniform = [Uniform(denoiser.num_timesteps)]  # in a list: a sampler is never a submodule here
+        self._uniform = [Uniform(denoiser.num_timesteps)]  # in a list, so that it is not registered as a submodule
         self.use_uniform_timesteps()
         self.after_step: list[AfterStep] = []  # called in this order after each optimizer step
         self._position = Position(-1)
         self._records: list[StepRecord] = []
-        self.gradient_norm: Tensor | None = None  # of the last update, before clipping; None where it is not clipped
+        self.gradient_norm: Tensor | None = None  # of the last update, before clipping; None without clipping
 
     def use_uniform_timesteps(self) -> None:
-        """Draw t uniformly, as before any sampler was attached."""
+        """Draw t uniformly, as without a sampler."""
         self.draw_timesteps = lambda x0, cond: self._uniform[0].to(x0.device).draw(x0, self.context(x0, cond))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -78,22 +78,22 @@ class DiffusionModule(LightningModule):
     ) -> None:
         """Scale the gradient to a norm of at most `gradient_clip_val`.
 
-        Lightning refuses to do so for a fused optimizer in mixed precision, because such a one unscales float16
-        gradients itself; gradients of bfloat16 are not scaled, so there is nothing to refuse.
+        Lightning refuses this for a fused optimizer in mixed precision, because it unscales float16 gradients itself;
+        bfloat16 gradients are not scaled, so clipping them is correct.
         """
         by_norm = gradient_clip_algorithm in (None, "norm")
         if by_norm and gradient_clip_val and getattr(self.trainer.precision_plugin, "scaler", None) is None:
-            # From the optimizer: to walk through all modules takes as long as to scale a small network's gradient.
+            # From the optimizer: iterating over all modules takes as long as scaling a small network's gradient.
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             self.gradient_norm = nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
         else:
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
-    # -- the clock ----------------------------------------------------------------------------------------------
+    # -- position -----------------------------------------------------------------------------------------------
 
     @property
     def position(self) -> Position:
-        """Step, process and microbatch of the training step that is running."""
+        """Step, process and microbatch of the current training step."""
         return self._position
 
     def context(self, x0: Tensor, cond: dict[str, Tensor], probe: Any = None) -> Context:
@@ -109,16 +109,16 @@ class DiffusionModule(LightningModule):
             -1, trainer.global_rank, trainer.world_size, accumulate=trainer.accumulate_grad_batches
         )
         if self.device.type == "cpu":
-            # An optimizer asks in every step whether there is a GPU, and Lightning has that answered by opening
-            # NVIDIA's library: 0.1 to 0.4 ms where there is none.
+            # An optimizer checks for a GPU in every step, and with Lightning's setting of this variable the check opens
+            # NVIDIA's library, which takes 0.1 to 0.4 ms without a GPU.
             os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "0"
         for optimizer in trainer.optimizers:
             match_layout(optimizer)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Count the finished steps in today's microbatches, which more or fewer devices may have changed.
+        """Convert the saved count of microbatches to the present `accumulate_grad_batches`, which may have changed.
 
-        Lightning steps the optimizer when its count of microbatches, which it saves, is a multiple of `accumulate`.
+        Lightning steps the optimizer when its count of microbatches is a multiple of that number.
         """
         if self._trainer is None:
             return
@@ -129,13 +129,13 @@ class DiffusionModule(LightningModule):
             counts.update({key: value + growth for key, value in counts.items()})
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse to save what no run could go on from.
+        """Refuse to save a state from which training could not continue.
 
-        Looked at are the weights, the optimizer's state and the state of this library's kind of callbacks, which have
-        `may_be_infinite`: the names of entries in which NaN and infinities are in order.
+        Checks the weights, the optimizer's state and the state of callbacks with the attribute `may_be_infinite`, the
+        names of entries that may hold NaN and infinities.
 
         Raises:
-            NotFinite: naming the first entry that holds such a number; on all processes.
+            NotFinite: an entry is not finite; on all processes, with the name of the first.
         """
         parts: dict[str, Any] = {"state_dict": checkpoint["state_dict"]}
         parts["optimizer_states"] = [optimizer["state"] for optimizer in checkpoint.get("optimizer_states", [])]
@@ -153,7 +153,7 @@ class DiffusionModule(LightningModule):
         checkpoint["may_be_infinite"] = sorted(allowed)
 
     def _tick(self) -> None:
-        """Microbatches are counted from the last optimizer step; Lightning's own count is off by one after a crash."""
+        """Count microbatches since the last optimizer step; Lightning's own count is off by one after a crash."""
         step, before = self.global_step, self._position
         self._position = before._replace(step=step, micro=before.micro + 1 if step == before.step else 0)
 
@@ -171,7 +171,7 @@ class DiffusionModule(LightningModule):
         return {"loss": (weight * objective).mean(), "record": record}
 
     def on_train_batch_end(self, outputs: dict[str, Any], batch: dict[str, Tensor], batch_idx: int) -> None:
-        """After the last microbatch of an update, which is the one that made `global_step` grow: `after_step`."""
+        """Call `after_step` after the last microbatch of an update, in which `global_step` has increased."""
         self._records.append(outputs["record"])
         step = self.global_step
         if step > self._position.step:
@@ -187,10 +187,10 @@ class DiffusionModule(LightningModule):
 
 
 def match_layout(optimizer: torch.optim.Optimizer) -> None:
-    """Put the optimizer's moments into the memory order of their weights.
+    """Give the optimizer's moments the memory format of their weights.
 
-    A fused optimizer reads both number by number, in memory order and unchecked, and moments come from the checkpoint
-    in the order in which they were saved, which may have been another `channels_last`.
+    A fused optimizer reads both in memory order without a check, and moments from a checkpoint have the memory format
+    in which they were saved, which differs if `channels_last` has changed.
     """
     for weight, state in optimizer.state.items():
         for key, value in state.items():
@@ -199,9 +199,9 @@ def match_layout(optimizer: torch.optim.Optimizer) -> None:
 
 
 def seed_dropout(streams: Streams, position: Position, device: torch.device) -> None:
-    """Seed PyTorch's global generators, which dropout alone uses, from the position.
+    """Seed PyTorch's global generators, which only dropout uses, from the position.
 
-    Masks differ between processes, so only a network without dropout is independent of their number.
+    Masks differ between processes, so results are independent of the number of processes only without dropout.
     """
     key = streams.key("dropout", position.step, position.micro, position.rank)
     torch.default_generator.manual_seed(key)

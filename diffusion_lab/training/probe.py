@@ -1,4 +1,4 @@
-"""A look at the losses beside training: eval mode, the training's autocast, common random numbers."""
+"""Evaluation of losses and gradients beside training: eval mode, training's autocast, common random numbers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class DenoiserProbe:
     """Implements `diffusion_lab.timesteps.Probe` on a denoiser.
 
     The noise of row i at the j-th timestep is a function of (run seed, `seed`, i, j): the same call before and after
-    an update uses the same noise, and the difference of the two is the update's effect alone.
+    an update uses the same noise, so the difference of the two is due to the update alone.
 
     Args:
-        denoiser: what is looked at.
+        denoiser: the model to evaluate.
         streams: the run's random numbers.
-        precision: gives the training's autocast context.
-        max_rows: rows of one network call at most, >= 1.
+        precision: returns the training's autocast context.
+        max_rows: maximum number of rows of one network call, >= 1.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class DenoiserProbe:
         row = torch.arange(images, device=x0.device).repeat_interleave(times)
         steps = t.to(x0.device).repeat(images)
         parts = []
-        with self._looking():
+        with self._as_in_evaluation():
             for some in self._calls(images * times, x0.device):
                 here = {key: value[row[some]] for key, value in cond.items()}
                 parts.append(self.denoiser.loss(x0[row[some]], eps[some], steps[some], **here).native)
@@ -58,10 +58,10 @@ class DenoiserProbe:
         Args:
             x0: images.
             t: timesteps.
-            index: number of each pair among `total`; its noise.
-            total: how many pairs have noise of their own.
-            seed: one seed is one noise.
-            keep_mode: leave dropout as training has it.
+            index: number of each pair among `total`, which selects its noise.
+            total: number of pairs with different noise.
+            seed: seed of the noise.
+            keep_mode: do not switch to eval mode, so that dropout is as in training.
             **cond: conditions, a row per pair.
         """
         eps = self._noise((total, *x0.shape[1:]), x0.device, seed)[index]
@@ -75,12 +75,12 @@ class DenoiserProbe:
     def grad_sq_norm(self, x0: Tensor, t: Tensor, seed: int, **cond: Tensor) -> Tensor:
         """Squared norm of each image's gradient at its own timestep: (B,C,H,W), (B,) -> (B,) float64.
 
-        One backward pass per image: it runs every few hundred steps, and needs no more memory than training does.
+        Uses one backward pass per image: it runs every few hundred steps and needs no more memory than training.
         """
         parameters = [p for p in self.denoiser.parameters() if p.requires_grad]
         eps = self._noise(tuple(x0.shape), x0.device, seed)
         norms = []
-        with self._looking(), torch.enable_grad():
+        with self._as_in_evaluation(), torch.enable_grad():
             for i in range(len(x0)):
                 one = slice(i, i + 1)
                 here = {key: value[one] for key, value in cond.items()}
@@ -94,14 +94,14 @@ class DenoiserProbe:
 
             (1/(B-1)) (sum_i |g_i|^2 - B |mean g|^2),   (1/B) sum_i |g_i|^2
 
-        (B,C,H,W), (K,) -> (K,), (K,) float64. Each timestep is one process's work, so the numbers do not depend on
-        how many there are.
+        (B,C,H,W), (K,) -> (K,), (K,) float64. Each timestep is computed by one process, so the values do not depend on
+        the number of processes.
         """
         images, times = len(x0), len(t)
         parameters = [p for p in self.denoiser.parameters() if p.requires_grad]
         eps = self._noise((times, *x0.shape), x0.device, seed)
         moments = torch.zeros(2, times, dtype=torch.float64, device=x0.device)
-        with self._looking(), torch.enable_grad():
+        with self._as_in_evaluation(), torch.enable_grad():
             for k in range(rank(), times, world_size()):
                 total, squares = [torch.zeros_like(p) for p in parameters], moments.new_zeros(())
                 for i in range(images):
@@ -120,8 +120,8 @@ class DenoiserProbe:
         return variance.clamp(min=0), second
 
     def _calls(self, rows: int, device: torch.device) -> Sequence[Tensor]:
-        """The numbers 0..rows-1 in as few network calls as `max_rows` allows, all of about the same size: a CPU takes
-        longer for each row of a small call."""
+        """0..rows-1, split into as few network calls as `max_rows` allows, all of about the same size: on a CPU small
+        calls take longer per row."""
         return torch.arange(rows, device=device).tensor_split(max(1, -(-rows // self.max_rows)))
 
     def _noise(self, shape: tuple[int, ...], device: torch.device, seed: int) -> Tensor:
@@ -137,6 +137,6 @@ class DenoiserProbe:
             self.denoiser.train(training)
 
     @contextmanager
-    def _looking(self) -> Iterator[None]:
+    def _as_in_evaluation(self) -> Iterator[None]:
         with self._evaluating(), self.precision():
             yield

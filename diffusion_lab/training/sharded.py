@@ -1,14 +1,14 @@
-"""Weights, gradients, averages and Adam's moments cut up among the processes, for networks that one GPU cannot hold.
+"""Sharding of weights, gradients, averages and Adam's moments over the processes, for networks too large for one GPU.
 
     each process keeps 1/W of every tensor; a block's weights are gathered before its forward and its backward pass
     and dropped after it, and its gradients are summed into the parts
 
-(Zhao et al., "PyTorch FSDP", arXiv 2304.11277; `torch.distributed.fsdp.fully_shard`.) The numbers are those of
-`trainer=ddp` but for rounding, and the checkpoints are the same files: tensors are gathered when one is written and cut
-when one is read, so a run goes on with any number of processes, sharded or not.
+(Zhao et al., "PyTorch FSDP", arXiv 2304.11277; `torch.distributed.fsdp.fully_shard`.) The results are those of
+`trainer=ddp` up to rounding, and the checkpoints are the same files: tensors are gathered when a checkpoint is written
+and cut when it is read, so a run can continue with any number of processes, sharded or not.
 
 Differs from Lightning's `FSDPStrategy` and `ModelParallelStrategy`: gradients are clipped by their norm, which the
-first refuses, files go through the run's own `CheckpointIO`, which the second goes around, and it runs on a CPU, where
+first refuses, files are written by the run's own `CheckpointIO`, which the second bypasses, and it runs on a CPU, where
 it is tested.
 """
 
@@ -29,10 +29,10 @@ from torch.utils._pytree import tree_map
 class ShardedStrategy(DDPStrategy):
     """Lightning strategy: as DDP, but each process keeps a part of every weight.
 
-    The network's blocks (what its `nn.ModuleList`s hold) are gathered one at a time, the rest of it together.
+    The network's blocks (the modules in its `nn.ModuleList`s) are gathered one at a time, the rest together.
 
     Args:
-        start_method: "popen", or "fork" in a program that may not start its own command again.
+        start_method: "popen", or "fork" in a program that must not run its own command line again.
     """
 
     def __init__(self, start_method: Literal["popen", "fork"] = "popen") -> None:
@@ -41,14 +41,14 @@ class ShardedStrategy(DDPStrategy):
     def setup(self, trainer: Trainer) -> None:
         assert self.accelerator is not None and self.model is not None
         if self._start_method == "fork":
-            # A fork makes the thread pool anew at the first call, which must not be two at once in gloo's threads.
+            # After a fork the first call creates the thread pool; gloo's threads must not do so at the same time.
             torch.set_num_threads(torch.get_num_threads())
         self.accelerator.setup(trainer)
         self.precision_plugin.convert_module(self.model)
         self.model_to_device()
-        self.model.to(memory_format=torch.contiguous_format)  # the only layout that can be cut up
+        self.model.to(memory_format=torch.contiguous_format)  # the only layout that can be sharded
         shard(self.model)
-        # A hook, because Lightning asks the module itself as well when forked processes hand back their results.
+        # A hook, because Lightning also calls the module's own state_dict when forked processes return their results.
         self.model.register_state_dict_post_hook(_gather)
         self.setup_optimizers(trainer)
         self.setup_precision_plugin()
@@ -63,7 +63,7 @@ class ShardedStrategy(DDPStrategy):
             optimizer.load_state_dict({**saved, "state": state})
 
     def teardown(self) -> None:
-        """Leave the weights where they are: to gather them would be to wait for a process that may be gone."""
+        """Leave the weights sharded: gathering them would wait for a process that may have ended."""
         assert self.cluster_environment is not None and self.accelerator is not None
         self.cluster_environment.teardown()
         self.precision_plugin.teardown()
@@ -72,10 +72,10 @@ class ShardedStrategy(DDPStrategy):
 
 
 def shard(module: nn.Module) -> None:
-    """Cut the parameters of the denoiser's network, and of a weighting that learns, among all processes, in place.
+    """Shard the parameters of the denoiser's network and of a learned weighting over all processes, in place.
 
     Raises:
-        ValueError: a parameter lies elsewhere: its gradients would be summed by nobody.
+        ValueError: a parameter lies elsewhere, so its gradients would not be summed over the processes.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -85,7 +85,7 @@ def shard(module: nn.Module) -> None:
     network = cast(Any, module).denoiser.network
     lists = [part for part in network.modules() if isinstance(part, nn.ModuleList)]
     blocks = [block for of in reversed(lists) for block in of if type(block).forward is not nn.Module.forward]
-    for part in (*blocks, network, cast(Any, module).weighting):  # what lies in another one first
+    for part in (*blocks, network, cast(Any, module).weighting):  # inner modules first
         if any(True for _ in part.parameters()):
             fully_shard(part, mesh=mesh)
     left = [name for name, p in module.named_parameters() if not isinstance(p, DTensor)]
@@ -98,15 +98,15 @@ def _gather(module: nn.Module, state: dict[str, Any], *_: Any) -> None:
 
 
 def whole(state: Any) -> Any:
-    """The same containers with every part of a tensor gathered, on all processes. To be called on all of them.
+    """The same containers with all sharded tensors gathered. Must be called on all processes.
 
-    On the host, one after the other: a network that no GPU can hold would not fit onto one for its checkpoint either.
+    Tensors are gathered one after the other and moved to the host, because the whole network need not fit on a GPU.
     """
     return tree_map(lambda value: value.full_tensor().cpu() if isinstance(value, DTensor) else value, state)
 
 
 def local(value: Tensor) -> Tensor:
-    """This process's part of a tensor that is cut up; any other tensor as it is."""
+    """This process's part of a sharded tensor; any other tensor unchanged."""
     return value.to_local() if isinstance(value, DTensor) else value
 
 
@@ -116,7 +116,7 @@ def locals_of(values: Iterable[Tensor]) -> list[Tensor]:
 
 
 def cut(value: Any, like: Tensor) -> Any:
-    """This process's part of a tensor, cut as the parameter `like` is; anything of another shape as it is."""
+    """This process's part of a tensor, sharded like the parameter `like`; any value of another shape unchanged."""
     if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:
         return value
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
@@ -124,14 +124,14 @@ def cut(value: Any, like: Tensor) -> Any:
 
 @contextmanager
 def gathered(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """All weights are on every process inside, so that one may call the network more often than another."""
+    """Keep all weights on every process inside, so that processes may call the network a different number of times."""
     from torch.distributed.fsdp import FSDPModule
 
     parts = [part for part in modules if isinstance(part, FSDPModule)]
     inner = [part for part in parts if any(part is not outer and part in outer.modules() for outer in parts)]
     for part in parts:
         part.unshard()
-    for part in inner:  # an outermost one keeps its weights after the forward pass as it is
+    for part in inner:  # an outermost module keeps its weights after the forward pass by default
         part.set_reshard_after_forward(False, recurse=False)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A trained model, loaded: what the commands that use one give to solvers, metrics and analyses."""
+"""A trained model loaded from a run, for solvers, metrics and analyses."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from diffusion_lab.diffusion import Denoiser
 
 @dataclass
 class Trained:
-    """One checkpoint of a run, with the weights that were asked for.
+    """One checkpoint of a run, with the requested weights.
 
     Attributes:
         folder: the run folder.
         config: the run's configuration, plain values.
-        config_hash: of that configuration, as run.json has it.
-        denoiser: in eval mode.
-        data: the data that it was trained on.
-        step: optimizer steps that its weights have seen.
-        decay: of the moving average that its weights are; None for the weights themselves.
+        config_hash: hash of that configuration, as in run.json.
+        denoiser: the model, in eval mode.
+        data: its training data.
+        step: number of optimizer steps of the weights.
+        decay: decay of the moving average of the weights; None for the raw weights.
     """
 
     folder: Path
@@ -40,11 +40,11 @@ class Trained:
 
     @property
     def name(self) -> str:
-        """Of the run: the name of its folder."""
+        """Name of the run folder."""
         return self.folder.resolve().name
 
     def test_images(self, count: int) -> tuple[Tensor, Tensor, Cond]:
-        """Images that training never saw, evenly spread over the test split; all of them where it has fewer.
+        """Test images, evenly spread over the test split; all of them if there are fewer than `count`.
 
         Returns:
             ids (n,) int64, their numbers in the split; and, on the device of the denoiser, images (n,C,H,W) float32
@@ -57,7 +57,7 @@ class Trained:
         return ids, x0.to(device), {key: value.to(device) for key, value in cond.items()}
 
     def identity(self) -> dict[str, Any]:
-        """What distinguishes this model from any other, in plain values; independent of where its folder lies."""
+        """Plain values that identify this model; independent of the location of its folder."""
         return {
             "run": self.name,
             "config_hash": self.config_hash,
@@ -68,16 +68,16 @@ class Trained:
 
 
 def digest(state: Mapping[str, Tensor]) -> str:
-    """12 hexadecimal digits of the names and bytes of tensors."""
-    found = hashlib.blake2b(digest_size=6)
+    """Hash of the names and bytes of tensors, 12 hexadecimal digits."""
+    hasher = hashlib.blake2b(digest_size=6)
     for name, value in state.items():
-        found.update(name.encode())
-        found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        hasher.update(name.encode())
+        hasher.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return hasher.hexdigest()
 
 
 def labels(trained: Sequence[Trained]) -> list[str]:
-    """What tells models apart in a figure: the run, the step, or both."""
+    """Names that distinguish models in a figure: the run, the step, or both."""
     folders, steps = [model.folder.resolve() for model in trained], [f"step {model.step}" for model in trained]
     runs = set(folders)
     if len(runs) == 1:

@@ -1,10 +1,10 @@
-"""Validation loss that compares runs: fixed timesteps, fixed noise, no sampler, no weight.
+"""Validation loss for comparing runs: fixed timesteps, fixed noise, no sampler, no weight.
 
 Image i of N validation images is measured `repeats` times. Repeat r has
 
     t = floor(T (pi_r(i) + 1/2) / N),   pi_r a fixed permutation of {0..N-1},   eps a function of (seed, i, r)
 
-so the timesteps are equally spread and every run with one seed and one data set sees the same (image, t, eps). The
+so the timesteps are equally spread, and all runs with the same seed and data set use the same (image, t, eps). The
 loss is the native one, unweighted; sums are float64.
 """
 
@@ -24,7 +24,7 @@ def fixed_timesteps(ids: Tensor, total: int, num_timesteps: int, repeat: int, st
 
 
 def fixed_noise(ids: Tensor, shape: tuple[int, ...], repeat: int, streams: Streams) -> Tensor:
-    """eps (n, *shape) of the images `ids`, each a function of its own id: the batch size changes nothing."""
+    """eps (n, *shape) of the images `ids`, each a function of its own id and independent of the batch size."""
     return torch.stack([streams.normal(shape, "eval", 1, repeat, int(i)) for i in ids])
 
 
@@ -43,7 +43,7 @@ def validation_losses(
     Args:
         denoiser: in eval mode, on the device of `image`.
         ids: (n,) their numbers among `total` validation images.
-        repeat: which of the repeats.
+        repeat: number of the repeat.
     """
     t = fixed_timesteps(ids.cpu(), total, denoiser.num_timesteps, repeat, streams).to(image.device)
     eps = fixed_noise(ids, tuple(image.shape[1:]), repeat, streams).to(image.device)

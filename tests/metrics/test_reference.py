@@ -78,7 +78,9 @@ def test_a_file_of_something_else_is_refused(images, digits, tmp_path):
     metadata = json.loads(str(content["metadata"]))
     content["metadata"] = json.dumps(metadata | {"shape": [1, 16, 16], "weights_sha256": "ab"})
     np.savez(path, **content)
-    with pytest.raises(ValueError, match=r"something else: shape is \[1, 16, 16\] and must be \[1, 8, 8\], weights"):
+    with pytest.raises(
+        ValueError, match=r"other reference statistics: shape is \[1, 16, 16\] and must be \[1, 8, 8\], weights"
+    ):
         reference_statistics(images, digits.features, "digits", "train", folder=tmp_path)
 
 

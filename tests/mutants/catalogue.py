@@ -175,8 +175,8 @@ MUTANTS = [
     Mutant(
         "arrow, against the record",
         "diffusion_lab/reports/directions.py",
-        'else said == "higher"',
-        'else said == "lower"',
+        'else better == "higher"',
+        'else better == "lower"',
         ("tests/reports/test_directions.py",),
     ),
     Mutant(

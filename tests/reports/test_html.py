@@ -158,7 +158,7 @@ def test_losses_of_other_predictions_have_no_ratio(tmp_path):
     write_run(tmp_path / "a", "uniform", 0, steps=250)
     write_run(tmp_path / "b", "logit_normal", 0, steps=250, prediction={"_target_": "diffusion_lab.diffusion.V"})
     figure = loss_by_timestep(group_runs(read_runs(tmp_path).runs))
-    assert "or on another schedule: logit_normal." in figure.caption
+    assert "or schedule: logit_normal." in figure.caption
 
 
 def test_the_page_is_replaced_as_a_whole(tmp_path, monkeypatch):

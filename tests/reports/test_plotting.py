@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from diffusion_lab.plotting import look, spread
+from diffusion_lab.plotting import line_style, spread
 from diffusion_lab.reports.figures.base import over_seeds, seeds_text
 from diffusion_lab.reports.figures.timestep_bins import TimeAxis, edges, relative
 from diffusion_lab.reports.groups import Group
@@ -74,5 +74,5 @@ def test_groups_with_other_numbers_of_timesteps_share_an_axis():
 
 
 def test_no_two_groups_look_alike():
-    looks = [look(i) for i in range(28)]
+    looks = [line_style(i) for i in range(28)]
     assert len(set(looks)) == 28

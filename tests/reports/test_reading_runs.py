@@ -64,7 +64,7 @@ def test_a_torn_json_file_is_named(tmp_path):
     write_run(tmp_path / "run", "uniform", 0, steps=100)
     (tmp_path / "run" / "result.json").write_text('{"status": "done", "st')
     run = read_run(tmp_path / "run")
-    assert run.status == "damaged" and run.cause.startswith("result.json is no JSON object; ")
+    assert run.status == "damaged" and run.cause.startswith("result.json is not a JSON object; ")
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_record_that_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
         read_record(tmp_path / "b", "run")
     for content in ("", "[]", '{"config": 1}', "[" * 100_000):
         (tmp_path / "a" / "run.json").write_text(content)
-        with pytest.raises(ValueError, match="run=.*/a must hold an undamaged run.json .*; bring back a copy"):
+        with pytest.raises(ValueError, match="run=.*/a must hold an undamaged run.json .*; restore a copy"):
             read_record(tmp_path / "a", "run")
 
 

@@ -1,16 +1,16 @@
-"""A pretrained autoencoder of diffusers: images to latents and back, and what identifies it.
+"""A pretrained autoencoder of diffusers: images to latents and back, and its identity.
 
     images x (n,3,H,W) in [-1, 1]   ->  q(z | x) = N(mean, std^2),  z (n,c,h,w)   ->  D(z) (n,3,H,W)
     H = f h  with the downsampling factor f = 2^(levels - 1)
 
 AutoencoderKL has a posterior with std > 0 (Rombach et al. 2022, "High-Resolution Image Synthesis with Latent Diffusion
-Models", section 3.1 and appendix G). VQModel's latents are what its encoder gives before the codebook, std = 0, and
-its decoder looks the codes up first, as LDM's VQ-f4.
+Models", section 3.1 and appendix G). VQModel's latents are its encoder's output before the codebook, std = 0, and its
+decoder quantizes them first, as in LDM's VQ-f4.
 
-The `scaling_factor` in a configuration belongs to a diffusion model and is not used here: latents are brought to
+The `scaling_factor` in a configuration belongs to a diffusion model and is not used here: latents are scaled to
 variance 1 by `diffusion_lab.data.Latents`.
 
-diffusers takes seconds to import, so only `encode` and `decode` do; `identity` reads the files alone.
+diffusers takes seconds to import, so only `encode` and `decode` import it; `identity` only reads the files.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_flag, check_integer
 
-Batch = tuple[Tensor, ...]  # what one call of a model gives
+Batch = tuple[Tensor, ...]  # output of one call of a model
 CLASSES = ("AutoencoderKL", "VQModel")
-WEIGHTS = ("diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.bin")  # the first that is there
+WEIGHTS = ("diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.bin")  # the first that exists
 CONFIG = "config.json"
-# What a diffusion model does with latents, or what nothing computes with: no part of the map.
+# Keys for a diffusion model on the latents, and unused ones: they do not change the autoencoder's map.
 NOT_THE_MAP = ("scaling_factor", "shift_factor", "latents_mean", "latents_std", "sample_size", "force_upcast")
 INSTALL = "run: python -m pip install 'diffusion-lab[latent]'"
 
@@ -46,17 +46,18 @@ class Posterior(NamedTuple):
 
 
 class Autoencoder:
-    """AutoencoderKL or VQModel, in evaluation mode and float32, on the device of what it is given.
+    """AutoencoderKL or VQModel, in evaluation mode and float32, on the device of its input.
 
     Args:
         weights: a folder with config.json and diffusion_pytorch_model.safetensors (or .bin), as `save_pretrained`
             writes it; or OWNER/NAME or OWNER/NAME/SUBFOLDER on the Hugging Face hub.
-        download: fetch it from the hub when it is not in the hub's cache on this machine.
-        batch_size: images at a time, which bounds the memory.
+        download: download it from the hub if it is not in the hub's cache on this machine.
+        batch_size: images at a time, which limits the memory.
 
     Raises:
-        ValueError: a batch size below 1; and on use: files of something else, or damaged ones.
-        FileNotFoundError: on use: no diffusers, no such folder, not in the hub's cache.
+        ValueError: a batch size below 1; on use: the files are damaged or of another kind.
+        FileNotFoundError: on use: diffusers is not installed, or the folder does not exist and is not in the hub's
+            cache.
     """
 
     def __init__(self, weights: str, download: bool = False, batch_size: int = 16) -> None:
@@ -66,11 +67,11 @@ class Autoencoder:
 
     @functools.cached_property
     def folder(self) -> Path:
-        """Where the files are, on this machine."""
+        """Folder of the files on this machine."""
         for package in ("diffusers", "safetensors"):
             if importlib.util.find_spec(package) is None:
-                told = f"weights={self.weights} must be read with {package}, which is missing"
-                raise FileNotFoundError(f"{told}; {INSTALL}")
+                fault = f"weights={self.weights} must be read with {package}, which is missing"
+                raise FileNotFoundError(f"{fault}; {INSTALL}")
         own = Path(self.weights).expanduser()
         folder = own if own.is_dir() else _from_hub(self.weights, self.download)
         if not (folder / CONFIG).is_file():
@@ -82,13 +83,13 @@ class Autoencoder:
 
     @property
     def place(self) -> str:
-        """`weights` as it can be found from any working folder."""
+        """`weights`, as an absolute path if it is a folder."""
         own = Path(self.weights).expanduser()
         return str(own.absolute()) if own.is_dir() else self.weights
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
-        """The architecture: config.json without what cannot change a latent or an image."""
+        """The architecture: config.json without the keys that do not change latents or images."""
         content = _read_config(self.folder / CONFIG, self.weights)
         if content.get("_class_name") not in CLASSES:
             raise ValueError(
@@ -109,13 +110,13 @@ class Autoencoder:
 
     @property
     def factor(self) -> int:
-        """f, image pixels per latent pixel of a side."""
+        """f, image pixels per latent pixel along a side."""
         return 2 ** (len(self.config["block_out_channels"]) - 1)
 
     def identity(self) -> dict[str, Any]:
         """Class, configuration and SHA-256 of all weights (by name, type, shape and bits): equal for equal maps.
 
-        The hash is of the tensors, not of the file, so a copy that was saved again keeps its identity.
+        The tensors are hashed, not the file, so a copy that was saved again has the same identity.
         """
         config = self.config
         return {
@@ -131,12 +132,12 @@ class Autoencoder:
         return Posterior(*(torch.cat(parts) for parts in zip(*self._batches(images, _encode), strict=True)))
 
     def decode(self, latents: Tensor) -> Tensor:
-        """(n,c,h,w) -> (n,3,fh,fw) float32, images in [-1, 1] up to what the decoder oversteps."""
+        """(n,c,h,w) -> (n,3,fh,fw) float32, images in [-1, 1]; the decoder may slightly exceed this range."""
         return torch.cat([image for (image,) in self._batches(latents, _decode)])
 
     def _batches(self, x: Tensor, function: Callable[[Any, Tensor], Batch]) -> Iterator[Batch]:
         model = self._model.to(x.device)
-        # float32 whatever the caller computes in: diffusers' autoencoders overflow in float16 (`force_upcast`).
+        # Always float32: diffusers' autoencoders overflow in float16 (`force_upcast`).
         with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
             for part in x.split(self.batch_size):
                 yield function(model, part.to(torch.float32))
@@ -146,7 +147,7 @@ class Autoencoder:
         name = self.identity()["class"]
         import diffusers
 
-        # Building it draws from the global generator, on which the dropout of a run in progress depends.
+        # Building the model draws from the global generator, on which the dropout of a run depends.
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             kind = getattr(diffusers, name)
             model = kind.from_pretrained(self.folder, torch_dtype=torch.float32, low_cpu_mem_usage=False)
@@ -173,7 +174,7 @@ def _decode(model: Any, latents: Tensor) -> tuple[Tensor]:
 
 
 def _from_hub(weights: str, download: bool) -> Path:
-    """The folder of OWNER/NAME[/SUBFOLDER] in the hub's cache. Without `download` no connection is tried."""
+    """The folder of OWNER/NAME[/SUBFOLDER] in the hub's cache; without `download` the network is not used."""
     words = weights.split("/")
     if len(words) < 2 or not all(words) or weights[0] in "./~":
         raise FileNotFoundError(
@@ -184,7 +185,7 @@ def _from_hub(weights: str, download: bool) -> Path:
 
     name, subfolder = "/".join(words[:2]), "/".join(words[2:])
     files = ["/".join(filter(None, (subfolder, file))) for file in (CONFIG, *WEIGHTS)]
-    with suppress(Exception):  # not in the cache, or no name that the hub could know
+    with suppress(Exception):  # not in the cache, or not a valid name on the hub
         return Path(snapshot_download(name, allow_patterns=files, local_files_only=True)) / subfolder
     if not download:
         raise FileNotFoundError(
@@ -194,9 +195,9 @@ def _from_hub(weights: str, download: bool) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=files, etag_timeout=5)) / subfolder
     except Exception as error:
-        told = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise FileNotFoundError(
-            f"weights={weights} must be fetched from the Hugging Face hub, which failed ({told}); copy its folder to "
+            f"weights={weights} must be fetched from the Hugging Face hub, which failed ({reason}); copy its folder to "
             "this machine and give its path"
         ) from error
 
@@ -215,14 +216,14 @@ def _weights_sha256(path: Path, weights: str) -> str:
     status = path.stat()
     try:
         return _hash_tensors(path, status.st_mtime_ns, status.st_size)
-    except Exception as error:  # what damaged files make safetensors and torch raise is of many classes
-        told = " ".join(str(error).split())
-        raise ValueError(f"weights={weights} must hold an undamaged {path.name} ({told}); copy it again") from error
+    except Exception as error:  # safetensors and torch raise many classes of errors for damaged files
+        reason = " ".join(str(error).split())
+        raise ValueError(f"weights={weights} must hold an undamaged {path.name} ({reason}); copy it again") from error
 
 
 @functools.lru_cache
 def _hash_tensors(path: Path, mtime_ns: int, size: int) -> str:
-    """Read once for a file that does not change: a check before training, another one in it."""
+    """SHA-256 of the tensors of a file, cached while the file does not change."""
     digest = hashlib.sha256()
     with torch.device("cpu"):  # some callers build objects under torch.device("meta")
         for name, tensor in _tensors(path):

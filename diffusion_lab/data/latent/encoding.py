@@ -1,15 +1,15 @@
-"""Images to a folder of latents: in order, in bounded memory, and to go on after an interruption.
+"""Encodes images into a folder of latents, in order and in bounded memory; it can continue after an interruption.
 
     z = mean + std eps,   eps ~ N(0, I) keyed by (seed, split, row)          posterior="sample"
     z = mean                                                                 posterior="mean"
 
 LDM, DiT (Peebles & Xie 2023) and U-ViT (Bao et al. 2023) train on draws from the posterior, so "sample" is the default.
 
-Differs from LDM and DiT, which encode and draw anew at every step, and from U-ViT, which stores mean and std and draws
-at every step: here a latent is drawn once, because a training image is then a function of its number, one array of
-half the size is read, and the std of these autoencoders is small against the latents' own.
+Differs from LDM and DiT, which encode and draw again at every step, and from U-ViT, which stores mean and std and draws
+at every step: here a latent is drawn once, because then a training image is a function of its number, the array has
+half the size, and the std of these autoencoders is small compared with that of the latents.
 
-What is being written is called `<split>.npy.partial`, and encoding.json says how far it is; the header comes last.
+Unfinished arrays are called `<split>.npy.partial`, and encoding.json records the progress; the header is written last.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.files import write_json
 from diffusion_lab.streams import Streams
 
-SAVED_EVERY = 20.0  # seconds between two notes of how far it is
-MARGIN = 50_000_000  # bytes that shall stay free
+SAVED_EVERY = 20.0  # seconds between two writes of the progress
+MARGIN = 50_000_000  # bytes that must stay free
 LIBRARIES = ("torch", "numpy", "diffusers", "safetensors")
 
 
@@ -47,17 +47,17 @@ class Encoding:
     """Writes the latents of an image source into a folder.
 
     Args:
-        source: images in [-1, 1] with as many channels as the autoencoder takes.
-        autoencoder: what encodes.
-        folder: where to; made when missing.
-        flips: encode every training image mirrored left to right as well.
+        source: images in [-1, 1] with the autoencoder's number of channels.
+        autoencoder: the autoencoder.
+        folder: output folder; made if missing.
+        flips: also encode every training image mirrored left to right.
         posterior: "sample" or "mean".
-        seed: of the draws.
+        seed: seed of the draws.
         num_workers: processes that read images.
 
     Raises:
         ValueError: an argument outside its range; images that this autoencoder cannot encode; a full disk; a folder
-            with latents of something else; latents that float16 cannot hold.
+            with latents of another encoding; latents that float16 cannot represent.
         FileNotFoundError: the images or the autoencoder are missing.
     """
 
@@ -79,7 +79,7 @@ class Encoding:
         self.streams = Streams(seed)
 
     def run(self, device: torch.device | str = "cpu") -> Header:
-        """Encode what is missing. A folder that is finished already is left as it is."""
+        """Encode what is missing. A finished folder is left unchanged."""
         self.check()
         request = self.request
         if (self.folder / HEADER).exists():
@@ -94,7 +94,7 @@ class Encoding:
 
     @functools.cached_property
     def request(self) -> dict[str, Any]:
-        """What the latents are a function of, in the words of the header."""
+        """Everything on which the latents depend, as entries of the header."""
         source = self.source
         splits = {name: {"images": len(images), "fingerprint": images.fingerprint()} for name, images in self._sets()}
         images = {"channels": source.channels, "image_size": source.image_size, "num_classes": source.num_classes}
@@ -135,17 +135,17 @@ class Encoding:
 
     def _finished(self, request: dict[str, Any]) -> Header:
         header = read_header(self.folder)
-        wanted, found = _plain(request), _plain({key: getattr(header, key) for key in request})
-        different = [key for key in wanted if wanted[key] != found[key]]
+        wanted, actual = _plain(request), _plain({key: getattr(header, key) for key in request})
+        different = [key for key in wanted if wanted[key] != actual[key]]
         if different:
             raise ValueError(
-                f"outdir={self.folder} must be a new folder, or hold latents of this very request, and its "
+                f"outdir={self.folder} must be a new folder, or hold latents of the same request, and its "
                 f"{' and '.join(different)} differ; give another folder, or remove that one"
             )
         return header
 
     def _progress(self, request: dict[str, Any]) -> dict[str, int]:
-        """Rows of each split that are on the disk, from an interrupted encoding of the same."""
+        """Number of rows of each split on the disk, from an interrupted encoding of the same request."""
         path = self.folder / PROGRESS
         if not path.exists():
             return dict.fromkeys(SPLITS, 0)
@@ -169,7 +169,7 @@ class Encoding:
             )
 
     def _encode(self, split: str, done: dict[str, int], device: torch.device) -> None:
-        """The rows of a split from done[split] on."""
+        """Encode the rows of a split from done[split] on."""
         images, (rows, *shape) = dict(self._sets())[split], self._shape(split)
         array = self._partial(split, (rows, *shape), done)
         size = self.autoencoder.batch_size
@@ -189,9 +189,9 @@ class Encoding:
                     saved = time.monotonic()
 
     def _partial(self, split: str, shape: tuple[int, ...], done: dict[str, int]) -> np.memmap:
-        """The array to write into; done[split] becomes 0 when there is none yet."""
+        """The array to write to; done[split] becomes 0 if a new one is made."""
         path, final = self.folder / f"{split}.npy.partial", self.folder / f"{split}.npy"
-        if final.exists() and not path.exists():  # interrupted after it was moved and before the header
+        if final.exists() and not path.exists():  # interrupted between the move and the header
             os.replace(final, path)
         if done[split] and path.exists():
             return np.lib.format.open_memmap(path, "r+")
@@ -212,12 +212,12 @@ class Encoding:
         if len(bad):
             raise ValueError(
                 f"autoencoder={self.autoencoder.weights} must give finite latents below 65504, which float16 can hold, "
-                f"and does not for {split} image {ids[int(bad[0])] % count}; look at that image, or use another one"
+                f"and does not for {split} image {ids[int(bad[0])] % count}; check that image, or use another one"
             )
         return stored.numpy()
 
     def _seal(self, request: dict[str, Any]) -> Header:
-        """Names, labels, statistics and hashes; the header comes last."""
+        """Rename the arrays, and write labels, statistics and hashes; the header is written last."""
         splits = {}
         for split, images in self._sets():
             path = self.folder / f"{split}.npy"
@@ -234,8 +234,8 @@ class Encoding:
         mean, std = moments(np.load(self.folder / "train.npy", mmap_mode="r"))
         if min(std) == 0:
             raise ValueError(
-                f"autoencoder={self.autoencoder.weights} must give latents that differ, and channel {std.index(0)} is "
-                "constant; it is not trained, or the images are all equal"
+                f"autoencoder={self.autoencoder.weights} must give latents that vary, and channel {std.index(0)} is "
+                "constant; use a trained autoencoder, and images that are not all equal"
             )
         versions = {"diffusion-lab": __version__} | {name: metadata.version(name) for name in LIBRARIES}
         header = Header(FORMAT, **request, mean=mean, std=std, splits=splits, versions=versions)
@@ -244,7 +244,7 @@ class Encoding:
 
 
 class _Rows(Dataset[Tensor]):
-    """Takes whole batches of images; rows beyond the last image are the mirrored ones."""
+    """Loads whole batches of images; rows beyond the last image are the images to be mirrored."""
 
     def __init__(self, images: ImageSet) -> None:
         self.images = images
@@ -258,7 +258,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _plain(request: dict[str, Any]) -> dict[str, Any]:
-    """As it comes back from a JSON file; where the autoencoder lies does not count."""
+    """The request as read back from JSON, without the location of the autoencoder."""
     plain = json.loads(json.dumps(request))
     del plain["autoencoder"]["place"]
     return plain

@@ -1,12 +1,11 @@
-"""Latents of an autoencoder as a data set, and their way back to pixels.
+"""Latents of an autoencoder as a data set, and their decoding to pixels.
 
     x = (z - mean_c) / std_c        mean and std of channel c over the training latents, so x has mean 0, variance 1
     pixels = D(std_c x + mean_c)    with the autoencoder that encoded
 
-Differs from LDM and Stable Diffusion (Rombach et al. 2022, appendix G; scale_factor 0.18215): they divide all channels
-by one number, the standard deviation of the first batch, and subtract no mean; per channel and over all training
-latents, the schedule's signal-to-noise ratios hold for every channel of every autoencoder, and no number is copied
-from one model to another.
+Differs from LDM and Stable Diffusion (Rombach et al. 2022, appendix G; scale_factor 0.18215), which divide all channels
+by one number, the standard deviation of the first batch, and subtract no mean. With the statistics of each channel over
+all training latents, the schedule's signal-to-noise ratios hold for every channel of every autoencoder.
 """
 
 from __future__ import annotations
@@ -28,27 +27,27 @@ from diffusion_lab.data.source import ImageSet, ImageSource
 
 
 class Planned(NamedTuple):
-    """What a network is built by: (c,h,w), and the number of classes or None."""
+    """The sizes needed to build a network: (c,h,w), and the number of classes or None."""
 
     shape: tuple[int, ...]
     num_classes: int | None
 
 
 class Latents(ImageSource):
-    """What `diffusion-lab encode` wrote, memory-mapped; (c,h,w) float32 of mean 0 and variance 1 per channel.
+    """The latents written by `diffusion-lab encode`, memory-mapped: (c,h,w) float32, mean 0 and variance 1 per channel.
 
     Args:
         root: the folder with latents.json.
-        autoencoder: folder or hub name of the autoencoder that decodes, see `Autoencoder`; None: where `encode`
-            found it. Its identity must be the header's.
-        images: the images that were encoded, which metrics compare with; None: no metrics.
-        batch_size: latents that are decoded at a time.
-        shape: (c,h,w) that the latents must have; None: any. With it a run can be planned before they are there.
-        num_classes: that the images must have, likewise; None: any.
+        autoencoder: folder or hub name of the autoencoder that decodes, see `Autoencoder`; None: the location that
+            `encode` used. Its identity must be the header's.
+        images: the encoded images, with which metrics compare; None: no metrics.
+        batch_size: number of latents decoded at a time.
+        shape: required shape (c,h,w) of the latents; None: any. With it a run can be planned before they exist.
+        num_classes: required number of classes of the images, likewise; None: any.
 
     Raises:
-        FileNotFoundError: no latents, no autoencoder (from `check` and on use).
-        ValueError: another autoencoder, other images, or files that are not what was written (likewise).
+        FileNotFoundError: latents or autoencoder are missing (from `check` and on use).
+        ValueError: another autoencoder, other images, or altered files (likewise).
     """
 
     value_range = None
@@ -71,12 +70,12 @@ class Latents(ImageSource):
 
     @functools.cached_property
     def header(self) -> Header:
-        """Read, and the autoencoder compared with it, before any latent is used."""
+        """The header, read at the first use and compared with the autoencoder."""
         header = read_header(self.root)
         autoencoder = self._find(header)
         try:
             different = _difference(autoencoder.identity(), header.autoencoder)
-        except (ValueError, FileNotFoundError) as error:  # the argument is called otherwise here
+        except (ValueError, FileNotFoundError) as error:  # the argument has another name here
             raise type(error)(str(error).replace("weights=", "autoencoder=", 1)) from error
         if different:
             raise ValueError(
@@ -87,7 +86,7 @@ class Latents(ImageSource):
 
     @property
     def name(self) -> str:
-        """Of the images, with `_latent`; of the folder as long as there are none."""
+        """Name of the images with the suffix `_latent`; name of the folder if there are no latents yet."""
         return self.root.name if self._absent else f"{self.header.images['name']}_latent"
 
     @property
@@ -97,12 +96,12 @@ class Latents(ImageSource):
 
     @property
     def image_size(self) -> int:
-        """h = w, latent pixels."""
+        """h = w, in latent pixels."""
         return self._plan.shape[1]
 
     @property
     def num_classes(self) -> int | None:
-        """Of the images."""
+        """Number of classes of the images."""
         return self._plan.num_classes
 
     @property
@@ -117,11 +116,11 @@ class Latents(ImageSource):
 
     def check(self) -> None:
         read_header(self.root)
-        found, planned = self._plan, self.planned
-        if planned and (planned.shape != found.shape or planned.num_classes not in (None, found.num_classes)):
+        actual, planned = self._plan, self.planned
+        if planned and (planned.shape != actual.shape or planned.num_classes not in (None, actual.num_classes)):
             raise ValueError(
                 f"shape={list(planned.shape)} with num_classes={planned.num_classes} must be what is in "
-                f"{self.root}, {list(found.shape)} with {found.num_classes}; give that, or another folder"
+                f"{self.root}, {list(actual.shape)} with {actual.num_classes}; give that, or another folder"
             )
         for split in ("train", "test"):
             open_split(self.root, self.header, split)
@@ -144,7 +143,7 @@ class Latents(ImageSource):
     def pixels(self) -> ImageSource:
         if self.images is None:
             raise ValueError(
-                "images=null must be the image source that was encoded, because metrics compare with it; set "
+                "images=null must be the encoded image source, because metrics compare with it; set "
                 "dataset.features=null to train without metrics"
             )
         return self.images
@@ -157,20 +156,20 @@ class Latents(ImageSource):
         return Autoencoder(self.place or header.autoencoder["place"], batch_size=self.batch_size)
 
     def _check_images(self, images: ImageSource) -> None:
-        """By what is known without loading them."""
+        """Compare the images with the header, without loading them."""
         images.check()
         encoded = self.header.images
-        found = (images.channels, images.image_size, images.train_size())
+        actual = (images.channels, images.image_size, images.train_size())
         wanted = (encoded["channels"], encoded["image_size"], encoded["train"]["images"])
-        if found != wanted:
+        if actual != wanted:
             raise ValueError(
                 f"images={images.name} must be the images that were encoded, {encoded['name']} with channels, size and "
-                f"number {wanted}, and has {found}; give those, or encode these"
+                f"number {wanted}, and has {actual}; give those, or encode these"
             )
 
 
 class LatentImages(ImageSet):
-    """One split, memory-mapped. A copy in another process opens the file again.
+    """One split, memory-mapped. A copy in another process reopens the file.
 
     Args:
         root: the folder.
@@ -199,7 +198,7 @@ class LatentImages(ImageSet):
         return open_split(self.root, self.header, self.split)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A memory-mapped array would be sent to another process with all its numbers.
+        # A memory-mapped array would be pickled with its whole content.
         return {key: value for key, value in vars(self).items() if key != "_array"}
 
 
@@ -209,16 +208,16 @@ def _statistics(header: Header, like: Tensor) -> tuple[Tensor, Tensor]:
     return mean, std
 
 
-def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """In words, the first thing in which two autoencoders differ; "" if they are one.
+def _difference(actual: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """A description of the first difference between two autoencoders; "" if they are equal.
 
-    Keys that only one configuration has are passed over: other versions of diffusers write other defaults out.
+    Keys that only one configuration has are ignored, because versions of diffusers write different defaults.
     """
-    if found["class"] != wanted["class"]:
-        return f"it is a {found['class']} where that was a {wanted['class']}"
-    ours, theirs = found["config"], wanted["config"]
+    if actual["class"] != wanted["class"]:
+        return f"it is a {actual['class']} where that was a {wanted['class']}"
+    ours, theirs = actual["config"], wanted["config"]
     for key in sorted(ours.keys() & theirs.keys()):
         if ours[key] != theirs[key]:
             return f"its {key} is {ours[key]} where that one's was {theirs[key]}"
-    ours, theirs = found["weights_sha256"][:12], wanted["weights_sha256"][:12]
+    ours, theirs = actual["weights_sha256"][:12], wanted["weights_sha256"][:12]
     return "" if ours == theirs else f"its weights have the SHA-256 {ours} where that one's had {theirs}"

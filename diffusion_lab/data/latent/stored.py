@@ -1,8 +1,8 @@
 """The folder of latents that `diffusion-lab encode` writes and training reads.
 
-    train.npy, test.npy                  (N,c,h,w) float16, to be memory-mapped
-    train_labels.npy, test_labels.npy    (N,) int64, where the images have classes
-    latents.json                         the header, written last: without it the folder holds no latents
+    train.npy, test.npy                  (N,c,h,w) float16, memory-mapped
+    train_labels.npy, test_labels.npy    (N,) int64, if the images have classes
+    latents.json                         the header, written last: without it the folder is incomplete
 
 With flips, train.npy holds 2N latents: those of the images, then those of the mirrored images in the same order.
 """
@@ -25,26 +25,26 @@ HEADER = "latents.json"
 PROGRESS = "encoding.json"  # of an encoding that is not finished
 FORMAT = 1
 SPLITS = ("train", "test")
-CHUNK = 2**24  # bytes read at a time: what bounds the memory
+CHUNK = 2**24  # bytes read at a time, which limits the memory
 AGAIN = "encode again"
 
 
 @dataclass(frozen=True)
 class Header:
-    """What latents.json says.
+    """The content of latents.json.
 
     Attributes:
         format: version of this layout.
-        autoencoder: `Autoencoder.identity()`, and "place": where it was found.
-        images: what was encoded: "name", "channels", "image_size", "num_classes", and per split "train" and "test"
+        autoencoder: `Autoencoder.identity()`, and its location "place".
+        images: the encoded images: "name", "channels", "image_size", "num_classes", and per split "train" and "test"
             the number "images" and the "fingerprint".
         posterior: "sample" (one draw per latent) or "mean".
-        seed: of these draws.
-        flips: whether train.npy holds the mirrored images too.
-        mean: (c,) of the training latents, per channel.
-        std: (c,) likewise.
+        seed: seed of these draws.
+        flips: whether train.npy also holds the mirrored images.
+        mean: (c,), mean of the training latents per channel.
+        std: (c,), their standard deviation per channel.
         splits: per split "shape" [N,c,h,w], "sha256" of the npy file, and "labels_sha256" or null.
-        versions: of the packages that wrote it.
+        versions: versions of the packages that wrote it.
     """
 
     format: int
@@ -64,16 +64,16 @@ class Header:
         return tuple(self.splits["train"]["shape"][1:])
 
     def write(self, folder: Path) -> None:
-        """Put the header into the folder, which makes its latents valid."""
+        """Write the header to the folder, which completes it."""
         write_json(folder / HEADER, asdict(self))
 
 
 def read_header(folder: Path) -> Header:
-    """The header of a folder, whose errors start with `root=`.
+    """The header of a folder. Errors start with `root=`.
 
     Raises:
-        FileNotFoundError: no header, so no latents or unfinished ones.
-        ValueError: damaged, or of another layout.
+        FileNotFoundError: no header, so the latents are missing or unfinished.
+        ValueError: the header is damaged or has another layout.
     """
     path = folder / HEADER
     if not path.is_file():
@@ -98,7 +98,7 @@ def read_header(folder: Path) -> Header:
 
 
 def open_split(folder: Path, header: Header, split: str) -> np.ndarray:
-    """The memory-mapped (N,c,h,w) float16 array of a split, after a look at its type and size alone."""
+    """The memory-mapped (N,c,h,w) float16 array of a split; only its type and size are checked."""
     return _open(folder, f"{split}.npy", np.float16, tuple(header.splits[split]["shape"]))
 
 
@@ -113,7 +113,7 @@ def verify(folder: Path, header: Header, split: str) -> None:
     """Read a split once and compare it with its hash.
 
     Raises:
-        ValueError: it is not what `encode` wrote; says so when a latent is not finite.
+        ValueError: the files differ from what `encode` wrote; the message names a latent that is not finite.
     """
     record = header.splits[split]
     for name, key in ((f"{split}.npy", "sha256"), (f"{split}_labels.npy", "labels_sha256")):
@@ -125,7 +125,7 @@ def verify(folder: Path, header: Header, split: str) -> None:
 
 
 def sha256(path: Path, what: str = "") -> str:
-    """Of a file's bytes, with a progress bar if it is large."""
+    """SHA-256 of a file, with a progress bar if it is large."""
     digest, total = hashlib.sha256(), path.stat().st_size
     hidden = True if total < 2**30 else None
     with path.open("rb") as file, tqdm(total=total, desc=what, unit="B", unit_scale=True, disable=hidden) as bar:
@@ -144,7 +144,7 @@ def moments(array: np.ndarray) -> tuple[list[float], list[float]]:
 
 
 def first_not_finite(array: np.ndarray) -> int | None:
-    """Number of the first latent with NaN or infinity."""
+    """Number of the first latent with NaN or infinity; None if there is none."""
     for start, rows in _rows(array):
         bad = ~np.isfinite(rows).all((1, 2, 3))
         if bad.any():
@@ -164,8 +164,8 @@ def _open(folder: Path, name: str, dtype: type, shape: tuple[int, ...]) -> np.nd
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        told = " ".join(str(error).split())
-        raise ValueError(f"root={folder} must hold all of {name} ({told}); {AGAIN}") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"root={folder} must hold all of {name} ({reason}); {AGAIN}") from error
     if array.dtype != dtype or array.shape != shape:
         raise ValueError(
             f"root={folder} must hold {name} as its header says, {np.dtype(dtype)} {shape}, and it is {array.dtype} "

@@ -1,1 +1,1 @@
-"""Data sets, a file each, and what only they need: downloads, file formats, the scan of a folder."""
+"""Data sets, one file each, and their helpers: downloads, file formats, the scan of a folder."""

@@ -3,11 +3,11 @@
 Z. Liu, P. Luo, X. Wang, X. Tang, "Deep Learning Face Attributes in the Wild", arXiv 1411.7766. The official partition
 has 162,770 training (0), 19,867 validation (1) and 19,962 test images (2).
 
-Published numbers differ in the crop, so they compare only at equal `crop`, all read from released code:
+Published numbers use different crops and can be compared only at equal `crop`. From released code:
 
     25,57,128   centre (89,121): DDIM (arXiv 2010.02502) and U-ViT (arXiv 2209.12152)
     19,39,140   the centre of the image: score SDE (arXiv 2011.13456)
-    15,40,148   ddpm-torch, which the released adaptive sampler is built on
+    15,40,148   ddpm-torch, on which the released adaptive sampler is built
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ TRAIN, TEST = "0", "2"
 class CelebA(ImageFolder):
     """Faces (3, image_size, image_size) without labels.
 
-    With list_eval_partition.txt (or Kaggle's .csv) in `root`, training sees the official training images, and the
-    official test images are the test split; the official validation images are in neither. Without it a random
-    `test_share` is held out.
+    With list_eval_partition.txt (or Kaggle's .csv) in `root`, the splits are the official training and test images; the
+    official validation images are in neither. Without it a random `test_share` is held out.
     Differs from DDIM, U-ViT and ddpm-torch: bicubic where torchvision's resize is bilinear, both antialiased, because
-    all image sets here are resized alike.
+    all image sets here are resized in the same way.
 
     Args:
-        root: folder that holds img_align_celeba/.
-        image_size: pixels of a side after resizing.
+        root: folder that contains img_align_celeba/.
+        image_size: pixels along a side after resizing.
         crop: (left, top, side), pixels of the aligned image.
-        test_share: share of the images that training never sees, in (0, 1); only without the official partition.
+        test_share: share of the images in the test split, in (0, 1); only without the official partition.
         on_bad, memory_mb, cache_dir: as `ImageFolder`.
 
     Raises:

@@ -12,15 +12,15 @@ from diffusion_lab.data.sources.image_folder import ImageFolder
 
 
 class CelebAHQ(ImageFolder):
-    """Faces (3, image_size, image_size) without labels; files of `image_size` pixels are taken as they are.
+    """Faces (3, image_size, image_size) without labels; files of `image_size` pixels are not resized.
 
-    Differs from LDM, which splits by lists of .npy files of its own: a random sixth is held out, 5,000 of 30,000
-    images, because the copies that can be had come under other names.
+    Differs from LDM, which splits by its own lists of .npy files: a random sixth is held out, 5,000 of 30,000 images,
+    because the available copies have other file names.
 
     Args:
         root: folder of the files, in subfolders or not; 1024 x 1024, 256 x 256 or between.
-        image_size: pixels of a side after resizing.
-        test_share: share of the images that training never sees, in (0, 1).
+        image_size: pixels along a side after resizing.
+        test_share: share of the images in the test split, in (0, 1).
         on_bad, memory_mb, cache_dir: as `ImageFolder`.
 
     Raises:

@@ -2,7 +2,7 @@
 
 A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009. The "python version" of the archive:
 each batch file is a pickled dict with "data" (n, 3072) uint8, channel after channel, row after row, and "labels", n
-integers. Pickles can run code, so they are read by `read_batch`, which knows dicts, lists, numbers, strings and
+integers. Pickles can run code, so they are read by `read_batch`, which accepts dicts, lists, numbers, strings and
 arrays of bytes, and refuses everything else.
 """
 
@@ -26,7 +26,7 @@ from diffusion_lab.data.sources.download import fetch
 
 ARCHIVE, FOLDER = "cifar-10-python.tar.gz", "cifar-10-batches-py"
 MD5 = "c58f30108f718f92721af3b95e74349a"
-_INTACT: set[tuple[tuple[str, int, int], ...]] = set()  # files that this process has found intact
+_INTACT: set[tuple[tuple[str, int, int], ...]] = set()  # files that this process has checked
 BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 
 
@@ -53,7 +53,7 @@ class CIFAR10(ImageSource):
         self.download = download
 
     def check(self) -> None:
-        """Every byte is looked at, which takes about a second for the published archive, once per process."""
+        """Check every byte, once per process; this takes about a second for the published archive."""
         if not self.download:
             self._require()
         if self._present():
@@ -87,7 +87,7 @@ class CIFAR10(ImageSource):
             )
 
     def _check_intact(self) -> None:
-        """Raise the error of `load` for a damaged file; a file that was found intact is known by size and time."""
+        """Raise the error of `load` for a damaged file; a checked file is recognised by its size and time of change."""
         whole = not _missing(self.root)
         names = [name for batches in BATCHES.values() for name in batches]
         files = [self.root / FOLDER / name for name in names] if whole else [self.root / ARCHIVE]
@@ -97,7 +97,7 @@ class CIFAR10(ImageSource):
         if whole:
             for name in names:
                 self._parse(name, self._read_folder([name])[name])
-        elif _md5(self.root / ARCHIVE) != MD5:  # not the published file, and perhaps still a good one
+        elif _md5(self.root / ARCHIVE) != MD5:  # not the published file, but possibly intact
             for name, content in self._read_archive(names).items():
                 self._parse(name, content)
         _INTACT.add(stamp)
@@ -106,23 +106,23 @@ class CIFAR10(ImageSource):
         return {name: (self.root / FOLDER / name).read_bytes() for name in names}
 
     def _read_archive(self, names: list[str]) -> dict[str, bytes]:
-        """Nothing is unpacked to disk. The stream is read to its end, where gzip keeps its checksum."""
+        """Read files of the archive in memory. The stream is read to its end, where gzip stores its checksum."""
         path = self.root / ARCHIVE
-        found: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}
         try:
             with gzip.open(path) as stream:
                 with tarfile.open(fileobj=stream, mode="r|") as archive:
                     for member in archive:
                         file = archive.extractfile(member) if Path(member.name).name in names else None
                         if file is not None:
-                            found[Path(member.name).name] = file.read()
+                            contents[Path(member.name).name] = file.read()
                 while stream.read(2**20):
                     pass
         except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
             raise self._damaged(path, str(error)) from error
-        if set(found) != set(names):
-            raise self._damaged(path, f"it lacks {', '.join(sorted(set(names) - set(found)))}")
-        return {name: found[name] for name in names}
+        if set(contents) != set(names):
+            raise self._damaged(path, f"it lacks {', '.join(sorted(set(names) - set(contents)))}")
+        return {name: contents[name] for name in names}
 
     def _parse(self, name: str, content: bytes) -> tuple[np.ndarray, list[int]]:
         """data (n,3072) uint8 and n labels of one batch file."""
@@ -161,14 +161,14 @@ def read_batch(content: bytes) -> dict[str, Any]:
     """The dict in a pickle of plain values and byte arrays; nothing else is loaded, so no code can run.
 
     Raises:
-        pickle.UnpicklingError: it names any other class or function.
+        pickle.UnpicklingError: the pickle refers to any other class or function.
     """
     batch = _PlainUnpickler(io.BytesIO(content), encoding="latin1").load()
     return {key: value.array if isinstance(value, _Bytes) else value for key, value in batch.items()}
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Numpy's classes are replaced by stand-ins, so that not even numpy's own unpickling code sees the file."""
+    """Replaces NumPy's classes by stand-ins, so that NumPy's own unpickling code is not run either."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:
@@ -178,18 +178,18 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 class _ArrayType:
-    """Stands for numpy.ndarray, which a pickle names only as an argument."""
+    """Stands for numpy.ndarray, which is only an argument in a pickle."""
 
 
 class _ByteType:
-    """Stands for numpy.dtype: unsigned bytes or nothing."""
+    """Stands for numpy.dtype; accepts unsigned bytes only."""
 
     def __init__(self, kind: str, *_: Any) -> None:
         if kind != "u1":
             raise pickle.UnpicklingError(f"arrays must be unsigned bytes, not {kind!r}")
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and flags, which mean nothing for bytes."""
+        """Ignore byte order and flags, which do not matter for bytes."""
 
 
 class _Bytes:

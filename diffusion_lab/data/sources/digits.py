@@ -1,9 +1,9 @@
 """scikit-learn's hand-written digits: 1797 grey images of 8 x 8 pixels, 10 classes.
 
-The test half of UCI's "Optical Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, 1998), which lies inside
-the scikit-learn package; pixels are counts 0..16, here round(255/16 * count).
+The test half of UCI's "Optical Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, 1998), which is part of the
+scikit-learn package; pixels are counts 0..16, here round(255/16 * count).
 
-Test images: the first 360 places of numpy's RandomState(0).permutation(1797), training images: the other 1437. That
+Test images are the first 360 entries of NumPy's RandomState(0).permutation(1797), training images the other 1437. This
 is the split of scikit-learn's `train_test_split(..., test_size=0.2, random_state=0)`. It is random because the file
 is sorted by writer, and it does not depend on the run's seed.
 """
@@ -50,7 +50,7 @@ class Digits(ImageSource):
 
 
 def _file() -> Path:
-    """The csv inside scikit-learn. Found without importing it, which would take two seconds."""
+    """The csv file inside scikit-learn, without importing the package, which would take two seconds."""
     spec = find_spec("sklearn")
     folders = spec.submodule_search_locations if spec else None
     path = Path(folders[0], "datasets", "data", "digits.csv.gz") if folders else None

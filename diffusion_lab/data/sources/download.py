@@ -1,4 +1,4 @@
-"""Fetching a data set with torchvision, the only place that needs the network."""
+"""Download of a data set with torchvision."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 def fetch(name: str, root: Path) -> None:
-    """Download torchvision's data set `name` into `root`; torchvision checks the md5 of what arrives.
+    """Download torchvision's data set `name` into `root`; torchvision checks the md5 of the files.
 
     Raises:
         FileNotFoundError: there is no network, or the server does not answer as expected.
     """
-    from torchvision import datasets  # here, because it takes two seconds and is needed once per machine
+    from torchvision import datasets  # here, because the import takes two seconds and is needed once per machine
 
     try:
         getattr(datasets, name)(str(root), download=True)

@@ -1,4 +1,4 @@
-"""Images that stay encoded, in files or in a table, until a batch takes them; what is common to all such sources."""
+"""Base class and checks of images that stay encoded, in files or in a table, and are decoded for a batch."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from diffusion_lab.data.source import ArrayImages, ImageSet
 from diffusion_lab.data.sources.scan import Seen, in_threads
 
 log = logging.getLogger(__name__)
-MOST_NAMED = 100  # bad images that an error names one by one
+MOST_NAMED = 100  # maximum number of bad images listed in an error
 
 
 class EncodedImages(ImageSet):
-    """Images that are decoded when they are taken.
+    """Images that are decoded by `take`.
 
     Args:
-        seen: what the scan saw of each image.
-        square: how they are brought to one shape.
+        seen: the result of the scan for each image.
+        square: how they are converted to one shape.
         labels: (N,) int64, or None.
     """
 
@@ -35,7 +35,7 @@ class EncodedImages(ImageSet):
 
     @abstractmethod
     def read(self, i: int) -> bytes:
-        """Image i as it is stored."""
+        """Image i, encoded."""
 
     def __len__(self) -> int:
         return len(self.seen)
@@ -44,12 +44,12 @@ class EncodedImages(ImageSet):
         return torch.from_numpy(np.stack([self._decode(int(i)) for i in ids]))
 
     def fingerprint(self) -> str:
-        """Of the stored contents and the shape they are brought to, known from the scan without decoding."""
+        """Hash of the encoded images and the conversion, known from the scan without decoding."""
         text = "".join([*(seen.sha256 for seen in self.seen), self.square.identity()])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def held(self, total: int, memory_mb: float) -> ImageSet:
-        """All decoded now, with a progress bar, if `total` images of this shape fit into memory_mb; else itself."""
+        """The decoded images in memory if `total` images of this shape fit into memory_mb, else itself."""
         megabytes = total * self.square.megabytes
         if megabytes > memory_mb:
             log.info("%.0f MB of images exceed memory_mb=%g: decoding for every batch", megabytes, memory_mb)
@@ -61,7 +61,7 @@ class EncodedImages(ImageSet):
 
 
 class _Held(ArrayImages):
-    """Keeps the fingerprint of what is stored, so that it does not depend on whether the images fit into memory."""
+    """Has the fingerprint of the encoded images, which does not depend on whether they fit into memory."""
 
     def __init__(self, encoded: EncodedImages, images: np.ndarray) -> None:
         super().__init__(torch.from_numpy(images), encoded.labels)
@@ -69,8 +69,8 @@ class _Held(ArrayImages):
 
 
 def random_split(total: int, test_share: float) -> dict[str, list[int]]:
-    """Numbers of the "train" and "test" images: the first ceil(test_share N) places of RandomState(0).permutation(N)
-    are test images, and at least one image of N >= 2 is left to train on. It does not depend on the run's seed."""
+    """Numbers of the "train" and "test" images: the first ceil(test_share N) entries of RandomState(0).permutation(N)
+    are test images, and at least one training image remains for N >= 2. Does not depend on the run's seed."""
     order = np.random.RandomState(0).permutation(total)
     test = min(math.ceil(test_share * total), total - 1)
     return {"train": sorted(order[test:].tolist()), "test": sorted(order[:test].tolist())}
@@ -90,11 +90,11 @@ def check_min_size(min_size: int | None) -> None:
 def check_on_bad(on_bad: str) -> None:
     """Raise ValueError unless it is error or skip."""
     if on_bad not in ("error", "skip"):
-        raise ValueError(f"on_bad={on_bad} must be error or skip; use error to be told of bad files")
+        raise ValueError(f"on_bad={on_bad} must be error or skip; use error to stop at bad files")
 
 
 def bad_images(where: str, faults: dict[str, str], total: int) -> ValueError:
-    """One error for all bad images of `where`, which is "key=value"."""
+    """One error about all bad images; `where` is "key=value"."""
     lines = [f"{name}: {fault}" for name, fault in list(faults.items())[:MOST_NAMED]]
     more = f"; and {len(faults) - MOST_NAMED} more" if len(faults) > MOST_NAMED else ""
     return ValueError(

@@ -14,7 +14,7 @@ from diffusion_lab.data.source import ArrayImages, ImageSource
 from diffusion_lab.data.sources.download import fetch
 from diffusion_lab.data.sources.idx import idx_shape, read_idx
 
-DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # of the package dataset-fashion-mnist
+DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # folder of the package dataset-fashion-mnist
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -24,16 +24,16 @@ FILES = {
 class FashionMNIST(ImageSource):
     """Images (1,28,28) with labels 0..9 from the four IDX files, each gzipped or not.
 
-    Looked for in `root`, in torchvision's `root`/FashionMNIST/raw, and in the folder of the Debian package
-    dataset-fashion-mnist; the first folder that holds all four is taken.
+    Searched for in `root`, in torchvision's `root`/FashionMNIST/raw, and in the folder of the Debian package
+    dataset-fashion-mnist; the first folder with all four is used.
 
     Args:
         root: folder of the files.
-        download: fetch the files into `root` with torchvision when no folder has them.
+        download: download the files into `root` with torchvision if no folder has them.
 
     Raises:
-        FileNotFoundError: no folder holds all four files (from `check` and on loading).
-        ValueError: a file is damaged (from `check` when its header is, else on loading).
+        FileNotFoundError: no folder has all four files (from `check` and on loading).
+        ValueError: a file is damaged (from `check` if its header is, else on loading).
     """
 
     name = "fashion_mnist"
@@ -69,7 +69,7 @@ class FashionMNIST(ImageSource):
         return ArrayImages(torch.from_numpy(images)[:, None], torch.from_numpy(labels))
 
     def _shapes(self, folder: Path) -> tuple[int, int]:
-        """Numbers of training and of test images, from headers that must fit together."""
+        """Numbers of training and test images, from the headers, which are checked."""
         sizes = []
         for image_name, label_name in FILES.values():
             try:
@@ -77,8 +77,8 @@ class FashionMNIST(ImageSource):
             except ValueError as error:
                 raise self._damaged(error) from error
             if images[1:] != (28, 28) or labels != images[:1]:
-                found = f"{folder / image_name} has the shape {images}, {label_name} {labels}"
-                raise self._damaged(ValueError(f"{found} where (N, 28, 28) and (N,) belong"))
+                shapes = f"{folder / image_name} has the shape {images}, {label_name} {labels}"
+                raise self._damaged(ValueError(f"{shapes} where (N, 28, 28) and (N,) belong"))
             sizes.append(images[0])
         return sizes[0], sizes[1]
 

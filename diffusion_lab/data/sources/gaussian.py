@@ -1,4 +1,4 @@
-"""Data whose best possible loss is known: mixtures of isotropic Gaussians.
+"""Data with a known minimum loss: mixtures of isotropic Gaussians.
 
     x0 ~ sum_k w_k N(mu_k, v_k I),   x_t = a x0 + s eps,   a = sqrt(alpha_bar_t),  s = sqrt(1 - alpha_bar_t),
     D = C H W
@@ -14,7 +14,7 @@ No network has a smaller expected epsilon loss than (4), whose loss is, by the l
 
     floor_t = sum_k w_k a^2 v_k / u_k  +  E_{x_t} sum_k r_k |E[eps | x_t, k] - E[eps | x_t]|^2 / D      (5)
 
-One Gaussian has no second term. (1) to (4) are Gaussian conditioning; see e.g. C. M. Bishop, "Pattern Recognition
+The second term is 0 for one Gaussian. (1) to (4) are Gaussian conditioning; see e.g. C. M. Bishop, "Pattern Recognition
 and Machine Learning", section 2.3.3.
 """
 
@@ -38,20 +38,20 @@ class HasAlphasCumprod(Protocol):
 
 
 class GaussianMixture(ImageSource):
-    """Float images (C,H,H) drawn from a mixture, with the loss that no model can beat.
+    """Float images (C,H,H) drawn from a mixture, with the minimum loss of any model.
 
     Training and test images are independent draws. They are a finite sample: only the loss on test images is bounded
-    by `loss_floor`, because a network may learn the training images by heart. Labels are the components.
+    by `loss_floor`, because a network may memorise the training images. Labels are the components.
 
     Args:
         means: K entries, each one number for all pixels, or a nested list of shape (C,H,H).
         variances: K variances v_k > 0 of every pixel.
-        weights: K weights w_k > 0, brought to the sum 1; None: all equal.
+        weights: K weights w_k > 0, normalised to sum 1; None: all equal.
         channels: C.
         image_size: H, pixels.
-        num_images: training images drawn.
-        num_test_images: test images drawn.
-        seed: of the data, not of the run: all runs see the same images.
+        num_images: number of training images.
+        num_test_images: number of test images.
+        seed: seed of the data, not of the run: all runs have the same images.
 
     Raises:
         ValueError: a size below 1, a variance or weight that is not positive, lists of unequal length, a mean of
@@ -122,7 +122,7 @@ class GaussianMixture(ImageSource):
         """(T,) float64: the smallest expected epsilon loss (mean over C,H,W) at each timestep, equation (5).
 
         Exact for one Gaussian. For a mixture the second term is a mean over `samples` draws of (x0, eps), the same
-        at every t. It needs only inner products, so its cost does not grow with D once they are known.
+        at every t, computed from inner products, so that the cost per t does not depend on D.
         """
         alpha_bar = schedule.alphas_cumprod.to("cpu", torch.float64)[:, None]
         floor = (self.weights * alpha_bar * self.variances / self._total_variance(alpha_bar)).sum(1)

@@ -1,7 +1,7 @@
-"""Opening a data set with the `datasets` library, so that what goes wrong is one sentence within seconds.
+"""Opens a data set with the `datasets` library, so that errors are one sentence and come within seconds.
 
-The library asks the hub five times before it says that there is no network, which takes 23 s. So the hub is asked once,
-here; when it does not answer, the library is told to be offline and takes its own copy or says that there is none.
+Without network the library sends five requests to the hub before it raises an error, which takes 23 s. So one request
+is sent here; if it fails, the library is set to offline mode and uses its own copy or raises an error.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ PATIENCE = 10.0  # seconds for the hub's first answer
 
 
 class Unreadable(Exception):
-    """What the library said of a data set that it cannot read, in one line."""
+    """The library's error for a data set that it cannot read, in one line."""
 
 
 def open_local(files: list[str], path: str, subset: str | None, cache_dir: str | None) -> Any:
-    """{split: table} of what lies at `files`: one folder, or parquet files, which make the split "train".
+    """{split: table} of `files`: one folder, or parquet files, which make the split "train".
 
     Raises:
         FileNotFoundError: the library is not installed.
-        ValueError: files of another kind.
+        ValueError: the files are not parquet files.
         Unreadable: the library cannot read them.
     """
     datasets = _library(path)
@@ -46,7 +46,7 @@ def open_local(files: list[str], path: str, subset: str | None, cache_dir: str |
 
 
 def open_hub(name: str, subset: str | None, revision: str | None, cache_dir: str | None) -> Any:
-    """{split: table} of the hub's data set `name`, downloaded by the library; without network, of its copy here.
+    """{split: table} of the hub's data set `name`, downloaded by the library; without network, its local copy.
 
     Raises:
         FileNotFoundError: the library is not installed; there is no such data set; or the hub does not answer and
@@ -73,20 +73,20 @@ def open_hub(name: str, subset: str | None, revision: str | None, cache_dir: str
 
 def _library(path: str) -> Any:
     try:
-        import datasets  # here, because it takes three seconds and is optional
+        import datasets  # here, because the import takes three seconds and is optional
     except ImportError as error:
         raise FileNotFoundError(
-            f"path={path} must be read by the datasets library, which is not here; run: python -m pip install "
+            f"path={path} must be read by the datasets library, which is not installed; run: python -m pip install "
             "'datasets>=5.2'"
         ) from error
     return datasets
 
 
 def _ask(name: str, revision: str | None) -> str:
-    """Why the hub does not answer, "" when it does and has the data set.
+    """Why the hub does not answer; "" if it answers and has the data set.
 
     Raises:
-        FileNotFoundError: it has no such data set or revision, or does not give it to this user.
+        FileNotFoundError: the hub has no such data set or revision, or this user has no access.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
@@ -100,14 +100,14 @@ def _ask(name: str, revision: str | None) -> str:
             f"{Path(name).absolute()}, and the hub does not give {wanted} ({_line(error)}); correct the name, or run: "
             "hf auth login"
         ) from error
-    except Exception as error:  # no network has a dozen classes over the hub's HTTP libraries
+    except Exception as error:  # the HTTP libraries raise many classes of errors without network
         return _line(error) or type(error).__name__
     return ""
 
 
 @contextmanager
 def _offline() -> Iterator[None]:
-    """The library's switch for no network, which it reads from the environment only when it is imported."""
+    """Set the library's offline switch, which it reads from the environment only at its import."""
     from datasets import config
 
     before = config.HF_HUB_OFFLINE
@@ -122,7 +122,7 @@ def _offline() -> Iterator[None]:
 def _one_line() -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # the library raises its own, pyarrow's and the file system's
+    except Exception as error:  # its own errors, pyarrow's and the file system's
         raise Unreadable(_line(error.__cause__ or error)) from error
 
 

@@ -1,9 +1,9 @@
 """Any image data set that the `datasets` library can read: parquet files, a folder, or a name on the Hugging Face hub.
 
-Images stay encoded in the library's memory-mapped table and are decoded as files of a folder are (`data/resize.py`).
-Every image is looked at once before training, and the look is kept under the library's own fingerprint of the table.
-That one tells tables apart by where they come from and when they were changed, not by what they hold; the fingerprint
-of the images here is that of their bytes, so it is the same for the same images in another file or on another machine.
+Images stay encoded in the library's memory-mapped table and are decoded like the files of a folder (`data/resize.py`).
+Every image is checked once before training, and the result is cached under the library's own fingerprint of the table,
+which depends on the table's origin and time of change, not on its content. The fingerprint of the images here is that
+of their bytes, so it is the same for the same images in another file or on another machine.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 class HuggingFace(ImageSource):
     """Images (channels, image_size, image_size) of a table with a column of encoded images.
 
-    `path` is looked for on this machine first: a folder (of parquet files, of images, or written by `save_to_disk`),
-    one parquet file, or a pattern of several, which make one split. A name such as uoft-cs/cifar10 that is no file here
-    is one of the hub: the library downloads it, on the first check. Without network its copy on this machine is used.
+    `path` is searched for on this machine first: a folder (of parquet files, of images, or written by `save_to_disk`),
+    one parquet file, or a pattern of several, which make one split. Any other name, such as uoft-cs/cifar10, is one of
+    the hub: the library downloads it on the first check. Without network its copy on this machine is used.
 
     Args:
         path: folder, parquet file, pattern of parquet files, or name on the hub.
@@ -48,21 +48,21 @@ class HuggingFace(ImageSource):
         channels: 1 or 3.
         resize: bicubic or box_bicubic (`data/resize.py`).
         subset: the library's "configuration" of a data set that has several; None: its only one.
-        revision: commit or tag on the hub; None: the newest. Not known of a copy that is used without network.
-        train_split: name of the split to train on.
-        test_split: name of the split that training never sees; None: a random `test_share` of train_split is held out.
+        revision: commit or tag on the hub; None: the newest. Ignored when a copy is used without network.
+        train_split: name of the training split.
+        test_split: name of the test split; None: a random `test_share` of train_split is held out.
         image_column: column of the images.
         label_column: column of class labels or of integers >= 0; None: no labels.
         test_share: share that is held out when there is no test_split, in (0, 1).
-        min_size: smallest shorter side that an image may have, pixels; None: image_size, so nothing is enlarged.
-        on_bad: "error" stops when an image is bad, "skip" leaves bad images out and says how many.
-        memory_mb: resident while the decoded images fit into this many megabytes (2^20 bytes).
-        cache_dir: where looks and the library's copies are kept; None: diffusion_lab below $XDG_CACHE_HOME or ~/.cache,
-            and the library's own place.
+        min_size: minimum length of an image's shorter side in pixels; None: image_size, so nothing is enlarged.
+        on_bad: "error" stops when an image is bad, "skip" leaves bad images out and logs how many.
+        memory_mb: keep the decoded images in memory if they fit into this many megabytes (2^20 bytes).
+        cache_dir: folder of the checks' results and the library's copies; None: diffusion_lab below $XDG_CACHE_HOME or
+            ~/.cache, and the library's own folder.
 
     Raises:
-        ValueError: an argument outside its range; a split or column that is not there; bad images; labels that are no
-            classes (from `check` and on loading).
+        ValueError: an argument outside its range; a missing split or column; bad images; labels that are not classes
+            (from `check` and on loading).
         FileNotFoundError: the library is not installed, nothing is at `path`, or the hub cannot be reached (as above).
     """
 
@@ -108,8 +108,8 @@ class HuggingFace(ImageSource):
 
     @property
     def num_classes(self) -> int | None:
-        """Classes that the label column names, or its largest integer in the training split + 1; None: no labels.
-        0 while the data set cannot be opened, which `check` explains."""
+        """Number of classes of the label column, or its largest integer in the training split + 1; None: no labels.
+        0 if the data set cannot be opened; `check` then raises the error."""
         if self.label_column is None:
             return None
         try:
@@ -151,7 +151,7 @@ class HuggingFace(ImageSource):
             tables = self._library_tables()
         except Unreadable as error:
             raise ValueError(
-                f"path={self.path} must be a data set that the datasets library reads, and it says: {error}; use "
+                f"path={self.path} must be a data set that the datasets library can read, but it raised: {error}; use "
                 "another path, subset or revision"
             ) from error
         for key, split in (("train_split", self.splits["train"]), ("test_split", self.splits.get("test"))):
@@ -220,7 +220,7 @@ class TableImages(EncodedImages):
 
 
 def _encoded(table: Any, row: int) -> bytes:
-    """The image as it is stored: in the table, or in a file that the table names."""
+    """The encoded image, from the table or from a file that it names."""
     (image,) = table[row].values()
     if image is None:
         raise ValueError("missing")

@@ -22,20 +22,20 @@ import numpy as np
 
 
 def idx_shape(path: Path) -> tuple[int, ...]:
-    """Dimensions that the header of an IDX file states, gzipped or not.
+    """Dimensions in the header of an IDX file, gzipped or not.
 
     Raises:
-        ValueError: it is no IDX file of unsigned bytes.
+        ValueError: the file is not an IDX file of unsigned bytes.
     """
     with _open(path) as file:
         return _header(path, file)
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """The uint8 array of an IDX file, gzipped or not; which one is seen from its first bytes, not its name.
+    """The uint8 array of an IDX file, gzipped or not, which is detected from its first bytes.
 
     Raises:
-        ValueError: it is no IDX file of unsigned bytes, or it is cut off, or it is damaged.
+        ValueError: the file is not an IDX file of unsigned bytes, or is truncated or damaged.
     """
     with _open(path) as file:
         shape = _header(path, file)

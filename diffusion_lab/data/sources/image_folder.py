@@ -1,10 +1,10 @@
-"""Any folder of images: scanned, resized, cropped (`data/resize.py`), and held in memory where it fits.
+"""Any folder of images: scanned, resized, cropped (`data/resize.py`), and kept in memory if it fits.
 
-The images are split once: RandomState(0).permutation(N) of the sorted names, the first ceil(test_share N) places are
-test images. The split does not depend on the run's seed.
+The test images are the first ceil(test_share N) entries of RandomState(0).permutation(N) of the sorted names. The split
+does not depend on the run's seed.
 
-A data set that is published as a folder is a subclass that says what belongs there and where to get it (`content`,
-`cure`) and, where the data set has them, its own split (`_split`) and class folders (`_classes`, `_class_of`).
+A data set that is published as a folder is a subclass that defines its content and where to get it (`content`, `cure`)
+and, if the data set has them, its own split (`_split`) and class folders (`_classes`, `_class_of`).
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ log = logging.getLogger(__name__)
 class ImageFolder(ImageSource):
     """All images below a folder, as (channels, image_size, image_size) uint8.
 
-    Every file is looked at before training (`check`), and all bad ones are reported together: truncated, empty, not
-    an image, damaged, 16 or 32 bits a channel, too small. A look is kept, so only new files cost time again.
-    `channels=3` turns grey and palette images into RGB, `channels=1` takes the luminance; transparent pixels become
+    Every file is checked before training (`check`), and all bad ones are reported together: truncated, empty, not an
+    image, damaged, 16 or 32 bits a channel, too small. The result is cached, so later only new files are checked.
+    `channels=3` converts grey and palette images to RGB, `channels=1` takes the luminance; transparent pixels become
     white; EXIF rotations are applied.
 
     Args:
         root: the folder; subfolders are searched too.
-        image_size: pixels of a side after resizing and cropping.
+        image_size: pixels along a side after resizing and cropping.
         channels: 1 or 3.
-        resize: bicubic, or box_bicubic as ImageNet is prepared (`data/resize.py`).
-        class_folders: the first level of subfolders are the classes, numbered in sorted order.
-        test_share: share of the images that training never sees, in (0, 1).
-        min_size: smallest shorter side that an image may have, pixels; None: image_size, so nothing is enlarged.
-        on_bad: "error" stops when a file is bad, "skip" leaves bad files out and says how many.
-        memory_mb: resident while the decoded images fit into this many megabytes (2^20 bytes); beyond, they are
-            decoded again for every batch, which wants workers.
-        cache_dir: where looks are kept; None: diffusion_lab below $XDG_CACHE_HOME or ~/.cache.
+        resize: bicubic, or box_bicubic as for ImageNet (`data/resize.py`).
+        class_folders: whether the first level of subfolders are the classes, numbered in sorted order.
+        test_share: share of the images in the test split, in (0, 1).
+        min_size: minimum length of an image's shorter side in pixels; None: image_size, so nothing is enlarged.
+        on_bad: "error" stops when a file is bad, "skip" leaves bad files out and logs how many.
+        memory_mb: keep the decoded images in memory if they fit into this many megabytes (2^20 bytes); otherwise they
+            are decoded again for every batch, for which workers are recommended.
+        cache_dir: folder of the checks' results; None: diffusion_lab below $XDG_CACHE_HOME or ~/.cache.
 
     Raises:
         ValueError: an argument outside its range; bad files or empty class folders (from `check` and on loading).
         FileNotFoundError: no folder, or no images in it (from `check` and on loading).
     """
 
-    content = "images"  # what root must hold
-    cure = ""  # how it comes there; begins with "; "
-    within: tuple[str, ...] = ()  # the only folders of root to look into; none: all
+    content = "images"  # what root must contain
+    cure = ""  # where to get it; starts with "; "
+    within: tuple[str, ...] = ()  # folders of root to search; empty: all
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ImageFolder(ImageSource):
 
     @property
     def num_classes(self) -> int | None:
-        """Number of class folders; None without them, also as long as `root` is not there."""
+        """Number of class folders; None without them, or if `root` does not exist."""
         return (len(self._classes()) or None) if self.class_folders else None
 
     def check(self) -> None:
@@ -108,7 +108,7 @@ class ImageFolder(ImageSource):
         return FolderImages(self.root, seen, self.square, self._labels(seen)).held(len(good), self.memory_mb)
 
     def _good_files(self) -> list[Seen]:
-        """The files to use; scanned and split once per object."""
+        """The usable files; scanned and split once per object."""
         if self._files is None:
             self._check_root()
             seen = scan(self.root, self.cache_dir, self.within)
@@ -125,11 +125,11 @@ class ImageFolder(ImageSource):
         return self._files
 
     def _fault(self, file: Seen) -> str:
-        """Why a file cannot be used, "" when it can."""
+        """Why a file cannot be used; "" if it can."""
         return file.fault(self.min_size)
 
     def _split(self, good: list[Seen]) -> dict[str, list[int]]:
-        """Which of the files are "train" and which "test" images; both have some."""
+        """Numbers of the "train" and "test" images; neither is empty."""
         return random_split(len(good), self.test_share)
 
     def _check_root(self) -> None:
@@ -148,7 +148,7 @@ class ImageFolder(ImageSource):
 
     def _check_classes(self, good: list[Seen]) -> None:
         if not self.class_folders:
-            if not self.within and all("/" in file.name for file in good):  # folders alone: parts of the data set
+            if not self.within and all("/" in file.name for file in good):  # only folders: each must have images
                 used = {file.name.split("/")[0] for file in good}
                 self._check_none_empty(used, folders_of(self.root), "folder", "remove it")
             return
@@ -169,11 +169,11 @@ class ImageFolder(ImageSource):
             )
 
     def _classes(self) -> list[str]:
-        """Names of the class folders, whose place in the list is the label."""
+        """Names of the class folders; the index in the list is the label."""
         return folders_of(self.root)
 
     def _class_of(self, name: str) -> str | None:
-        """The class folder of the file `name`; None when it lies in none."""
+        """The class folder of the file `name`; None if it is in none."""
         return name.split("/")[0] if "/" in name else None
 
     def _labels(self, seen: Sequence[Seen]) -> Tensor | None:
@@ -187,7 +187,7 @@ class FolderImages(EncodedImages):
     """Files below a folder.
 
     Args:
-        root: folder that the files' names start from.
+        root: folder to which the files' names are relative.
         seen, square, labels: as `EncodedImages`.
     """
 
@@ -200,12 +200,12 @@ class FolderImages(EncodedImages):
 
 
 def folders_of(root: Path) -> list[str]:
-    """Sorted names of the folders in `root` that are not hidden; none when there is no `root`."""
+    """Sorted names of the folders in `root` that are not hidden; empty if `root` does not exist."""
     if not root.is_dir():
         return []
     return sorted(path.name for path in root.iterdir() if path.is_dir() and path.name[0] != ".")
 
 
 def default_cache() -> Path:
-    """Where looks are kept."""
+    """Default folder of the scans' results."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "diffusion_lab"

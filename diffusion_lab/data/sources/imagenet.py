@@ -1,10 +1,11 @@
 """ImageNet (ILSVRC 2012): 1,281,167 training and 50,000 validation photographs of 1000 classes.
 
-O. Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", arXiv 1409.0575. Labels are the places of
+O. Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", arXiv 1409.0575. Labels are the indices of
 the class folders (synset names such as n01440764) in sorted order, 0..999, as in torchvision and guided-diffusion.
 
-The first look reads and decodes all files once, about 150 GB; a file of 90 kB takes 2 ms of a core, so the disk decides
-how long. It is kept as it grows, and later starts compare sizes and times alone, at 0.1 ms a file or less.
+The first scan reads and decodes all files once, about 150 GB; a file of 90 kB takes 2 ms on one core, so the disk
+determines the duration. Its results are saved regularly; later scans compare only sizes and times, in at most 0.1 ms
+per file.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ CLASSES = 1000
 
 
 class ImageNet(ImageFolder):
-    """Photographs (3, image_size, image_size) with labels 0..999, fewer where `root` holds fewer classes.
+    """Photographs (3, image_size, image_size) with labels 0..999, or fewer if `root` has fewer class folders.
 
-    With train/ and val/ in `root`, they are the training and the test images; with train/ alone, or with the class
-    folders in `root` itself, a random `test_share` is held out. Other folders beside train/ are not looked into.
+    With train/ and val/ in `root`, these are the training and test images; with train/ alone, or with the class folders
+    in `root` itself, a random `test_share` is held out. Other folders beside train/ are ignored.
     Differs from ADM's random crop (an option of its code) and from "ImageNet 64x64" as published in small size
     (Chrabaszcz et al., arXiv 1707.08819): always the central square of the original photographs.
 
     Args:
-        root: folder that holds train/ and val/, or the class folders.
-        image_size: pixels of a side after resizing; smaller photographs are enlarged, as in ADM.
-        resize: box_bicubic as ADM and published reference statistics, or bicubic.
-        class_folders: give labels; false lets val/ hold its files without class folders.
-        test_share: share of the images that training never sees, in (0, 1); only without val/.
+        root: folder that contains train/ and val/, or the class folders.
+        image_size: pixels along a side after resizing; smaller photographs are enlarged, as in ADM.
+        resize: box_bicubic as in ADM and published reference statistics, or bicubic.
+        class_folders: whether to use labels; if false, val/ needs no class folders.
+        test_share: share of the images in the test split, in (0, 1); only without val/.
         on_bad, memory_mb, cache_dir: as `ImageFolder`.
 
     Raises:
-        ValueError: as `ImageFolder`; val/ has a class folder that train/ has not (from `check` and on loading).
+        ValueError: as `ImageFolder`; val/ has a class folder that train/ does not have (from `check` and on loading).
         FileNotFoundError: as `ImageFolder`.
     """
 
@@ -65,7 +66,7 @@ class ImageNet(ImageFolder):
 
     @property
     def num_classes(self) -> int | None:
-        """Number of class folders, 1000 as long as `root` is not there; None without labels."""
+        """Number of class folders, 1000 if `root` does not exist; None without labels."""
         return CLASSES if self.class_folders and not self.root.is_dir() else super().num_classes
 
     def _split(self, good: list[Seen]) -> dict[str, list[int]]:

@@ -1,17 +1,18 @@
-"""Random square crops of the photographs that ship in scikit-image: a small real RGB set that needs no network.
+"""Random square crops of photographs in scikit-image: a small real RGB data set that needs no network.
 
-The five colour photographs of the world in the package: an astronaut's portrait, a cat, a cup of coffee, a motorcycle
-in a garage, a rocket at dusk (all in the public domain, CC0, or published for stereo research by D. Scharstein et al.,
-2014). Its microscopy, its retina, its diagrams and its nearly black deep field are not among them, nor the second view
-of the motorcycle, which shows the first one's pixels.
+It uses five colour photographs of the package: an astronaut's portrait, a cat, a cup of coffee, a motorcycle in a
+garage, a rocket at dusk (all in the public domain, CC0, or published for stereo research by D. Scharstein et al.,
+2014). Microscopy, retina, diagrams and the nearly black deep field are not used, nor the second view of the motorcycle,
+which shows the same pixels as the first.
 
 A photograph of W x H pixels is cut at x = floor(2W/3): training crops lie to the left, test crops to the right, so that
-no pixel is in both. Crop i is of photograph i mod 5, and (u, v, w) ~ U[0,1)^3 of RandomState([seed, split]) give it:
+no pixel is in both. Crop i is of photograph i mod 5, with (u, v, w) ~ U[0,1)^3 from RandomState([seed, split]):
 
     side = S + floor(u (m - S + 1)),  m = min(floor(max_scale S), region's width, region's height)
     left = floor(v (width - side + 1)),  top = floor(w (height - side + 1))
 
-resized to S x S by Pillow's antialiased bicubic filter. Equally seeded sets of different sizes begin with equal crops.
+resized to S x S by Pillow's antialiased bicubic filter. Sets of different sizes with the same seed start with the same
+crops.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ SPLITS = ("train", "test")
 
 
 class Photos(ImageSource):
-    """Crops (3, image_size, image_size); the label 0..4 says of which photograph.
+    """Crops (3, image_size, image_size); the label 0..4 is the number of the photograph.
 
     Args:
-        image_size: S, pixels of a side, at most 151.
-        num_images: training crops.
-        num_test_images: test crops.
-        max_scale: the largest crop has max_scale S pixels a side, the smallest S; at least 1.
-        seed: of the crops, not of the run: runs with different seeds see the same images.
+        image_size: S, pixels along a side, at most 151.
+        num_images: number of training crops.
+        num_test_images: number of test crops.
+        max_scale: side of the largest crop as a multiple of S, at least 1; the smallest crop has side S.
+        seed: seed of the crops, not of the run: runs with different seeds have the same images.
 
     Raises:
         ValueError: an argument outside its range.
@@ -93,14 +94,14 @@ class Photos(ImageSource):
 
 
 def region(name: str, split: str) -> Image.Image:
-    """The part of a photograph that a split may see."""
+    """The part of a photograph from which a split is cropped."""
     with Image.open(photograph(name)) as image:
         cut = 2 * image.width // 3
         return image.convert("RGB").crop((0, 0, cut, image.height) if split == "train" else (cut, 0, *image.size))
 
 
 def photograph(name: str) -> Path:
-    """A file inside scikit-image. Found without importing it, which would take a second."""
+    """A file inside scikit-image, without importing the package, which would take a second."""
     spec = find_spec("skimage")
     folders = spec.submodule_search_locations if spec else None
     path = Path(folders[0], "data", name) if folders else None

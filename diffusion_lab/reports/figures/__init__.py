@@ -1,4 +1,4 @@
-"""The figures of the report. Each is a function of the groups, and None where the runs hold nothing to draw."""
+"""The figures of the report. Each is a function of the groups, and None if the runs have no data for it."""
 
 from diffusion_lab.reports.figures.base import Figure
 from diffusion_lab.reports.figures.density_over_training import drawn_over_training

@@ -1,7 +1,7 @@
-"""What all figures of the report share: a figure, and means over the seeds of a group.
+"""Common parts of the report's figures: a figure, and means over the seeds of a group.
 
-A group keeps its colour throughout. Where a group has finished runs, means are over them alone; where it has none,
-over the unfinished ones, and it is marked so. Thin lines are single seeds.
+A group has the same colour in all figures. If a group has finished runs, means are over them alone; otherwise they are
+over the unfinished ones, which is stated. Thin lines are single seeds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from diffusion_lab.runs.run import Run
 
 
 class Figure(NamedTuple):
-    """Heading, what one sees and over how many seeds, and the picture as a `data:` address."""
+    """Title, caption with the number of seeds, and the picture as a `data:` address."""
 
     title: str
     caption: str
@@ -26,7 +26,7 @@ class Figure(NamedTuple):
 
 
 class Mean(NamedTuple):
-    """Mean over seeds where all of them have a value: images (n,), mean, low and high (n,) or (n, bins)."""
+    """Mean and range over seeds where all of them have a value: images (n,), mean, low and high (n,) or (n, bins)."""
 
     images: np.ndarray
     mean: np.ndarray
@@ -45,12 +45,12 @@ def over_seeds(curves: Sequence[Curve]) -> Mean | None:
 
 
 def shown(group: Group) -> list[Run]:
-    """The runs that a group's mean is taken over."""
+    """The runs over which a group's mean is taken."""
     return group.done or group.started
 
 
 def seeds_text(groups: Sequence[Group], runs_of: Callable[[Group], Sequence[Run]] = shown) -> str:
-    """`2 seeds each`, with the groups that have another number; unfinished groups are named."""
+    """`2 seeds each`, with the groups that have another number, and the unfinished groups."""
     counts = [len(runs_of(group)) for group in groups]
     usual, times = Counter(counts).most_common(1)[0]
     others = [f"{group.label} {count}" for group, count in zip(groups, counts, strict=True) if count != usual]

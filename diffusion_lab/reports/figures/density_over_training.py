@@ -1,12 +1,12 @@
-"""Which timesteps were drawn when: the density of t over training, as a heat map per group.
+"""The density of the sampled timesteps over training, as a heat map per group.
 
-The log holds c_k, the share since the start of each range of timesteps after n_k images. Rows are proportional to
-images, so what was drawn between two logs is
+The log has c_k, the share of each range of timesteps since the start, after n_k images. The number of rows is
+proportional to that of images, so the share between two logs is
 
     s_k = (c_k n_k - c_{k-1} n_{k-1}) / (n_k - n_{k-1}),     n_0 = 0
 
-which rounding may leave a little below 0. Divided by the range's share of the timesteps it is a density, 1 for the
-uniform law.
+which may be slightly below 0 due to rounding. Divided by the range's share of the timesteps it is a density, 1 for the
+uniform distribution.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from diffusion_lab.plotting import (
     data_uri,
     images_axis,
     label_bottom,
-    look,
+    line_style,
     panel_title,
     small_multiples,
     style,
@@ -30,8 +30,8 @@ from diffusion_lab.reports.figures.base import Figure, seeds_text
 from diffusion_lab.reports.figures.timestep_bins import TimeAxis, relative, with_list
 from diffusion_lab.reports.groups import Group
 
-COLUMNS = 60  # periods of a panel at most; logs in between are passed over
-COLORS = "cividis"  # lightness rises with the density, also to the colour-blind and in grey; its middle is neutral
+COLUMNS = 60  # maximum number of periods in a panel; logs in between are skipped
+COLORS = "cividis"  # lightness rises with the density, also for colour blindness and in grey; its middle is neutral
 LEAST, MOST = 2.0, 16.0  # bounds of the colour scale's upper end
 
 
@@ -58,9 +58,9 @@ def drawn_over_training(groups: Sequence[Group]) -> Figure | None:
         norm = LogNorm(1 / top, top)
         for axis, (i, group, _), each in zip(axes, present, maps, strict=True):
             shown = np.maximum(each.values.T, 1 / top)  # log 0 is the lowest colour
-            # As a picture: as shapes they would show seams and take megabytes.
+            # Rasterised, because vector cells would show seams and take megabytes.
             mesh = axis.pcolormesh(each.images, each.edges, shown, cmap=COLORS, norm=norm, rasterized=True)
-            panel_title(axis, group.label, look(i).color, len(present))
+            panel_title(axis, group.label, line_style(i).color, len(present))
             images_axis(axis, len(present))
             axis.margins(0)
             axis.grid(visible=False)
@@ -69,15 +69,15 @@ def drawn_over_training(groups: Sequence[Group]) -> Figure | None:
         _color_bar(figure, axes, mesh, top)
         image = data_uri(figure)
     caption = (
-        "Density of the timesteps trained on between two logs, relative to the uniform law: grey is 1, yellow more "
-        "often, blue more rarely, one logarithmic scale for all. t = 0 is the least noise. Mean over seeds "
+        "Density of the timesteps trained on between two logs, relative to the uniform distribution: grey is 1, "
+        "yellow more often, blue more rarely, one logarithmic scale for all. t = 0 is the least noise. Mean over seeds "
         f"({seeds_text([group for _, group, _ in present])}), common axes."
     )
     return Figure("Timesteps drawn during training", caption, image)
 
 
 def density(group: Group, images: np.ndarray, cumulative: np.ndarray, time: TimeAxis) -> Density:
-    """From shares since the start, (logs, bins), at increasing numbers of images (logs,)."""
+    """The density from shares since the start, (logs, bins), at increasing numbers of images (logs,)."""
     seen = images > 0
     images, cumulative = images[seen], cumulative[seen]
     kept = np.unique(np.linspace(0, len(images) - 1, min(len(images), COLUMNS)).round().astype(int))

@@ -1,4 +1,4 @@
-"""Which head of a prediction with several is used, by noise.
+"""Shares of the heads of a prediction with several, by noise level.
 
 Lists in metrics.jsonl are over equal parts of the noise angle phi = atan(sigma/alpha), from 0 (the image) to 90
 degrees (noise alone): bin i of n holds 90 i/n <= phi < 90 (i + 1)/n, and SNR = 1/tan^2(phi). Unlike t it does not
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffusion_lab.plotting import data_uri, label_bottom, look, panel_title, small_multiples, style
+from diffusion_lab.plotting import data_uri, label_bottom, line_style, panel_title, small_multiples, style
 from diffusion_lab.reports.figures.base import Figure, seeds_text
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.runs.run import Run
@@ -23,7 +23,7 @@ COLORS = "viridis"  # its lightness rises: heads differ in grey as well
 
 
 class Shares(NamedTuple):
-    """Of one group and kind: head -> mean over seeds (bins,); NaN in a bin that no seed has reached."""
+    """Shares of one group and kind: head -> mean over seeds (bins,); NaN in a bin that no seed has reached."""
 
     index: int
     group: Group
@@ -33,8 +33,8 @@ class Shares(NamedTuple):
 
 def heads(groups: Sequence[Group]) -> Figure | None:
     """Shares of the heads at the end of training, stacked, one panel per group and kind; None without such heads."""
-    found = [shares(i, group, kind) for i, group in enumerate(groups) for kind in KINDS]
-    present = [each for each in found if each.values]
+    candidates = [shares(i, group, kind) for i, group in enumerate(groups) for kind in KINDS]
+    present = [each for each in candidates if each.values]
     if not present:
         return None
     names = list(dict.fromkeys(head for each in present for head in each.values))
@@ -42,7 +42,7 @@ def heads(groups: Sequence[Group]) -> Figure | None:
         figure, axes = small_multiples(len(present))
         for axis, each in zip(axes, present, strict=True):
             _stack(axis, each, names)
-            panel_title(axis, f"{each.group.label}: {KINDS[each.kind]}", look(each.index).color, len(present))
+            panel_title(axis, f"{each.group.label}: {KINDS[each.kind]}", line_style(each.index).color, len(present))
         label_bottom(axes, "noise angle φ, degrees")
         axes[0].set_ylabel("share")
         handles = {text: h for axis in axes for h, text in zip(*axis.get_legend_handles_labels(), strict=True)}

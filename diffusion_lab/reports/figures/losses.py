@@ -1,4 +1,4 @@
-"""The figures of the loss over timesteps: at the end, and during training."""
+"""Figures of the loss over timesteps: at the end, and during training."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from diffusion_lab.plotting import (
     images_axis,
     label_bottom,
     label_ends,
+    line_style,
     log_axis,
     log_if_wide,
-    look,
     many,
     name_lines,
     panel_title,
@@ -51,10 +51,10 @@ def loss_by_timestep(groups: Sequence[Group]) -> Figure | None:
     )
     if len(alike) < len(present):
         others = ", ".join(p.group.label for p in present if p not in alike)
-        caption += f" No ratio where something else is predicted, or on another schedule: {others}."
+        caption += f" No ratio for groups with another prediction or schedule: {others}."
     if len({last.images for _, _, last in present}) > 1:
         seen = ", ".join(f"{group.label} {last.images}" for _, group, last in present)
-        caption += f" The groups are not equally far (images seen: {seen}); ratios are between equals only."
+        caption += f" The groups have seen different numbers of images ({seen}); ratios are given for equal ones only."
     return Figure("Loss over timesteps", caption, image)
 
 
@@ -66,14 +66,14 @@ def _loss_lines(present: Sequence[_Present], same: Sequence[_Present]) -> str:
         _over_t(axes[0], group, last.loss, i, time)
     axes[0].set_title("validation loss")
     log_axis(axes[0])
-    ends = [[(last.loss[-1], group.label, look(i).color) for i, group, last in present]]
+    ends = [[(last.loss[-1], group.label, line_style(i).color) for i, group, last in present]]
     if len(same) > 1:
         base = same[0].last.loss
         for i, group, last in same:
             _over_t(axes[1], group, last.loss / base, i, time)
         name = same[0].group.label
         axes[1].set_title(f"its ratio to {name if len(name) <= SHORT_NAME else 'the first of the table'}")
-        ends.append([(last.loss[-1] / base[-1], group.label, look(i).color) for i, group, last in same])
+        ends.append([(last.loss[-1] / base[-1], group.label, line_style(i).color) for i, group, last in same])
     name_lines(figure, axes, ends)
     return data_uri(figure)
 
@@ -86,7 +86,7 @@ def _ratio_panels(same: Sequence[_Present]) -> str:
         for _, group, last in same:
             at = edges(group, len(base))
             axis.plot((at[:-1] + at[1:]) / 2, last.loss / base, color="#CCCCCC", linewidth=0.6)
-        at, color = edges(own.group, len(base)), look(own.index).color
+        at, color = edges(own.group, len(base)), line_style(own.index).color
         axis.plot((at[:-1] + at[1:]) / 2, own.last.loss / base, color=color)
         panel_title(axis, own.group.label, color, len(same))
     log_if_wide(axes[0], [last.loss / base for _, _, last in same], ratio=4)
@@ -107,7 +107,7 @@ def loss_course(groups: Sequence[Group]) -> Figure | None:
         ends_of = []
         for axis, (group, mean) in zip(axes, means, strict=True):
             ends_of.append(_draw_loss_course(axis, mean, edges(group, mean.mean.shape[1]), len(means)))
-            panel_title(axis, group.label, look(groups.index(group)).color, len(means))
+            panel_title(axis, group.label, line_style(groups.index(group)).color, len(means))
         log_axis(axes[0])
         for k, (axis, ends) in enumerate(zip(axes, ends_of, strict=True)):
             if k % columns == columns - 1:
@@ -148,7 +148,7 @@ def _seeds(groups: Sequence[Group]) -> str:
 
 
 def _over_t(axis, group: Group, values: np.ndarray, index: int, time: TimeAxis) -> None:
-    color, dash = look(index)
+    color, dash = line_style(index)
     at = time.edges(group, len(values))
     axis.plot(
         (at[:-1] + at[1:]) / 2, values, color=color, linestyle=dash, marker="o", markersize=2.5, label=group.label

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from diffusion_lab.intervals import Interval
-from diffusion_lab.plotting import SHORT_NAME, data_uri, look, panels, row_names, style
+from diffusion_lab.plotting import SHORT_NAME, data_uri, line_style, panels, row_names, style
 from diffusion_lab.reports.cells import decimals, with_interval
 from diffusion_lab.reports.directions import rising, with_units
 from diffusion_lab.reports.figures.base import Figure, seeds_text
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.tables import Row, baseline, pairs, summarise, values
 
-FAR = 6.0  # a mean beyond so many times the median one does not set the axis
-WIDE = 1.5  # nor does an interval's end farther from the means than so many times the median half width
+FAR = 6.0  # means larger than this multiple of the median one are ignored for the axis limits
+WIDE = 1.5  # so are interval ends farther from the means than this multiple of the median half width
 
 
 def differences(groups: Sequence[Group], metric: str) -> Figure | None:
-    """Paired differences to the baseline with their intervals; what may be claimed is filled and bold."""
+    """Paired differences to the baseline with their intervals; those with a verdict are filled and bold."""
     rows, base = summarise(groups, metric), baseline(groups, metric)
     compared = [row.group for row in rows if row.difference]
     if not compared:
@@ -31,25 +31,25 @@ def differences(groups: Sequence[Group], metric: str) -> Figure | None:
         axis.set_xlim(*limits([row for row in rows if row.difference]))
         places = decimals([row.metric.mean for row in rows if row.metric])
         for place, row in enumerate(rows):
-            _draw(axis, place, row, look(place).color, seeds.get(row.group.label, np.array([])), places)
+            _draw(axis, place, row, line_style(place).color, seeds.get(row.group.label, np.array([])), places)
         _finish(axis, groups, rows, metric)
         image = data_uri(figure)
     caption = (
         f"{metric} minus that of {base.label} at the same seed: diamonds are means over the common seeds "
         f"({seeds_text(compared, lambda group: seeds[group.label].tolist())}), lines their 95 % intervals of "
         f"Student's t, dots single seeds. Filled and bold: a verdict after Holm's correction for the number of rows; "
-        "hollow: none. Of the plain intervals around no difference at all, one in 20 excludes 0 by chance. An arrow at "
-        "the edge points to what lies beyond it."
+        "hollow: none. Without any difference, one in 20 of the plain intervals excludes 0 by chance. An arrow at the "
+        "edge points to values beyond it."
     )
     name = base.label if len(base.label) <= SHORT_NAME else "the baseline"
     return Figure(f"Difference to {name}", caption, image)
 
 
 def limits(rows: Sequence[Row]) -> tuple[float, float]:
-    """Of the axis: 0 and the intervals, but neither groups far off nor intervals much wider than the others."""
-    found = [row.difference for row in rows if row.difference]
-    usual = FAR * np.median([abs(difference.mean) for difference in found])
-    kept = [difference for difference in found if abs(difference.mean) <= usual]
+    """Axis limits that include 0 and the intervals, except distant groups and the ends of very wide intervals."""
+    present = [row.difference for row in rows if row.difference]
+    usual = FAR * np.median([abs(difference.mean) for difference in present])
+    kept = [difference for difference in present if abs(difference.mean) <= usual]
     low, high = min(0.0, *(d.mean for d in kept)), max(0.0, *(d.mean for d in kept))
     widths = [d.half_width for d in kept if d.half_width is not None]
     reach = max(high - low, WIDE * float(np.median(widths)) if widths else 0.0) or 1.0

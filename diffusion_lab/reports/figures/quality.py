@@ -1,4 +1,4 @@
-"""The figure of quality: a metric and the validation loss against the images seen."""
+"""Figure of quality: a metric and the validation loss against the images seen."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from diffusion_lab.plotting import (
     data_uri,
     images_axis,
     label_bottom,
+    line_style,
     log_if_wide,
-    look,
     many,
     name_lines,
     panel_title,
@@ -25,7 +25,7 @@ from diffusion_lab.runs.curve import Curve
 
 
 def course(groups: Sequence[Group], metric: str) -> Figure | None:
-    """The metric, and beside it the validation loss, against images seen; of many groups, one of the two."""
+    """The metric and the validation loss against images seen; for many groups only one of the two."""
     keys = [metric if "/" in metric else f"metrics/{metric}"]
     keys = [key for key in dict.fromkeys([*keys, VAL_LOSS]) if any(_curves(group, key) for group in groups)]
     if not keys:
@@ -33,9 +33,9 @@ def course(groups: Sequence[Group], metric: str) -> Figure | None:
     present: list[tuple[int, Group, Mean]] = []
     if many(len(groups)):
         courses = [(key, _means(groups, key)) for key in keys]
-        courses = [(key, found) for key, found in courses if any(len(mean.images) > 1 for *_, mean in found)]
+        courses = [(key, means) for key, means in courses if any(len(mean.images) > 1 for *_, mean in means)]
         if not courses:
-            return None  # one point in each of many panels says less than the table
+            return None  # panels with one point each show less than the table
         (key, present), *_ = courses
         keys = [key]
     if many(len(present)):
@@ -50,8 +50,8 @@ def course(groups: Sequence[Group], metric: str) -> Figure | None:
         )
     if VAL_LOSS in keys:
         caption += (
-            " The validation loss is unweighted, on fixed images, timesteps and noise, so it compares runs with "
-            "different samplers; not runs that predict different things."
+            " The validation loss is unweighted, on fixed images, timesteps and noise, so runs with different samplers "
+            "can be compared, but not runs with different predictions."
         )
     with style():
         image = _course_panels(present, keys[0]) if many(len(present)) else _course_lines(groups, keys)
@@ -80,20 +80,20 @@ def _course_lines(groups: Sequence[Group], keys: Sequence[str]) -> str:
     return data_uri(figure)
 
 
-def _course_panels(found: Sequence[tuple[int, Group, Mean]], key: str) -> str:
+def _course_panels(present: Sequence[tuple[int, Group, Mean]], key: str) -> str:
     """One panel per group, with the others in grey behind it and the first dotted."""
-    figure, axes = small_multiples(len(found))
-    for axis, (i, group, own) in zip(axes, found, strict=True):
-        for k, (_, _, mean) in enumerate(found):
+    figure, axes = small_multiples(len(present))
+    for axis, (i, group, own) in zip(axes, present, strict=True):
+        for k, (_, _, mean) in enumerate(present):
             color, dash, width, order = ("#222222", ":", 1.2, 3) if k == 0 else ("#CCCCCC", "-", 0.6, 2)
             axis.plot(mean.images, mean.mean, color=color, linestyle=dash, linewidth=width, zorder=order)
-        color = look(i).color
+        color = line_style(i).color
         marker = "o" if len(own.images) <= 12 else None
         axis.plot(own.images, own.mean, color=color, marker=marker, markersize=2.5, zorder=4)
         axis.fill_between(own.images, own.low, own.high, color=color, alpha=0.25, linewidth=0)
-        panel_title(axis, group.label, color, len(found))
-        images_axis(axis, len(found))
-    log_if_wide(axes[0], [mean.mean for _, _, mean in found])
+        panel_title(axis, group.label, color, len(present))
+        images_axis(axis, len(present))
+    log_if_wide(axes[0], [mean.mean for _, _, mean in present])
     label_bottom(axes, "images seen")
     axes[0].set_ylabel(key.removeprefix("metrics/"))
     return data_uri(figure)
@@ -102,7 +102,7 @@ def _course_panels(found: Sequence[tuple[int, Group, Mean]], key: str) -> str:
 def _draw_course(axis, groups: Sequence[Group], key: str) -> list[tuple[float, str, str]]:
     ends, numbers = [], []
     for i, group in enumerate(groups):
-        color, dash = look(i)
+        color, dash = line_style(i)
         for run in group.started:
             curve = run.curve(key)
             numbers.append(curve.values)
@@ -121,5 +121,5 @@ def _draw_course(axis, groups: Sequence[Group], key: str) -> list[tuple[float, s
 
 
 def _curves(group: Group, key: str) -> list[Curve]:
-    """Non-empty curves of the runs that the mean is taken over."""
+    """Non-empty curves of the runs over which the mean is taken."""
     return [curve for curve in (run.curve(key) for run in shown(group)) if len(curve.steps)]

@@ -1,4 +1,4 @@
-"""The figure of cost: images per second and training time of each group."""
+"""Figure of the cost: images per second and training time of each group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from diffusion_lab.plotting import data_uri, look, panels, row_names, style
+from diffusion_lab.plotting import data_uri, line_style, panels, row_names, style
 from diffusion_lab.reports.cells import duration, number
 from diffusion_lab.reports.figures.base import Figure, seeds_text, shown
 from diffusion_lab.reports.groups import Group
@@ -28,24 +28,24 @@ def cost(groups: Sequence[Group]) -> Figure | None:
         row_names(axes[0], [group.label for group in measured])
         image = data_uri(figure)
     caption = (
-        f"Bars: mean, dots: seeds; {seeds_text(measured)}. Training with its validations and sample grids, on the "
-        "machine that ran it: compare runs that had it to themselves."
+        f"Bars: mean, dots: seeds; {seeds_text(measured)}. Training including validations and sample grids; compare "
+        "only runs on the same machine without other load."
     )
     return Figure("Cost", caption, image)
 
 
 def _bars(axis, groups, measured, value, text) -> None:
     for row, group in enumerate(measured):
-        found = [value(run) for run in shown(group) if value(run) is not None]
-        if not found:
+        numbers = [value(run) for run in shown(group) if value(run) is not None]
+        if not numbers:
             continue
-        mean = float(np.mean(found))
-        color = look(groups.index(group)).color
+        mean = float(np.mean(numbers))
+        color = line_style(groups.index(group)).color
         axis.barh(row, mean, height=0.62, color=color, alpha=0.75 if group.done else 0.3)
-        axis.plot(found, [row] * len(found), "o", color="white", markeredgecolor="#333333", markersize=4)
+        axis.plot(numbers, [row] * len(numbers), "o", color="white", markeredgecolor="#333333", markersize=4)
         axis.annotate(
             text(mean),
-            (max(mean, *found), row),
+            (max(mean, *numbers), row),
             xytext=(7, 0),
             textcoords="offset points",
             va="center",

@@ -1,4 +1,4 @@
-"""The figures over timesteps of what is drawn and what is minimised.
+"""Figures of the sampled timesteps and of the effective objective.
 
 Lists in metrics.jsonl are over equal ranges of timesteps: bin i of n holds the t with floor(t n/T) = i.
 """
@@ -13,8 +13,8 @@ import numpy as np
 from diffusion_lab.plotting import (
     data_uri,
     label_bottom,
+    line_style,
     log_if_wide,
-    look,
     panel_title,
     small_multiples,
     style,
@@ -32,7 +32,7 @@ def edges(group: Group, bins: int) -> np.ndarray:
 
 
 class TimeAxis(NamedTuple):
-    """What the x or y axis of timesteps is: t where all groups have the same number of them, else t/T."""
+    """The axis of timesteps: t if all groups have the same number of timesteps, else t/T."""
 
     label: str
     relative: bool
@@ -43,13 +43,13 @@ class TimeAxis(NamedTuple):
         return cls("timestep t/T" if several else "timestep t", several)
 
     def edges(self, group: Group, bins: int) -> np.ndarray:
-        """Those of the module, on this axis."""
+        """The edges of the ranges on this axis."""
         at = edges(group, bins)
         return at / at[-1] if self.relative else at
 
 
 def drawn(groups: Sequence[Group]) -> Figure | None:
-    """Share of the timesteps drawn, against the sampler's probabilities."""
+    """Share of the sampled timesteps, with the sampler's probabilities."""
     present = with_list(groups, "sampler/drawn")
     if not present:
         return None
@@ -57,7 +57,7 @@ def drawn(groups: Sequence[Group]) -> Figure | None:
         figure, axes = small_multiples(len(present))
         time = TimeAxis.of([group for _, group, _ in present])
         for axis, (i, group, mean) in zip(axes, present, strict=True):
-            shares, color = relative(group, mean.mean[-1]), look(i).color
+            shares, color = relative(group, mean.mean[-1]), line_style(i).color
             axis.stairs(
                 shares, time.edges(group, len(shares)), fill=True, color=color, alpha=0.4, label="drawn since the start"
             )
@@ -66,20 +66,20 @@ def drawn(groups: Sequence[Group]) -> Figure | None:
         label_bottom(axes, time.label)
         axes[0].set_ylim(bottom=0)
         axes[0].set_ylabel("relative to uniform")
-        # Above the panels, where no curve can hide it.
+        # Above the panels, where it covers no curve.
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
         image = data_uri(figure)
     caption = (
         "Filled: share of all rows trained on since the start, by range of timesteps; solid: the sampler's "
-        "probabilities at the end; dotted: their mean over training. 1 is the uniform law. For a fixed sampler the "
-        "two lines are one and the filled steps follow them; for one that adapts, they follow the dotted line. Mean "
-        f"over seeds ({seeds_text([g for _, g, _ in present])}), common axes."
+        "probabilities at the end; dotted: their mean over training. 1 is the uniform distribution. For a fixed "
+        "sampler the two lines coincide and the filled steps follow them; for an adaptive one they follow the dotted "
+        f"line. Mean over seeds ({seeds_text([g for _, g, _ in present])}), common axes."
     )
     return Figure("Timesteps drawn against the sampler's probabilities", caption, image)
 
 
 def objective(groups: Sequence[Group]) -> Figure | None:
-    """What sampling and weighting together put on the loss of each timestep."""
+    """The weight of each timestep in the objective, from sampling and weighting together."""
     present = with_list(groups, "sampler/objective")
     if not present:
         return None
@@ -94,7 +94,7 @@ def objective(groups: Sequence[Group]) -> Figure | None:
             axis.stairs(
                 relative(group, mean.mean[-1]),
                 time.edges(group, mean.mean.shape[1]),
-                color=look(i).color,
+                color=line_style(i).color,
                 linewidth=2,
                 baseline=None,
             )
@@ -106,36 +106,36 @@ def objective(groups: Sequence[Group]) -> Figure | None:
         axes[0].set_ylabel("relative to uniform")
         image = data_uri(figure)
     caption = (
-        "Probability times weight on the loss in noise (eps), normalised, at the end of training: what the run "
-        "minimises, whichever way it gets there. 1 at every t is the simple loss of DDPM. Grey: the other groups. Mean "
+        "Probability times weight on the loss in noise (eps), normalised, at the end of training: the objective that "
+        "the run minimises. 1 at every t is the simple loss of DDPM. Grey: the other groups. Mean "
         f"over seeds ({seeds_text([g for _, g, _ in present])}), common axes."
     )
     return Figure("Effective objective", caption, image)
 
 
 def relative(group: Group, shares: np.ndarray) -> np.ndarray:
-    """Shares of n ranges (n,) as multiples of the uniform law's."""
+    """Shares of n ranges (n,) as multiples of those of the uniform distribution."""
     widths = np.diff(edges(group, len(shares)))
     return shares / np.nansum(shares) / (widths / widths.sum())
 
 
 def with_list(groups: Sequence[Group], key: str) -> list[tuple[int, Group, Mean]]:
-    """The groups that have logged a list `key`, with their place and their mean over seeds."""
+    """The groups that have logged a list `key`, with their index and their mean over seeds."""
 
     def has(run: Run) -> bool:
         return run.curve(key).values.ndim == 2 and len(run.curve(key).steps) > 0
 
-    found = []
+    present = []
     for i, group in enumerate(groups):
         curves = [run.curve(key) for run in (group.done or group.started) if has(run)]
         mean = over_seeds(curves)
         if mean is not None:
-            found.append((i, group, mean))
-    return found
+            present.append((i, group, mean))
+    return present
 
 
 def _draw_probabilities(axis, group: Group, time: TimeAxis) -> None:
-    """The sampler's law at the end, and its mean over training by images seen."""
+    """The sampler's distribution at the end, and its mean over training by images seen."""
     for _, _, mean in with_list([group], "sampler/p"):
         at = time.edges(group, mean.mean.shape[1])
         images = np.diff(mean.images, prepend=0)
@@ -154,4 +154,4 @@ def _draw_probabilities(axis, group: Group, time: TimeAxis) -> None:
 
 def _panel(axis, group: Group, index: int, count: int) -> None:
     axis.axhline(1, color="#999999", linewidth=0.7, zorder=0)
-    panel_title(axis, group.label, look(index).color, count)
+    panel_title(axis, group.label, line_style(index).color, count)

@@ -293,7 +293,9 @@ def test_metrics_compare_with_the_images_that_were_encoded(place: Path) -> None:
     with pytest.raises(ValueError, match="^images=digits must be the images that were encoded"):
         Latents(place / "latents", images=Digits()).check()
     without = ImageDataModule(Latents(place / "latents"), 8, features=object())
-    with pytest.raises(ValueError, match="^source.images=null must be the image source .* dataset.features=null"):
+    with pytest.raises(
+        ValueError, match="^source.images=null must be the encoded image source.* dataset.features=null"
+    ):
         without.check()
 
 
@@ -343,7 +345,7 @@ def test_latents_beyond_float16_and_constant_ones_are_named(place: Path, tmp_pat
     with pytest.raises(ValueError, match=r"^autoencoder=.*below 65504.* does not for train image 0"):
         encoding(place, tmp_path / "huge").run()
     monkeypatch.setattr(Autoencoder, "encode", scaled(0.0))
-    with pytest.raises(ValueError, match=r"^autoencoder=.* must give latents that differ, and channel 0 is constant"):
+    with pytest.raises(ValueError, match=r"^autoencoder=.* must give latents that vary, and channel 0 is constant"):
         encoding(place, tmp_path / "flat").run()
 
 

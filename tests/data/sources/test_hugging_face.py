@@ -123,8 +123,8 @@ def test_the_fingerprint_is_that_of_the_images(tmp_path):
 def test_every_image_is_looked_at_once(tmp_path, monkeypatch):
     path = parquet(tmp_path / "set" / "crops.parquet")
     looked: list[str] = []
-    look = scan._look
-    monkeypatch.setattr(scan, "_look", lambda seen, read: looked.append(seen.name) or look(seen, read))
+    look = scan._decode
+    monkeypatch.setattr(scan, "_decode", lambda seen, read: looked.append(seen.name) or look(seen, read))
     source(path).check()
     assert sorted(looked) == sorted(f"train[{i}]" for i in range(40))
     source(path).check()
@@ -251,7 +251,10 @@ def test_files_that_are_no_data_set(tmp_path):
     (tmp_path / "set" / "broken.parquet").write_text("no parquet")
     (tmp_path / "set" / "words.txt").write_text("words")
     for name, message in (
-        ("broken.parquet", "must be a data set that the datasets library reads, and it says: .*; use another path"),
+        (
+            "broken.parquet",
+            "must be a data set that the datasets library can read, but it raised: .*; use another path",
+        ),
         ("words.txt", "must be one folder or parquet files, not .*words.txt; give their folder"),
     ):
         with pytest.raises(ValueError, match=f"^source.path=.*{name} {message}"):

@@ -162,8 +162,8 @@ def test_modes_are_counted(tmp_path, caplog):
 def test_a_second_look_reads_only_what_changed(tmp_path, monkeypatch):
     root = folder(tmp_path / "photos", 6)
     looked: list[str] = []
-    look = scan._look
-    monkeypatch.setattr(scan, "_look", lambda seen, read: looked.append(seen.name) or look(seen, read))
+    look = scan._decode
+    monkeypatch.setattr(scan, "_decode", lambda seen, read: looked.append(seen.name) or look(seen, read))
     first = scan.scan(root, tmp_path / "cache")
     assert len(looked) == 6
     assert scan.scan(root, tmp_path / "cache") == first and len(looked) == 6

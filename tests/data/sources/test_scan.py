@@ -35,7 +35,7 @@ def test_a_scan_that_was_stopped_goes_on_where_it_was_saved(tmp_path, monkeypatc
     monkeypatch.setattr(scan, "SAVE_EVERY", 3)
     monkeypatch.setattr(scan, "CHUNK", 2)
     looked: list[str] = []
-    look = scan._look
+    look = scan._decode
 
     def killed(seen: scan.Seen, read) -> scan.Seen:
         if seen.name == "7.png":
@@ -43,10 +43,10 @@ def test_a_scan_that_was_stopped_goes_on_where_it_was_saved(tmp_path, monkeypatc
         looked.append(seen.name)
         return look(seen, read)
 
-    monkeypatch.setattr(scan, "_look", killed)
+    monkeypatch.setattr(scan, "_decode", killed)
     with pytest.raises(KeyboardInterrupt):
         scan.scan(root, tmp_path / "cache")
-    monkeypatch.setattr(scan, "_look", lambda seen, read: looked.append(seen.name) or look(seen, read))
+    monkeypatch.setattr(scan, "_decode", lambda seen, read: looked.append(seen.name) or look(seen, read))
     done = len(looked)
     found = scan.scan(root, tmp_path / "cache")
     assert sorted(looked[done:]) == ["6.png", "7.png", "8.png", "9.png"]  # 6 were saved
