@@ -11,7 +11,7 @@ from diffusion_lab.intervals import (
 )
 from diffusion_lab.metrics.agreement import Agreement
 from diffusion_lab.metrics.bits_per_dim import BitsPerDim
-from diffusion_lab.metrics.evaluation import Evaluated, Evaluation, Result
+from diffusion_lab.metrics.evaluation import Evaluated, Evaluation, MetricResult
 from diffusion_lab.metrics.features import ClassifierFeatures, FeatureExtractor, Features, extract
 from diffusion_lab.metrics.frechet import FrechetDistance, frechet_distance, frechet_from_statistics, statistics
 from diffusion_lab.metrics.generated import Batch, Generated
@@ -55,7 +55,7 @@ __all__ = [
     "PrecisionRecall",
     "Recall",
     "Reference",
-    "Result",
+    "MetricResult",
     "SampleMetric",
     "SampleNoise",
     "SampleVariance",

@@ -28,7 +28,7 @@ from diffusion_lab.metrics.sampling import generate_batches
 from diffusion_lab.solvers import Solver
 
 
-class Result(NamedTuple):
+class MetricResult(NamedTuple):
     """The value of a metric with its protocol (extractor, samples, solver, EMA decay, reference and seed), which
     direction is better, "lower" or "higher", and its units."""
 
@@ -49,7 +49,7 @@ class Evaluated(NamedTuple):
     images per row of the picture. In a paired task the images are triples: condition, sample, truth."""
 
     images: Tensor
-    results: list[Result]
+    results: list[MetricResult]
     columns: int | None
 
 
@@ -168,7 +168,9 @@ class Evaluation:
         points = self.num_samples if any("features" in metric.needs for metric in measured) else 0
         given = Given(self.num_samples, generated, partial(self._reference, model, points), model)
         results = [
-            Result(self._name(metric, data_module), float(value), protocol(metric, given), metric.better, metric.units)
+            MetricResult(
+                self._name(metric, data_module), float(value), protocol(metric, given), metric.better, metric.units
+            )
             for metric in measured
             if (value := metric(given)) is not None
         ]
