@@ -1,1 +1,1 @@
-"""Measurements of speed: ratios between trainings that take turns in one run, never a test."""
+"""Measurements of speed: ratios between interleaved trainings. Not part of the tests."""

@@ -1,9 +1,8 @@
-"""Everything that is measured, with its goal beside it: `make bench`, or `make bench ONLY=training_step`.
+"""All benchmarks with their goals: `make bench`, or `make bench ONLY=training_step`.
 
-Each benchmark of `lines/` runs in a fresh process of its own, one after the other, with one thread unless it says
-otherwise. A whole run writes its table into benchmarks/README.md; a run of some benchmarks puts its part in the place
-of the old one, if the table there is of the same machine and versions. A benchmark that fails says so in the table, and
-the exit code is 1.
+The benchmarks of `lines/` run one after the other, each in a new process, with one thread unless it states otherwise. A
+full run writes its table to benchmarks/README.md; a run of some benchmarks replaces their sections, if the table there
+is of the same machine and versions. A benchmark that fails is marked in the table, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ def main() -> int:
         write(text)
         print("\nwritten to benchmarks/README.md")
     elif all([update(result) for result in results if not result.error]):
-        print("\nits part of benchmarks/README.md is written anew")
+        print("\nupdated in benchmarks/README.md")
     else:
-        print("\nbenchmarks/README.md stays: its table is of another machine or other versions")
+        print("\nbenchmarks/README.md is unchanged: its table is of another machine or other versions")
     return int(any(result.error for result in results))
 
 

@@ -1,11 +1,11 @@
 """Training on a GPU beside diffusers: `python -m benchmarks.accelerator`, written to benchmarks/accelerator.md.
 
-    images/s     of `diffusion-lab train` as it stands, and of a plain loop around diffusers' network of equal shapes
+    images/s     of `diffusion-lab train`, and of a plain loop around diffusers' network of equal shapes
     memory       the allocator's peak
 
-At the batch of each network's paper. Steps are timed in chunks, after a warm-up that holds compilation, with the device
-waited for before and after each chunk. `--device cpu` runs the same code without a GPU, to see that it works; memory
-is then left out.
+At the batch size of each network's paper. Steps are timed in chunks, after a warm-up that includes compilation, with
+the device synchronised before and after each chunk. `--device cpu` tests the same code without a GPU; memory is then
+left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Setting(NamedTuple):
 
     words: list[str]  # overrides of `diffusion-lab train`
     batch: int
-    micro: int  # rows of one forward pass, so that it fits
+    micro: int  # rows of one forward pass, limited by memory
     size: int  # pixels per side
     peer: Callable[[], torch.nn.Module] | None  # the same shapes from diffusers, which has no U-ViT of this kind
 
@@ -61,7 +61,7 @@ OPTIONS = {
 
 
 class Figures(NamedTuple):
-    """What one training gave."""
+    """Results of one training."""
 
     images_per_second: Ratio
     gigabytes: float | None
@@ -82,7 +82,7 @@ class Stopwatch(StepCallback):
 
 
 def ours(setting: Setting, words: list[str], device: str, steps: int, chunks: int) -> Figures:
-    """A training as `diffusion-lab train` runs it; validation, samples and checkpoints are left out."""
+    """A training by `diffusion-lab train` without validation, samples and checkpoints."""
     watch = Stopwatch(device, steps)
     quiet = ["~callbacks.generation", "~callbacks.validation", "~callbacks.checkpoint"]
     data = ["dataset=gaussian", "dataset.source.channels=3", f"dataset.source.image_size={setting.size}"]
@@ -97,7 +97,7 @@ def ours(setting: Setting, words: list[str], device: str, steps: int, chunks: in
 
 
 def theirs(setting: Setting, precision: torch.dtype, device: str, steps: int, chunks: int) -> Figures:
-    """The peer's network in a plain loop, its batch already on the device."""
+    """diffusers' network in a plain loop, with the batch on the device."""
     assert setting.peer is not None
     x0 = torch.randn(setting.batch, 3, setting.size, setting.size, device=device)
     step = peers.training_step(setting.peer().to(device), x0, precision, setting.micro)
@@ -144,8 +144,8 @@ def main() -> int:
     )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--only", choices=tuple(SETTINGS), help="one network")
-    parser.add_argument("--batch", type=int, help="another batch than the paper's")
-    parser.add_argument("--steps", type=int, default=20, help="of one chunk (20)")
+    parser.add_argument("--batch", type=int, help="batch size; default: the paper's")
+    parser.add_argument("--steps", type=int, default=20, help="steps of one chunk (20)")
     parser.add_argument("--chunks", type=int, default=3, help="(3)")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
@@ -172,7 +172,8 @@ def main() -> int:
 
 
 def _compare(name: str, setting: Setting, timing: tuple[str, int, int], say: Callable[[str], None]) -> None:
-    """Rows of one network: diffusers in both precisions, ours with every option, over diffusers' in its precision."""
+    """Rows of one network: diffusers in both precisions, ours with every option, over diffusers in the same
+    precision."""
     diffusers: dict[str, Figures] = {}
     for precision, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16)):
         if setting.peer is not None:

@@ -1,4 +1,4 @@
-"""What a whole command costs: seconds of the clock, and CPU seconds of its process and of all that it starts."""
+"""The cost of a whole command: wall time, and CPU time of its process and all child processes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import NamedTuple
 
 
 class Spent(NamedTuple):
-    """By one command, in seconds."""
+    """Time of one command in seconds."""
 
     wall: float
     cpu: float
 
 
 def spend(arguments: Sequence[str], folder: str, code: int = 0, **variables: str) -> Spent:
-    """Run `diffusion-lab ARGUMENTS` in a folder, as a process of its own with one thread.
+    """Run `diffusion-lab ARGUMENTS` in a folder, in a new process with one thread.
 
     Args:
         arguments: words of the command.
         folder: working folder.
-        code: the exit code that it must end with.
-        variables: of its environment, besides this process's.
+        code: the expected exit code.
+        variables: environment variables in addition to this process's.
 
     Raises:
-        RuntimeError: it ended with another exit code; what it said is in the message.
+        RuntimeError: it ended with another exit code; the message has its output.
     """
     start = time.perf_counter()
     process = subprocess.Popen(

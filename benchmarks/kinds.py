@@ -1,4 +1,4 @@
-"""What an operator is for, and whose code a function is: the rows of a profile."""
+"""The kind of an operator and the package of a function: the rows of a profile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from pstats import Stats
 from typing import NamedTuple
 
-# The first kind one of whose words an operator's name contains.
+# An operator has the first kind with a word that its name contains.
 KINDS = {
     "convolutions": ("convolution",),
     "GroupNorm": ("group_norm", "batch_norm"),
@@ -20,12 +20,12 @@ KINDS = {
     "copies": ("copy", "aten::cat", "aten::clone", "index"),
     "sums and products": ("add", "sub", "mul", "div", "sum", "mean"),
 }
-# Folder in a function's path -> what its row is called.
+# Folder in a function's path -> name of its row.
 PACKAGES = {"torch": "PyTorch: Python", "lightning": "Lightning", "diffusion_lab": ""}
 
 
 def by_kind(operators: Mapping[str, float]) -> dict[str, float]:
-    """Operator -> milliseconds, as kind -> milliseconds; 0 for a kind that there is none of."""
+    """Operator -> milliseconds, as kind -> milliseconds; 0 for a kind without operators."""
     spent: dict[str, float] = defaultdict(float)
     for name, value in operators.items():
         kinds = (kind for kind, words in KINDS.items() if any(word in name for word in words))
@@ -38,11 +38,11 @@ class Function(NamedTuple):
     """One function of a cProfile.
 
     Args:
-        file: that it stands in; "~" for one written in C.
-        name: as cProfile tells it.
-        calls: number of them.
-        own: seconds in it, without those that it calls.
-        whole: seconds in it, with those that it calls.
+        file: its file; "~" for a function written in C.
+        name: as reported by cProfile.
+        calls: number of calls.
+        own: seconds in it, without the functions that it calls.
+        whole: seconds in it, with the functions that it calls.
     """
 
     file: str
@@ -53,13 +53,13 @@ class Function(NamedTuple):
 
 
 def functions(stats: Stats) -> Iterator[Function]:
-    """All functions; `get_stats_profile`, which typing knows, has only one of each name."""
+    """All functions; `get_stats_profile`, which has types, merges functions of the same name."""
     for (file, _, name), (_, calls, own, whole, _) in vars(stats)["stats"].items():
         yield Function(file, name, calls, own, whole)
 
 
-def whose(file: str, function: str) -> str:
-    """Whose code a function is, as cProfile names it: ours by folder, operators and the backward pass by themselves."""
+def package_of(file: str, function: str) -> str:
+    """The package of a function of cProfile: ours by folder, with separate rows for operators and the backward pass."""
     if file == "~":  # written in C
         if "run_backward" in function:
             return "PyTorch: backward pass"

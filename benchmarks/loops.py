@@ -1,6 +1,6 @@
-"""Three ways to train one and the same denoiser: plain PyTorch, `diffusion-lab train`, and stock Lightning.
+"""Three ways to train the same denoiser: plain PyTorch, `diffusion-lab train`, and stock Lightning.
 
-Each function gives a loop for `relay`.
+Each function returns a loop for `relay`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ QUIET = [  # no validation, samples, checkpoints
 
 
 class Tables(nn.Module):
-    """sqrt(A_t) and sqrt(1 - A_t), as anybody writes them."""
+    """Tables of sqrt(A_t) and sqrt(1 - A_t)."""
 
     alpha: Tensor
     sigma: Tensor
@@ -58,7 +58,8 @@ class Tables(nn.Module):
 
 
 def bare(network: Callable[[], nn.Module], images: Tensor, batch_size: int) -> Loop:
-    """The floor: resident images, fused Adam, clipping and the average of the weights as one call for all tensors."""
+    """The lower bound: images in memory, fused Adam, clipping and the average of the weights as one call for all
+    tensors."""
 
     def run(baton: Callable[[], None], steps: int) -> None:
         net, tables = network(), Tables()
@@ -79,7 +80,7 @@ def bare(network: Callable[[], nn.Module], images: Tensor, batch_size: int) -> L
 
 
 class _Baton(StepCallback):
-    """Hands over after every optimizer step, and ends the training after `steps`."""
+    """Calls the baton after every optimizer step, and ends the training after `steps`."""
 
     def __init__(self, baton: Callable[[], None], steps: int) -> None:
         self.baton, self.steps = baton, steps
@@ -90,12 +91,12 @@ class _Baton(StepCallback):
 
 
 def ours(network: DictConfig | None, overrides: Sequence[str]) -> Loop:
-    """`diffusion-lab train` as it is, all callbacks and the bar on; `network` replaces the configuration's."""
+    """`diffusion-lab train` with all callbacks and the progress bar; `network` replaces the configuration's."""
 
     def run(baton: Callable[[], None], steps: int) -> None:
         quiet_libraries()
         with tempfile.TemporaryDirectory() as folder:
-            # One step more than are made: a run's last one writes a checkpoint.
+            # One step more than is made, because the last step of a run writes a checkpoint.
             cfg = compose_train([*overrides, *QUIET, f"max_steps={steps + 1}"], Path(folder) / "run")
             if network is not None:
                 cfg.network = network
@@ -106,7 +107,7 @@ def ours(network: DictConfig | None, overrides: Sequence[str]) -> Loop:
 
 
 class _Stock(LightningModule):
-    """What a tutorial shows."""
+    """A LightningModule as in a tutorial."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -122,7 +123,7 @@ class _Stock(LightningModule):
 
 
 class _StockEMA(Callback):
-    """The usual loop over the tensors."""
+    """An average of the weights, updated tensor by tensor."""
 
     def __init__(self, baton: Callable[[], None]) -> None:
         self.baton = baton
@@ -138,8 +139,8 @@ class _StockEMA(Callback):
 
 
 def stock(network: Callable[[], nn.Module], images: Tensor, batch_size: int) -> Loop:
-    """Lightning as a tutorial uses it: automatic optimisation, `self.log(prog_bar=True)`, its bar, a CSV logger, the
-    stock DataLoader, and an average of the weights in a callback."""
+    """Lightning as in a tutorial: automatic optimisation, `self.log(prog_bar=True)`, its bar, a CSV logger, the stock
+    DataLoader, and an average of the weights in a callback."""
 
     def run(baton: Callable[[], None], steps: int) -> None:
         quiet_libraries()
@@ -164,7 +165,7 @@ def stock(network: Callable[[], nn.Module], images: Tensor, batch_size: int) -> 
 
 
 class _Screen(io.TextIOWrapper):
-    """A file that says it is a terminal, so that bars are drawn."""
+    """A file that claims to be a terminal, so that bars are drawn."""
 
     def isatty(self) -> bool:
         return True
@@ -172,11 +173,11 @@ class _Screen(io.TextIOWrapper):
 
 @contextmanager
 def terminal() -> Iterator[None]:
-    """Standard output and error are a terminal that nobody reads, for all loops."""
+    """Replace standard output and error by a terminal without a reader, for all loops."""
     with open("/dev/null", "wb") as sink, _Screen(sink) as screen, redirect_stderr(screen), redirect_stdout(screen):
         yield
 
 
 def node(target: str) -> DictConfig:
-    """A configuration node of a network without arguments of its own."""
+    """A configuration node of a network without arguments."""
     return OmegaConf.create({"_target_": target, "_partial_": True})

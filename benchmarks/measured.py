@@ -1,4 +1,4 @@
-"""Which files of a folder a command runs, and one benchmark in a process of its own."""
+"""The selection of benchmarks on the command line, and the process of one benchmark."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def files(folders: Iterable[str]) -> list[str]:
 
 
 def chosen(command: str, about: str, names: Sequence[str]) -> list[str]:
-    """Names that were typed after `python -m COMMAND`; empty for all. Its children will have one thread each.
+    """Names that were typed after `python -m COMMAND`; empty for all. Limits child processes to one thread.
 
     Args:
         command: the module that is run.
         about: its docstring, whose first line `--help` shows.
-        names: what may be typed.
+        names: allowed names.
 
     Raises:
-        SystemExit: with code 2 and a sentence, for a name that is none of them.
+        SystemExit: with code 2 and a message, for an unknown name.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {command}", description=about.split("\n")[0])
     parser.add_argument("only", nargs="*", metavar="NAME", help=f"of {', '.join(names)}; all by default")
@@ -49,7 +49,7 @@ def names() -> list[str]:
 
 
 def measure(name: str) -> Benchmark:
-    """Measure in a new process; its lines are printed as they come."""
+    """Measure in a new process and print the lines as they arrive."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     start = time.perf_counter()

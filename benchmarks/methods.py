@@ -1,8 +1,8 @@
-"""What a step of every method costs beside one of plain DDPM: `python -m benchmarks.methods`.
+"""The cost of a step of every method over one of plain DDPM: `python -m benchmarks.methods`.
 
-Digits, the network and the batch of experiment=methods_digits; turns of 40 steps, which hold one lesson of the learned
-samplers. `variance` measures gradients 20 times in a run, with 160 backward passes of single images, so its ratio is
-that of a run of 240 steps.
+Digits, with the network and the batch of experiment=methods_digits; turns of 40 steps, which include one policy update
+of the learned samplers. `variance` measures gradients 20 times in a run, with 160 backward passes of single images, so
+its ratio is that of a run of 240 steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.turns import turns
 from diffusion_lab.cli.config import conf_dir
 
 STEPS = 40
-AT_A_TIME = 4  # methods beside ddpm; each is a process with its own libraries
+AT_A_TIME = 4  # methods measured together with ddpm; each is a process with its own libraries
 TRAINING = ["dataset=digits", "network=unet_tiny", "batch_size=128"]
 
 

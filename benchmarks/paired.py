@@ -1,7 +1,7 @@
-"""Things that take turns on one machine, and the ratios of what their turns cost.
+"""Interleaved measurements on one machine, and the ratios of their times.
 
-A shared machine's speed drifts from minute to minute. What is compared is therefore run in turn, A B C A B C ..., with
-one thread and in CPU seconds, and only turns of the same round, which stand side by side in time, are divided:
+The speed of a shared machine drifts from minute to minute. Tasks are therefore interleaved, A B C A B C ..., with one
+thread and in CPU seconds, and ratios are taken only between turns of the same round, which are close in time:
 
     ratio = median over rounds of  seconds(A, round)/seconds(B, round)
 """
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Ratio(NamedTuple):
-    """Median over n rounds, and the lowest and the highest of them."""
+    """Median, minimum and maximum over n rounds."""
 
     median: float
     low: float
@@ -28,12 +28,12 @@ class Ratio(NamedTuple):
 
     @staticmethod
     def of(values: Sequence[float]) -> Ratio:
-        """Of one value per round."""
+        """From one value per round."""
         return Ratio(statistics.median(values), min(values), max(values), len(values))
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
-    """ours/theirs, of turns of the same rounds, in order."""
+    """ours/theirs for turns of the same rounds, in order."""
     return Ratio.of([a / b for a, b in zip(ours, theirs, strict=True)])
 
 
@@ -46,9 +46,9 @@ def interleaved(
     """Seconds of each turn of each task: name -> one number per round.
 
     Args:
-        tasks: name -> what to run.
-        rounds: turns of each that count.
-        warmup: turns of each before them, which do not.
+        tasks: name -> function to run.
+        rounds: measured turns of each task.
+        warmup: turns of each task before them, which are not measured.
         clock: in seconds; by default the CPU time of this thread, which misses other threads.
     """
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
@@ -61,5 +61,5 @@ def interleaved(
 
 
 def _short(value: float) -> str:
-    """At least three digits that count: 1.05, 12.3, 480."""
+    """At least three significant digits: 1.05, 12.3, 480."""
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""The peer: diffusers' UNet2DModel with the shapes of our networks, and a plain training loop around any network."""
+"""diffusers' UNet2DModel with the shapes of our networks, and a plain training loop for any network."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def adm_64() -> UNet2DModel:
 def training_step(
     network: nn.Module, x0: Tensor, precision: torch.dtype = torch.float32, micro: int | None = None
 ) -> Callable[[], None]:
-    """A function that does one step of the training that diffusers' own example does, without its library around it:
+    """A function that does one training step as in the example of diffusers, without accelerate:
 
         t and noise, x_t, mean squared error to the noise, backward pass, clip at norm 1, Adam, EMA, loss.item()
 
     Args:
-        network: called as network(x_t, t); its answer is a tensor or has one in `.sample`.
+        network: called as network(x_t, t); its output is a tensor or has one in `.sample`.
         x0: (B,C,H,W) the batch, on the device.
         precision: of autocast; float32 turns it off.
         micro: rows of one forward and backward pass; all by default.

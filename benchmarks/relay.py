@@ -1,8 +1,8 @@
-"""Loops that take turns in one process, and what each turn of each costs.
+"""Loops that take turns in one process, and the time of each turn.
 
-Each loop runs in a thread of its own, and only one of them at any time: after `steps` steps it hands over to the next.
-A loop that somebody else wrote, such as Lightning's, needs no change for that: it only has to call `baton` after every
-step. A turn is measured in CPU seconds of the loop's own thread, see `paired.py` for why.
+Each loop has its own thread, and only one of them runs at any time: after `steps` steps it waits for the others. A loop
+of another library, such as Lightning's, only has to call `baton` after every step. A turn is measured in CPU seconds of
+the loop's thread, for the reason in `paired.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Loop = Callable[[Callable[[], None], int], object]
 
 
 class Baton:
-    """What a loop calls after every step; it returns when the loop may go on."""
+    """Called by a loop after every step; returns when the loop may continue."""
 
     def __init__(self, steps: int, turns: int) -> None:
         self.steps, self.turns = steps, turns
@@ -48,22 +48,22 @@ def relay(loops: Mapping[str, Loop], steps: int, rounds: int, warmup: int = 1) -
     """CPU seconds per step: name -> one number per round.
 
     Args:
-        loops: name -> called with `baton` and the number of steps to do, which is one more than are measured: what
-            stands before the first call of `baton`, setting up and the first step, is not part of any turn.
-        steps: of a turn.
-        rounds: turns of each that count.
-        warmup: turns of each before them, which do not.
+        loops: name -> called with `baton` and the number of steps, one more than are measured: what happens before the
+            first call of `baton`, set-up and the first step, is not part of any turn.
+        steps: steps of a turn.
+        rounds: measured turns of each loop.
+        warmup: turns of each loop before them, which are not measured.
     """
     batons = {name: Baton(steps, warmup + rounds) for name in loops}
     for name, loop in loops.items():
         Thread(target=batons[name].run, args=(loop,), daemon=True).start()
-    for _ in range(1 + warmup + rounds):  # the first time it sets up
+    for _ in range(1 + warmup + rounds):  # the first turn is the set-up
         for baton in batons.values():
             baton.mine.release()
             baton.over.acquire()
             if baton.error is not None:
                 raise baton.error
-    for baton in batons.values():  # to the end, so that each cleans up
+    for baton in batons.values():  # to the end, so that each loop cleans up
         baton.mine.release()
         baton.over.acquire()
         if baton.error is not None:
@@ -72,8 +72,8 @@ def relay(loops: Mapping[str, Loop], steps: int, rounds: int, warmup: int = 1) -
 
 
 def profiled(loop: Loop, start: Callable[[], object], stop: Callable[[], object], first: int = 1) -> Loop:
-    """The loop with `start` before and `stop` after each step but the `first` ones, without the waiting for its turn.
-    Both are called in its thread."""
+    """The loop with `start` before and `stop` after each step except the `first` ones, excluding the wait for its turn.
+    Both are called in the loop's thread."""
 
     def run(baton: Callable[[], None], steps: int) -> None:
         made = count(1)

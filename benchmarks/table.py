@@ -1,11 +1,11 @@
-"""What benchmarks say: figures with the goals beside them, as the table of `make bench` in benchmarks/README.md.
+"""The results of benchmarks with their goals, as the table of `make bench` in benchmarks/README.md.
 
-A benchmark is one file in `lines/`. Its docstring says what is measured and how, its first sentence is the title in the
-table, and
+A benchmark is one file in `lines/`, which `python -m benchmarks` discovers. Its docstring describes the measurement,
+its first sentence is the title in the table, and
 
     def lines() -> Iterator[Line]
 
-measures and gives a `Line` per figure. Nothing else has to know of it: `python -m benchmarks` finds the file.
+measures and yields a `Line` per figure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Goal(NamedTuple):
 
     Args:
         bound: the number.
-        least: whether the figure must be at least that; else at most.
+        least: whether the bound is a minimum, else a maximum.
     """
 
     bound: float
@@ -40,18 +40,18 @@ class Goal(NamedTuple):
         return f"{'>=' if self.least else '<='} {self.bound:g}"
 
     def met(self, value: float) -> bool:
-        """Whether the figure, as it is printed with its two decimals, keeps the bound."""
+        """Whether the value, rounded to two decimals as it is printed, meets the bound."""
         value = round(value, 2)
         return value >= self.bound if self.least else value <= self.bound
 
 
 def at_least(bound: float) -> Goal:
-    """The figure should be this or more."""
+    """A minimum."""
     return Goal(bound, True)
 
 
 def at_most(bound: float) -> Goal:
-    """The figure should be this or less."""
+    """A maximum."""
     return Goal(bound, False)
 
 
@@ -59,11 +59,11 @@ class Line(NamedTuple):
     """One row of the table.
 
     Args:
-        what: is measured, over what, e.g. "bf16 step: diffusers' time over ours".
-        value: median, lowest and highest over rounds.
-        goal: what it should be; None where nothing is promised.
+        what: the quantity and its reference, e.g. "bf16 step: diffusers' time over ours".
+        value: median, minimum and maximum over rounds.
+        goal: None without one.
         unit: of the value; "" for a ratio.
-        note: a few words on why, where the machine decides.
+        note: a few words of explanation, for a result that depends on the machine.
     """
 
     what: str
@@ -73,7 +73,7 @@ class Line(NamedTuple):
     note: str = ""
 
     def cells(self) -> tuple[str, str, str, str]:
-        """What, figure, goal, and whether it is reached."""
+        """Quantity, value, goal, and whether it is reached."""
         verdict = "" if self.goal is None else "yes" if self.goal.met(self.value.median) else "no"
         return (
             self.what,
@@ -84,7 +84,7 @@ class Line(NamedTuple):
 
 
 class Benchmark(NamedTuple):
-    """What one file of `lines/` gave."""
+    """The results of one file of `lines/`."""
 
     name: str
     title: str
@@ -94,14 +94,14 @@ class Benchmark(NamedTuple):
 
 
 def hardware() -> str:
-    """Processor, cores, memory, and whether it multiplies in bfloat16; one line."""
+    """Processor, cores, memory and bfloat16 support in one line."""
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     bf16 = "bfloat16 instructions" if has_bfloat16() else "no bfloat16 instructions"
     return f"{len(os.sched_getaffinity(0))} cores of {_processor()}, {gigabytes:.0f} GiB, {bf16}"
 
 
 def versions() -> str:
-    """Python and the libraries that are compared; one line."""
+    """Versions of Python and of the compared libraries in one line."""
     parts = [f"Python {platform.python_version()}"]
     parts += [f"{name} {metadata.version(name)}" for name in LIBRARIES]
     return ", ".join(parts)
@@ -115,12 +115,12 @@ def _processor() -> str:
 
 
 def place() -> str:
-    """Where and with what."""
+    """Hardware and versions."""
     return f"{hardware()}. {versions()}."
 
 
 def heading(minutes: float) -> str:
-    """The place, and how long all of it took."""
+    """Hardware, versions and the total time."""
     return f"{place()} {minutes:.0f} minutes in all."
 
 
@@ -136,13 +136,14 @@ def section(result: Benchmark) -> str:
 
 
 def write(text: str) -> None:
-    """Put it between the two marks of the README."""
+    """Write it between the two marks in the README."""
     before, _, after = _parts()
     README.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 
 def update(result: Benchmark) -> bool:
-    """Put one benchmark's section in the place of its old one, if the table there is of this place and has one."""
+    """Replace the section of one benchmark, if the README has one and its table is of the same hardware and
+    versions."""
     head, *sections = _parts()[1].strip().split("\n\n### ")
     mark = f"`make bench ONLY={result.name}`"
     if not head.startswith(place()) or not any(mark in old for old in sections):
@@ -153,7 +154,7 @@ def update(result: Benchmark) -> bool:
 
 
 def _parts() -> tuple[str, str, str]:
-    """Of the README: before the marks, between them, after them."""
+    """The README before the marks, between them and after them."""
     before, rest = README.read_text().split(BEGIN)
     between, after = rest.split(END)
     return before, between, after

@@ -1,8 +1,8 @@
-"""Trainings that take turns on one machine, and what each turn costs.
+"""Trainings that take turns on one machine, and the time of each turn.
 
-Every configuration trains in a process of its own, with one thread. Only one of them runs at any time: after `steps`
-optimizer steps it hands over to the next. A turn is measured in CPU seconds of the process, not in wall time; see
-`paired.py` for why, and for the ratio to quote.
+Every configuration trains in its own process, with one thread. Only one of them runs at any time: after `steps`
+optimizer steps it waits for the others. A turn is measured in CPU seconds of the process; `paired.py` has the reason
+and the ratio.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def turns(trainings: Mapping[str, Sequence[str]], steps: int, rounds: int) -> di
     Args:
         trainings: name -> overrides of `diffusion-lab train`.
         steps: optimizer steps of a turn.
-        rounds: turns of each; one more is run before them and not counted.
+        rounds: turns of each training, after one that is not measured.
 
     Returns:
         name -> one number per round.
 
     Raises:
-        EOFError: a training ended early; its error stands above.
+        EOFError: a training ended early, with its error in the output above.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["diffusion_lab.cli.build", "diffusion_lab.loggers"])  # once, not in each training
@@ -59,7 +59,7 @@ def turns(trainings: Mapping[str, Sequence[str]], steps: int, rounds: int) -> di
 
 
 class TakeTurns(StepCallback):
-    """Waits for its turn before the first step and after every `steps`; says what the turn before took."""
+    """Waits for its turn before the first step and after every `steps`; sends the time of the last turn."""
 
     def __init__(self, line: Connection, steps: int) -> None:
         self.line, self.steps = line, steps
@@ -82,7 +82,7 @@ class TakeTurns(StepCallback):
 
 
 def _train(line: Connection, overrides: list[str], steps: int, turns: int, folder: str) -> None:
-    """The child: a whole training as `diffusion-lab train` runs it, without pictures and files of its own."""
+    """In the child process: a training by `diffusion-lab train`, without samples and checkpoints."""
     import torch
 
     from diffusion_lab.cli.build import build_run

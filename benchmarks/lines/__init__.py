@@ -1,1 +1,1 @@
-"""One file per benchmark, see `benchmarks.line`."""
+"""One file per benchmark, see `benchmarks.table`."""

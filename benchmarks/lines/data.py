@@ -1,11 +1,10 @@
 """Training batches: a torchvision pipeline's cost over ours.
 
-CPU time of this one thread for 20 training batches, in the shape and with the law in which training gets them: 128 of
-10,000 images of 3 x 32 x 32 bytes in an order that shows each once, half of them mirrored, as float32 in [-1, 1]. Ours
-is `ImageDataModule` with its loader, its order and `on_after_batch_transfer`, over bytes in memory. Theirs is what a
-torchvision tutorial does: a Dataset of PIL images (made from an array, as torchvision's CIFAR10 does) with
-RandomHorizontalFlip, ToTensor and Normalize(0.5, 0.5), in a DataLoader(shuffle=True) without workers, which lose on few
-cores. Median over 5 rounds of turns.
+CPU time of one thread for 20 training batches as training receives them: 128 of 10,000 images of 3 x 32 x 32 bytes,
+shuffled without replacement, half of them mirrored, as float32 in [-1, 1]. Ours is `ImageDataModule` with its loader,
+its order and `on_after_batch_transfer`, for images in memory. Theirs is the pipeline of a torchvision tutorial: a
+Dataset of PIL images (made from an array, as in torchvision's CIFAR10) with RandomHorizontalFlip, ToTensor and
+Normalize(0.5, 0.5), in a DataLoader(shuffle=True) without workers, which are slower on few cores. Median over 5 rounds.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def lines() -> Iterator[Line]:
 
 
 class Bytes(ImageSource):
-    """Images in memory, as CIFAR10 has them."""
+    """Images in memory, as in CIFAR10."""
 
     name, channels, image_size = "bytes", 3, 32
 

@@ -1,12 +1,12 @@
 """Validation, sample grids and metrics: their share of a training run.
 
-CPU time in the callbacks Validation and Generation over that of the whole run, as `diffusion-lab train` runs it. A few
-steps are trained, with one validation, one grid and one measurement among them; the run is made up of them: each as
-often as the settings say. First the defaults: digits, unet_tiny, 2,000 steps of 64 images; every 500 steps a validation
-on 360 images and a grid of 64 samples by DDIM-50, at the end metrics on 1,000 samples, of which the last grid shows 64.
-Then CIFAR-10's size with scale=small: 3 x 32 x 32 (Gaussian noise for images), unet_small, 20,000 steps of 128 images,
-every 4,000 a validation on 10,000 images (128 are timed) and a grid. Metrics have no goal: they are as many samples as
-their user wants, 50 network calls each. CPU time of one thread, one training of each kind.
+CPU time in the callbacks Validation and Generation over that of the whole run of `diffusion-lab train`. A few steps are
+trained, with one validation, one grid and one measurement, and the time of the run is composed of them according to its
+settings. First the defaults: digits, unet_tiny, 2,000 steps of 64 images; every 500 steps a validation on 360 images
+and a grid of 64 samples by DDIM-50, at the end metrics on 1,000 samples, of which the last grid shows 64. Then
+CIFAR-10's size with scale=small: 3 x 32 x 32 (Gaussian noise for images), unet_small, 20,000 steps of 128 images, every
+4,000 a validation on 10,000 images (128 are timed) and a grid. Metrics have no goal, because the user chooses the
+number of samples, with 50 network calls each. CPU time of one thread, one training of each kind.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CIFAR += ["dataset.source.num_images=256", "dataset.source.num_test_images=128",
 
 
 class Seconds(NamedTuple):
-    """Of one step, one validation, one grid and one measurement."""
+    """Seconds of one step, one validation, one grid and one measurement."""
 
     step: float
     validation: float
@@ -44,15 +44,14 @@ class Seconds(NamedTuple):
 
 def lines() -> Iterator[Line]:
     one = _measured(["max_steps=40", "snapshot_every=20"])
-    snapshots = 4
-    looks = snapshots * (one.validation + one.grid)
-    whole = 2000 * one.step + looks + one.metrics - one.grid
-    yield Line("default run: validation and grids", Ratio.of([100 * looks / whole]), at_most(5), "%")
+    evaluation = 4 * (one.validation + one.grid)
+    whole = 2000 * one.step + evaluation + one.metrics - one.grid
+    yield Line("default run: validation and grids", Ratio.of([100 * evaluation / whole]), at_most(5), "%")
     yield Line("default run: metrics", Ratio.of([100 * (one.metrics - one.grid) / whole]), None, "%")
     one = _measured([*CIFAR, "max_steps=6", "snapshot_every=3", "callbacks.generation.grid=8"])
-    looks = 5 * (one.validation * 10_000 / 128 + one.grid * 64 / 8)
-    whole = 20_000 * one.step + looks
-    yield Line("CIFAR-10's size, scale=small: the same", Ratio.of([100 * looks / whole]), at_most(5), "%")
+    evaluation = 5 * (one.validation * 10_000 / 128 + one.grid * 64 / 8)
+    whole = 20_000 * one.step + evaluation
+    yield Line("CIFAR-10's size, scale=small: the same", Ratio.of([100 * evaluation / whole]), at_most(5), "%")
 
 
 class Steps(StepCallback):
@@ -66,7 +65,7 @@ class Steps(StepCallback):
 
 
 def _measured(overrides: list[str]) -> Seconds:
-    """From a training whose first snapshot is half-way and without metrics, and whose last step has them."""
+    """Measure a training whose first snapshot is at half time and without metrics, and whose last has metrics."""
     quiet_libraries()
     steps = Steps()
     with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +80,7 @@ def _measured(overrides: list[str]) -> Seconds:
 
 
 def _timed(trainer: Trainer, kind: type[StepCallback]) -> list[float]:
-    """Seconds of each snapshot of the callback, once the training is over."""
+    """Seconds of each snapshot of the callback; complete after the training."""
     (callback,) = (part for part in vars(trainer)["callbacks"] if isinstance(part, kind))
     inner: Callable[..., None] = callback.on_step_end
     seconds: list[float] = []

@@ -1,13 +1,13 @@
 """Features for FID: torch-fidelity's own loop over ours, with the same Inception-v3.
 
 Time of torch-fidelity's `extract_featuresdict_from_input_id` over that of `extract` with `InceptionFeatures`, on the
-same 64 images of 3 x 32 x 32, from bytes to features and logits with the resizing to 299 x 299; each with its own batch
-(64 and 16 images a call), random weights. CPU time of one thread, interleaved, 2 rounds.
+same 64 images of 3 x 32 x 32, from bytes to features and logits including the resizing to 299 x 299; each with its own
+batch size (64 and 16), random weights. CPU time of one thread, interleaved, 2 rounds.
 
-Ours is not computed in bf16; the last two lines say what that would do. The change is that of the Fréchet distance of
-the digits' classifier, all of whose layers then compute in bf16, between the training images and the test images, or
-training images with noise of 5, 20 and 60 grey levels, or noise alone: median, lowest and highest of the five. The time
-is that of our network under autocast, on 8 images. Random Inception weights cannot say how FID itself would move.
+Ours does not use bf16; the last two lines measure its effect. The change is that of the Fréchet distance of the digits'
+classifier with all layers in bf16, between the training images and the test images, or training images with noise of 5,
+20 and 60 grey levels, or noise alone: median, minimum and maximum of the five. The time is that of our network under
+autocast, on 8 images. With random Inception weights the change of FID itself cannot be measured.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def lines() -> Iterator[Line]:
     images = torch.randint(0, 256, (IMAGES, 3, 32, 32), dtype=torch.uint8)
     with tempfile.TemporaryDirectory() as folder:
         theirs, ours = _extractors(Path(folder) / "weights.pth")
-    told = {"cuda": False, "batch_size": 64, "save_cpu_ram": True, "verbose": False}  # no worker processes
+    options = {"cuda": False, "batch_size": 64, "save_cpu_ram": True, "verbose": False}  # no worker processes
     tasks = {
         "ours": lambda: extract(ours, images),
-        "theirs": lambda: extract_featuresdict_from_input_id(1, theirs, input1=Images(images), **told),
+        "theirs": lambda: extract_featuresdict_from_input_id(1, theirs, input1=Images(images), **options),
     }
     seconds = interleaved(tasks, ROUNDS, warmup=0)
     yield Line("fp32", ratio(seconds["theirs"], seconds["ours"]), at_least(1.5))
@@ -52,7 +52,7 @@ def lines() -> Iterator[Line]:
 
 
 class Images(Dataset):
-    """As torch-fidelity takes them."""
+    """A dataset for torch-fidelity."""
 
     def __init__(self, images: Tensor) -> None:
         self.images = images
@@ -65,14 +65,14 @@ class Images(Dataset):
 
 
 class AnyInception(InceptionFeatures):
-    """With weights that are not the published ones, which cannot be had offline."""
+    """Accepts other weights than the published ones, which must be downloaded."""
 
     def weights_file(self) -> Path:
         return Path(str(self.path))
 
 
 class Untrained(FeatureExtractorInceptionV3):
-    """Keeps the weights that PyTorch draws, whatever the file has."""
+    """Keeps its random weights and ignores the file."""
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         pass
@@ -85,21 +85,21 @@ def _extractors(path: Path) -> tuple[nn.Module, FeatureExtractor]:
     torch.save({}, path)
     weights = Untrained("untrained", features, feature_extractor_weights_path=str(path)).state_dict()
     torch.save(weights, path)
-    told = {"cuda": False, "verbose": False, "feature_extractor_weights_path": str(path)}
-    theirs, ours = create_feature_extractor("inception-v3-compat", features, **told), AnyInception(str(path))
+    options = {"cuda": False, "verbose": False, "feature_extractor_weights_path": str(path)}
+    theirs, ours = create_feature_extractor("inception-v3-compat", features, **options), AnyInception(str(path))
     ours(torch.zeros(1, 3, 32, 32, dtype=torch.uint8))  # reads the file
     return theirs, ours
 
 
 def _in_bf16(extractor: FeatureExtractor, images: Tensor) -> Tensor:
-    """Features (n,D) with every layer of the network under autocast; the extractor itself would turn that off."""
+    """Features (n,D) with every layer of the network under autocast, which the extractor would turn off."""
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         parts = [extractor._network[0](part)[0].float() for part in images.split(extractor.images_per_call)]
     return torch.cat(parts).clone()
 
 
 def _changes() -> Iterator[float]:
-    """By how many per cent each distance differs when both sets' features are computed in bf16."""
+    """Change of each distance in per cent when the features of both sets are computed in bf16."""
     extractor, digits = ClassifierFeatures("digits"), Digits()
     real, generator = digits.train().images, torch.Generator().manual_seed(0)
     noisy = [(real + sd * torch.randn(real.shape, generator=generator)).clamp(0, 255).byte() for sd in NOISE]

@@ -1,14 +1,14 @@
 """The framework around the training step, over a bare PyTorch loop.
 
-Three loops train one network on the digits, in turn in one process, CPU time of each loop's own thread: (a) a bare
-loop, which draws timesteps and noise, steps, clips by norm, and has a fused Adam and a foreach average of the weights;
-(b) the whole of `diffusion-lab train` with everything that acts in a step (streams, sampler, timestep log, average,
-guard, bar on a terminal), validation, samples and checkpoints off; (c) stock Lightning with `self.log` and its bar.
+Three loops train one network on the digits, interleaved in one process, in CPU time of each loop's thread: (a) a bare
+loop, which draws timesteps and noise, clips by norm, and has a fused Adam and a foreach average of the weights; (b)
+`diffusion-lab train` with everything that runs in a step (streams, sampler, timestep log, average, guard, progress bar)
+but without validation, samples and checkpoints; (c) stock Lightning with `self.log` and its bar.
 
 The tiny network is a perceptron of 20 thousand weights at batch 64. For the share at unet_ddpm's size the loops (a) and
-(b) train unet_ddpm's own 304 tensors, 35.7 million weights, on one 8 x 8 image a step, where the network costs little
-and the difference is seen: what the framework adds depends on the number of tensors and weights, not on pixels. It is
-divided by the time of a bare step of 16 images of 32 x 32 in the same process.
+(b) train unet_ddpm's 304 tensors, 35.7 million weights, on one 8 x 8 image a step, where the network is cheap and the
+difference is measurable: the overhead depends on the number of tensors and weights, not on pixels. It is divided by the
+time of a bare step of 16 images of 32 x 32 in the same process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UNET = partial(UNet, in_channels=1, out_channels=1)  # with the arguments' defau
 
 
 class Perceptron(nn.Module):
-    """(B,1,8,8), (B,) -> (B,1,8,8): three layers, told the time by four waves."""
+    """(B,1,8,8), (B,) -> (B,1,8,8): three layers, conditioned on t by four sinusoids."""
 
     waves: Tensor
 

@@ -1,10 +1,10 @@
 """Growth: what a step costs with more timesteps, averages and ranks, and what more images and jobs cost.
 
-Each row is the last point over the first of one plot of growth.svg, which this run draws. Times of steps are CPU time
-of trainings that take turns of 10 steps, 9 turns or, of several ranks, 3; of several ranks it is the first rank's, so
-that two cores can stand for four machines. Of a sweep it is the CPU time of all its processes, once. Of an evaluation
-it is the bytes that `Generated` holds for FID and the inception score, in batches of 500 synthetic features of
-Inception's size. All trainings are the digits with the default network.
+Each row is the last point over the first of one plot of growth.svg, which this run draws. Times of steps are CPU times
+of trainings that take turns of 10 steps: 9 turns, or 3 with several ranks, where the time is that of the first rank, so
+that two cores can represent four machines. For a sweep it is the CPU time of all its processes, once. For an evaluation
+it is the bytes of `Generated` for FID and the inception score, in batches of 500 synthetic features of Inception's
+size. All trainings are on digits with the default network.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ FIGURE = Path(__file__).resolve().parents[1] / "growth.svg"
 STEPS, RANKS, TIMESTEPS, DECAYS = 10, (1, 2, 4), (1000, 2000, 4000, 8000), (1, 2, 4, 8)
 JOBS, COUNTS, BATCH, DIM, CLASSES = (1, 4, 8), (1_000, 4_000, 16_000, 64_000), 500, 2048, 1008
 
-Points = Mapping[int, list[float]]  # x -> what was measured in each round
+Points = Mapping[int, list[float]]  # x -> measurement of each round
 
 
 class Growth(NamedTuple):
-    """A plot: its axes, the line to compare with, y_0 (x/x_0)^order (0 constant, 1 in proportion, -1 shared out), the
-    goal of the last y over the first (None where nothing is promised), and what measures as many rounds at each x."""
+    """A plot: its axes, the order of the reference line y_0 (x/x_0)^order (0 constant, 1 proportional, -1 divided among
+    ranks), the goal of the last y over the first (None without one), and the function that measures at each x."""
 
     x_label: str
     y_label: str
@@ -56,7 +56,7 @@ class Panel(NamedTuple):
 
     @property
     def growth(self) -> Ratio:
-        """The last over the first, of the same rounds."""
+        """The last over the first, in the same rounds."""
         return ratio(self.rounds[-1], self.rounds[0])
 
 
@@ -72,13 +72,13 @@ def lines() -> Iterator[Line]:
 
 
 def step_times(trainings: Mapping[int, Sequence[str]], rounds: int = 9) -> Points:
-    """x -> overrides; measured is the CPU time of a step in ms, in turns that the trainings take."""
+    """CPU time of a step in ms for the overrides of each x, interleaved."""
     seconds = turns({str(x): words for x, words in trainings.items()}, STEPS, rounds)
     return {x: [1000 * turn / STEPS for turn in seconds[str(x)]] for x in trainings}
 
 
 def rank_times(batch_size: Callable[[int], int]) -> Points:
-    """x is the number of ranks, measured the CPU time of a step in the first, ms, in which waiting costs nothing."""
+    """CPU time of a step in the first rank in ms, without waiting, for each number of ranks x."""
     words = {ranks: [f"batch_size={batch_size(ranks)}", f"trainer.devices={ranks}"] for ranks in RANKS}
     several = {ranks: [*w, "trainer.strategy=ddp_fork"] if ranks > 1 else w for ranks, w in words.items()}
     return step_times(several, rounds=3)
@@ -120,7 +120,7 @@ PLOTS = (
 
 
 def draw(drawn: Sequence[Panel], path: Path = FIGURE) -> None:
-    """Small multiples, each from 0, with the line that it is compared with."""
+    """Draw one plot per panel, from 0, with its reference line."""
     import matplotlib
 
     matplotlib.use("Agg")

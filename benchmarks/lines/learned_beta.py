@@ -1,16 +1,16 @@
 """What the learned Beta sampler adds to training, over cycles of 40 steps.
 
-    (40 step + 39 draw + lesson)/(40 step)
+    (40 step + 39 draw + update)/(40 step)
 
 - `step`: forward, backward, clip and optimizer of one batch,
-- `draw`: the policy acts, as at every step,
-- `lesson`: once in a cycle it acts, looks at the losses before and after the update, learns, and chooses S anew.
+- `draw`: sampling from the policy, as at every step,
+- `update`: once in a cycle a draw, the losses before and after the optimizer step, a policy update, and a new set S.
 
-All three are the sampler's and the network's own calls, in turn, in float32 and seconds of one thread; a step here has
-no average, no log and no Lightning, which makes the ratio larger. T/B = 8, as Kim et al. train CIFAR-10 (T = 1000,
-B = 128): T = 128 and B = 16 for a U-Net of width 32 and for the 35.7 M one of the paper. Counting network rows alone, a
-forward pass being a third of a step, gives 1 + (2 points + 2 |S| rewarded rows)/(120 B): 1.026 by default, 1.183 on the
-full grid. For the paper's network the full grid is left out, because one lesson takes a minute.
+All three are calls of the sampler and the network, interleaved, in float32 and seconds of one thread; a step here has
+no average, no log and no Lightning, which makes the ratio larger. T/B = 8, as in Kim et al.'s training on CIFAR-10 (T =
+1000, B = 128): T = 128 and B = 16 for a U-Net of width 32 and for the paper's of 35.7 M. Network rows alone, with a
+forward pass as a third of a step, give 1 + (2 points + 2 |S| rewarded rows)/(120 B): 1.026 by default, 1.183 on the
+full grid. For the paper's network the full grid is left out, because one policy update takes a minute.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, LearnedBeta, Position, StepRecord
 from diffusion_lab.training import DenoiserProbe, DiffusionModule
 
-CYCLE = 40  # steps with one lesson, f_S
-STRIDE = "sampler.grid_stride=10"  # as many points for each timestep as the default has at T = 1000
-PICTURES = [  # pixels from a Gaussian: they lie in memory and their content costs nothing
+CYCLE = 40  # steps per policy update, f_S
+STRIDE = "sampler.grid_stride=10"  # the same density of points as the default at T = 1000
+PICTURES = [  # Gaussian pixels, which are in memory and need no preparation
     "dataset=gaussian",
     "dataset.source.channels=3",
     "dataset.source.image_size=32",
@@ -47,7 +47,7 @@ DIGITS = ["dataset=digits", "network=unet_tiny", "schedule.num_timesteps=1000", 
 
 
 class Mode(NamedTuple):
-    """One way of using the sampler, and what it should cost at most."""
+    """A configuration of the sampler, and the goal of its cost."""
 
     name: str
     overrides: list[str]
@@ -64,7 +64,7 @@ RELEASED = Mode("learned_beta_released: with fresh noise and dropout", ["sampler
 
 
 def lines() -> Iterator[Line]:
-    """The same three modes without a goal where the policy is larger than the network."""
+    """The third group has no goals, because its policy is larger than its network."""
     width = ["network=unet_ddpm", "network.base_channels=32"]
     yield from _lines("width 32", [*PICTURES, *width], [DEFAULT, FULL, RELEASED], rounds=2)
     yield from _lines("35.7 M", [*PICTURES, "network=unet_ddpm"], [DEFAULT], rounds=1)
@@ -82,15 +82,15 @@ def _lines(setting: str, training: list[str], modes: Sequence[Mode], rounds: int
     for mode in modes:
         sampler = part(_composed([*training, *mode.overrides]), "sampler")
         sampler.setup(data.shape)
-        tasks[f"lesson {mode.name}"] = _acts(sampler, x0, 0, probe)
-        tasks[f"draw {mode.name}"] = _acts(sampler, x0, 1, probe)
+        tasks[f"update {mode.name}"] = _sampler_step(sampler, x0, 0, probe)
+        tasks[f"draw {mode.name}"] = _sampler_step(sampler, x0, 1, probe)
     seconds = interleaved(tasks, rounds)
     steps = [CYCLE * step for step in seconds["step"]]
     for mode in modes:
         draws = [(CYCLE - 1) * draw / some for draw, some in zip(seconds[f"draw {mode.name}"], steps, strict=True)]
-        lesson = [one / some for one, some in zip(seconds[f"lesson {mode.name}"], steps, strict=True)]
-        total = Ratio.of([1 + a + b for a, b in zip(draws, lesson, strict=True)])
-        note = f"draws {statistics.median(draws):.3f}, lesson {statistics.median(lesson):.3f}"
+        update = [one / some for one, some in zip(seconds[f"update {mode.name}"], steps, strict=True)]
+        total = Ratio.of([1 + a + b for a, b in zip(draws, update, strict=True)])
+        note = f"draws {statistics.median(draws):.3f}, policy update {statistics.median(update):.3f}"
         yield Line(f"{setting}: {mode.name}", total, mode.goal, note=note)
 
 
@@ -114,8 +114,8 @@ def _step(module: DiffusionModule, x0: Tensor) -> Callable[[], None]:
     return run
 
 
-def _acts(sampler: LearnedBeta, x0: Tensor, step: int, probe: DenoiserProbe) -> Callable[[], None]:
-    """`draw` and `observe` of one step; step 0 has a lesson, step 1 has none."""
+def _sampler_step(sampler: LearnedBeta, x0: Tensor, step: int, probe: DenoiserProbe) -> Callable[[], None]:
+    """`draw` and `observe` of one step; step 0 updates the policy, step 1 does not."""
 
     def run() -> None:
         with torch.no_grad():

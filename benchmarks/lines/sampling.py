@@ -1,11 +1,11 @@
 """Sampling: diffusers' pipelines over ours, with the same network and the same number of calls.
 
-Time of diffusers' DDIMPipeline and DDPMPipeline over that of `generate`, on the network as `diffusion-lab sample`
-makes it ready, for 8 images of 3 x 32 x 32 by 2 steps: from the latents to pixels, so the ratio is that of the time
-per network call and image. Both networks are DDPM's for CIFAR-10 (network=unet_ddpm and diffusers' UNet2DModel) with
+Time of diffusers' DDIMPipeline and DDPMPipeline over that of `generate`, with the network prepared as by `diffusion-lab
+sample`, for 8 images of 3 x 32 x 32 with 2 steps: from the latents to pixels, so the ratio is that of the time per
+network call and image. Both networks are DDPM's for CIFAR-10 (network=unet_ddpm and diffusers' UNet2DModel) with
 35,746,307 random parameters each, in eval mode. bf16 is `precision=bf16-mixed` against the same float32 pipeline, which
-has no such setting. The last line is all that is not the network: our DDIM loop around a network that does nothing, in
-per cent of the loop around the real one. CPU time of one thread, interleaved, 3 rounds after one that does not count.
+has no such setting. The last line is the time outside the network: our DDIM loop around a network without computation,
+in per cent of the loop around the real one. CPU time of one thread, interleaved, 3 rounds after one warm-up round.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _theirs(pipeline: DDIMPipeline | DDPMPipeline) -> Callable[[], None]:
     pipeline.set_progress_bar_config(disable=True)
 
     def run() -> None:
-        found = pipeline(batch_size=IMAGES, num_inference_steps=STEPS, output_type="np").images
-        assert found.size == math.prod((IMAGES, 3, 32, 32))
+        images = pipeline(batch_size=IMAGES, num_inference_steps=STEPS, output_type="np").images
+        assert images.size == math.prod((IMAGES, 3, 32, 32))
 
     return run

@@ -1,9 +1,9 @@
 """Start-up: what is answered before anything is trained.
 
-CPU seconds (user and system) of the whole process, from its start to its end, for commands that need no torch. Median
-over 5 rounds, in each of which every command runs once. A misspelt setting and a misspelt option must end with exit
-code 2. The import of Lightning alone, which all of them must do without, stands below as a measure of this machine,
-once before the rounds and once after them.
+CPU seconds (user and system) of the whole process for commands that do not import torch. Median over 5 rounds, in each
+of which every command runs once. A misspelt setting and a misspelt option must end with exit code 2. The import of
+Lightning, which none of them needs, is a reference for this machine, measured once before the rounds and once after
+them.
 """
 
 from __future__ import annotations

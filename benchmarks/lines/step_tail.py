@@ -1,9 +1,9 @@
 """Clip, Adam and the average of the weights, fused over one by one.
 
-unet_ddpm's 304 tensors, 35,746,307 weights, with given gradients, one thread, in turn. Ours: clip_grad_norm_,
+unet_ddpm's 304 tensors, 35,746,307 weights, with given gradients, one thread, interleaved. Ours: clip_grad_norm_,
 conf/optimizer/adam.yaml's fused Adam, and one `torch._foreach_lerp_` as in callbacks/ema.py. One by one: the same clip,
-torch's Adam with a loop over tensors, its default on a CPU, and an average that is updated tensor by tensor as the
-EMAModel of diffusers does it: average -= (1 - d) (average - weight).
+torch's Adam with a loop over tensors, its default on a CPU, and an average that is updated tensor by tensor as by the
+EMAModel of diffusers: average -= (1 - d) (average - weight).
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Sweeps: eight short jobs by our launcher, and by eight commands.
 
 Wall time (there are several processes) of `diffusion-lab train -m sampler=uniform,loss_second_moment seed=0,1,2,3`, the
-digits with the default network, validation and checkpoints, without pictures, in 32 steps, which train for about two
-seconds: by the launcher one job at a time and two at a time, one thread each, against a command for each job, one after
-the other. In each of two rounds two of the eight commands run (uniform in one, loss_second_moment in the other; they
-cost the same within 3 %) and count four times, one before the sweeps and one after them.
+digits with the default network, validation and checkpoints, without samples, in 32 steps, which train for about two
+seconds: by the launcher one job at a time and two at a time, one thread each, compared with one command per job, one
+after the other. In each of two rounds two of the eight commands run (uniform in one, loss_second_moment in the other;
+their times are equal within 3 %) and are counted four times, one before the sweeps and one after them.
 
 The overhead of a job is the CPU time that each of eight further jobs of one step adds to a sweep, in all its processes,
-less what the job itself spends in Lightning's fit (the step, validation, checkpoint): composing and checking its
+minus the time of the job in Lightning's fit (the step, validation, checkpoint): composing and checking its
 configuration, its process, building its parts, its records. Other work on the machine slows down the commands and one
-job at a time alike, but two at a time get two shares of the processor.
+job at a time equally, but two jobs at a time get two shares of the processor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.paired import Ratio, ratio
 from benchmarks.table import Line, at_least, at_most
 
 SAMPLERS, SEEDS, ROUNDS = ("uniform", "loss_second_moment"), (0, 1), 2
-HERE = str(Path(__file__).resolve().parents[2])  # the clock must be a class of the working folder
+HERE = str(Path(__file__).resolve().parents[2])  # the class of the clock must be in the working folder
 JOB = ("max_steps=32", "~callbacks.generation")
 CELLS = ("sampler=uniform,loss_second_moment", "seed=0,1,2,3")
 CLOCK = "+callbacks.clock={_target_: benchmarks.lines.sweep.FitClock, folder: %s}"
@@ -52,7 +52,7 @@ def lines() -> Iterator[Line]:
 
 
 def train(folder: str, *words: str) -> Spent:
-    """What `diffusion-lab train WORDS` costs in an empty folder of runs."""
+    """The cost of `diffusion-lab train WORDS` in an empty folder of runs."""
     runs = Path(folder, "runs")
     shutil.rmtree(runs, ignore_errors=True)
     return spend(["train", *words, f"paths.root={runs}"], HERE)
@@ -68,7 +68,7 @@ def _overhead(folder: str) -> Ratio:
 
 
 def _with_work(folder: str, seeds: Sequence[int]) -> Spent:
-    """A sweep over seeds whose jobs train for one step and write down what that took."""
+    """A sweep over seeds whose jobs train for one step and record its time."""
     for old in Path(folder).glob("*.fit"):
         old.unlink()
     values = ",".join(map(str, seeds))
@@ -80,10 +80,10 @@ def _works(folder: str) -> list[float]:
 
 
 class FitClock(Callback):
-    """Writes the CPU seconds of this process between `setup` and `teardown` into a file of its own.
+    """Writes the CPU seconds of this process between `setup` and `teardown` to a new file.
 
     Args:
-        folder: where; the file's name ends in `.fit`.
+        folder: of the file, whose name ends in `.fit`.
     """
 
     def __init__(self, folder: str) -> None:

@@ -1,8 +1,8 @@
 """Statistics of the loss at every timestep.
 
-`TimestepMean.update` of 128 rows, what the timestep log adds to a step, with T = 1000 and T = 4000 timesteps: three
-float64 tables of size T, to which 128 numbers are added. A thousand updates are timed, so that the additions, which are
-made for several updates at once, are part of the figure.
+`TimestepMean.update` of 128 rows, which the timestep log adds to a step, with T = 1000 and T = 4000 timesteps: three
+float64 tables of size T, to which 128 numbers are added. A thousand updates are timed, which includes the additions
+that are deferred over several updates.
 """
 
 from __future__ import annotations

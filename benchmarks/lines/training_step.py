@@ -3,18 +3,18 @@
 35,746,307 parameters, batch 16 of 3 x 32 x 32, one thread. A step is noise and timesteps, forward, mean square error,
 backward, clip at norm 1, Adam, average of the weights:
 
-    diffusers   UNet2DModel of the same shapes, in the steps of diffusers' own example: DDPMScheduler, torch's Adam as
-                it comes, EMAModel, loss.item(); always float32, its example's default
-    plain       our network in the plainest PyTorch loop, with a fused Adam and a foreach average
-    ours        `diffusion-lab train network=unet_ddpm` with all that acts in a step; validation and samples off
+    diffusers   UNet2DModel of the same shapes, in the steps of diffusers' example: DDPMScheduler, torch's default Adam,
+                EMAModel, loss.item(); always float32, the default of the example
+    plain       our network in a minimal PyTorch loop, with a fused Adam and a foreach average
+    ours        `diffusion-lab train network=unet_ddpm` with everything that runs in a step; no validation and samples
 
-The loops take turns of one step each in one process, in CPU seconds of their own threads, after one step that does not
-count; a figure is the median over rounds of a ratio of turns of one round. bfloat16 stands in rounds of its own. Where
-the processor has no such instructions that is one round of batch 4, because 16 images would take half a minute a step.
+The loops take turns of one step each in one process, in CPU seconds of their threads, after one warm-up step; a figure
+is the median over rounds of the ratio in one round. bfloat16 has its own rounds. On a processor without bfloat16
+instructions this is one round of batch 4, because a step of 16 images would take half a minute.
 
-The limit is a 3 x 3 convolution of the network, forward and backward, which takes its turn in the same rounds: the best
-of its large shapes in the better of both layouts. The step's share of it counts the network's own floating point
-operations (torch.utils.flop_counter, 2 per multiplication) over the whole step's time.
+The limit is a 3 x 3 convolution of the network, forward and backward, measured in the same rounds: the fastest of its
+large shapes in the faster of both layouts. The speed of the step is the network's number of floating point operations
+(torch.utils.flop_counter, 2 per multiplication) over the time of the whole step.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _bfloat16(images: Tensor) -> Iterator[Line]:
 
 
 def _limit(name: str, batch: int, step: list[float], limit: list[float], note: str = "") -> Iterator[Line]:
-    """Share of the convolutions' speed, and both speeds; `limit` is seconds of 1e9 operations."""
+    """Speed over that of the convolution, and both speeds; `limit` is seconds per 1e9 operations."""
     speeds = [operations(batch) / 1e9 / seconds for seconds in step]
     most = [1 / seconds for seconds in limit]
     yield Line(f"{name}: speed over the convolution's", ratio(speeds, most), at_least(0.65), note=note)
@@ -101,7 +101,7 @@ def operations(batch: int) -> int:
 
 
 def diffusers(images: Tensor) -> Loop:
-    """Its training of its unet_ddpm, on one and the same batch."""
+    """diffusers' training of its unet_ddpm, always on the same batch."""
 
     def run(baton: Callable[[], None], steps: int) -> None:
         step = peers.training_step(peers.unet_ddpm(), images)

@@ -1,8 +1,8 @@
 """A training step of U-ViT in bfloat16 over float32.
 
 `diffusion-lab train network=uvit_small`, 44,255,328 parameters, 2 images of 3 x 32 x 32 a step (each is 257 tokens),
-one thread, with all that acts in a step; the two trainings take turns of one step each in one process, in CPU seconds
-of their own threads. Only `precision` differs.
+one thread, with everything that runs in a step; the two trainings take turns of one step each in one process, in CPU
+seconds of their threads. Only `precision` differs.
 """
 
 from __future__ import annotations

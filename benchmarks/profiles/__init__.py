@@ -1,11 +1,11 @@
-"""What the time goes into, where a goal is missed.
+"""Profiles of the benchmarks that miss their goal.
 
-A profile is one file here. Its docstring says what is taken apart and how, its first sentence is the title, and
+A profile is one file here, which `python -m benchmarks.profiles` discovers. Its docstring describes the measurement,
+its first sentence is the title, and
 
     def rows() -> Iterator[tuple[str, ...]]
 
-gives the heading of its table and then its rows. Nothing else has to know of it: `python -m benchmarks.profiles` finds
-the file.
+yields the heading of its table and then its rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def names() -> list[str]:
 
 
 def section(name: str) -> str:
-    """One profile in Markdown: what is taken apart, and the table."""
+    """One profile in Markdown: its description and its table."""
     module = importlib.import_module(f"benchmarks.profiles.{name}")
     title, _, text = (module.__doc__ or name).partition("\n")
     head, *rows = module.rows()

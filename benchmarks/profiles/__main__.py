@@ -1,8 +1,7 @@
-"""What the time goes into: `make profile`, or `make profile ONLY=startup`.
+"""Profiles: `make profile`, or `make profile ONLY=startup`.
 
-Each profile runs in a fresh process of its own with one thread. All of them together are written to
-benchmarks/profiles/README.md; some of them are printed. A profile costs time itself: it says which part is large, and
-`make bench` how long the whole takes.
+Each profile runs in a new process with one thread. A full run is written to benchmarks/profiles/README.md; selected
+profiles are printed. A profile adds overhead: it shows which part is large, and `make bench` the total time.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from benchmarks.profiles import names, section
 from benchmarks.table import place
 
 README = Path(__file__).resolve().parent / "README.md"
-HEAD = """# What the time goes into
+HEAD = """# Profiles
 
-Written by `make profile`, one section per file of this folder. A profile costs time itself: it says which part is
-large; how long the whole takes stands in [the table of `make bench`](../README.md)."""
+Written by `make profile`, one section per file of this folder. A profile adds overhead: it shows which part is large;
+total times are in [the table of `make bench`](../README.md)."""
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""A step of the tiny network, by whose code runs.
+"""A step of the tiny network, by package.
 
-cProfile's own time of every function (without those that it calls) over 200 steps of the perceptron of `make bench
-ONLY=framework`, in the bare loop, `diffusion-lab train` and stock Lightning, which take turns of 50 steps. cProfile
-slows down a call of a Python function more than one of an operator, so the rows of Python code look larger than they
-are; the calls are exact.
+cProfile's own time of every function (without the functions that it calls) over 200 steps of the perceptron of `make
+bench ONLY=framework`, in the bare loop, `diffusion-lab train` and stock Lightning, which take turns of 50 steps.
+cProfile slows down a call of a Python function more than a call of an operator, so the times of Python code are too
+large; the numbers of calls are exact.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import cProfile
 import pstats
 from collections.abc import Iterator
 
-from benchmarks.kinds import functions, whose
+from benchmarks.kinds import functions, package_of
 from benchmarks.lines.framework import BATCH, Perceptron
 from benchmarks.loops import bare, node, ours, stock, terminal
 from benchmarks.relay import Loop, profiled, relay
@@ -29,11 +29,13 @@ def rows() -> Iterator[tuple[str, ...]]:
         "stock Lightning": stock(Perceptron, images, BATCH),
     }
     profiles = {name: cProfile.Profile() for name in loops}
-    told = {name: profiled(loop, profiles[name].enable, profiles[name].disable, FIRST) for name, loop in loops.items()}
+    profiled_loops = {
+        name: profiled(loop, profiles[name].enable, profiles[name].disable, FIRST) for name, loop in loops.items()
+    }
     with terminal():
-        relay(told, TURN, rounds=(FIRST + STEPS - 1) // TURN, warmup=0)
+        relay(profiled_loops, TURN, rounds=(FIRST + STEPS - 1) // TURN, warmup=0)
     spent = {name: by_code(pstats.Stats(profile)) for name, profile in profiles.items()}
-    yield "whose code", *(cell for name in loops for cell in (f"{name}, us a step", "calls a step"))
+    yield "package", *(cell for name in loops for cell in (f"{name}, us a step", "calls a step"))
     codes = sorted({code for one in spent.values() for code in one})
     for code in [*codes, "all"]:
         cells = (one.get(code, (0.0, 0.0)) if code != "all" else _total(one) for one in spent.values())
@@ -41,10 +43,10 @@ def rows() -> Iterator[tuple[str, ...]]:
 
 
 def by_code(stats: pstats.Stats) -> dict[str, tuple[float, float]]:
-    """Whose code -> microseconds and calls of a step."""
+    """Package -> microseconds and calls of a step."""
     spent: dict[str, tuple[float, float]] = {}
     for function in functions(stats):
-        code = whose(function.file, function.name)
+        code = package_of(function.file, function.name)
         before = spent.get(code, (0.0, 0.0))
         spent[code] = (before[0] + 1e6 * function.own / STEPS, before[1] + function.calls / STEPS)
     return spent

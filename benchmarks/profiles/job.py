@@ -1,8 +1,8 @@
-"""What a job of a sweep costs besides its training.
+"""The cost of a job of a sweep besides its training.
 
-CPU time of each part by itself, the median of 9, for the default configuration: first what the launcher does for every
-job before it forks it, then what the forked process does before and around the fit. A job's check is that of a second
-seed, whose parts have been built for the first.
+CPU time of each part, the median of 9, for the default configuration: first the launcher's work for every job before it
+forks it, then the work of the forked process before and around the fit. The check of a job is that of a second seed,
+whose parts have been built for the first.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def rows() -> Iterator[tuple[str, ...]]:
 
 
 def _cpu(part: Callable[[], object]) -> float:
-    """CPU seconds of a call, with the children that it waits for."""
+    """CPU seconds of a call, including the child processes that it waits for."""
     start = _spent()
     part()
     return _spent() - start

@@ -1,8 +1,8 @@
-"""A misspelt setting, from the start of Python to its answer.
+"""A misspelt setting, from the start of Python to the error message.
 
-`diffusion-lab train max_stepz=3` under cProfile, in a process of its own: the parts with all that they call, and below
-them the packages whose own functions run. Hydra composes the configuration twice: once to learn which mode it names,
-where it swallows every error, and once to run it.
+`diffusion-lab train max_stepz=3` under cProfile, in a new process: the parts with everything that they call, and below
+them the own time of each package. Hydra composes the configuration twice: once to read its mode, ignoring every error,
+and once to run it.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ PACKAGES = ("omegaconf", "yaml", "antlr4", "hydra", "diffusion_lab")
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    found = list(functions(profiled()))
-    whole = sum(function.own for function in found)
+    profile = list(functions(profiled()))
+    whole = sum(function.own for function in profile)
     yield "part", "ms", "share"
     for part, (file, name) in PARTS.items():
-        spent = sum(function.whole for function in found if function.file.endswith(file) and function.name == name)
+        spent = sum(function.whole for function in profile if function.file.endswith(file) and function.name == name)
         yield _row(part, spent, whole)
     packages: dict[str, float] = defaultdict(float)
-    for function in found:
+    for function in profile:
         package = next((name for name in PACKAGES if name in Path(function.file).parts), "Python's own")
         packages[package] += function.own
     for name, spent in sorted(packages.items(), key=itemgetter(1), reverse=True):
@@ -59,7 +59,7 @@ def _row(name: str, seconds: float, whole: float) -> tuple[str, str, str]:
 
 
 def profiled() -> pstats.Stats:
-    """Of the command."""
+    """The profile of the command."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "profile")
         command = [sys.executable, "-c", COMMAND.replace("FILE", repr(str(file)))]

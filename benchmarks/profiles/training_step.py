@@ -1,9 +1,9 @@
-"""A float32 training step of unet_ddpm, by what its operators are for, beside diffusers.
+"""A float32 training step of unet_ddpm and of diffusers, by kind of operator.
 
-torch.profiler's own time of every operator (by the clock, without the operators that it calls), the median of 3 steps
-of batch 16 that both take in turn, as `make bench ONLY=training_step` trains them. Copies are the concatenations on the
-way up, gradients that are put where they belong, and reorderings. Our attention projects by 1 x 1 convolutions,
-diffusers' by linear layers; its Adam, one tensor after the other, stands among the sums and products.
+torch.profiler's own time of every operator (wall time, without the operators that it calls), the median of 3
+interleaved steps of batch 16, as in `make bench ONLY=training_step`. Copies are the concatenations of the decoder,
+gradients that are stored and reorderings. Our attention projects by 1 x 1 convolutions, diffusers' by linear layers;
+its Adam, which updates one tensor after the other, is counted in sums and products.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def rows() -> Iterator[tuple[str, ...]]:
         "diffusers": diffusers(torch.randn(BATCH, 3, 32, 32)),
     }
     profiles = {name: _Profiles() for name in loops}
-    told = {name: profiled(loop, profiles[name].start, profiles[name].stop) for name, loop in loops.items()}
+    profiled_loops = {name: profiled(loop, profiles[name].start, profiles[name].stop) for name, loop in loops.items()}
     with terminal():
-        relay(told, steps=1, rounds=3, warmup=0)
+        relay(profiled_loops, steps=1, rounds=3, warmup=0)
     spent = [[by_kind(step) for step in one.steps] for one in profiles.values()]
-    yield "operators for", *(cell for name in loops for cell in (f"{name}, ms", "share"))
+    yield "kind", *(cell for name in loops for cell in (f"{name}, ms", "share"))
     for kind in [*KINDS, "everything else", "all"]:
         yield kind, *(cell for steps in spent for cell in _cells(steps, kind))
 
@@ -43,7 +43,7 @@ def _cells(steps: Sequence[Mapping[str, float]], kind: str) -> tuple[str, str]:
 
 
 class _Profiles:
-    """One of torch.profiler for each step; `steps` is operator -> milliseconds for each."""
+    """Profiles of single steps by torch.profiler; `steps` has operator -> milliseconds of each."""
 
     def __init__(self) -> None:
         self.steps: list[dict[str, float]] = []

@@ -2,8 +2,8 @@
 
     Hyper(lr_factor, beta1) = annealing(step),   lr = base lr * lr_factor,   beta1 = None leaves the optimizer's own.
 
-`step` counts finished optimizer steps: 0 for the first update. A pure function needs no state, so a resumed run
-continues exactly and a schedule can be drawn and checked before training.
+`step` counts finished optimizer steps: 0 for the first update. A pure function has no state, so a resumed run continues
+exactly, and the whole schedule can be plotted and checked before training.
 """
 
 from __future__ import annotations

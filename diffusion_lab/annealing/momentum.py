@@ -2,10 +2,10 @@
 
     beta/(1 - beta) = (1 - tau) b0/(1 - b0),     beta(tau) = b0 (1 - tau)/(1 - b0 tau)
 
-What PyTorch's Adam makes of a beta1 that changes: its momentum m <- beta m + (1 - beta) g has the factor 1 - beta, so a
-falling beta gives the newest gradient a growing share; and it corrects the start with 1 - beta^step of the present beta
-where 1 - prod_i beta_i of all past ones would be exact. The two differ only in the first steps, about 50 for b0 = 0.8,
-when beta has hardly moved. At beta = 0 the correction is 1 and the update is Adam's without momentum: nothing diverges.
+In PyTorch's Adam with a changing beta1, the momentum m <- beta m + (1 - beta) g has the factor 1 - beta, so a
+decreasing beta increases the share of the newest gradient. The bias correction is 1 - beta^step with the current beta,
+where 1 - prod_i beta_i would be exact. The two differ only in the first steps, about 50 for b0 = 0.8, when beta has
+hardly changed. At beta = 0 the correction is 1 and the update is Adam's without momentum, so nothing diverges.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SOURCES = ("floored", "unfloored")
 
 
 class ConstantBeta1(Annealing):
-    """beta1 at one value, whatever the optimizer was given; the learning rate is that of `then`.
+    """A constant beta1 that replaces the optimizer's; the learning rate is that of `then`.
 
     Args:
         beta1: in [0, 1).
@@ -60,9 +60,9 @@ class MDLRC(Annealing):
         beta1     = max(floor, beta(tau))
         lr_factor = (1 - b0)/(1 - beta1)
 
-    Where the floor does not act lr_factor = 1 - b0 tau exactly: the compensation is a linear decay. With b0 = 0.8 the
-    floor 0.4 is reached at tau = 5/6, and the rate stays at 1/3 of the base; without it both end at 0 and 1/5. tau is
-    the share of the whole run, so two runs of different length are two different schedules at every step.
+    Above the floor lr_factor = 1 - b0 tau exactly: the compensation is a linear decay. With b0 = 0.8 the floor 0.4 is
+    reached at tau = 5/6, and the rate stays at 1/3 of the base; without it they end at 0 and 1/5. tau is the fraction
+    of the whole run, so runs of different length have different schedules at every step.
 
     Controls: `compensate=False` is the momentum decay alone, `decay=False` the compensation alone at beta1 = b0.
 
@@ -72,8 +72,8 @@ class MDLRC(Annealing):
     Args:
         total_steps: optimizer steps of the whole run, >= 1.
         beta1: b0 in (0, 1).
-        floor: least beta1, in [0, b0); None lets it fall to 0. The paper's is 0.4.
-        compensate: whether the learning rate follows.
+        floor: minimum of beta1, in [0, b0); None for 0. The paper's is 0.4.
+        compensate: whether the learning rate compensates for beta1.
         decay: whether beta1 is set to the decayed value; b0 otherwise.
         lr_from: "floored" for the rate of the floored beta1, "unfloored" for 1 - b0 tau to the end.
     """

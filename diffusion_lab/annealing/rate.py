@@ -1,4 +1,4 @@
-"""Annealings of the learning rate alone; beta1 stays the optimizer's, or what a wrapped annealing says."""
+"""Annealings of the learning rate; beta1 is the optimizer's, or that of a wrapped annealing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Constant(Annealing):
 
 
 class Warmup(Annealing):
-    """lr_factor = min(1, (step + 1)/warmup_steps), times what `then` gives.
+    """lr_factor = min(1, (step + 1)/warmup_steps), times that of `then`.
 
     Args:
         warmup_steps: optimizer steps until the full rate, >= 1 (5000 in Kim et al. for CIFAR-10).
@@ -34,7 +34,7 @@ class Warmup(Annealing):
 
 
 class Falling(Annealing):
-    """lr_factor = f + (1 - f) share(tau),  tau = min(1, step/total_steps),  with a share that falls from 1 to 0.
+    """lr_factor = f + (1 - f) share(tau),  tau = min(1, step/total_steps),  with a share that decreases from 1 to 0.
 
     Args:
         total_steps: optimizer steps until the final factor, >= 1.
@@ -51,7 +51,7 @@ class Falling(Annealing):
 
     @abstractmethod
     def share(self, tau: float) -> float:
-        """What is left at tau in [0, 1] of the way from the full rate to the final one: 1 at 0, 0 at 1."""
+        """Weight of the full rate against the final one at tau in [0, 1]: 1 at 0, 0 at 1."""
 
 
 class Cosine(Falling):

@@ -1,9 +1,9 @@
-"""Keys that came into the configuration after runs had been made without them.
+"""Keys that were added to the configuration after runs had been made without them.
 
-A table says which, {"<_target_ of the node, or '' for the whole configuration>": {"<key>": default}}. A run that was
-saved before a key existed was what the key's default is today. So the key counts only where it has another value. A
-node is known by its `_target_`, wherever it stands: `Stratified` holds a sampler in `base`. A key may be dotted, for
-what has no `_target_` above it: {"": {"callbacks.new": ...}}.
+A table lists them, {"<_target_ of the node, or '' for the whole configuration>": {"<key>": default}}. A run that was
+saved before a key existed behaves as the key's default does, so the key counts only if it has another value. A node is
+identified by its `_target_`, wherever it is: `Stratified` has a sampler in `base`. A key with no `_target_` above it is
+dotted: {"": {"callbacks.new": ...}}.
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ from typing import Any
 
 Table = dict[str, dict[str, Any]]
 
+# New keys of yaml files with their defaults, so that older runs keep their names and can continue: by the `_target_` of
+# the key's node, wherever it is, or by "" and the path from the top. Values are as in a resolved configuration. Entries
+# never change: a default that is changed later makes another run.
+ADDED_LATER: Table = {"diffusion_lab.solvers.Guided": {"steps": None}}
+
 
 def dropped(config: dict[str, Any], table: Table) -> dict[str, Any]:
-    """A copy of a resolved configuration without those keys of the table that have their default."""
+    """A copy of a resolved configuration without the keys of the table that have their default value."""
     config = copy.deepcopy(config)
     for parent, key, default in _places(config, table):
         if key in parent and _equal(parent[key], default):
@@ -25,7 +30,7 @@ def dropped(config: dict[str, Any], table: Table) -> dict[str, Any]:
 
 
 def filled(config: dict[str, Any], table: Table) -> dict[str, Any]:
-    """A copy in which every key of the table that is not there has its default."""
+    """A copy in which missing keys of the table have their default value."""
     config = copy.deepcopy(config)
     for parent, key, default in _places(config, table):
         parent.setdefault(key, copy.deepcopy(default))
@@ -33,7 +38,7 @@ def filled(config: dict[str, Any], table: Table) -> dict[str, Any]:
 
 
 def _places(config: dict[str, Any], table: Table) -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """(node that holds or would hold the key, key, default).
+    """(node of the key, which may be missing; key; default).
 
     Inner nodes come first: a default may itself be a node with such keys.
     """
@@ -49,9 +54,9 @@ def _places(config: dict[str, Any], table: Table) -> Iterator[tuple[dict[str, An
 
 
 def _nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """The node and every dict below it, the inner ones first."""
+    """The node and every dict below it, inner ones first."""
     containers: list[Any] = [node]
-    for container in containers:  # which grows
+    for container in containers:  # grows during the loop
         for value in container.values() if isinstance(container, dict) else container:
             if isinstance(value, dict | list):
                 containers.append(value)
@@ -59,5 +64,5 @@ def _nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _equal(value: Any, default: Any) -> bool:
-    """True is not 1: they are different text in a hash."""
+    """Equality in which True is not 1: their text differs, and so would the hash."""
     return value == default and isinstance(value, bool) == isinstance(default, bool)

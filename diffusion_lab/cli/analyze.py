@@ -1,4 +1,4 @@
-"""`diffusion-lab analyze analysis=NAME run=DIR`: measure something of trained models, and say what it means."""
+"""`diffusion-lab analyze analysis=NAME run=DIR`: run an analysis of trained models and print its conclusion."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def run(cfg: DictConfig) -> None:
     """Compute what is missing, write data.npz, figure.svg and facts.json, and print the sentence.
 
-    An interrupted analysis goes on where it was stopped; a complete one is not computed again.
+    An interrupted analysis continues where it was stopped; a complete one is not repeated.
     """
     from diffusion_lab.analyses import perform
     from diffusion_lab.analyses.task_progress import shown
@@ -57,22 +57,22 @@ def run(cfg: DictConfig) -> None:
 
 
 def settings(cfg: DictConfig, device: torch.device) -> dict[str, Any]:
-    """What decides the numbers beside the models and the seed."""
+    """The settings that affect the results, besides the models and the seed."""
     node = OmegaConf.to_container(cfg.analysis, resolve=True)
     versions = {"diffusion-lab": __version__} | {name: metadata.version(name) for name in ("torch", "numpy")}
     return {"analysis": node, "precision": cfg.precision, "device": device.type, "versions": versions}
 
 
 def common_folder(runs: Sequence[str]) -> Path:
-    """The folder that was given, or the one that holds all of those that were."""
+    """The given folder, or the common parent of several."""
     return Path(runs[0]) if len(runs) == 1 else Path(os.path.commonpath([Path(run).resolve() for run in runs]))
 
 
 def place_in(folder: Path, name: str) -> Path:
-    """Where the results of an analysis go in a run folder or a folder of runs, which may come from anybody.
+    """The folder for the results of an analysis, in a run folder or a folder of runs, which is not trusted.
 
     Raises:
-        ConfigError: there is a link, which may lead anywhere.
+        ConfigError: the path contains a link, which may lead out of the folder.
     """
     place = folder / ANALYSES / name
     for path in (place.parent, place):

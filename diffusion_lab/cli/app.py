@@ -1,8 +1,8 @@
 """One Hydra command from its arguments to its exit code.
 
-`App` is the task function that Hydra, or the launcher in a child process, calls with a composed configuration.
-It never lets an error through to Hydra in a single run, because Hydra would print a page of its own; `run` says
-what happened instead. Under a launcher of somebody else the error must pass, since that launcher counts it.
+`App` is the task function that Hydra, or the launcher in a child process, calls with a composed configuration. In a
+single run it does not raise, because Hydra would print its own error page; `run` reports the error instead. Under
+another launcher it raises, because that launcher counts failures.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from diffusion_lab.runs.names import LOG
 if TYPE_CHECKING:
     from diffusion_lab.cli.run_parts import RunParts
 
-STOPPED = {  # what a command does that is called again after a signal
+STOPPED = {  # what a command does when it is repeated after a signal
     "train": "goes on from the last checkpoint",
     "evaluate": "starts again",
     "sample": "starts again",
@@ -57,24 +57,24 @@ class App:
     Args:
         command: "train", "evaluate", "sample", "analyze" or "encode"; the task is `run(cfg)` of the module of that
             name, and the configuration is conf/<command>.yaml.
-        arguments: what was typed after the command.
-        typed: all that was typed after `diffusion-lab`.
+        arguments: words after the command.
+        typed: words after `diffusion-lab`.
     """
 
     def __init__(self, command: str, arguments: list[str], typed: list[str]) -> None:
         self.command = command
         self.arguments = list(arguments)
         self.typed = list(typed)
-        self.checked = False  # True in a job of a sweep, which the launcher has checked before job 0
-        self.sweep_folder: Path | None = None  # set by the launcher when there is one
+        self.checked = False  # True in a job of a sweep: the launcher checks all jobs before job 0
+        self.sweep_folder: Path | None = None  # set by the launcher
         self.error: BaseException | None = None
-        self.called = False  # Hydra makes the run folder before it calls
+        self.called = False  # whether Hydra has called the task; it makes the run folder before
         self._debug = bool(os.environ.get("DIFFUSION_LAB_TRACEBACK"))
         self._output: Path | None = None
-        self._passed: set[str] = set()  # configurations without a fault, but for the seed
+        self._passed: set[str] = set()  # valid configurations, without their seeds
 
     def run(self) -> int:
-        """Compose and run; returns the exit code after one sentence on standard error for each fault."""
+        """Compose and run; prints one sentence per error to standard error and returns the exit code."""
         argv, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises what it would otherwise print
         end_with_the_first()
@@ -86,7 +86,7 @@ class App:
             register_resolvers()
             sys.argv = [argv[0], *options_first(self.arguments)]
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=self.command)(self)()
-        except SystemExit as stop:  # argparse, `--cfg` and their like have printed what they had to say
+        except SystemExit as stop:  # argparse, `--cfg` and the like have printed their message
             return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         except BaseException as error:  # the one place where every error becomes a sentence
             self.error = error
@@ -102,7 +102,7 @@ class App:
         self.called = True
         sys.argv = [sys.argv[0], *self.typed]
         hydra_cfg = HydraConfig.get()
-        # The others write nothing of their own into a run folder, and their output_dir is the working folder.
+        # The output_dir of the other commands is the working folder.
         self._output = Path(hydra_cfg.runtime.output_dir) if self.command == "train" else None
         self._debug = self._debug or bool(hydra_cfg.runtime.choices.get("debug"))
         try:
@@ -114,12 +114,12 @@ class App:
             return None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """In another process, where a launcher of somebody else has unpickled it: yaml files need the resolvers."""
+        """Unpickled in another process by another launcher; the yaml files need the resolvers."""
         register_resolvers()
         self.__dict__.update(state)
 
     def check(self, cfg: DictConfig, here: bool = True) -> list[ConfigError]:
-        """All faults of a configuration that can be seen without training; `here`: on this very machine."""
+        """All errors of a configuration that can be found without training; `here`: the run is on this machine."""
         return self._examine(cfg, here)[0]
 
     def _examine(self, cfg: DictConfig, here: bool = True) -> tuple[list[ConfigError], RunParts | None]:
@@ -127,13 +127,13 @@ class App:
         from diffusion_lab.cli.validate import check_command, examine
 
         folders = config_dirs(self.arguments)
-        with importing():  # the first check finds the class that each part names
+        with importing():  # the first check imports the class of each part
             if self.command != "train":
                 return check_command(cfg, folders), None
             return examine(cfg, folders, self._passed, here)
 
     def _task(self, cfg: DictConfig, hydra_cfg: Any) -> Any:
-        first, parts = is_first(), None  # the others were checked by the first, or are being checked by it
+        first, parts = is_first(), None  # only the process of rank 0 checks
         if first and not self.checked:
             errors, parts = self._examine(cfg)
             if errors:
@@ -151,10 +151,10 @@ class App:
         return command.run(cfg) if parts is None else command.run(cfg, parts)
 
     def _report(self, error: BaseException) -> int:
-        """Say what happened on standard error; returns the exit code."""
+        """Print what happened to standard error; returns the exit code."""
         if self._debug and not isinstance(error, JobsFailed):
             traceback.print_exception(error)
-        if isinstance(error, JobsFailed):  # the launcher has said which
+        if isinstance(error, JobsFailed):  # the launcher has listed them
             return EXIT_FAILED
         if isinstance(error, StoppedBySignal | KeyboardInterrupt):
             number = error.signal_number if isinstance(error, StoppedBySignal) else 2
@@ -194,9 +194,9 @@ class App:
 
 
 def _check_processes(cfg: DictConfig, mode: RunMode) -> None:
-    """Where several processes come from: srun has started as many as the run has, or Lightning will.
+    """The processes of the run are started by srun, as many as the run needs, or by Lightning.
 
-    Under a launcher that runs jobs in its own process, Lightning's would run the whole sweep again.
+    Under a launcher that runs jobs in its own process, those that Lightning starts would repeat the whole sweep.
     """
     if "trainer" not in cfg or world_size(cfg) == 1:
         return
@@ -214,7 +214,7 @@ def _check_processes(cfg: DictConfig, mode: RunMode) -> None:
 
 
 def _config_errors(error: BaseException, app: App) -> list[str]:
-    """The faults of the configuration that an error stands for; empty for another kind of error."""
+    """The configuration errors that an exception reports; empty for any other exception."""
     if isinstance(error, InvalidConfig):
         return [f"{error.job}{fault}" for fault in error.errors]
     if isinstance(error, ConfigError):

@@ -1,4 +1,4 @@
-"""From a configuration to finished parts. Only `cli/` knows Hydra; every class is given finished objects."""
+"""Build the objects of a run from its parts."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class TrainingRun:
 def build_network(
     cfg: DictConfig, data: ImageDataModule, prediction: Prediction, variance: Variance, parts: RunParts | None = None
 ) -> nn.Module:
-    """The network for images of C channels: it emits C (heads + variance channels) channels, and is given the number of
-    values of a label when the batches carry labels."""
+    """The network for images of C channels: it has C (heads + variance channels) output channels, and `num_classes` if
+    the batches have labels."""
     with config_errors("dataset.source"):
         channels, image_size, _ = data.shape
     labels = data.conditions.num_labels
@@ -70,10 +70,10 @@ def build_denoiser(parts: RunParts) -> Denoiser:
 
 
 def build_module(parts: RunParts) -> DiffusionModule:
-    """The LightningModule on the CPU, not yet with its sampler."""
+    """The LightningModule on the CPU, without its sampler."""
     denoiser, cfg = build_denoiser(parts), parts.cfg
     if cfg.get("compile"):
-        denoiser.network.compile()  # in place: the names of the parameters stay
+        denoiser.network.compile()  # in place, which keeps the names of the parameters
     return DiffusionModule(denoiser, parts["weighting"], parts["optimizer"], Streams(cfg.seed))
 
 
@@ -92,19 +92,19 @@ def build_trainer(parts: RunParts, facts: dict[str, Any], more: Sequence[Callbac
 
 
 def _cluster() -> list[SLURMEnvironment]:
-    """Under srun Lightning finds its ranks in SLURM's variables; but putting the job back into the queue is done by the
-    submitter, and Lightning's own way of doing so writes a checkpoint in the middle of a step."""
+    """Under srun Lightning reads its ranks from SLURM's variables. The submitter requeues the job: Lightning would
+    write a checkpoint in the middle of a step."""
     return [SLURMEnvironment(auto_requeue=False)] if srun_tasks() else []
 
 
 def build_run(
     cfg: DictConfig, facts: dict[str, Any], more: Sequence[Callback] = (), parts: RunParts | None = None
 ) -> TrainingRun:
-    """All of it, in the order data, module, trainer.
+    """Build data, module and trainer, in this order.
 
     Args:
         cfg: the configuration.
-        facts: what run.json says of the run.
+        facts: the content of run.json.
         more: further callbacks.
         parts: the parts that were built to check this configuration; by default they are built here.
     """

@@ -1,6 +1,5 @@
-"""What Hydra is given: `resume=<run folder>` written out, and options before settings.
-
-`resume=<run folder>` stands for the arguments of the run that lies there, with its folder as the place to go on in.
+"""The arguments for Hydra, with options before settings and `resume=<run folder>` replaced by the arguments of that run
+and its folder.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ VALUED = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn",
 
 
 def options_first(arguments: list[str]) -> list[str]:
-    """`a=1 -m b=2` as `-m a=1 b=2`: argparse refuses settings on both sides of an option."""
+    """`a=1 -m b=2` as `-m a=1 b=2`: argparse does not accept settings on both sides of an option."""
     options, settings, words = [], [], iter(arguments)
     for word in words:
         if not word.startswith("-"):
@@ -28,12 +27,12 @@ def options_first(arguments: list[str]) -> list[str]:
 
 
 def resume_arguments(arguments: list[str]) -> list[str]:
-    """Arguments with `resume=<folder>` replaced by what that run was started with.
+    """Arguments with `resume=<folder>` replaced by the arguments of that run.
 
-    What is typed beside it comes last and so wins; `validate` says which differences a resumed run may have.
+    The other arguments come last and override them; `validate` checks which differences a resumed run may have.
 
     Raises:
-        ConfigError: the folder is missing or holds no run, or asks for more than a run folder may.
+        ConfigError: the folder is missing, is not a run, or contains overrides that are not allowed.
     """
     folders = [word.split("=", 1)[1].strip("'\"") for word in arguments if word.startswith("resume=")]
     if not folders or folders[-1] in ("", "null"):
@@ -47,21 +46,21 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     refuse_links(folder, "resume")
     kept = replayed(folder, record.get("overrides"), given)
     quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
-    # A job of a sweep goes on alone, although its experiment asks for the whole sweep.
+    # A job of a sweep is resumed alone, although its experiment defines the whole sweep.
     return [*kept, *given, f"resume='{quoted}'", f"hydra.run.dir='{quoted}'", "hydra.mode=RUN"]
 
 
 def lists(arguments: list[str], keys: tuple[str, ...]) -> list[str]:
-    """`run=A,B` as `run=[A,B]` for these keys, which take several values; Hydra would read a sweep."""
-    found = []
+    """`run=A,B` as `run=[A,B]` for these keys, which take several values; Hydra would parse a sweep."""
+    written = []
     for word in arguments:
         key, _, value = word.partition("=")
         several = key in keys and "," in value and value[0] not in "[\"'"
-        found.append(f"{key}=[{value}]" if several else word)
-    return found
+        written.append(f"{key}=[{value}]" if several else word)
+    return written
 
 
 def config_dirs(words: list[str]) -> list[str]:
     """Values of `--config-dir DIR`, `--config-dir=DIR` and `-cd DIR`."""
-    found = [word.split("=", 1)[1] for word in words if word.startswith(("--config-dir=", "-cd="))]
-    return found + [value for flag, value in zip(words, words[1:], strict=False) if flag in ("--config-dir", "-cd")]
+    folders = [word.split("=", 1)[1] for word in words if word.startswith(("--config-dir=", "-cd="))]
+    return folders + [value for flag, value in zip(words, words[1:], strict=False) if flag in ("--config-dir", "-cd")]

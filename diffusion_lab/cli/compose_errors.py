@@ -1,4 +1,4 @@
-"""Hydra's and OmegaConf's composition errors as one sentence each: key, value, what is allowed, the cure."""
+"""Composition errors of Hydra and OmegaConf as one sentence each: key, value, what is allowed, the cure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUP_OPTION = re.compile(r"^([\w/]+)=([\w/.-]+)$")
 
 
 def is_compose_error(error: BaseException) -> bool:
-    """Whether the error says that no configuration could be made, or a reference in it leads nowhere."""
+    """Whether the configuration could not be composed, or a reference in it does not resolve."""
     return isinstance(error, HydraException | OmegaConfBaseException | YAMLError) or bool(NO_OPTION.match(str(error)))
 
 
@@ -47,7 +47,7 @@ def explain(error: BaseException, command: str, arguments: list[str]) -> str:
 
 
 def _unreadable(override: str, text: str) -> str:
-    """Of an override that Hydra's grammar does not know: which character needs quotes, if that is all."""
+    """The message for an override that Hydra cannot parse; names the character that needs quotes, if there is one."""
     key, equals, value = override.partition("=")
     odd = [character for character in value if not (character.isascii() and character.isprintable())]
     if equals and KEY.fullmatch(key) and odd:
@@ -61,7 +61,7 @@ def _unreadable(override: str, text: str) -> str:
 
 
 def _no_option(command: str, arguments: list[str]) -> str:
-    """Of a group that is given null or a number where Hydra wants the name of an option."""
+    """The message for a group that is given null or a number instead of the name of an option."""
     words = [word.partition("=") for word in arguments if not word.startswith("-")]
     groups = [key for key, _, value in words if value in ("null", "~", "None") or value.isdigit() or not key]
     known = {path.name for path in conf_dir().iterdir() if path.is_dir()}
@@ -77,21 +77,21 @@ def _no_option(command: str, arguments: list[str]) -> str:
 
 
 def _hint(key: str, error: BaseException, command: str, arguments: list[str]) -> str:
-    """The group or dotted key that the unknown one is nearest to, in the configuration that it was meant for."""
+    """The group or dotted key nearest to the unknown one, in the configuration that it was meant for."""
     wanted = getattr(error.__cause__, "parent_node", None)
-    # OmegaConf says in which node it looked in vain: composing the rest of that configuration again takes 0.2 s.
+    # Without OmegaConf's own reference to the configuration it is composed again, which takes 0.2 s.
     cfg = _composed(command, arguments) if wanted is None else wanted._get_root()
     groups = [path.name for path in conf_dir().iterdir() if path.is_dir()]
     return nearest(key, [*groups, *_dotted(cfg)])
 
 
 def _composed(command: str, arguments: list[str]) -> DictConfig:
-    """The configuration with the options that the arguments choose where they exist, and nothing else."""
+    """The configuration with the existing options that the arguments select, without other overrides."""
     from hydra import compose, initialize_config_dir
 
     folder = conf_dir()
     options = [match for word in arguments if (match := GROUP_OPTION.match(word)) and _exists(folder, *match.groups())]
-    chosen = [match[0] for match in options if "/" not in match[1]]  # a group within fits only some options
+    chosen = [match[0] for match in options if "/" not in match[1]]  # a nested group fits only some options
     with initialize_config_dir(str(folder), version_base="1.3"):
         return compose(command, overrides=chosen)
 
@@ -140,5 +140,5 @@ def _other(error: BaseException) -> str:
 
 
 def _first_words(error: BaseException) -> str:
-    """A message in one line, without the fields of its own that OmegaConf adds."""
+    """A message in one line, without the fields that OmegaConf adds."""
     return re.split(r" full_key: | object_type=", " ".join(str(error).split()))[0]

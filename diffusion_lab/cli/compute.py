@@ -1,10 +1,10 @@
-"""Settings that change how fast a network computes and nothing else but the rounding of its sums.
+"""Settings that change only the speed of a network and the rounding of its sums.
 
     channels_last   memory order (B,H,W,C) of images and of convolutions' weights, in place of (B,C,H,W)
     compile         kernels made for this network by torch.compile, in place of one kernel per operation
 
-Shapes, parameters, state dict and checkpoint are the same with and without, so that a run may go on with another
-choice, and an evaluation may make its own.
+Shapes, parameters, state dict and checkpoint do not depend on them, so a run may continue, and be evaluated, with other
+values.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 def lay_out(network: nn.Module, wanted: bool | None, precision: str, cpu: bool) -> nn.Module:
-    """The network in the layout that is asked for; a convolution passes on the layout of its weights.
+    """The network in the given layout; a convolution's output has the layout of its weights.
 
     Args:
         network: is changed in place.
         wanted: `channels_last`. None is channels last in float32 on a CPU, where a step of a U-Net takes 5 to 14 % less
             time and a call 0.8 to 0.9 of it (benchmarks/lines/sampling.py). Not in bfloat16, whose GroupNorm is slow in
-            this layout on a CPU, and not on a GPU, whose GroupNorm leaves it again.
-        precision: that it computes in, 32-true, bf16-mixed or 16-mixed.
+            this layout on a CPU, and not on a GPU, where GroupNorm does not keep the layout.
+        precision: 32-true, bf16-mixed or 16-mixed.
         cpu: whether it computes on a CPU.
     """
     import torch
@@ -42,25 +42,25 @@ def lay_out(network: nn.Module, wanted: bool | None, precision: str, cpu: bool) 
 
 
 def compiler_fault(cfg: DictConfig) -> str | None:
-    """The sentence for a `compile=true` on a machine without the compiler that it calls, else None."""
+    """The message for `compile=true` on a machine without the compiler that it calls, else None."""
     cpu = on_cpu(cfg.trainer)
     variable, usual = ("CXX", ("g++", "clang++")) if cpu else ("CC", ("gcc", "clang"))
     names = [os.environ[variable]] if os.environ.get(variable) else usual
     if not cfg.compile or any(shutil.which(name) for name in names):
         return None
     kind = "C++" if cpu else "C"
-    return f"compile=true must find a {kind} compiler ({' or '.join(names)}), and there is none; use compile=false"
+    return f"compile=true must have a {kind} compiler ({' or '.join(names)}), and there is none; use compile=false"
 
 
 def slow_bfloat16(cfg: DictConfig) -> str | None:
-    """A word of warning where this run computes in bfloat16 on a CPU that has to emulate it, else None."""
+    """A warning if this run computes in bfloat16 on a CPU that emulates it, else None."""
     if cfg.precision != "bf16-mixed" or not on_cpu(cfg.trainer) or has_bfloat16():
         return None
     return "this processor has no bfloat16 instructions: precision=bf16-mixed trains slower than 32-true here"
 
 
 def has_bfloat16() -> bool:
-    """Whether this processor multiplies bfloat16 numbers itself, by Linux's /proc/cpuinfo; true where there is none."""
+    """Whether this processor has bfloat16 instructions, according to /proc/cpuinfo; true without that file."""
     lines = CPUINFO.read_text().splitlines() if CPUINFO.exists() else []
     flags = next((line.split(":", 1)[1].split() for line in lines if line.startswith(("flags", "Features"))), None)
     return flags is None or any(flag in flags for flag in ("avx512_bf16", "amx_bf16", "bf16"))

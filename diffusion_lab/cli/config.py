@@ -1,11 +1,10 @@
-"""Where the configuration lives, what a run is called, and when two configurations are the same run.
+"""The folder of the yaml files, the name of a run, and whether two configurations are the same run.
 
-A run is a function of (config, seed, step). Its folder is therefore named by a readable slug and by a hash of
-the part of the configuration that can change a number of the run: the same command finds its unfinished run
-again, and no clock is involved. What only says where, on which devices, in which portions, in which layout of the
-memory and how loudly a run takes place is left out of the hash (`NOT_IN_HASH`). Devices, portions and layout change the
-last bits of a sum, nothing that is drawn; a run in which they change in the middle goes on as the same run, equal to
-rounding instead of to the bit. A key that is younger than runs without it is left out at its default (`ADDED_LATER`).
+A run is a function of (config, seed, step). Its folder is therefore named by a readable slug and a hash of the part of
+the configuration that affects its results, so that the same command finds its unfinished run. Paths, devices,
+microbatches, memory layout and logging are not in the hash (`NOT_IN_HASH`). Devices, microbatches and layout affect
+only the rounding of sums, no random number: a run that changes them continues as the same run, equal up to rounding
+instead of bit by bit. A key that was added after runs had been made is left out at its default (`ADDED_LATER`).
 """
 
 from __future__ import annotations
@@ -14,19 +13,17 @@ import copy
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from diffusion_lab.cli.added_later import dropped, filled
-from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.added_later import ADDED_LATER, dropped
 from diffusion_lab.cli.processes import microbatches
 from diffusion_lab.cli.stated import stated
-from diffusion_lab.runs.names import RECORD
 
-# Top-level keys and dotted paths that cannot change a number of the run, but for the order in which it is added up.
+# Top-level keys and dotted paths that do not affect the results of a run, except for the rounding of sums.
 NOT_IN_HASH = (
     "hydra",
     "paths",
@@ -37,7 +34,7 @@ NOT_IN_HASH = (
     "hang_timeout_min",
     "dry_run",
     "cost",
-    "most_samples",  # what it makes of the evaluation's number of samples is in the hash
+    "most_samples",  # the number of samples that follows from it is in the hash
     "objective",
     "threads",
     "logger",
@@ -61,10 +58,6 @@ NOT_IN_HASH = (
     "trainer.num_sanity_val_steps",
     "trainer.default_root_dir",
 )
-# A new key of a yaml file stands here with its default, so that runs made before it keep their names and go on: by the
-# `_target_` of the key's node wherever that stands, or by "" and the path from the top. Values are as in a resolved
-# configuration, and stay for good: a default that is changed later makes another run.
-ADDED_LATER: dict[str, dict[str, Any]] = {"diffusion_lab.solvers.Guided": {"steps": None}}
 # Named in the slug only when they differ.
 DEFAULT_CHOICES = {"task": "image_generation", "prediction": "eps", "preconditioning": "none", "weighting": "unit"}
 
@@ -73,7 +66,7 @@ def conf_dir() -> Path:
     """The folder of the yaml files: inside the package in a wheel, beside it in a checkout.
 
     Raises:
-        FileNotFoundError: neither exists, so the installation is broken.
+        FileNotFoundError: the installation is broken.
     """
     package = Path(__file__).resolve().parent.parent
     for candidate in (package / "conf", package.parent / "conf"):
@@ -82,43 +75,11 @@ def conf_dir() -> Path:
     raise FileNotFoundError(f"no conf folder in {package} or beside it; reinstall diffusion-lab")
 
 
-def read_back(saved: Any) -> DictConfig:
-    """The configuration that run.json or a checkpoint holds, with the defaults of keys that are younger than the run.
-
-    A run writes it with all references resolved. One that holds `${...}` was not written by a run, and is refused
-    before anything resolves it: a reference can carry a `_target_` past the eyes of who checks the values.
-
-    Raises:
-        ConfigError: it is no configuration, or holds a reference.
-    """
-    if not isinstance(saved, dict) or not saved or not all(isinstance(key, str) for key in saved):
-        raise ConfigError(f"{RECORD} must hold a configuration under `config`; it is damaged or of another program")
-    if found := next(references(saved), None):
-        raise ConfigError(f"{found} must be a plain value: the configuration in a run folder holds no reference")
-    if not isinstance(saved.get("dataset"), dict) or not isinstance(saved.get("network"), dict):
-        raise ConfigError(f"{RECORD} must hold a data set and a network; it is damaged or of another program")
-    return DictConfig(filled(saved, ADDED_LATER))
-
-
-def references(node: Any, path: str = "") -> Iterator[str]:
-    """`key=value` for every `${` and every `???` in the keys and values of plain containers."""
-    if isinstance(node, dict):
-        for key, value in node.items():
-            if "${" in str(key):
-                yield f"{path}{key}"
-            yield from references(value, f"{path}{key}.")
-    elif isinstance(node, list | tuple):
-        for i, value in enumerate(node):
-            yield from references(value, f"{path}{i}.")
-    elif isinstance(node, str) and ("${" in node or node == "???"):
-        yield f"{path.rstrip('.')}={node}"
-
-
 def without(cfg: DictConfig, keys: tuple[str, ...] = NOT_IN_HASH) -> DictConfig:
     """A resolved copy without the given dotted keys, in which the run folder reads `<run_dir>`.
 
-    So it is for a configuration that is being composed, whose run folder is not known yet, and for one that was read
-    back from a run, in which the folder is written out.
+    The result is the same while a configuration is composed, before its run folder is known, and when it is read back
+    from a run.
     """
     return DictConfig(_without(cfg, keys))
 
@@ -145,7 +106,7 @@ def _without(cfg: DictConfig, keys: tuple[str, ...], **changed: Any) -> dict[str
 
 
 def _replace_folder(node: Any, folder: str) -> Any:
-    """`folder` and what lies in it as `<run_dir>`, in all values below a node."""
+    """Replace `folder` by `<run_dir>` in all paths below a node."""
     if isinstance(node, dict):
         return {key: _replace_folder(value, folder) for key, value in node.items()}
     if isinstance(node, list):
@@ -171,17 +132,17 @@ def _digest(cfg: DictConfig, **changed: Any) -> str:
 
 
 def config_hash(cfg: DictConfig) -> str:
-    """SHA-256 of the canonical JSON of what can change a number of the run, 64 hex digits."""
+    """SHA-256 of the canonical JSON of the keys that affect the results of the run, 64 hex digits."""
     return _digest(cfg)
 
 
 def group_hash(cfg: DictConfig) -> str:
-    """`config_hash` with the seed set to 0 before references are resolved: equal for the seeds of one method."""
+    """`config_hash` with the seed set to 0 before references are resolved: equal for all seeds of a method."""
     return _digest(cfg, seed=0)
 
 
 def hydra_of(cfg: DictConfig) -> Any:
-    """Hydra's own node: of the whole config, else of the running job; None outside of one."""
+    """Hydra's node of the whole config, else of the running job; None outside a job."""
     if OmegaConf.select(cfg, "hydra.runtime.choices") is not None:
         return cfg.hydra
     from hydra.core.hydra_config import HydraConfig
@@ -190,20 +151,20 @@ def hydra_of(cfg: DictConfig) -> Any:
 
 
 def config_folders(cfg: DictConfig | None = None) -> list[str]:
-    """Folders given with --config-dir, to this command or to the one that composed `cfg` with Hydra's node."""
+    """Folders given with --config-dir to this command, or to the one that composed `cfg` with Hydra's node."""
     hydra = hydra_of(OmegaConf.create() if cfg is None else cfg)
     sources = [] if hydra is None else OmegaConf.select(hydra, "runtime.config_sources") or []
     return [source.path for source in sources if source.provider == "command-line"]
 
 
 def choices_of(cfg: DictConfig) -> dict[str, Any]:
-    """Which option each group has: from the whole config, else from the running job."""
+    """The option of each group: from the whole config, else from the running job."""
     hydra = hydra_of(cfg)
     return {} if hydra is None else dict(hydra.runtime.choices)
 
 
 def method_name(cfg: DictConfig) -> str:
-    """What the run compares: the method's name, or the sampler's with what else differs from the default."""
+    """The method's name, or the sampler's with the other options that differ from the default."""
     choices = choices_of(cfg)
     if choices.get("method"):
         return str(choices["method"])
@@ -213,11 +174,11 @@ def method_name(cfg: DictConfig) -> str:
 
 
 def beside_method(cfg: DictConfig) -> list[str]:
-    """Schedule and prediction where they are neither what the preset, the method nor train.yaml says."""
+    """Schedule and prediction if they differ from those of the preset, the method and train.yaml."""
     hydra, choices = hydra_of(cfg), choices_of(cfg)
     if hydra is None:
         return []
-    # Without a method a prediction is in `method_name` already.
+    # Without a method, `method_name` has the prediction.
     groups = ("schedule", "prediction") if choices.get("method") else ("schedule",)
     return [str(choices[g]) for g in groups if g in choices and choices[g] not in stated(hydra, choices, g, conf_dir())]
 
@@ -237,9 +198,8 @@ def sweep_name(cfg: DictConfig) -> str:
 
 
 def register_resolvers() -> None:
-    """Give yaml files `${run_name:}`, `${run_hash:}` (8 hex digits), `${sweep_name:}`, `${microbatches:}`,
-    `${share:x,n}` and `${at_most:m,n}`, the smaller of two numbers. May be called twice.
-    """
+    """Register `${run_name:}`, `${run_hash:}` (8 hex digits), `${sweep_name:}`, `${microbatches:}`, `${share:x,n}` and
+    `${at_most:m,n}`, the smaller of two numbers. May be called twice."""
     for name, function in {
         "run_name": run_name,
         "run_hash": lambda cfg: config_hash(cfg)[:8],
@@ -257,8 +217,8 @@ def share(fraction: float, steps: int) -> int:
 
 
 def compose_train(overrides: Sequence[str], run_dir: Path) -> DictConfig:
-    """What `diffusion-lab train OVERRIDES` composes, with Hydra's node, for a run in `run_dir`: for programs that train
-    without the command line. It is not checked."""
+    """The configuration of `diffusion-lab train OVERRIDES`, with Hydra's node, for a run in `run_dir`: for programs
+    that train without the command line. It is not checked."""
     from hydra import compose, initialize_config_dir
 
     register_resolvers()

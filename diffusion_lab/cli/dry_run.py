@@ -1,4 +1,4 @@
-"""`diffusion-lab train dry_run=true`: what would run and what it costs. Nothing is written in the run folder."""
+"""`diffusion-lab train dry_run=true`: what would run and its cost. Nothing is written to the run folder."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.validate import missing_here
 
-BUDGET_S = 10.0  # of what is tried, over all methods of a sweep
+BUDGET_S = 10.0  # for measurements, over all methods of a sweep
 
 
 def dry_run(cfgs: list[DictConfig], folders: list[Path]) -> None:
-    """Print the cost of one run, or of a sweep: its jobs that differ only in the seed are measured once.
+    """Print the cost of one run or of a sweep, whose jobs that differ only in the seed are measured once.
 
     Args:
         cfgs: the checked configurations of all jobs.
@@ -95,7 +95,7 @@ def _job_row(cfg: DictConfig, cost: Cost, folder: Path) -> tuple[str, ...]:
 
 
 def _print(console: Console, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """A table on a terminal; elsewhere one row a line, cells apart by tabs, so that nothing is cut."""
+    """A table on a terminal; elsewhere one line per row with cells separated by tabs, so that nothing is cut."""
     if not console.is_terminal:
         for row in [head, *rows] if any(head) else rows:
             print("\t".join(row))

@@ -1,4 +1,4 @@
-"""`diffusion-lab encode dataset=... autoencoder=... outdir=DIR`: images to latents, which training then reads."""
+"""`diffusion-lab encode dataset=... autoencoder=... outdir=DIR`: encode images as latents for training."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SETTINGS = {
 
 
 def run(cfg: DictConfig) -> None:
-    """Write the latents of both splits and their header, and say what to do with them.
+    """Write the latents of both splits and their header, and print the command that trains on them.
 
-    An interrupted encoding goes on where it was, a finished one is left as it is.
+    An interrupted encoding continues where it was stopped; a finished one is not repeated.
     """
     from diffusion_lab.data import Encoding
 
@@ -29,7 +29,7 @@ def run(cfg: DictConfig) -> None:
         raise ConfigError("dataset=null must be the images to encode; use e.g. dataset=image_folder")
     if faults := faults_of(cfg, SETTINGS):
         raise InvalidConfig(faults)
-    source = part(cfg, "dataset.source")  # alone: nothing is trained or measured here
+    source = part(cfg, "dataset.source")  # without the data module: nothing is trained or measured here
     autoencoder = part(cfg, "autoencoder")
     device, folder = pick_device(cfg.device), Path(str(cfg.outdir))
     with config_errors(""):

@@ -1,8 +1,7 @@
-"""What can go wrong on the command line, and one sentence for each.
+"""Errors of the command line, each reported in one sentence.
 
-A message of ours reads `<key>=<value> must <what is allowed>; <cure>`, where the key is the path that one would
-type on the command line. Constructors raise it with the name of their argument alone; `at` puts the path of the
-config node before it.
+A message has the form `<key>=<value> must <what is allowed>; <cure>`, where the key is the path to type on the command
+line. Constructors raise it with the name of their argument; `at` adds the path of the config node.
 """
 
 from __future__ import annotations
@@ -17,20 +16,19 @@ _NAMED = re.compile(r"[A-Za-z_][\w.]*(\[[^\]]*\])*=")
 
 
 class ConfigError(ValueError):
-    """One fault of the configuration: a sentence that starts with the key. Exit code 2, no traceback."""
+    """One error in the configuration: a sentence that starts with the key. Exit code 2, no traceback."""
 
 
 class MissingHere(ConfigError):
-    """What this machine lacks and another may have: data, a GPU, room on the disk. `dry_run=true` only reports it."""
+    """Something that this machine lacks: data, a GPU, disk space. `dry_run=true` reports it and continues."""
 
 
 class InvalidConfig(Exception):
-    """All faults of one configuration together, each value once: a wrong one is often wrong in several ways and places,
-    which its first sentence cures.
+    """All errors in one configuration, one per value: an invalid value often fails several checks.
 
     Args:
-        errors: the faults, at least one.
-        job: says which job of a sweep, empty for a single run.
+        errors: at least one.
+        job: names the job of a sweep; empty for a single run.
     """
 
     def __init__(self, errors: list[ConfigError], job: str = "") -> None:
@@ -40,7 +38,7 @@ class InvalidConfig(Exception):
 
 
 class StoppedBySignal(Exception):
-    """A signal stopped the work, and what was done is saved. Exit code 128 + signal.
+    """A signal stopped the command after it saved its progress. Exit code 128 + signal.
 
     Args:
         signal_number: 2 for SIGINT, 15 for SIGTERM.
@@ -52,24 +50,24 @@ class StoppedBySignal(Exception):
 
 
 class JobsFailed(Exception):
-    """A sweep ended and not every job is done; the launcher has already said which. Exit code 1."""
+    """A sweep ended with unfinished jobs, which the launcher has listed. Exit code 1."""
 
 
 def once(errors: Iterable[ConfigError]) -> list[ConfigError]:
-    """The first fault of each `key=value must ...`, in order; other sentences without repetitions."""
+    """The first error for each `key=value`, in order; other messages without repetitions."""
     return list({str(error).partition(" must ")[0]: error for error in reversed(list(errors))}.values())[::-1]
 
 
 def describe(error: BaseException) -> str:
-    """An error in one line: its type and the first line of what it says."""
-    if isinstance(error, SystemExit):  # says its code alone, which reads like success where it is 0
+    """An error in one line: its type and the first line of its message."""
+    if isinstance(error, SystemExit):  # its message is only the code, and 0 would read as success
         return f"SystemExit: a part of the run called sys.exit({'' if error.code is None else repr(error.code)})"
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def nearest(word: str, names: Iterable[str]) -> str:
-    """` (did you mean 'uniform'?)` when a name is close to the word, else the empty string."""
+    """` (did you mean 'uniform'?)` if a name is close to the word, else the empty string."""
     match = difflib.get_close_matches(word, [str(name) for name in names], n=1, cutoff=0.6)
     return f" (did you mean '{match[0]}'?)" if match else ""
 
@@ -85,7 +83,7 @@ def at(path: str, error: Exception) -> ConfigError:
 
 @contextmanager
 def config_errors(path: str) -> Iterator[None]:
-    """Inside, a ValueError or a missing file is a fault of the config node at `path`, not a crash."""
+    """Report a ValueError or a missing file as an error in the config node at `path`."""
     try:
         yield
     except ConfigError:

@@ -1,4 +1,4 @@
-"""`diffusion-lab evaluate run=DIR`: measure a trained model, beside what was measured during training."""
+"""`diffusion-lab evaluate run=DIR`: evaluate the metrics of a trained model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(cfg: DictConfig) -> float | None:
-    """Generate, measure, print a table, and append each value with its protocol to the run's evaluations.jsonl.
+    """Generate samples, print a table of metrics, and append each with its protocol to the run's evaluations.jsonl.
 
     Returns:
         The first value.
@@ -56,21 +56,21 @@ def run(cfg: DictConfig) -> float | None:
 
 
 def pick_solver(cfg: DictConfig, trained: Trained) -> Solver:
-    """The solver of the command, or the run's own.
+    """The solver of the command line, or else of the run.
 
     Raises:
-        ConfigError: it does not fit the run's schedule, asks for guidance that the model was not trained for, or clips
-            what is not bounded.
+        ConfigError: it does not fit the run's schedule, needs guidance for which the model was not trained, or clips
+            unbounded data.
     """
     from diffusion_lab.cli.checks.agreement import clip_fault, guidance_fault
     from diffusion_lab.cli.load import trusted
 
-    own = RunParts(OmegaConf.create(trained.config), trusted(cfg))  # as it was checked when it was loaded
+    own = RunParts(OmegaConf.create(trained.config), trusted(cfg))  # with the trust of `load_run`
     solver = (RunParts(cfg) if cfg.get("solver") else own)["solver"]
     with config_errors("solver"):
         solver.check(trained.denoiser.schedule)
     fault = guidance_fault(solver, trained.data.conditions)
-    if cfg.get("solver"):  # the run's own may be from a time when clipping was not looked at
+    if cfg.get("solver"):  # an older run may have a solver whose clipping was not checked
         fault = fault or clip_fault(solver, trained.data.source)
     if fault is not None:
         raise ConfigError(fault)

@@ -1,4 +1,4 @@
-"""Folders that a command writes to: whether it can, and what Hydra would write there."""
+"""Folders that a command writes to: write permission, and the files of Hydra."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PLACES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "resume", "n
 
 
 def unmade(error: OSError, arguments: Iterable[str]) -> str:
-    """The sentence for a run or sweep folder that Hydra could not make, before any task was called.
+    """The message for a run or sweep folder that Hydra could not make before it called the task.
 
     Args:
-        error: what the system said.
-        arguments: of the command; the last that says where runs go is the one to change.
+        error: the system's error.
+        arguments: of the command; the message names the one that sets the folder.
     """
     words = [word.lstrip("+").partition("=") for word in arguments]
     typed = {key: value for key, _, value in words if key in PLACES}
@@ -29,11 +29,11 @@ def unmade(error: OSError, arguments: Iterable[str]) -> str:
 
 
 def writable(key: str, folder: Path) -> Path:
-    """Make a folder that a command will write into, before its work begins.
+    """Make a folder that a command will write to, with its parents.
 
     Args:
-        key: what named it on the command line.
-        folder: missing parents are made as well.
+        key: the setting that names the folder.
+        folder: the folder.
 
     Raises:
         ConfigError: it cannot be made or written to.
@@ -50,7 +50,7 @@ def writable(key: str, folder: Path) -> Path:
 
 
 def write_hydra_folder(folder: Path, cfg: DictConfig, hydra_cfg: DictConfig) -> None:
-    """.hydra with the files that Hydra writes, but only for a configuration that has passed its checks."""
+    """Write the files that Hydra writes to .hydra, after the configuration has passed its checks."""
     target = folder / HYDRA
     target.mkdir(parents=True, exist_ok=True)
     (target / "config.yaml").write_text(OmegaConf.to_yaml(cfg))

@@ -1,8 +1,8 @@
-"""What a run folder may ask for: it may come from anybody.
+"""Checks of a run folder, which is not trusted.
 
-A run folder is data. Three things in it are more than numbers to us: the configuration, which names classes
-(`validate.check_read_back`), the overrides, which `resume=` types again, and links, through which a file that we write
-in the folder would land elsewhere. This module checks the last two.
+Three things in a run folder have effects when it is read: the configuration, whose classes `validate.check_read_back`
+checks, the overrides, which `resume=` repeats, and links, through which a file that is written to the folder could go
+elsewhere.
 """
 
 from __future__ import annotations
@@ -10,22 +10,60 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from diffusion_lab.cli.added_later import ADDED_LATER, filled
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.runs.names import RECORD
 
-# Said anew on resume.
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+# Given anew on resume.
 DROPPED = ("resume", "dry_run", "allow", "anew", "paths.root")
 WRITTEN = ("directory", "default_root_dir")  # arguments that name a place to write
 DEPTH = 4  # folders below a run folder in which a run writes
 
 
-def refuse_links(folder: Path, key: str) -> None:
-    """No link in a run folder may lead out of it.
+def read_back(saved: Any) -> DictConfig:
+    """The configuration in run.json or a checkpoint, with the defaults of keys that were added after the run.
+
+    A run writes it with all references resolved. One that contains `${...}` was not written by a run and is rejected
+    before it is resolved, because a reference can hide a `_target_` from the checks of the values.
 
     Raises:
-        ConfigError: naming the first that does.
+        ConfigError: it is not a configuration, or contains a reference.
+    """
+    from omegaconf import DictConfig
+
+    if not isinstance(saved, dict) or not saved or not all(isinstance(key, str) for key in saved):
+        raise ConfigError(f"{RECORD} must hold a configuration under `config`; it is damaged or of another program")
+    if reference := next(references(saved), None):
+        raise ConfigError(f"{reference} must be a plain value: the configuration in a run folder holds no reference")
+    if not isinstance(saved.get("dataset"), dict) or not isinstance(saved.get("network"), dict):
+        raise ConfigError(f"{RECORD} must hold a data set and a network; it is damaged or of another program")
+    return DictConfig(filled(saved, ADDED_LATER))
+
+
+def references(node: Any, path: str = "") -> Iterator[str]:
+    """`key=value` for every `${` and every `???` in the keys and values of plain containers."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if "${" in str(key):
+                yield f"{path}{key}"
+            yield from references(value, f"{path}{key}.")
+    elif isinstance(node, list | tuple):
+        for i, value in enumerate(node):
+            yield from references(value, f"{path}{i}.")
+    elif isinstance(node, str) and ("${" in node or node == "???"):
+        yield f"{path.rstrip('.')}={node}"
+
+
+def refuse_links(folder: Path, key: str) -> None:
+    """Check that no link in a run folder leads out of it.
+
+    Raises:
+        ConfigError: names the first that does.
     """
     root = folder.resolve()
     for link in _links(folder, DEPTH):
@@ -47,18 +85,18 @@ def _links(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def replayed(folder: Path, overrides: Any, typed: list[str]) -> list[str]:
-    """The overrides of a run folder that `resume=` may type again.
+    """The overrides of a run folder that `resume=` repeats.
 
-    Options, Hydra's own settings, references and other packages never stand in a record of ours. A path that leads
-    out of the folder may, but is taken only from whoever resumes: it is repeated on the command line.
+    A run never records options, Hydra's own settings, references and other packages. A path that leads out of the
+    folder may be recorded, but is used only if the user repeats it on the command line.
 
     Args:
         folder: the run folder.
-        overrides: as run.json gave them.
-        typed: the words beside `resume=`.
+        overrides: from run.json.
+        typed: the other arguments beside `resume=`.
 
     Raises:
-        ConfigError: naming the first that is not allowed.
+        ConfigError: names the first that is not allowed.
     """
     key = f"resume={folder}"
     if not isinstance(overrides, list) or not all(isinstance(word, str) for word in overrides):
@@ -83,7 +121,7 @@ def _key(word: str) -> str:
 
 
 def _reason(word: str, name: str) -> str | None:
-    """Why an override is none that a run writes down; None for one that may be."""
+    """Why a run cannot have recorded this override; None if it can."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -101,9 +139,9 @@ def _reason(word: str, name: str) -> str | None:
 
 
 def _leads_out(word: str, name: str, folder: Path) -> str | None:
-    """The first path in the value of an override that does not lie in `folder`; None if there is none.
+    """The first path in the value of an override that is outside `folder`; None if there is none.
 
-    The option of a group, `experiment=paper/table`, is no path as long as it does not climb.
+    The option of a group, `experiment=paper/table`, is not a path unless it contains `..`.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -122,7 +160,7 @@ def _leads_out(word: str, name: str, folder: Path) -> str | None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in the value of a parsed override."""
+    """All strings in the value of a parsed override."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _texts(key)
@@ -135,7 +173,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def written_outside(cfg: Any, folder: Path, path: str = "") -> Iterator[str]:
-    """`key=value` of every place to write to, in plain containers, that does not lie in the run folder."""
+    """`key=value` of every output path, in plain containers, that is outside the run folder."""
     children = cfg.items() if isinstance(cfg, dict) else enumerate(cfg) if isinstance(cfg, list) else ()
     for key, value in children:
         if key in WRITTEN and isinstance(value, str) and not Path(value).resolve().is_relative_to(folder.resolve()):

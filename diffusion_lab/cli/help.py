@@ -1,4 +1,4 @@
-"""The text of `--help`, made from the yaml files themselves; no Hydra and no torch are imported for it."""
+"""The text of `--help`, made from the yaml files without importing Hydra or torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COMMANDS = {
     "encode": "the latents of images, to train in the space of an autoencoder",
     "report": "table and one HTML page for a folder of runs, finished or not",
 }
-TOP = """diffusion-lab: training of diffusion models in which the law of the timesteps is a part that one exchanges
+TOP = """diffusion-lab: training of diffusion models with an exchangeable distribution of timesteps
 
 usage: diffusion-lab COMMAND [key=value ...]
 
@@ -21,7 +21,7 @@ usage: diffusion-lab COMMAND [key=value ...]
 
 first steps
   diffusion-lab train                                      digits, a few minutes on a CPU, then a sample grid
-  diffusion-lab train dry_run=true                         what it costs, without training
+  diffusion-lab train dry_run=true                         its cost, without training
   diffusion-lab train -m sampler=uniform,logit_normal seed=0,1
   diffusion-lab report runs/sweep-digits                   the comparison, as a table and a web page
 
@@ -41,10 +41,10 @@ examples
   diffusion-lab train dataset=fashion_mnist network=unet_small max_steps=20000
   diffusion-lab train -m sampler=uniform,stratified seed=0,1,2 hydra.launcher.n_jobs=2
   diffusion-lab train resume=runs/digits-uniform-s0-1a2b3c4d     (so does the same command again)
-  diffusion-lab train --config-dir ./my_conf sampler=mine        a class of your own, see README
+  diffusion-lab train --config-dir ./my_conf sampler=mine        your own class, see README
   diffusion-lab train sampler=stratified --cfg job               the composed configuration
 
-A sweep skips its finished jobs and goes on after a failed one; run the same command again for what is missing.
+A sweep skips finished jobs and continues after a failed one; run the same command again for the missing jobs.
 Tab completion: eval "$(diffusion-lab train -sc install=bash)"
 """
 OTHER = """usage: diffusion-lab {command} [key=value ...]
@@ -75,16 +75,16 @@ def command(name: str, folders: list[Path]) -> str:
 def _groups(name: str, folders: list[Path]) -> str:
     """One line per group with its options, the default in brackets.
 
-    A preset may lie in a folder of its group, `experiment=paper/table`; a folder in another group is a group itself,
-    `prediction/space=x0`, and is told of in the yaml files that use it.
+    A preset may be in a subfolder of its group, `experiment=paper/table`. A folder in another group is itself a group,
+    `prediction/space=x0`, and is described in the yaml files that use it.
     """
     path = folders[0] / f"{name}.yaml"
     text = path.read_text() if path.is_file() else ""
     lines = []
     for group, default in re.findall(r"^  - (\w+): (\w+)", text, re.MULTILINE):
         pattern = "**/*.yaml" if default == "null" else "*.yaml"
-        found = (path for folder in folders for path in (folder / group).glob(pattern))
-        options = sorted({_option(path, group) for path in found})
+        paths = (path for folder in folders for path in (folder / group).glob(pattern))
+        options = sorted({_option(path, group) for path in paths})
         names = " ".join(f"[{name}]" if name == default else name for name in options)
         lines.append(f"  {group:<16}{names or '-'}")
     return "\n".join(lines)

@@ -1,7 +1,7 @@
-"""A trained model as the commands that use one need it: loaded, on its device, in its layout and precision.
+"""Load a trained model for `evaluate`, `sample` and `analyze`, with its device, layout and precision.
 
-`evaluate`, `sample` and `analyze` begin here. Whatever is wrong with the settings that they share, with a run folder or
-with this machine is said before anything is written.
+Errors in the settings that these commands share, in the run folder and in the machine are reported before anything is
+written.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from diffusion_lab.diffusion import Denoiser
     from diffusion_lab.training import Trained
 
-# What the commands that use a trained model have in common.
+# Settings of all commands that use a trained model.
 SETTINGS = {
     "run": Setting(str, "use a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/"),
     "checkpoint": Setting(str, "use checkpoint=last"),
     "device": Setting(str, "use device=auto"),
 }
-LATENTS = {  # of commands that make samples themselves
+LATENTS = {  # settings of commands that generate samples
     "seed": Setting(int, "use seed=0 for the default run", least=0),
     "batch_size": Setting(int, "use 64", least=1),
     "outdir": Setting(str, "give a folder, or null", null=True),
@@ -43,7 +43,7 @@ def load_trained(cfg: DictConfig) -> Trained:
     """The model that a command's `run`, `checkpoint` and `weights` name.
 
     Raises:
-        ConfigError, InvalidConfig: one of them is no such thing, or the run folder is damaged.
+        ConfigError, InvalidConfig: one of them does not exist, or the run folder is damaged.
     """
     if cfg.run is None:
         raise ConfigError(f"run=null must be a run folder; {SETTINGS['run'].cure}")
@@ -56,10 +56,10 @@ def load_trained(cfg: DictConfig) -> Trained:
 def load_several(cfg: DictConfig) -> list[Trained]:
     """The models of a command whose `run` and `checkpoint` may be lists, run by run.
 
-    A folder of runs stands for the finished runs in it, in the order of a report.
+    A folder of runs means the finished runs in it, in the order of a report.
 
     Raises:
-        ConfigError, InvalidConfig: as `load_trained`; or a run is named twice.
+        ConfigError, InvalidConfig: as `load_trained`, or a run is named twice.
     """
     if cfg.run is None:
         raise ConfigError(f"run=null must be one or several run folders; {SETTINGS['run'].cure}")
@@ -83,7 +83,7 @@ def listed(value: Any) -> list[Any]:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The folder itself if it is no folder of runs, else its finished runs.
+    """The finished runs in a folder of runs; any other folder itself.
 
     Raises:
         ConfigError: none of its runs is finished.
@@ -93,13 +93,13 @@ def run_folders(folder: Path) -> list[Path]:
     if is_run(folder) or not folder.is_dir():
         return [folder]
     try:
-        found = read_runs(folder)
-    except ValueError:  # it holds no run, which loading it says better
+        listing = read_runs(folder)
+    except ValueError:  # it holds no run; loading it gives a better message
         return [folder]
-    inside = [run for run in found.runs if run.folder.resolve().is_relative_to(folder.resolve())]
+    inside = [run for run in listing.runs if run.folder.resolve().is_relative_to(folder.resolve())]
     done = [run.folder for run in inside if run.status == "done"]
     if not done:
-        counts = ", ".join(f"{count} {status}" for status, count in found.counts.items())
+        counts = ", ".join(f"{count} {status}" for status, count in listing.counts.items())
         raise ConfigError(
             f"run={folder} must hold finished runs, and has {counts}; finish them, or name them one by one"
         )
@@ -113,32 +113,32 @@ def _load(cfg: DictConfig, folder: Path | str, checkpoint: Any) -> Trained:
         return load_run(folder, str(checkpoint), str(cfg.weights), trusted(cfg))
     except (ConfigError, InvalidConfig, OmegaConfBaseException, HydraException):
         raise
-    except Exception as error:  # whatever lies in a run folder, which may come from elsewhere or be damaged
+    except Exception as error:  # a run folder is not trusted and may be damaged
         raise ConfigError(
             f"run={folder} must be a run that can be loaded ({describe(error)}); bring back a copy"
         ) from error
 
 
 def check_machine(cfg: DictConfig) -> None:
-    """Before anything is made or loaded: is there such a device, and can it compute in this precision?
+    """Check that this machine has the device, and that the device supports the precision.
 
     Raises:
-        ConfigError: no.
+        ConfigError: it does not.
     """
     _check_precision(cfg.precision, pick_device(cfg.device))
 
 
 @contextmanager
 def ready(denoiser: Denoiser, device: str, precision: str = "32-true") -> Iterator[torch.device]:
-    """The denoiser on its device; calls of it inside compute in `precision`, with weights that stay float32.
+    """Move the denoiser to its device; calls inside the context compute in `precision`, with float32 weights.
 
     Args:
-        denoiser: is moved, and stays there.
+        denoiser: stays on the device afterwards.
         device: auto, cpu, cuda or cuda:1.
         precision: one of `DTYPES`, as in training.
 
     Raises:
-        ConfigError: there is no such device or precision here.
+        ConfigError: this machine does not have the device, or the device does not support the precision.
     """
     where = pick_device(device)
     _check_precision(precision, where)
@@ -152,14 +152,14 @@ def _check_precision(precision: str, device: torch.device) -> None:
     if precision not in DTYPES:
         raise ConfigError(f"precision={precision} must be one of {', '.join(DTYPES)}; use 32-true")
     if precision == "16-mixed" and device.type != "cuda":
-        raise ConfigError("precision=16-mixed must be computed on a GPU, and device is none; use bf16-mixed")
+        raise ConfigError("precision=16-mixed must be computed on a GPU, and device is not one; use bf16-mixed")
 
 
 def pick_device(name: str) -> torch.device:
-    """ "auto" is the GPU where there is one.
+    """The device of this name; "auto" is the GPU if there is one.
 
     Raises:
-        ConfigError: another word than auto, cpu, cuda, cuda:N and mps, or a device that is not here.
+        ConfigError: `name` is none of auto, cpu, cuda, cuda:N and mps, or this machine does not have the device.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"

@@ -7,12 +7,12 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import build_denoiser
-from diffusion_lab.cli.config import config_folders, plain, read_back
+from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
-from diffusion_lab.cli.foreign import refuse_links
+from diffusion_lab.cli.foreign import read_back, refuse_links
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_run import differences
-from diffusion_lab.cli.targets import NOBODY_ELSE, Trust
+from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust
 from diffusion_lab.cli.validate import check_read_back
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS, RECORD
@@ -24,21 +24,23 @@ PARTS = ("dataset", "network", "schedule", "prediction", "variance", "preconditi
 
 
 def trusted(cfg: DictConfig) -> Trust:
-    """Whose classes a run folder may name: those in a --config-dir's folder and in `allow`, as typed now."""
+    """The user's classes that a run folder may name: those beside a --config-dir and in `allow`, as typed now."""
     return Trust.read(config_folders(), cfg.get("allow"))
 
 
-def load_run(folder: str | Path, checkpoint: str = "last", weights: str = "ema", trust: Trust = NOBODY_ELSE) -> Trained:
-    """Load a run, whoever made its folder: its configuration is checked as a whole before anything of it is built.
+def load_run(
+    folder: str | Path, checkpoint: str = "last", weights: str = "ema", trust: Trust = PACKAGE_ONLY
+) -> Trained:
+    """Load a run. Its folder is not trusted: the whole configuration is checked before any part is built.
 
     Args:
         folder: a run folder.
         checkpoint: "last" for the newest intact one, or the name of a snapshot such as "step-00001000".
         weights: "ema" for the first average, "raw" for the model's own weights, or a decay such as "0.9999".
-        trust: whose classes the run may name beside this package's.
+        trust: the classes that the run may name besides this package's.
 
     Raises:
-        ConfigError: no run there, no such checkpoint or average, or another run's; names what there is.
+        ConfigError: the folder is not a run, the checkpoint or average does not exist, or it is of another run.
         InvalidConfig: the run's configuration names a class that is not allowed.
     """
     folder = Path(folder)
@@ -72,22 +74,22 @@ def _content(folder: Path, checkpoint: str) -> dict:
 
 def _read(folder: Path, checkpoint: str) -> dict:
     if checkpoint == "last":
-        found = newest_good(folder)
-        if found is None:
+        newest = newest_good(folder)
+        if newest is None:
             raise ConfigError(f"checkpoint={checkpoint} must exist in {folder}; train the run first")
-        return found[1]
+        return newest[1]
     name = checkpoint.removesuffix(CHECKPOINT)
     names = [path.stem for path in sorted(folder.glob(f"*{CHECKPOINT}"))]
-    if name not in names:  # so it is a name, and not a path to somewhere else
+    if name not in names:  # also rejects a path to another folder
         raise ConfigError(f"checkpoint={checkpoint} must be one of {names}; set keep_every to keep more when training")
     return load(folder / f"{name}{CHECKPOINT}", map_location="cpu")
 
 
 def _check_origin(cfg: DictConfig, content: dict, folder: Path) -> None:
-    """A checkpoint belongs to the run that wrote it: its number must not stand in another run's record.
+    """Check that the checkpoint was written by this run, to which its results will be attributed.
 
     Raises:
-        ConfigError: it holds no record, or that of a run with another configuration.
+        ConfigError: it has no record, or the record of a run with another configuration.
     """
     record = content.get("callbacks", {}).get("RunRecord")
     if not isinstance(record, dict) or "state_dict" not in content:
@@ -102,7 +104,7 @@ def _check_origin(cfg: DictConfig, content: dict, folder: Path) -> None:
 
 
 def _load_average(denoiser: Denoiser, averages: dict, weights: str) -> float | None:
-    """Put the asked average into the denoiser; its decay."""
+    """Load the given average into the denoiser; returns its decay."""
     if weights == "raw" or (weights == "ema" and not averages):
         return None
     decay = next(iter(averages)) if weights == "ema" else weights

@@ -1,10 +1,10 @@
-"""`diffusion-lab COMMAND ...`: choose the command, run it, turn what goes wrong into one sentence and a code.
+"""`diffusion-lab COMMAND ...`: select the command, run it, and turn errors into one sentence and an exit code.
 
-`train`, `evaluate`, `sample`, `analyze` and `encode` are Hydra applications; `report` parses its own arguments. Nothing
-heavy is imported before a command is known to start.
+`train`, `evaluate`, `sample`, `analyze` and `encode` are Hydra applications; `report` parses its own arguments. Heavy
+packages are imported only when a command starts.
 
-Lightning starts the other processes of a distributed run by executing `sys.argv` again, so Hydra sees the
-arguments without the command's name only while it parses them, and the task finds `sys.argv` as it was typed.
+Lightning starts the other processes of a distributed run by executing `sys.argv` again. The command's name is therefore
+removed from `sys.argv` only while Hydra parses it, and restored before the task runs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"config error: command={command} must be one of {choices}{hint}", file=sys.stderr)
         return EXIT_CONFIG
     if _own_classes(command, rest) and "" not in sys.path and os.getcwd() not in sys.path:
-        # As `python -m` does, so that a class in the working folder can be named from a yaml; last, to shadow nothing.
+        # As `python -m` does, so that a yaml can name a class in the working folder; last, so that it shadows nothing.
         sys.path.append(os.getcwd())
     if command not in HYDRA_COMMANDS:
         return importlib.import_module(f"diffusion_lab.cli.{command}").main(rest)
@@ -56,7 +56,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _own_classes(command: str, rest: list[str]) -> bool:
-    """Whether modules in the working folder may be imported: what reads a run folder may stand in a stranger's."""
+    """Whether modules in the working folder may be imported. A command that reads a run may be started in an untrusted
+    folder, so it needs --config-dir or `allow`."""
     reads_a_run = command in RUN_READERS or any(word.startswith("resume=") for word in rest)
     return not reads_a_run or bool(config_dirs(rest)) or any(word.startswith("allow=") for word in rest)
 
@@ -69,7 +70,7 @@ def _help(command: str, rest: list[str]) -> int:
 
 
 def _complete(words: list[str]) -> int:
-    """Hydra's completion calls `diffusion-lab -sc query=SHELL`; the command stands in COMP_LINE."""
+    """Hydra's completion calls `diffusion-lab -sc query=SHELL`; the command is in COMP_LINE."""
     program, *line = os.environ.get("COMP_LINE", "diffusion-lab train ").split(" ")
     query = any(word.startswith("query=") for word in words)
     if query and (len(line) < 2 or line[0] not in HYDRA_COMMANDS):

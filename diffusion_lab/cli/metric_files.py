@@ -1,7 +1,7 @@
-"""`metrics.names=[fid,mine]`: each name stands for metric/NAME.yaml, of this package or of a folder of --config-dir.
+"""`metrics.names=[fid,mine]`: each name refers to metric/NAME.yaml, of this package or of a --config-dir.
 
-The names are what is typed, recorded and hashed. The files are read when parts are checked or built, and only from
-folders that this command was given: a run folder names metrics and brings none.
+The names are typed, recorded and hashed. The files are read when parts are checked or built, and only from folders on
+the command line: a run folder names metrics but cannot define them.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ GROUP = "metric"
 
 
 def with_metrics(cfg: DictConfig) -> DictConfig:
-    """A copy of a composed configuration in which the names of `metrics` have become parts.
+    """A copy of a composed configuration in which the names of `metrics` have been replaced by parts.
 
-    `metric.NAME` is what the file of that name says, and `metrics.metrics`, which takes the place of `metrics.names`,
-    refers to them all, in order.
+    `metric.NAME` is the content of the file of that name, and `metrics.metrics`, which replaces `metrics.names`, refers
+    to all of them in order.
 
     Raises:
-        ConfigError: `metrics.names` is no list of names, or there is no such file or none that can be read.
+        ConfigError: `metrics.names` is not a list of names, or a file does not exist or cannot be read.
     """
     cfg = copy.deepcopy(cfg)
     node = cfg.get("metrics")
     if not isinstance(node, DictConfig) or "names" not in node:
         return cfg
     names, files = _names(cfg), {}
-    for folder in reversed([conf_dir(), *map(Path, config_folders(cfg))]):  # the first folder that has it counts
+    for folder in reversed([conf_dir(), *map(Path, config_folders(cfg))]):  # the first folder that has a name is used
         files |= {path.stem: path for path in (folder / GROUP).glob("*.yaml")}
     with open_dict(cfg):
         cfg[GROUP] = {name: _read(name, names, files) for name in names}

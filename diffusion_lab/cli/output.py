@@ -1,8 +1,8 @@
 """Standard output and standard error that may be closed while the command runs: `diffusion-lab train | head -1`.
 
-What is printed is a message; the work is in the run folder. A reader that has gone away (EPIPE), a terminal that was
-closed (EIO) and a full disk under a redirected output (ENOSPC) therefore silence the messages and end nothing. Python
-would otherwise raise in the middle of a step, and once more when it flushes its streams at exit.
+Results are in the run folder, and only messages are printed. A closed pipe (EPIPE), a closed terminal (EIO) and a full
+disk under a redirected output (ENOSPC) therefore end the messages, not the command. Python would otherwise raise in the
+middle of a step, and once more when it flushes its streams at exit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC)
 
 
 def survive_closed_output() -> None:
-    """Make the process's own standard streams go on without a reader; streams that somebody has replaced are left."""
+    """Let the process's standard streams work without a reader; streams that were replaced are left unchanged."""
     for number in (0, 1, 2):
         _open_if_closed(number)
     for name, number in (("stdout", 1), ("stderr", 2)):
@@ -31,7 +31,7 @@ def survive_closed_output() -> None:
 
 
 class _Silencing(io.FileIO):
-    """A descriptor that leads to nowhere from the first write on that nobody can take."""
+    """A file descriptor that is redirected to /dev/null when a write fails for want of a reader."""
 
     def write(self, content: Any, /) -> int:
         try:
@@ -40,7 +40,7 @@ class _Silencing(io.FileIO):
             if error.errno not in GONE:
                 raise
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.fileno())  # also for what writes to the descriptor itself, and for child processes
+            os.dup2(nowhere, self.fileno())  # also for direct writes to the descriptor and for child processes
             os.close(nowhere)
             return memoryview(content).nbytes
 
@@ -56,7 +56,7 @@ def _is_safe(stream: io.TextIOWrapper) -> bool:
 
 
 def _open_if_closed(number: int) -> None:
-    """A standard descriptor that is closed would be given to the next file that is opened, and printed into."""
+    """Open a closed standard descriptor: the next file to be opened would get its number, and then the output."""
     try:
         os.fstat(number)
     except OSError:

@@ -1,12 +1,11 @@
-"""How many processes a run has, how they divide its batch, and which of them this one is before they have met.
+"""The number of processes of a run, how they divide the batch, and the rank of this one before they are connected.
 
     batch_size = processes * accumulate * images_per_device
 
-The global batch is what the configuration states; of the other three the first comes from the machine, and one of the
-last two follows from the other.
+The configuration states the global batch. The number of processes comes from the machine, and one of the last two
+factors follows from the other.
 
-Processes come from one of three places: Lightning starts them on this machine (LOCAL_RANK), torchrun has (RANK), or
-srun has (SLURM_PROCID).
+Processes are started by Lightning on this machine (LOCAL_RANK), by torchrun (RANK) or by srun (SLURM_PROCID).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from contextlib import suppress
 from omegaconf import DictConfig
 
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK")
-LAST_WORD_S = 10.0  # for the first process to say why it ends
+LAST_WORD_S = 10.0  # time for the first process to report why it ends
 
 
 def world_size(cfg: DictConfig) -> int:
@@ -29,7 +28,7 @@ def world_size(cfg: DictConfig) -> int:
 
 
 def local_devices(trainer: DictConfig) -> int:
-    """Devices on one machine; "auto" and -1 are all GPUs, or one process on the CPU."""
+    """Devices on one machine; "auto" and -1 mean all GPUs, or one process on the CPU."""
     asked = trainer.get("devices", 1)
     if asked in ("auto", -1, "-1"):
         return max(1, gpu_count()) if trainer.get("accelerator", "auto") != "cpu" else 1
@@ -57,7 +56,7 @@ def on_cpu(trainer: DictConfig) -> bool:
 def microbatches(*, _root_: DictConfig) -> int:
     """`${microbatches:}`: `accumulate` from `images_per_device`, batch_size / (processes * images_per_device).
 
-    1 without `images_per_device`, and where the quotient is no whole number: `batch_fault` says so in its own words.
+    1 without `images_per_device`, and if the quotient is not an integer, which `batch_fault` reports.
     """
     if _root_.get("images_per_device") is None:
         return 1
@@ -66,10 +65,8 @@ def microbatches(*, _root_: DictConfig) -> int:
 
 
 def batch_fault(cfg: DictConfig) -> str | None:
-    """The sentence for an `images_per_device` that does not divide a process's share of the batch, or that another
-    `accumulate` contradicts; else None.
-
-    A batch that does not divide among the processes is the data module's complaint.
+    """The message for an `images_per_device` that does not divide a process's share of the batch, or that contradicts
+    `accumulate`; else None. The data module checks that the batch divides among the processes.
     """
     rows, share = _rows_and_share(cfg)
     if rows is None or share is None:
@@ -97,7 +94,7 @@ def _either(values: list[int]) -> str:
 
 
 def _rows_and_share(cfg: DictConfig) -> tuple[int | None, int | None]:
-    """`images_per_device`, and the images of one process if the batch divides; None for what is unset or no number."""
+    """`images_per_device`, and the images of one process if the batch divides; None for what is unset or invalid."""
     rows, batch = cfg.get("images_per_device"), cfg.get("batch_size")
     numbers = type(rows) is int and rows > 0 and type(batch) is int and batch > 0
     if not numbers or not isinstance(cfg.get("trainer"), DictConfig):
@@ -107,7 +104,7 @@ def _rows_and_share(cfg: DictConfig) -> tuple[int | None, int | None]:
 
 
 def is_first() -> bool:
-    """Whether this is the process of rank 0, which alone checks the configuration, locks the folder and speaks."""
+    """Whether this is the process of rank 0: only this one checks the configuration, locks the folder and prints."""
     ranks = [os.environ.get(name, "0") for name in RANK_VARIABLES]
     if srun_tasks():
         ranks.append(os.environ.get("SLURM_PROCID", "0"))
@@ -115,7 +112,7 @@ def is_first() -> bool:
 
 
 def say(text: str) -> None:
-    """A line for the user, from the first process only."""
+    """Print a line, in the first process only."""
     if is_first():
         print(text, flush=True)
 
@@ -128,26 +125,25 @@ def srun_tasks() -> int:
 
 
 def end_with_parent(number: int) -> None:
-    """Ask the kernel for this signal when the parent dies, so that no orphan goes on; does nothing but on Linux."""
+    """Receive this signal when the parent dies, so that no orphan continues. Linux only."""
     with suppress(Exception):
         ctypes.CDLL(None).prctl(1, int(number))  # PR_SET_PDEATHSIG
 
 
 def wait_for_the_first() -> None:
-    """In a rank that the first one started: let it end first, by which this one ends too.
+    """In a rank that the first one started: let the first one end, which also ends this one.
 
-    Lightning's first process kills itself when it sees that another one has ended with a code, and could not say what
-    happened any more.
+    Lightning's first process kills itself if another one ends with an error code, and could not report what happened.
     """
     if not is_first() and os.environ.get("LOCAL_RANK") and not srun_tasks() and "TORCHELASTIC_RUN_ID" not in os.environ:
         time.sleep(LAST_WORD_S)
 
 
 def end_with_the_first() -> None:
-    """In a rank that another process started: die with it, also while waiting in a collective for those that are gone.
+    """In a rank that another process started: die with it, also while waiting in a collective for dead processes.
 
-    Lightning's first process watches the others, but nobody watches it. SIGKILL, because a process that hangs in a
-    collective, or was stopped, answers nothing else; the checkpoint is the first process's work.
+    Lightning's first process monitors the others, but not the reverse. SIGKILL, because a stopped process or one that
+    hangs in a collective reacts to no other signal; the first process writes the checkpoint.
     """
     if not is_first():
         end_with_parent(signal.SIGKILL)

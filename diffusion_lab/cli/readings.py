@@ -1,4 +1,4 @@
-"""What the options of a recorded run stand for: the yaml files of today, composed again, beside its configuration."""
+"""The configuration of a recorded run beside the one that its options compose with the current yaml files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from diffusion_lab.cli.added_later import filled
-from diffusion_lab.cli.config import ADDED_LATER, DEFAULT_CHOICES, conf_dir, register_resolvers, without
+from diffusion_lab.cli.added_later import ADDED_LATER, filled
+from diffusion_lab.cli.config import DEFAULT_CHOICES, conf_dir, register_resolvers, without
 from diffusion_lab.reports import Reading, Run
 from diffusion_lab.reports.differences import read_plainly
 
@@ -19,8 +19,8 @@ _WHOLE = ("method", "experiment", "scale", "debug")  # options that stand for se
 
 
 def read(run: Run) -> Reading:
-    """The run's configuration beside what its options stand for; without the latter where they are not known here, or
-    where its configuration is not one that a run writes: a run's holds no reference."""
+    """The run's configuration beside the one of its options; without the latter if an option does not exist here, or if
+    the configuration contains a reference and so was not written by a run."""
     parts = (run.config.get("dataset"), run.config.get("network"))
     if "${" in str(run.config) or not all(isinstance(part, dict) for part in parts):
         return read_plainly(run)
@@ -35,18 +35,18 @@ def read(run: Run) -> Reading:
         return Reading(config)
     parts = {group: option for group, option in options.items() if group not in _WHOLE}
     further = {group: option for group, option in parts.items() if option != alone[1].get(group)}
-    found = _compose(_words({"method": options.get("method"), **further}))
-    if found is None:
+    composed = _compose(_words({"method": options.get("method"), **further}))
+    if composed is None:
         return Reading(config)
     named = alone[1]
-    if not options.get("method"):  # it is named by its sampler and by what is not the default
+    if not options.get("method"):  # its name has the sampler and the options that are not the default
         named = named | {group: options.get(group) for group in ("sampler", *DEFAULT_CHOICES)}
-    expected, derived = _in_context(found[0], saved)
+    expected, derived = _in_context(composed[0], saved)
     return Reading(config, _plain(expected), parts, named, frozenset(derived))
 
 
 def _known(group: Any, option: Any) -> bool:
-    """Whether a file of our own stands for it. A run folder may come from anybody: no other word of it is composed."""
+    """Whether the option is one of our yaml files. A run folder is not trusted: nothing else in it is composed."""
     return (
         all(isinstance(name, str) and re.fullmatch(r"\w+(/\w+)*", name) for name in (group, option))
         and not group.startswith("hydra")
@@ -60,8 +60,8 @@ def _words(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 @cache
 def _compose(words: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Configuration with its references, and options, of `diffusion-lab train WORDS`; None: the yaml files of today do
-    not know them."""
+    """Configuration with its references, and options, of `diffusion-lab train WORDS`; None if the current yaml files
+    cannot compose it."""
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
 
@@ -77,8 +77,8 @@ def _compose(words: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]] | 
 
 
 def _in_context(content: dict[str, Any], saved: DictConfig) -> tuple[DictConfig, list[str]]:
-    """The composed configuration with its references resolved by a run's own values, and the keys of those that give
-    what the run has."""
+    """The composed configuration with its references resolved by the run's values, and the keys of the references whose
+    result is the run's value."""
     context, expected, derived = saved.copy(), cast(DictConfig, OmegaConf.create(content)), []
     for key, raw in _references(content):
         own = OmegaConf.select(saved, key)
@@ -110,6 +110,6 @@ def _container(node: Any) -> Any:
 
 
 def _plain(cfg: DictConfig) -> dict[str, Any]:
-    """Without what cannot change a number, and without the seed."""
+    """The keys that affect the results, without the seed."""
     content = cast(dict[str, Any], OmegaConf.to_container(without(cfg)))
     return {key: value for key, value in content.items() if key not in ("seed", "paths")}

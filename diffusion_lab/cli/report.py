@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Read the runs, print the table, write the page; returns 0, or 2 when there is nothing to report on."""
+    """Read the runs, print the table, write the page; returns 0, or 2 if there is nothing to report."""
     try:
         options = _parser().parse_args(argv)
-    except SystemExit as end:  # argparse has printed the help or the fault
+    except SystemExit as end:  # argparse has printed the help or the error
         return int(end.code or 0)
     from diffusion_lab.cli.readings import read
     from diffusion_lab.reports import (
@@ -64,24 +64,26 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="diffusion-lab report",
-        description="Table and one HTML page for a folder of runs, finished or not; runs that differ in their seed "
-        "alone are averaged, others never.",
+        description="Table and one HTML page for a folder of runs, finished or not. Only runs that differ in nothing "
+        "but their seed are averaged.",
     )
     parser.add_argument("folder", nargs="?", default="runs", metavar="FOLDER", help="a run, a sweep, or all (runs)")
-    parser.add_argument("--metric", metavar="NAME", help="compare by this, e.g. fd1k_digits, precision or val/loss")
-    parser.add_argument("--by", metavar="KEY", help="name the rows by this configuration key, e.g. solver.steps")
-    parser.add_argument("--baseline", metavar="NAME", help="compare to the row of this name; default: the first")
-    parser.add_argument("--see", metavar="X", type=float, help="how many seeds a difference of X takes; default: 10 %%")
-    parser.add_argument("--out", metavar="FILE", help="where the page goes; default FOLDER/report.html")
-    parser.add_argument("--figures", metavar="DIR", help="also write the page's figures there, as SVG files")
+    parser.add_argument("--metric", metavar="NAME", help="metric to compare, e.g. fd1k_digits, precision or val/loss")
+    parser.add_argument("--by", metavar="KEY", help="configuration key that names the rows, e.g. solver.steps")
+    parser.add_argument("--baseline", metavar="NAME", help="row to compare with; default: the first")
     parser.add_argument(
-        "--table", metavar="FILE", help="also write the table there, .md or .tex, and its seeds as .csv"
+        "--see", metavar="X", type=float, help="difference whose number of seeds is printed; default: 10 %%"
+    )
+    parser.add_argument("--out", metavar="FILE", help="file of the page; default FOLDER/report.html")
+    parser.add_argument("--figures", metavar="DIR", help="also write the figures as SVG files")
+    parser.add_argument(
+        "--table", metavar="FILE", help="also write the table, as .md or .tex, and its values per seed as .csv"
     )
     return parser
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command that writes this table, without what does not change it."""
+    """The command that writes this table, without options that do not change it."""
     chosen = [(key, getattr(options, key)) for key in ("metric", "by", "baseline", "see", "table")]
     words = [word for key, value in chosen if value is not None for word in (f"--{key}", f"{value}")]
     return shlex.join(["diffusion-lab", "report", options.folder, *words])

@@ -15,14 +15,14 @@ from diffusion_lab.cli.targets import Trust, resolve
 
 
 class RunParts:
-    """The parts of one configuration, each built when it is first asked for.
+    """The parts of one configuration, each built at its first use.
 
-    A node is one object, also where another node refers to it: with `sampler: ${sampler}` the callback has the sampler
-    that `parts["sampler"]` is. Lists and mappings become those of Python, as with Hydra's `_convert_: all`.
+    A node is one object, also if another node refers to it: with `sampler: ${sampler}` the callback has the same object
+    as `parts["sampler"]`. Lists and mappings are converted to Python's, as with Hydra's `_convert_: all`.
 
     Args:
-        cfg: a composed configuration, in which the names of metrics have become parts if any are asked for.
-        trust: whose classes may be named; by default those of this package and the user's own.
+        cfg: a composed configuration, in which the names of metrics have been replaced by parts if metrics are used.
+        trust: the classes that may be named; by default those of this package and the user's own.
     """
 
     def __init__(self, cfg: DictConfig, trust: Trust | None = None) -> None:
@@ -34,26 +34,26 @@ class RunParts:
         """The object of the node at a dotted path, e.g. "sampler" or "callbacks.ema".
 
         Raises:
-            ConfigError: a value that its constructor refuses, with the path of the node before it.
+            ConfigError: the constructor rejects an argument; the message has the path of the node.
         """
         if path in self._made:
             return self._made[path]
         return self._object(OmegaConf.select(self.cfg, path), path)
 
     def family(self, name: str) -> dict[str, Any]:
-        """The parts of a family such as the callbacks, in order, without those that are switched off."""
+        """The parts of a family such as the callbacks, in order, without those that are null."""
         return {key: self[f"{name}.{key}"] for key, node in self.cfg[name].items() if node is not None}
 
     def with_arguments(self, path: str, **more: Any) -> Any:
-        """A new object of the node at a path, whose arguments are those of the node and `more`."""
+        """A new object of the node at a path, with the arguments of the node and `more`."""
         return self._call(OmegaConf.select(self.cfg, path), path, more)
 
     def anew(self) -> RunParts:
-        """The same parts, of which none is built yet."""
+        """The same parts, none of them built."""
         return RunParts(self.cfg, self._trust)
 
     def _object(self, node: Any, path: str) -> Any:
-        """What a value stands for: a part for a node with `_target_`, the same one for the same path."""
+        """The value itself, or for a node with `_target_` its part, which is the same object for the same path."""
         if path not in self._made and isinstance(node, DictConfig) and "_target_" in node:
             self._made[path] = self._call(node, path, {})
         if path in self._made:
@@ -63,7 +63,7 @@ class RunParts:
         return list(self._values(node, path).values()) if isinstance(node, ListConfig) else node
 
     def _values(self, node: Any, path: str) -> dict[Any, Any]:
-        """The values of a container by their keys or places, with parts in place of the nodes below it."""
+        """The values of a container by key or index, with nodes replaced by their parts."""
         values, listed = {}, isinstance(node, ListConfig)
         recursive = listed or node.get("_recursive_", True)
         for key in range(len(node)) if listed else node:
@@ -79,10 +79,10 @@ class RunParts:
         return values
 
     def _call(self, node: DictConfig, path: str, more: dict[str, Any]) -> Any:
-        """The object of a node, or for `_partial_` what waits for the other arguments.
+        """The object of a node, or with `_partial_` a `functools.partial`.
 
         Raises:
-            ConfigError: an argument of another class than its annotation, or what the constructor refuses.
+            ConfigError: the class of an argument does not match its annotation, or the constructor rejects it.
         """
         target = resolve(path, node["_target_"], self._trust)
         hints, arguments = described(target).hints, self._values(node, path) | more
@@ -101,5 +101,5 @@ class RunParts:
 
 
 def part(cfg: DictConfig, name: str) -> Any:
-    """The object of one node, built anew; what its constructor refuses is said with the path of the node."""
+    """A new object of one node; errors of its constructor have the path of the node."""
     return RunParts(cfg)[name]

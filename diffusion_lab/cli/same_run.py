@@ -1,4 +1,4 @@
-"""Whether two configurations are one run, and in which keys they differ."""
+"""Whether two configurations are the same run, and the keys in which they differ."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.added_later import filled
-from diffusion_lab.cli.config import ADDED_LATER, plain, read_back, without
+from diffusion_lab.cli.added_later import ADDED_LATER, filled
+from diffusion_lab.cli.config import plain, without
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
+from diffusion_lab.cli.foreign import read_back
 
-# What a continued run may change without becoming another run; everything outside the hash may change anyway.
+# Keys in the hash that a continued run may change; keys outside the hash may always change.
 MAY_CHANGE = (
     "max_steps",
     "trainer.max_steps",
@@ -22,10 +23,10 @@ MAY_CHANGE = (
 
 
 def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int) -> None:
-    """A checkpoint continues only the configuration that wrote it.
+    """Check that a configuration may continue the checkpoint of another.
 
     Raises:
-        InvalidConfig: naming every key that differs, with both values.
+        InvalidConfig: names every key that differs, with both values.
     """
     errors = [
         ConfigError(
@@ -41,7 +42,7 @@ def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int) -> None:
 
 
 def differences(saved: DictConfig, cfg: DictConfig) -> dict[str, tuple[Any, Any]]:
-    """{key: (saved, now)} of the keys that make two configurations two runs, in alphabetic order."""
+    """{key: (saved, now)} of the keys that make the configurations different runs, in alphabetical order."""
     old, new = (flatten(filled(plain(without(c)), ADDED_LATER)) for c in (saved, cfg))
     differ = [key for key in sorted(old | new) if old.get(key) != new.get(key) and not key.startswith(MAY_CHANGE)]
     return {key: (old.get(key), new.get(key)) for key in differ}

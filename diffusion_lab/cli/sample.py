@@ -22,8 +22,8 @@ MOST = 1_000_000  # samples of one command: all of them are in memory before the
 def run(cfg: DictConfig) -> None:
     """Write one PNG per sample, `000000.png` for id 0, and `grid.png`; sample i depends on (seed, i) and its label.
 
-    A conditional model's samples also go to one grid per class, `class-3.png`; those of a super-resolution model stand
-    in `grid.png` between what was given and the truth, a test image.
+    A conditional model's samples are also written to one grid per class, `class-3.png`. For a super-resolution model,
+    `grid.png` has the given image, the sample and the true image, from the test set, side by side.
     """
     from diffusion_lab.cli.inference import LATENTS, load_trained, ready
     from diffusion_lab.metrics import generate, save_grid
@@ -70,7 +70,7 @@ def parse_labels(labels: Any, num_classes: int | None) -> list[int]:
     """3 or [3, 5] -> the list of them; [] for None.
 
     Raises:
-        ConfigError: an unconditional model, or a number that is no class.
+        ConfigError: the model is unconditional, or a number is not a class.
     """
     if labels is None:
         return []
@@ -87,7 +87,7 @@ def parse_ids(text: str) -> list[int]:
     """ "0-3,10" -> [0, 1, 2, 3, 10]
 
     Raises:
-        ConfigError: anything else, a number that torch cannot hold, or more than `MOST` samples.
+        ConfigError: the text has another form, a number exceeds 64 bits, or there are more than `MOST` samples.
     """
     ids: list[int] = []
     cure = "numbers and ranges such as 0-63 or [0,5,7]; the id of each sample"

@@ -1,4 +1,4 @@
-"""Where a run folder stands: which checkpoint a run goes on from, and whether what belongs to it is there."""
+"""The checkpoint from which a run continues, and whether the files that belong to it are complete."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from diffusion_lab.runs.names import CHECKPOINTS
 
 
 def standing(cfg: DictConfig, folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The checkpoint to go on from, with its content; None to start at step 0.
+    """The checkpoint to continue from, with its content; None to start at step 0.
 
-    With `anew=true` what the folder holds is first put into `before-1` in it, or the next free number.
+    With `anew=true` the content of the folder is first moved to its subfolder `before-1`, or the next free number.
 
     Raises:
-        ConfigError: there are checkpoints and none can be used, or files are missing that belong to them.
+        ConfigError: no checkpoint can be used although there are some, or files that belong to them are missing.
     """
     from diffusion_lab.training import NewerCheckpoint, NoneIntact, newest_good
 
@@ -29,7 +29,7 @@ def standing(cfg: DictConfig, folder: Path) -> tuple[Path, dict[str, Any]] | Non
             say(f"starting {folder} anew; what it held is in {moved}")
         return None  # the other processes may be here before the first has moved everything
     try:
-        found = newest_good(folder / CHECKPOINTS, say)
+        newest = newest_good(folder / CHECKPOINTS, say)
     except NoneIntact as error:
         raise ConfigError(
             f"hydra.run.dir={folder} must hold a checkpoint that can be used, and has none: {error}. Bring one back "
@@ -37,18 +37,18 @@ def standing(cfg: DictConfig, folder: Path) -> tuple[Path, dict[str, Any]] | Non
         ) from error
     except NewerCheckpoint as error:
         raise ConfigError(f"hydra.run.dir={folder} must hold a checkpoint that can be read: {error}") from error
-    if found is not None:
-        path, content = found
+    if newest is not None:
+        path, content = newest
         check_whole(path, content)
         check_record(folder, path, content)
-    return found
+    return newest
 
 
 def check_whole(path: Path, content: dict[str, Any]) -> None:
-    """A checkpoint holds all that a run needs; a file of another program may not.
+    """Check that a checkpoint has everything that a run needs.
 
     Raises:
-        ConfigError: naming what is missing.
+        ConfigError: names what is missing.
     """
     record = content.get("callbacks", {}).get("RunRecord", {})
     needed = {key: content.get(key) for key in ("global_step", "state_dict", "optimizer_states", "loops")}
@@ -62,12 +62,12 @@ def check_whole(path: Path, content: dict[str, Any]) -> None:
 
 
 def check_record(folder: Path, path: Path, content: dict[str, Any]) -> None:
-    """The line files hold at least what they held when the checkpoint was written; an empty one is the user's will.
+    """Check that the line files have at least the content that they had when the checkpoint was written.
 
     Raises:
-        ConfigError: one is missing or shorter.
+        ConfigError: one is missing or shorter; an empty file is accepted, as the user's choice.
     """
-    if not is_first():  # the first one may be writing
+    if not is_first():  # the first process may be writing them
         return
     for name, length in content["callbacks"]["RunRecord"].get("lines", {}).items():
         file, size = folder / name, lengths(folder).get(name)

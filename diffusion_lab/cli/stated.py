@@ -1,4 +1,4 @@
-"""What the yaml files of a preset and of a method say of a group, as far as their defaults lists go."""
+"""The option of a group in the defaults lists of a preset, a method and train.yaml."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 
 def stated(hydra: Any, choices: dict[str, Any], group: str, conf: Path) -> tuple[str, ...]:
-    """The options of a group that need no words in a run's name: those that the preset sweeps; else the one that the
-    preset says, else the method, else train.yaml.
+    """The options of a group that a run's name omits: those that the preset sweeps; else the one of the preset, else of
+    the method, else of train.yaml.
 
     Args:
-        hydra: Hydra's own node of the job.
+        hydra: Hydra's node of the job.
         choices: group -> option of the job.
         group: e.g. "schedule".
         conf: the folder of the yaml files.
@@ -36,7 +36,7 @@ def _in_train(conf: Path, group: str) -> tuple[str, ...]:
 
 
 def _overridden(folders: tuple[Path, ...], name: str, group: str) -> str | None:
-    """The option that a file overrides a group with, itself or by the files that it begins with."""
+    """The option with which a file, or a file in its defaults list, overrides a group."""
     file = next((folder / f"{name}.yaml" for folder in folders if (folder / f"{name}.yaml").is_file()), None)
     entries = _defaults(file) if file else ()
     for entry in entries:

@@ -1,11 +1,11 @@
 """Which classes and functions a configuration may name in `_target_`.
 
-A configuration is data that people send each other, and `_target_` makes it a program. Hydra forbids some names; this
-allows only some, and judges the object that a name leads to, not the name: `diffusion_lab.data.os.system` is
-`posix.system`. Allowed are this package, the optimizers of torch, the named parts of Lightning, and, for a
-configuration composed on the command line, modules of the user's own: those in the working folder or in a folder
-beside one given with --config-dir. A configuration read from a run folder or a checkpoint never widens the list; only
-what is typed beside it does, --config-dir or allow=file.Class. Which of them may stand where, `checks.nodes` says.
+Configurations are shared between people, and `_target_` makes them executable. Hydra forbids some names; this module
+allows only some, and checks the object that a name resolves to instead of the name: `diffusion_lab.data.os.system` is
+`posix.system`. Allowed are this package, the optimizers of torch, the parts of Lightning listed below, and, for a
+configuration composed on the command line, the user's own modules: those in the working folder or beside a folder given
+with --config-dir. A configuration that is read from a run folder or a checkpoint never extends this list; only the
+command line does, with --config-dir or allow=file.Class. `checks.nodes` checks which class may be used at which place.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 @dataclass(frozen=True)
 class Trust:
-    """Whose classes a configuration may name beside those of this package and its libraries.
+    """The classes that a configuration may name besides those of this package and its libraries.
 
     Args:
-        folders: folders whose modules are the user's own.
+        folders: folders with the user's own modules.
         names: dotted names that the user has typed.
-        read_back: the configuration was read from a run folder, so a refusal says how to allow a class.
+        read_back: the configuration was read from a run folder, so the error message says how to allow a class.
     """
 
     folders: tuple[Path, ...] = ()
@@ -59,14 +59,14 @@ class Trust:
 
     @classmethod
     def read(cls, config_dirs: list[str], allow: Any = None) -> Trust:
-        """For a configuration that was read from a run folder: nothing but what is typed beside it.
+        """For a configuration that was read from a run folder: only what the command line allows.
 
         Args:
-            config_dirs: folders given with --config-dir; none of them: the working folder is not trusted either.
+            config_dirs: folders given with --config-dir. Without any, the working folder is not trusted either.
             allow: the setting of that name: None, a dotted name or a list of them.
 
         Raises:
-            ConfigError: `allow` is something else.
+            ConfigError: `allow` is invalid.
         """
         names: list[Any] = [] if allow is None else list(allow) if isinstance(allow, Sequence) else [allow]
         names = [allow] if isinstance(allow, str) else names
@@ -75,21 +75,21 @@ class Trust:
         return cls(own_folders(config_dirs) if config_dirs else (), tuple(names), True)
 
 
-NOBODY_ELSE = Trust(read_back=True)
+PACKAGE_ONLY = Trust(read_back=True)
 
 
-@functools.cache  # a place is checked, and then built
+@functools.cache  # called by the check and again when the part is built
 def resolve(path: str, target: Any, trust: Trust) -> Any:
     """The class or function that `target` names.
 
     Args:
-        path: where in the configuration it stands, for the message.
+        path: its place in the configuration, for the message.
         target: the value of `_target_`.
-        trust: whose classes may be named beside those of this package.
+        trust: the classes that may be named besides those of this package.
 
     Raises:
-        ConfigError: the name leads nowhere, or to something that is not allowed. A module outside the list is not
-            even imported.
+        ConfigError: the name does not resolve, or the object is not allowed. A module that is not allowed is not
+            imported.
     """
     key = f"{path}._target_={target}"
     if not isinstance(target, str) or not DOTTED.fullmatch(target):
@@ -98,14 +98,14 @@ def resolve(path: str, target: Any, trust: Trust) -> Any:
     if target.startswith("diffusion_lab.cli.") or not (listed or _own_module(target, trust.folders)):
         raise ConfigError(f"{key} must be {_allowed(trust, target)}")
     module, _, name = target.rpartition(".")
-    found = getattr(sys.modules.get(module), name, None) or _locate(key, target)
-    module = str(getattr(found, "__module__", None))
+    obj = getattr(sys.modules.get(module), name, None) or _locate(key, target)
+    module = str(getattr(obj, "__module__", None))
     ok = f"{module}.".startswith(PACKAGES) or NAMES.get(target) == module or _own_module(f"{module}.x", trust.folders)
     ok = ok or (target in trust.names and module.split(".")[0] == target.split(".")[0])
-    # An instance has its class's __module__, so only classes and plain functions may pass.
-    if not ok or not (inspect.isclass(found) or inspect.isfunction(found)):
-        raise ConfigError(f"{key} leads to {module}.{getattr(found, '__qualname__', '')} and must be {ALLOWED}")
-    return found
+    # An instance has the __module__ of its class, so only classes and plain functions are accepted.
+    if not ok or not (inspect.isclass(obj) or inspect.isfunction(obj)):
+        raise ConfigError(f"{key} leads to {module}.{getattr(obj, '__qualname__', '')} and must be {ALLOWED}")
+    return obj
 
 
 def _allowed(trust: Trust, target: str) -> str:
@@ -115,18 +115,18 @@ def _allowed(trust: Trust, target: str) -> str:
 
 
 def own_folders(config_dirs: list[str]) -> tuple[Path, ...]:
-    """Folders whose modules are the user's own: the working folder, and what holds a --config-dir."""
+    """Folders with the user's own modules: the working folder and the parent of each --config-dir."""
     return tuple({Path.cwd().resolve(), *(Path(folder).resolve().parent for folder in config_dirs)})
 
 
 def _own_module(target: str, folders: tuple[Path, ...]) -> bool:
-    """Whether the first word names a module that lies in one of the folders, and not among installed packages."""
+    """Whether the first word names a module in one of the folders that is not an installed package."""
     try:
         spec = importlib.util.find_spec(target.split(".")[0])
     except (ImportError, ValueError):
         return False
     places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or [])]
-    files = [Path(place) for place in places if place and os.path.isabs(place)]  # "built-in" and "frozen" are no files
+    files = [Path(place) for place in places if place and os.path.isabs(place)]  # not "built-in" and "frozen"
     return any(_inside(file.resolve(), folders) for file in files)
 
 
@@ -137,24 +137,24 @@ def _inside(place: Path, folders: tuple[Path, ...]) -> bool:
 
 
 def _locate(key: str, target: str) -> Any:
-    """The object, importing modules from the left; every attribute error names what there is."""
+    """The object, importing modules from the left; an error suggests the nearest existing name."""
     words = target.split(".")
-    found: Any = None
+    obj: Any = None
     for depth in range(1, len(words) + 1):
         name, attribute = ".".join(words[:depth]), words[depth - 1]
-        if found is not None and hasattr(found, attribute):
-            found = getattr(found, attribute)
+        if obj is not None and hasattr(obj, attribute):
+            obj = getattr(obj, attribute)
             continue
-        if found is not None and not inspect.ismodule(found):
+        if obj is not None and not inspect.ismodule(obj):
             raise ConfigError(f"{key} must exist, but {'.'.join(words[: depth - 1])} has no {attribute}")
         try:
-            found = importlib.import_module(name)
+            obj = importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if error.name != name:  # the user's module exists and imports something that does not
+            if error.name != name:  # the user's module imports a module that does not exist
                 raise ConfigError(f"{key} cannot be imported: {error}; install it") from error
-            names = [n for n in dir(found) if not n.startswith("_")] if found is not None else []
+            names = [n for n in dir(obj) if not n.startswith("_")] if obj is not None else []
             where = ".".join(words[: depth - 1]) or "Python"
             raise ConfigError(f"{key} must exist, but {where} has no {attribute}{nearest(attribute, names)}") from error
         except Exception as error:
             raise ConfigError(f"{key} cannot be imported: {type(error).__name__}: {error}") from error
-    return found
+    return obj

@@ -1,4 +1,4 @@
-"""`diffusion-lab train`: lock the run folder, find where the run stands, train on from there."""
+"""`diffusion-lab train`: lock the run folder, find its newest checkpoint and train from there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from diffusion_lab.runs.record import is_done, read_result
 if TYPE_CHECKING:
     from diffusion_lab.cli.run_parts import RunParts
 
-NO_MEMORY = "can't allocate memory"  # what PyTorch says of a CPU's
+NO_MEMORY = "can't allocate memory"  # PyTorch's message on a CPU
 LIBRARIES = ("torch", "lightning", "hydra-core", "omegaconf", "torch-fidelity", "numpy")
 
 
@@ -44,11 +44,11 @@ class OutOfMemory(Failure):
 
 
 def run(cfg: DictConfig, parts: RunParts | None = None) -> float | None:
-    """Train one run to `max_steps`, in place: a finished run returns at once, an unfinished one continues.
+    """Train one run to `max_steps`; a finished run returns at once, an unfinished one continues.
 
     Args:
         cfg: the checked configuration.
-        parts: those that checking it has built; by default they are built here.
+        parts: the parts that were built to check it; by default they are built here.
 
     Returns:
         The last value of `cfg.objective` (a metric's name) for a sweeper, or None.
@@ -87,13 +87,13 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     quiet_libraries()
     if cfg.get("threads"):
         torch.set_num_threads(cfg.threads)
-    found = standing(cfg, folder)
+    start = standing(cfg, folder)
     path = None
-    if found is not None:
-        path, content = found
+    if start is not None:
+        path, content = start
         check_same_run(cfg, content["callbacks"]["RunRecord"]["config"], content["global_step"])
         say(f"continuing {folder} from step {content['global_step']} ({path.name})")
-        del found, content
+        del start, content
     if warning := slow_bfloat16(cfg):
         say(warning)
     parts = parts or RunParts(with_metrics(cfg), trust_of(cfg, config_folders()))
@@ -102,17 +102,17 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         with memory_named(cfg):
             run.trainer.fit(run.module, datamodule=run.data, ckpt_path=path, weights_only=True)
     except Interrupted as stop:
-        hand_on(stop.number)
+        forward_signal(stop.number)
         wait_for_the_first()
         raise StoppedBySignal(stop.number) from stop
 
 
 @contextmanager
 def memory_named(cfg: DictConfig) -> Iterator[None]:
-    """Inside, memory that does not suffice is a sentence.
+    """Report exhausted memory in one sentence.
 
     Raises:
-        OutOfMemory: what the device's or the machine's memory did not hold.
+        OutOfMemory: the device or the machine is out of memory.
     """
     import torch
 
@@ -126,10 +126,10 @@ def memory_named(cfg: DictConfig) -> Iterator[None]:
 
 
 def memory_sentence(cfg: DictConfig, error: BaseException) -> str:
-    """What to do about memory that does not suffice."""
+    """The message for exhausted memory, with what to change."""
     rows = cfg.batch_size // (world_size(cfg) * cfg.accumulate)
     fewer = f"images_per_device={max(1, rows // 2)}" if rows > 1 else "a smaller network, or trainer=fsdp"
-    said = str(error).splitlines()[0] if str(error) else "no more is to be had"
+    said = str(error).splitlines()[0] if str(error) else "an allocation failed"
     return (
         f"the memory does not suffice for {rows} images at a time on each device (images_per_device={rows}): {said}. "
         f"Use {fewer}, which leaves the batch of {cfg.batch_size} as it is; the same command then goes on from the "
@@ -137,11 +137,11 @@ def memory_sentence(cfg: DictConfig, error: BaseException) -> str:
     )
 
 
-def hand_on(number: int) -> None:
-    """Give a signal, now that the checkpoint is written, to whoever listened for it before training did.
+def forward_signal(number: int) -> None:
+    """Call the signal handler that was installed before training, now that the checkpoint is written.
 
-    submitit listens for the signal that a cluster sends before it ends a job: it puts the job back into the queue and
-    exits. Had it been called at once, what was trained since the last checkpoint would be lost.
+    submitit's handler for the signal that a cluster sends before it ends a job puts the job back into the queue and
+    exits, so calling it earlier would lose the steps since the last checkpoint.
     """
     handler = signal.getsignal(number)
     if callable(handler) and handler is not signal.default_int_handler:
@@ -149,7 +149,7 @@ def hand_on(number: int) -> None:
 
 
 def facts(cfg: DictConfig) -> dict[str, Any]:
-    """What run.json says of the run before it starts; plain values only."""
+    """The content of run.json before the run starts; plain values only."""
     overrides, command = command_line()
     digest = config_hash(cfg)
     source = OmegaConf.select(cfg, "dataset.source", default=None)
@@ -173,19 +173,19 @@ def facts(cfg: DictConfig) -> dict[str, Any]:
 
 
 def command_line() -> tuple[list[str], str]:
-    """The overrides of this job, and the command that repeats it alone, quoted for a shell."""
+    """The overrides of this job, and the command that repeats this job only, quoted for a shell."""
     from hydra.core.hydra_config import HydraConfig
 
     if not HydraConfig.initialized():
         return [], "diffusion-lab train"
     hydra = HydraConfig.get()
-    overrides = [word for word in hydra.overrides.task if not word.startswith("anew=")]  # it is said once
+    overrides = [word for word in hydra.overrides.task if not word.startswith("anew=")]  # applies once
     own = [word for folder in config_folders() for word in ("--config-dir", folder)]
     return overrides, shlex.join(["diffusion-lab", "train", *own, *overrides])
 
 
 def git_revision() -> str | None:
-    """Commit of the checkout that the package stands in, with `+` when it is changed; None outside a checkout."""
+    """Commit of the checkout that contains the package, with `+` if it is modified; None outside a checkout."""
     import subprocess
 
     here = Path(__file__).resolve().parent
@@ -199,7 +199,7 @@ def git_revision() -> str | None:
 
 
 def quiet_libraries() -> None:
-    """Turn off messages of Lightning that do not apply here; each is replaced by something of our own."""
+    """Turn off messages of Lightning that do not apply here."""
     for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for message in (

@@ -1,7 +1,7 @@
-"""All faults of a configuration at once, before step 1, before any download, and before job 0 of a sweep.
+"""All errors of a configuration at once, before step 1, before any download, and before job 0 of a sweep.
 
-`check` is a pure function of the configuration and of what the machine has: it writes nothing, downloads nothing and
-computes nothing that starts a thread pool or touches a GPU, because a launcher forks after it.
+`check` is a pure function of the configuration and the machine: it writes and downloads nothing, and starts neither a
+thread pool nor a GPU context, because a launcher forks after it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.checks.machine import check_folder, check_machine
 from diffusion_lab.cli.checks.settings import check_settings
-from diffusion_lab.cli.config import config_folders, plain, read_back
+from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, MissingHere
-from diffusion_lab.cli.foreign import written_outside
+from diffusion_lab.cli.foreign import read_back, written_outside
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.runs.names import RECORD
@@ -36,22 +36,22 @@ def check(
 def examine(
     cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None, here: bool = True
 ) -> tuple[list[ConfigError], RunParts | None]:
-    """Faults of a configuration of `diffusion-lab train`, each a sentence, and the parts built to find them.
+    """Errors of a configuration of `diffusion-lab train`, each one sentence, and the parts built to find them.
 
-    Later checks need what earlier ones have found to be well formed: names and ranges of the settings and the
-    signatures of all parts first, then the parts themselves. With `dry_run=true` it is no fault that something is not
-    on this machine: the cost can be stated all the same.
+    Later checks depend on earlier ones: first names and ranges of the settings and the signatures of all parts, then
+    the parts themselves. With `dry_run=true`, data or devices that this machine lacks are no error, because the cost
+    can be estimated without them.
 
     Args:
         cfg: the composed configuration, without Hydra's node.
         config_dirs: folders given with --config-dir; modules beside them are the user's own.
-        passed: configurations, but for seed and paths, that were found faultless; this one is added if it is. Another
-            seed of such a one has its settings and its folder checked alone, because building all parts takes most of
-            the time that a sweep needs before job 0.
-        here: the run takes place on this machine; otherwise its GPUs say nothing.
+        passed: valid configurations without seed and paths; this one is added if it is valid. For another seed of one
+            of them only settings and folder are checked, because building all parts takes most of the time before job 0
+            of a sweep.
+        here: whether the run takes place on this machine; otherwise its GPUs are not checked.
 
     Returns:
-        No fault if it may run. No parts where an earlier check has failed, and for what has `passed`.
+        No errors if it may run. No parts if an earlier check failed or the configuration is in `passed`.
     """
     from diffusion_lab.cli.checks.nodes import check_nodes
 
@@ -76,10 +76,10 @@ def examine(
 
 
 def trust_of(cfg: DictConfig, config_dirs: list[str]) -> Trust:
-    """Whose classes may be named: what is composed for `resume=` stands in a folder that anybody may have made.
+    """The classes that may be named; with `resume=` fewer, because the run folder is not trusted.
 
     Raises:
-        ConfigError: `allow` without `resume`, or a resumed run that would write outside of its folder.
+        ConfigError: `allow` is given without `resume`, or a resumed run would write outside its folder.
     """
     from diffusion_lab.cli.targets import Trust
 
@@ -89,7 +89,7 @@ def trust_of(cfg: DictConfig, config_dirs: list[str]) -> Trust:
         return Trust.typed(config_dirs)
     try:
         outside = next(written_outside(plain(cfg), Path(cfg.paths.run_dir)), None)
-    except OmegaConfBaseException:  # a reference that leads nowhere: check_nodes says which
+    except OmegaConfBaseException:  # a reference that does not resolve, which check_nodes reports
         outside = None
     if outside is not None:
         cure = "do not resume a folder like this"
@@ -98,17 +98,17 @@ def trust_of(cfg: DictConfig, config_dirs: list[str]) -> Trust:
 
 
 def missing_here(cfg: DictConfig) -> list[MissingHere]:
-    """What a faultless configuration needs and this machine does not have."""
+    """What a valid configuration needs and this machine lacks."""
     complete = with_metrics(cfg)
     errors, _ = _check_parts(complete, trust_of(complete, config_folders()), here=True)
     return [error for error in _once(errors) if isinstance(error, MissingHere)]
 
 
 def _check_parts(cfg: DictConfig, trust: Trust, here: bool) -> tuple[list[ConfigError], RunParts]:
-    """Faults of the machine, if the run takes place `here`, of the parts and the disk; and the parts.
+    """Errors of the machine, if the run takes place `here`, of the parts and of the disk; and the parts.
 
-    A run gives its network the first of the global random numbers that follow its seed. If parts drew
-    some while they were checked, all are therefore built anew when it is their turn in the run.
+    The network of a run gets the first global random numbers after its seed. If parts drew some while they were
+    checked, all parts are therefore built again by the run.
     """
     import torch
 
@@ -121,15 +121,15 @@ def _check_parts(cfg: DictConfig, trust: Trust, here: bool) -> tuple[list[Config
 
 
 def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[ConfigError]:
-    """Faults of a configuration that was read from a run folder, before anything of it is built.
+    """Errors of a configuration that was read from a run folder, before any part of it is built.
 
-    Such a file may come from somebody else. It is checked as a whole, also the parts that are not built: a run is one
-    thing, and trusted or not. `run.json` is written with all references resolved, so one that holds any is not ours.
+    The file is not trusted, so all of it is checked, including parts that are not built. `run.json` is written with all
+    references resolved, so a file that contains one is rejected.
 
     Args:
-        saved: the configuration as JSON gave it.
-        parts: the top-level nodes that will be built; only these must fit the signatures of today.
-        trust: what is allowed beside this package's classes, `Trust.read(...)`.
+        saved: the configuration as read from JSON.
+        parts: the top-level nodes that will be built; only these must match the current signatures.
+        trust: what is allowed besides this package's classes, `Trust.read(...)`.
     """
     from diffusion_lab.cli.checks.nodes import check_nodes
 
@@ -144,8 +144,7 @@ def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[Co
 
 
 def check_command(cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:
-    """Faults of the parts that a command other than `train` is given on its command line: what they may be, and what
-    they take."""
+    """Errors in the classes and arguments of the parts on the command line of a command other than `train`."""
     from diffusion_lab.cli.checks.nodes import check_nodes
     from diffusion_lab.cli.targets import Trust
 

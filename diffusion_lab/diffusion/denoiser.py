@@ -35,14 +35,13 @@ class Loss(NamedTuple):
 
 
 class Denoiser(nn.Module):
-    """Converts a network's output to estimates, reverse steps and losses. Each method calls the network once.
+    """Turns a network's output into estimates, reverse steps and losses. Each method calls the network once.
 
         network(scale_t x_t (B,C,H,W), t (B,) int64, **cond) -> (B, C (prediction.heads + variance.channels), H, W)
 
-    The network always receives original timesteps, also when the schedule is a respaced one. Its answer is taken to
-    float32 whatever precision it computed in, because the conversions divide by alpha or sigma; where the images are
-    float64 (and the network is), so is all that comes out. Keyword conditions
-    go to the network unchanged. Gathers and losses never wait for the device.
+    The network always receives original timesteps, also with a respaced schedule. Its output is converted to float32,
+    because the conversions divide by alpha or sigma; with float64 images and network, all results are float64. Keyword
+    conditions are passed to the network unchanged. Gathers and losses never synchronise with the device.
 
     Args:
         network: the only part with parameters.
@@ -51,7 +50,7 @@ class Denoiser(nn.Module):
         variance: of the reverse step.
         timesteps: (T,) int64 the network's timestep for each index of the schedule; None for 0..T-1.
         preconditioning: scale of the network's input; None is `Plain`, x_t as it is.
-        null_label: the label that says nothing; None for a network that always had the label, or never.
+        null_label: the label that stands for no condition; None for a network that was trained without label dropout.
     """
 
     timesteps: Tensor
@@ -92,11 +91,12 @@ class Denoiser(nn.Module):
         """The same model with classifier-free guidance.
 
         Raises:
-            ValueError: its labels were never withheld, so it has no unconditional answer; or a scale out of range.
+            ValueError: it was trained without label dropout, so it has no unconditional output; or a scale out of
+            range.
         """
         if self.null_label is None:
             raise ValueError(
-                f"scale={scale} must be left out: guidance needs a model whose labels were withheld at times; train "
+                f"scale={scale} must be left out: guidance needs a model that was trained with label dropout; train "
                 "with dataset.conditional=true dataset.label_dropout=0.1"
             )
         network = Guidance(self.network, scale, self.null_label, self.prediction.heads)
@@ -128,7 +128,7 @@ class Denoiser(nn.Module):
     def loss(self, x0: Tensor, eps: Tensor, t: Tensor, **cond: Tensor) -> Loss:
         """Losses at given noise and timesteps: (B,C,H,W), (B,C,H,W), (B,) -> Loss.
 
-        The bound's term trains the variance alone: the estimate in it is detached (and not clipped).
+        The bound's term trains only the variance: the estimate in it is detached (and not clipped).
         """
         alpha, sigma = self._scales(x0, t)
         x_t = alpha * x0 + sigma * eps

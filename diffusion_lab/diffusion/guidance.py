@@ -9,7 +9,7 @@ from diffusion_lab.arguments import check_number
 
 
 class Guidance(nn.Module):
-    """A network that is asked twice, with the label and with the null label, in one call of twice the rows.
+    """A network that is evaluated with the label and with the null label, in one call with twice the rows.
 
         out = out_null + scale (out_label - out_null)
 
@@ -19,9 +19,9 @@ class Guidance(nn.Module):
     Ho and Salimans' w and U-ViT's "CFG scale" are scale - 1: their 0.4 is 1.4 here. scale = 1 is no guidance.
 
     Args:
-        network: trained with labels that are withheld at times.
+        network: trained with label dropout.
         scale: >= 0.
-        null_label: the label that says nothing.
+        null_label: the label that stands for no condition.
         heads: the prediction's channels per image channel; the channels behind them are the variance's.
 
     Raises:

@@ -112,7 +112,7 @@ def laplace(num_timesteps: int = 1000, mean: float = 0.0, scale: float = 0.5, ma
     """ln SNR(u) = mean - scale sgn(1/2 - u) ln(1 - 2|u - 1/2|),  A(u) = S(ln SNR(u)): under uniform u the log-SNR
     has a Laplace distribution (Hang et al. 2024).
 
-    Differs from diffusers: it returns sqrt(A) where A is expected, which looks like a mistake, and adds 1e-6 inside
+    Differs from diffusers: it returns sqrt(A) where A is expected, apparently a mistake, and adds 1e-6 inside
     the logarithm; here the infinite log-SNR at u = 1 is met by `max_beta`.
 
     Args:

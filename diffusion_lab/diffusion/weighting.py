@@ -2,8 +2,8 @@
 
     w = w_x / scale,     scale = SNR (eps), 1 (x0), 1 + SNR (v)
 
-(`Prediction.native_scale`), so the same estimate has the same weighted loss in every prediction. The loss of a
-prediction with several heads has several parts, each with the scale of its own space.
+(`Prediction.native_scale`), so that the same estimate has the same weighted loss in every prediction. A prediction with
+several heads returns its loss in parts, each with the scale of its space.
 
 The published weightings are in `weightings.py`, the learned one in `uncertainty.py`.
 """
@@ -45,20 +45,21 @@ class Weighting(nn.Module):
         self.register_buffer("factor", torch.ones(()))
 
     @torch.no_grad()
-    def refresh(self, snr: Tensor, scale: Tensor, p: Tensor, step: int) -> None:
+    def refresh(self, snr: Tensor, scale: Tensor, probabilities: Tensor, step: int) -> None:
         """Recompute the normalising number from all T timesteps; does nothing with `normalize` none.
 
         Args:
             snr: (T,) of the schedule.
             scale: (T,) `Prediction.native_scale(snr)`.
-            p: (T,) the sampler's probabilities at this step, times the weights of its draws.
+            probabilities: (T,) the sampler's at this step, times the weights of its draws.
             step: optimizer step.
         """
         if self.normalize == "none":
             return
         weights = self.weight_to_normalize(snr, scale, step).double()
-        p = p if self.normalize == "mean1_sampler" else torch.full_like(weights, 1.0 / len(weights))
-        self.factor.copy_(1.0 / (p * weights).sum())
+        if self.normalize != "mean1_sampler":
+            probabilities = torch.full_like(weights, 1.0 / len(weights))
+        self.factor.copy_(1.0 / (probabilities * weights).sum())
 
     def x0_weight(self, snr: Tensor, step: int) -> Tensor:
         """w_x at this optimizer step: (B,) -> (B,)."""
@@ -69,7 +70,7 @@ class Weighting(nn.Module):
         return self.x0_weight(snr, step) / scale
 
     def weight_to_normalize(self, snr: Tensor, scale: Tensor, step: int) -> Tensor:
-        """What `refresh` brings to mean 1: the native weight, and for a weighting that learns only its fixed part."""
+        """The weight that `refresh` normalises to mean 1: the native weight; for a learned weighting its fixed part."""
         return self.native_weight(snr, scale, step)
 
     def forward(self, native_loss: Tensor, snr: Tensor, scale: Tensor, step: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Networks: (x_t, t, **conditions) -> what the prediction asks for."""
+"""Networks: (x_t, t, **conditions) -> the output that the prediction defines."""
 
 from diffusion_lab.networks.adm import ADMSuperResolution, ADMUNet
 from diffusion_lab.networks.layers import timestep_embedding

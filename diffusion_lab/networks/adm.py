@@ -67,7 +67,7 @@ class ADMUNet(UNetPlan):
         dropout: probability in [0, 1) inside the residual blocks.
         time_scale: t is multiplied by it before its waves, > 0; 1000/T is improved-diffusion's `rescale_timesteps`.
         num_classes: number of class labels; None: the network takes no label.
-        checkpointing: whether training computes the inside of each block twice and keeps it never.
+        checkpointing: whether training recomputes the activations of each block instead of storing them.
 
     Raises:
         ValueError: an argument outside its range, named with its value and the cure.
@@ -118,7 +118,7 @@ class ADMUNet(UNetPlan):
 
     def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
         """x (B,in_channels,H,W), t (B,) timesteps, label (B,) int64 in 0..num_classes-1 -> (B,out_channels,H,W)."""
-        h = self.walk(self.conv_in(x), F.silu(self._embed(t, label)), recompute=self.checkpointing)
+        h = self.run_blocks(self.conv_in(x), F.silu(self._embed(t, label)), recompute=self.checkpointing)
         return self.conv_out(F.silu(self.norm_out(h)))
 
     def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
@@ -133,8 +133,8 @@ class ADMSuperResolution(ADMUNet):
 
         ADMUNet([x_t, bilinear(low_res)], t, label)
 
-    The small image is resized to the size of x_t and concatenated to its channels: the first convolution has
-    2 in_channels. For ImageNet 64 -> 256 it has 311,795,910 parameters.
+    The small image is resized to the size of x_t and concatenated with it: the first convolution has 2 in_channels.
+    For ImageNet 64 -> 256 it has 311,795,910 parameters.
 
     Reference: Dhariwal and Nichol, "Diffusion models beat GANs on image synthesis", 2021, section 6 and table 8.
 
@@ -200,11 +200,11 @@ class ADMLayers:
         return Block(res, Attention(out_channels, self._heads(out_channels), self.layout) if attend else None)
 
     def down(self, channels: int) -> nn.Module:
-        """What halves the size."""
+        """The layer that halves the size."""
         return self._change(channels, halve) if self.resblock_updown else Downsample(channels)
 
     def up(self, channels: int) -> nn.Module:
-        """What doubles the size."""
+        """The layer that doubles the size."""
         return self._change(channels, double) if self.resblock_updown else Upsample(channels)
 
     def _change(self, channels: int, resample: Callable[[Tensor], Tensor]) -> ResBlock:

@@ -161,7 +161,7 @@ class Downsample(nn.Module):
         self.conv = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
 
     def forward(self, x: Tensor, e: Tensor) -> Tensor:
-        """`e` is not used; it is an argument for compatibility with a ResBlock."""
+        """`e` is not used: it gives the layer the signature of a ResBlock."""
         return self.conv(x)
 
 

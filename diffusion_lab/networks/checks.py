@@ -1,4 +1,4 @@
-"""Checks that the networks share: each complaint is one sentence with the key, its value and the cure."""
+"""Checks that the networks share: each message is one sentence with the key, its value and the cure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def check_classes(num_classes: int | None) -> None:
 
 
 def check_label(label: Tensor | None, embedding: nn.Embedding | None) -> None:
-    """A network with classes gets labels, and only such a one."""
+    """A network must get labels if and only if it has classes."""
     if (label is None) != (embedding is None):
         given = "no label" if label is None else "labels"
         raise ValueError(

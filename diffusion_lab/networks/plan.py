@@ -36,7 +36,7 @@ class Layers(Protocol):
 
 
 class Level(nn.Module):
-    """The blocks of one size and the change of size after them, or None; `UNetPlan.walk` runs them."""
+    """The blocks of one size and the change of size behind them, or None; `UNetPlan.run_blocks` runs them."""
 
     def __init__(self, blocks: Iterable[nn.Module], resample: nn.Module | None) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Level(nn.Module):
 
 
 class UNetPlan(nn.Module):
-    """A network with `encoder`, `middle` and `decoder`; a subclass calls `lay` once and `walk` in `forward`."""
+    """A network with `encoder`, `middle` and `decoder`; a subclass calls `lay` once and `run_blocks` in `forward`."""
 
     def lay(
         self, layers: Layers, first: int, widths: Sequence[int], attends: Sequence[bool], num_res_blocks: int
@@ -87,7 +87,7 @@ class UNetPlan(nn.Module):
             channels = width
         return channels
 
-    def walk(self, h: Tensor, e: Tensor, recompute: bool = False) -> Tensor:
+    def run_blocks(self, h: Tensor, e: Tensor, recompute: bool = False) -> Tensor:
         """(B,first,H,W), (B,E) -> (B,C,H,W); `recompute` as in `recompute.run`."""
         skips = [h]
         for level in cast("Iterable[Level]", self.encoder):

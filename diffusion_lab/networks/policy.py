@@ -18,7 +18,7 @@ class BetaPolicy(nn.Module):
     The last layer starts at weight 0 and bias 1/2, so a = b = 0.97409 for every image: nearly uniform. With 3 x 32 x 32
     images it has 372,290 parameters at hidden 128 and 684,098 at 256.
 
-    Differs from the released code: it flattens the 4 x 4 pixels that 32 x 32 images end at and takes no other size;
+    Differs from the released code: it flattens the 4 x 4 pixels that 32 x 32 images end at and accepts no other size;
     here they are averaged to 4 x 4, which changes nothing for 32 x 32.
 
     Args:
@@ -41,7 +41,7 @@ class BetaPolicy(nn.Module):
         self.last = nn.Linear(hidden, 2)
         nn.init.zeros_(self.last.weight)
         nn.init.constant_(self.last.bias, 0.5)
-        # Max pooling in the layout of the weights' answer: on a CPU the other one takes as long as the convolutions.
+        # Max pooling in the layout of the convolutions: on a CPU the other layout takes as long as the convolutions.
         self.convs.to(memory_format=torch.channels_last)
 
     def forward(self, x0: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 def run(block: nn.Module, *inputs: Tensor, recompute: bool) -> Tensor:
-    """block(*inputs); with `recompute` the backward pass computes what is inside once more instead of keeping it.
+    """block(*inputs); with `recompute` the backward pass recomputes the activations inside instead of storing them.
 
     The second pass draws the same dropout masks, so the gradients are the same.
     """

@@ -89,7 +89,7 @@ class UNet(UNetPlan):
 
     def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
         """x (B,in_channels,H,W), t (B,) timesteps, label (B,) int64 in 0..num_classes-1 -> (B,out_channels,H,W)."""
-        h = self.walk(self.conv_in(x), F.silu(self._embed(t, label)))
+        h = self.run_blocks(self.conv_in(x), F.silu(self._embed(t, label)))
         return self.conv_out(F.silu(self.norm_out(h)))
 
     def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Base class of solvers, which generate images from noise along a denoiser's timesteps."""
+"""The base class of solvers: sampling loops from noise to images along a denoiser's timesteps."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Bar = Callable[[int], Iterator[int]]  # range(n) with a progress bar
 class Solver(ABC):
     """images = solver(denoiser, x_T, noise=noise, **cond).
 
-    A result is a function of its arguments alone: all randomness comes through x_T and `noise`. The network runs in
-    eval mode and without gradients; its mode is restored afterwards. A subclass gives `solve`.
+    The result is a function of the arguments: all random numbers come from x_T and `noise`. The network runs in eval
+    mode and without gradients; its mode is restored afterwards. A subclass defines `solve`.
 
     Attributes:
-        needs_null_label: it works only with a model whose labels were withheld at times in training.
+        needs_null_label: whether it needs a model that was trained with label dropout.
     """
 
     needs_null_label: bool = False
@@ -34,15 +34,15 @@ class Solver(ABC):
 
     @abstractmethod
     def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
-        """Generate images; the sampling loop runs over bar(number of iterations)."""
+        """The sampling loop, over bar(number of iterations)."""
 
     @abstractmethod
     def describe(self) -> str:
-        """All settings in one word, for the protocol of an evaluation: "ddim-50-eta0"."""
+        """All settings in one word, for the protocol of an evaluation, e.g. "ddim-50-eta0"."""
 
     @abstractmethod
     def check(self, schedule: NoiseSchedule) -> None:
-        """Check that the solver fits this schedule, before sampling.
+        """Raise the errors that sampling with this schedule would raise.
 
         Raises:
             ValueError: the steps do not fit the schedule.
@@ -52,7 +52,7 @@ class Solver(ABC):
         """A copy with other `steps`.
 
         Raises:
-            ValueError: the steps are not valid for this solver.
+            ValueError: they are invalid for this solver.
         """
         solver = copy.copy(self)
         solver.steps = check_steps(steps)
@@ -67,9 +67,9 @@ class Solver(ABC):
             denoiser: the model, on the device of x_T.
             x_T: (B,C,H,W) standard normal.
             noise: noise(k, like) -> standard normal of the shape, dtype and device of `like` for iteration k of the
-                sampling loop, 0 the noisiest. Not called by deterministic steps.
-            progress: whether to show a bar (on a terminal only).
-            **cond: conditions, passed to the network at every call.
+                loop, 0 the noisiest. Not called by deterministic steps.
+            progress: show a bar, on a terminal only.
+            **cond: passed to every network call.
 
         Returns:
             (B,C,H,W) of x_T's dtype.
@@ -81,7 +81,7 @@ class Solver(ABC):
 
         with _eval_mode(denoiser), torch.inference_mode():
             x = self.solve(denoiser, x_T, noise, bar, cond)
-        return x.clone()  # an ordinary tensor, which autograd may be given
+        return x.clone()  # not an inference tensor, so that autograd may use it
 
 
 def check_steps(steps: Steps | None) -> Steps | None:
@@ -109,7 +109,7 @@ def describe_steps(steps: Steps | None) -> str:
 
 @contextmanager
 def _eval_mode(module: nn.Module) -> Iterator[None]:
-    """Dropout off inside; each submodule gets its own mode back, frozen ones too."""
+    """Eval mode inside; the mode of each submodule is restored, also of frozen ones."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:

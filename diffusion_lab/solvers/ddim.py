@@ -19,7 +19,8 @@ class DDIM(Solver):
 
     eta = 0 is deterministic; eta = 1 has the posterior's variance, i.e. ancestral sampling with FixedSmall.
 
-    Where x0_hat is clipped, eps_hat is derived again from x_t and the clipped x0_hat, so that both still make up x_t:
+    If x0_hat is clipped, eps_hat is computed again from x_t and the clipped x0_hat, so that both are consistent with
+    x_t:
 
         eps_hat = (x_t - sqrt(A) clip(x0_hat)) / sqrt(1-A)
 
@@ -45,7 +46,7 @@ class DDIM(Solver):
 
     def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
         kept = visited(denoiser.num_timesteps, self.steps).flip(0)
-        # Coefficients are Python floats, so the loop gathers nothing and float64 is kept where it matters.
+        # Coefficients are Python floats, so that the loop gathers nothing and they stay float64.
         signal = [*denoiser.schedule.alphas_cumprod[kept.to(x_T.device)].tolist(), 1.0]
         x = x_T
         for k in bar(len(kept)):

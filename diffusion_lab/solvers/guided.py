@@ -11,17 +11,17 @@ from diffusion_lab.solvers.respacing import Steps
 
 
 class Guided(Solver):
-    """The solver `base` with the guided network, see `diffusion.Guidance`; each call has twice the rows.
+    """The sampling loop of `base` with the guided network, see `diffusion.Guidance`; each call has twice the rows.
 
     Reference: Ho and Salimans, "Classifier-free diffusion guidance", 2022, equation 6, with scale = 1 + w.
 
     Args:
         base: the solver.
         scale: of the guidance, >= 0; 1 is none.
-        steps: of the base, in its place; None for the base's own.
+        steps: replaces the base's; None keeps them.
 
     Raises:
-        ValueError: a scale out of range; and when called, a model whose labels were never withheld.
+        ValueError: a scale out of range; when called, a model that was trained without label dropout.
     """
 
     needs_null_label = True

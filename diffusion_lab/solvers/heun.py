@@ -16,18 +16,17 @@ from diffusion_lab.solvers.base import Bar, Noise, Solver
 class Heun(Solver):
     """Solves dx/dsigma = (x - D(x; sigma))/sigma from sigma_max to 0 in the coordinates x = x0 + sigma eps.
 
-    A model of any schedule has the noise levels sigma_t = sqrt((1-A_t)/A_t) and answers there as
+    A model of any schedule has the noise levels sigma_t = sqrt((1-A_t)/A_t), where
 
         D(x; sigma_t) = x0_hat(x / sqrt(1 + sigma_t^2), t),     (x - D)/sigma_t = eps_hat
 
-    The levels visited are, i = 0..N-1, then 0,
+    The levels are, for i = 0..N-1, followed by 0,
 
         (max^(1/rho) + i/(N-1) (min^(1/rho) - max^(1/rho)))^rho
 
-    with min and max brought into the model's range, each level then moved to the nearest one of the model. Each step
-    is Euler's, corrected by the slope at its end, but the last, which has no end slope: 2N-1 network calls. The state
-    is float64, and x starts as sigma_max x_T. Where two levels fall on the same timestep, the step between them has no
-    length and changes nothing.
+    with min and max clamped to the model's range, and each level moved to the nearest one of the model. Each step is an
+    Euler step with a correction by the slope at its end, except the last, which has no correction: 2N-1 network calls.
+    The state is float64, and x starts as sigma_max x_T. A step between two equal levels changes nothing.
 
     Differs from Karras et al.: there is no churn (S_churn = 0), as for all their deterministic results.
 

@@ -1,4 +1,4 @@
-"""Which of the T timesteps a solver visits."""
+"""The subset of the T timesteps that a solver uses."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def space_timesteps(num_timesteps: int, section_counts: Steps) -> Tensor:
         section_counts: one of the forms above.
 
     Raises:
-        ValueError: the form is none of these, or more timesteps are asked for than there are. The message calls the
-            argument `steps`, its name in the solvers.
+        ValueError: the form is invalid, or has more timesteps than there are. The message calls the argument `steps`,
+            its name in the solvers.
     """
     if isinstance(section_counts, str) and section_counts.startswith("ddim"):
         return _integer_stride(num_timesteps, section_counts)
@@ -68,7 +68,7 @@ def parse_counts(section_counts: Steps) -> list[int]:
 
 def _integer_stride(num_timesteps: int, spec: str) -> Tensor:
     wanted = parse_counts(spec)[0]
-    strides = {len(range(0, num_timesteps, i)): i for i in range(num_timesteps, 0, -1)}  # the smallest stride stays
+    strides = {len(range(0, num_timesteps, i)): i for i in range(num_timesteps, 0, -1)}  # the smallest stride is kept
     if wanted not in strides:
         nearest = min(strides, key=lambda count: abs(count - wanted))
         raise ValueError(

@@ -1,9 +1,9 @@
-"""Contract tests for parts of your own: call them from pytest with a function that makes the part.
+"""Contract tests for your own parts: call them from pytest with a function that makes the part.
 
     def test_mine():
         check_sampler(lambda: Late(num_timesteps=100))
 
-Each raises an AssertionError that says which rule is broken. Nothing here needs a GPU or a trained model.
+Each raises an AssertionError that names the violated rule. None needs a GPU or a trained model.
 """
 
 from diffusion_lab.testing.analyses import check_analysis, tiny_update

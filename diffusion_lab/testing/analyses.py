@@ -21,14 +21,14 @@ Bytes = dict[str, bytes]
 
 
 class Stopped(BaseException):
-    """What the check stops an analysis with; no analysis catches it."""
+    """Raised by the check to interrupt an analysis."""
 
 
 def check_analysis(make: Callable[[], Analysis], trained: Sequence[Trained] | None = None) -> None:
-    """The rules of `diffusion_lab.analyses`: files, a sentence, and the same bytes whatever happened on the way.
+    """The rules of `diffusion_lab.analyses`: files, a sentence, and equal bytes also after an interruption.
 
     Args:
-        make: gives a fresh analysis; two calls must give equal ones.
+        make: returns a new analysis; two calls must return equal ones.
         trained: the models; None: `tiny_update()`.
 
     Raises:
@@ -60,7 +60,7 @@ def _check_files(files: Bytes, place: Path, name: str) -> None:
 
 
 def _check_resume(make: Callable[[], Analysis], models: list[Trained], files: Bytes, calls: int, folder: Path) -> None:
-    """Stopped in the middle, and called again."""
+    """Interrupt the analysis, and call it again."""
     name = type(make()).__name__
     try:
         with _counted(models, stop=calls // 2 + 1):

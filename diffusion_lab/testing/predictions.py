@@ -18,8 +18,8 @@ def check_prediction(make: Callable[[], Prediction], image_shape: tuple[int, ...
     """The rules of `diffusion_lab.diffusion.prediction`, for a new prediction and for one that has observed updates.
 
     Args:
-        make: gives a fresh prediction; two calls must give equal ones.
-        image_shape: (C, H, W) of the images it is shown.
+        make: returns a new prediction; two calls must return equal ones.
+        image_shape: (C, H, W) of the images.
 
     Raises:
         AssertionError: a rule is broken; the text says which.
@@ -37,7 +37,7 @@ def check_prediction(make: Callable[[], Prediction], image_shape: tuple[int, ...
 
 
 class Noised(NamedTuple):
-    """Images with noise over the whole range of a schedule, float64, and a wrong answer."""
+    """Noisy images over the whole range of a schedule, float64, and a wrong estimate."""
 
     x0: Tensor  # (B,C,H,W)
     eps: Tensor  # (B,C,H,W)
@@ -52,7 +52,7 @@ class Noised(NamedTuple):
 
     @property
     def wrong_eps(self) -> Tensor:
-        """The noise that goes with the wrong x0 in the same x_t."""
+        """The noise of the wrong x0 in the same x_t."""
         return self.eps + self.alpha / self.sigma * (self.x0 - self.wrong)
 
 
@@ -67,20 +67,20 @@ def noised(schedule: NoiseSchedule, image_shape: tuple[int, ...], seed: int = 0,
 
 
 def answers(prediction: Prediction, rows: Noised, seed: int = 0) -> Tensor:
-    """Something that a network may say, (B,heads*C,H,W): the target with an error of order 1."""
+    """A possible output of a network, (B,heads*C,H,W): the target with an error of order 1."""
     target = prediction.target(rows.x0, rows.eps, rows.alpha, rows.sigma)
     return target + 0.3 * Streams(seed).normal(tuple(target.shape), "testing", 9).to(target.dtype)
 
 
 def observe_answers(prediction: Prediction, schedule: NoiseSchedule, image_shape: tuple[int, ...], step: int) -> None:
-    """One update's worth of `errors` and `observe`."""
+    """`errors` and `observe` of one update."""
     rows = noised(schedule, image_shape, step)
     errors = prediction.errors(answers(prediction, rows, step), rows.x0, rows.x_t, rows.alpha, rows.sigma)
     prediction.observe(rows.snr.log(), errors)
 
 
 def check_prediction_shapes(prediction: Prediction, schedule: NoiseSchedule, image_shape: tuple[int, ...]) -> None:
-    """Shapes of everything that a prediction gives, and that nothing but `parts` and `estimate` has a gradient."""
+    """Shapes of all results of a prediction, and that only `parts` and `estimate` have a gradient."""
     name, rows = type(prediction).__name__, noised(schedule, image_shape).cast(torch.float32)
     b, (channels, *size) = len(rows.x0), image_shape
     out = answers(prediction, rows).requires_grad_()
@@ -108,10 +108,10 @@ def check_prediction_shapes(prediction: Prediction, schedule: NoiseSchedule, ima
 
 
 def check_prediction_inverse(prediction: Prediction, schedule: NoiseSchedule, image_shape: tuple[int, ...]) -> None:
-    """`estimate` of the target is x0 and eps, and of any answer a pair that makes up x_t.
+    """`estimate` of the target is x0 and eps, and of any output a pair that is consistent with x_t.
 
-    In float64 both are compared as they are; in float32 as parts of x_t, alpha x0 and sigma eps, because dividing by
-    alpha or sigma enlarges the rounding of the answer by as much.
+    In float64 both are compared directly; in float32 as parts of x_t, alpha x0 and sigma eps, because dividing by alpha
+    or sigma amplifies the rounding of the output.
     """
     name = type(prediction).__name__
     for dtype, tolerance in ((torch.float64, 1e-7), (torch.float32, 2e-5)):
@@ -132,7 +132,7 @@ def check_prediction_inverse(prediction: Prediction, schedule: NoiseSchedule, im
 
 
 def check_prediction_parts(prediction: Prediction, schedule: NoiseSchedule, image_shape: tuple[int, ...]) -> None:
-    """Of one answer, given by all heads alike, the parts divided by their scales add up to the x0-loss."""
+    """If all heads give the same estimate, the parts divided by their scales add up to the x0-loss."""
     name, rows = type(prediction).__name__, noised(schedule, image_shape)
     out = prediction.target(rows.wrong, rows.wrong_eps, rows.alpha, rows.sigma)
     parts = prediction.parts(out, rows.x0, rows.eps, rows.alpha, rows.sigma, rows.snr)
@@ -142,14 +142,14 @@ def check_prediction_parts(prediction: Prediction, schedule: NoiseSchedule, imag
     if parts.loss.shape[1] == 1:
         native = prediction.native_scale(rows.snr) * x0_loss
         assert torch.allclose(parts.loss[:, 0], native, rtol=1e-5), f"{name}.native_scale is not loss / x0-loss"
-    out = answers(prediction, rows)  # of unlike heads, so that no selection hangs on rounding
+    out = answers(prediction, rows)  # of different heads, so that no selection depends on rounding
     total = prediction.parts(out, rows.x0, rows.eps, rows.alpha, rows.sigma, rows.snr).loss.sum(1)
     native = prediction.loss(out, rows.x0, rows.eps, rows.alpha, rows.sigma)
     assert torch.allclose(native, total, rtol=1e-5), f"{name}.loss is not the sum of its parts"
 
 
 def check_prediction_purity(prediction: Prediction, schedule: NoiseSchedule, image_shape: tuple[int, ...]) -> None:
-    """Nothing but `observe` changes the state, or uses the global random numbers."""
+    """Only `observe` changes the state, and nothing uses the global random numbers."""
     name, before, outside = type(prediction).__name__, state_of(prediction), torch.random.get_rng_state()
     rows = noised(schedule, image_shape)
     out = answers(prediction, rows)
@@ -165,7 +165,7 @@ def check_prediction_purity(prediction: Prediction, schedule: NoiseSchedule, ima
 def check_prediction_resume(
     make: Callable[[], Prediction], schedule: NoiseSchedule, image_shape: tuple[int, ...]
 ) -> None:
-    """State saved and loaded in the middle gives the estimates and losses of a prediction that went on."""
+    """State that is saved and loaded gives the estimates and losses of an uninterrupted prediction."""
     straight, stopped, resumed = make(), make(), make()
     for step in range(3):
         observe_answers(straight, schedule, image_shape, step)

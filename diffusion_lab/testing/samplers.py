@@ -24,8 +24,8 @@ def check_sampler(
     """The six rules of `diffusion_lab.timesteps.base`, for a new sampler and for one that has observed updates.
 
     Args:
-        make: gives a fresh sampler; two calls must give equal ones.
-        image_shape: (C, H, W) of the images it is shown.
+        make: returns a new sampler; two calls must return equal ones.
+        image_shape: (C, H, W) of the images.
         rows: rows of the global batch, divisible by 4.
         updates: updates observed before the second half of the checks.
         draws: timesteps drawn for the chi-square test against `probabilities`.
@@ -67,7 +67,7 @@ def observe_updates(
 
 
 def check_probabilities(sampler: TimestepSampler, step: int) -> None:
-    """probabilities(step) is a distribution on {0..T-1}, and asking for it changes nothing."""
+    """probabilities(step) is a distribution on {0..T-1}, and computing it changes no state."""
     before = state_of(sampler)
     p = sampler.probabilities(step)
     name = type(sampler).__name__
@@ -79,7 +79,7 @@ def check_probabilities(sampler: TimestepSampler, step: int) -> None:
 
 
 def check_draws(sampler: TimestepSampler, step: int, image_shape: tuple[int, ...], rows: int) -> None:
-    """draw gives int64 timesteps in range, is repeatable, changes no state and leaves global randomness alone."""
+    """draw returns int64 timesteps in range, is repeatable, changes no state and uses no global random numbers."""
     name, before = type(sampler).__name__, state_of(sampler)
     x0, outside = images(rows, image_shape, 0), torch.random.get_rng_state()
     first = draw_at(sampler, x0, step)
@@ -115,8 +115,8 @@ def check_split(sampler: TimestepSampler, step: int, image_shape: tuple[int, ...
 def check_marginal(sampler: TimestepSampler, step: int, image_shape: tuple[int, ...], rows: int, draws: int) -> None:
     """Chi-square test of the draws against `probabilities`, at a false alarm rate of about 1e-6.
 
-    Timesteps are pooled to bins that expect at least 10 draws. Draws of a stratified sampler vary less than
-    independent ones, so the statistic is judged from above only.
+    Timesteps are pooled into bins with at least 10 expected draws. Draws of a stratified sampler vary less than
+    independent ones, so the test is one-sided.
     """
     p = sampler.probabilities(step)
     counts = torch.zeros(sampler.num_timesteps, dtype=torch.float64)
@@ -153,7 +153,7 @@ def check_weights(sampler: TimestepSampler, step: int) -> None:
 
 
 def check_resume(make: Callable[[], TimestepSampler], image_shape: tuple[int, ...], rows: int, updates: int) -> None:
-    """State saved and loaded in the middle gives the draws of a sampler that went on."""
+    """State that is saved and loaded gives the draws of an uninterrupted sampler."""
     name = type(make()).__name__
     straight = make()
     expected = observe_updates(straight, image_shape, rows, 2 * updates)[updates:]
@@ -168,10 +168,10 @@ def check_resume(make: Callable[[], TimestepSampler], image_shape: tuple[int, ..
 
 
 def context_of(step: int, probe: SyntheticProbe | None = None) -> Context:
-    """The context of one process that holds the whole batch, with seed 0."""
+    """The context of a single process, with seed 0."""
     return Context(Position(step), Streams(0), probe=probe)
 
 
 def draw_at(sampler: TimestepSampler, x0: Tensor, step: int) -> Draw:
-    """One draw with seed 0 and a fresh synthetic probe."""
+    """One draw with seed 0 and a new synthetic probe."""
     return sampler.draw(x0, context_of(step, SyntheticProbe(sampler.num_timesteps)))

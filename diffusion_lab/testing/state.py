@@ -1,4 +1,4 @@
-"""State of a module as a checkpoint holds it, and equality to the bit."""
+"""State of a module as in a checkpoint, and bitwise equality."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 
 def state_of(module: nn.Module) -> dict:
-    """A deep copy of everything that a checkpoint would hold."""
+    """A deep copy of everything that a checkpoint would have."""
     return copy.deepcopy(dict(module.state_dict()))
 
 
 def same(a: object, b: object) -> bool:
-    """Equality to the bit through dicts, lists and tensors."""
+    """Bitwise equality of dicts, lists and tensors."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.cpu(), b.cpu())
     if isinstance(a, dict) and isinstance(b, dict):

@@ -1,4 +1,4 @@
-"""What the contract tests show to a part: images, and a probe whose losses need no network."""
+"""Inputs of the contract tests: images, and a probe whose losses need no network."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def check_weighting(make: Callable[[], Weighting], steps: tuple[int, ...] = (0, 
     """The rules of `diffusion_lab.diffusion.weighting`, over the SNR of the linear and the cosine schedule, T = 1000.
 
     Args:
-        make: gives a fresh weighting; two calls must give equal ones.
+        make: returns a new weighting; two calls must return equal ones.
         steps: optimizer steps at which it is evaluated.
 
     Raises:
@@ -48,7 +48,7 @@ def check_native_weights(weighting: Weighting, schedule: NoiseSchedule, step: in
 
 
 def check_one_loss(weighting: Weighting, schedule: NoiseSchedule, step: int) -> None:
-    """One x0 estimate has one weighted loss, whether it is said as eps, x0 or v.
+    """An x0 estimate has the same weighted loss in terms of eps, x0 and v.
 
     Left out for a weighting that follows the prediction: one that defines native_weight and no x0_weight.
     """
@@ -59,13 +59,13 @@ def check_one_loss(weighting: Weighting, schedule: NoiseSchedule, step: int) -> 
     losses = [weighted_loss(weighting, schedule, prediction, step) for prediction in (X0(), Epsilon(), V())]
     for loss, prediction in zip(losses[1:], ("eps", "v"), strict=True):
         assert torch.allclose(losses[0], loss, rtol=1e-6), (
-            f"{type(weighting).__name__} gives another loss to one answer when it is said as {prediction}; "
+            f"{type(weighting).__name__} gives the same estimate another loss in terms of {prediction}; "
             "write the weight on the x0-loss"
         )
 
 
 def weighted_loss(weighting: Weighting, schedule: NoiseSchedule, prediction: Prediction, step: int) -> Tensor:
-    """(T,) losses of one fixed x0 estimate per timestep, said in this prediction; float64."""
+    """(T,) losses of one fixed x0 estimate per timestep, in terms of this prediction; float64."""
     snr = schedule.snr
     x0_loss = 0.1 + torch.linspace(0, 1, len(snr), dtype=torch.float64)
     scale = prediction.native_scale(snr)
@@ -73,7 +73,7 @@ def weighted_loss(weighting: Weighting, schedule: NoiseSchedule, prediction: Pre
 
 
 def check_normalization(make: Callable[[], Weighting], schedule: NoiseSchedule, step: int) -> None:
-    """`refresh` makes the mean weight 1 under the distribution that `normalize` names, and does nothing for none."""
+    """`refresh` makes the mean weight 1 under the distribution that `normalize` names, and has no effect for none."""
     snr, ones = schedule.snr, torch.ones(schedule.num_timesteps, 1, dtype=torch.float64)
     p = torch.linspace(1, 2, len(snr), dtype=torch.float64)
     p /= p.sum()
@@ -106,7 +106,7 @@ def check_purity(weighting: Weighting, schedule: NoiseSchedule, steps: tuple[int
 
 
 def check_weighting_resume(make: Callable[[], Weighting], schedule: NoiseSchedule, step: int) -> None:
-    """State saved and loaded, after training and normalisation, gives the same losses."""
+    """State that is saved and loaded after training and normalisation gives the same losses."""
     trained, resumed = make(), make()
     name, scale = type(trained).__name__, schedule.snr
     for parameter in trained.parameters():

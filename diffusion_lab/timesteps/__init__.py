@@ -1,4 +1,4 @@
-"""Timestep samplers: which timesteps a training step sees, and with which weight."""
+"""Timestep samplers: the timesteps of a training step and their weights in the loss."""
 
 from diffusion_lab.timesteps.base import (
     Context,

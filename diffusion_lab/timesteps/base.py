@@ -1,6 +1,6 @@
-"""The interface of timestep samplers: the base class, its inputs and its outputs.
+"""The interface of timestep samplers.
 
-A training step k draws timesteps before it and observes losses after it:
+Timesteps are drawn before the update of step k, and its losses are observed after it:
 
     theta_k  --draw-->  t ~ p_k, weight w  --loss, optimizer-->  theta_{k+1}  --observe-->  p_{k+1}
 
@@ -15,7 +15,7 @@ A sampler is a small `torch.nn.Module` without reference to trainer, module or l
 3. Persistent state changes only in `observe`, and only from values that are equal on all processes.
 4. All state is buffers, parameters or extra state, so the checkpoint has it.
 5. `probabilities(step)` is the marginal distribution of what `draw` returns.
-6. `draw` takes its randomness from `context` alone.
+6. `draw` uses only random numbers from `context`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Draw(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Position of a microbatch: optimizer step, process, and microbatch within the update."""
+    """The position of a microbatch: optimizer step, process, and microbatch within the update."""
 
     step: int
     rank: int = 0
@@ -50,20 +50,20 @@ class Position(NamedTuple):
     accumulate: int = 1
 
     def rows(self, n: int) -> slice:
-        """The n rows of the global batch that this process and microbatch hold."""
+        """The rows of the global batch that are the n rows of this process and microbatch."""
         start = (self.micro * self.world_size + self.rank) * n
         return slice(start, start + n)
 
     def global_rows(self, n: int) -> int:
-        """Rows of the global batch, G, when each process and microbatch holds n."""
+        """Rows of the global batch, G, if each process and microbatch has n."""
         return n * self.world_size * self.accumulate
 
 
 class Probe(Protocol):
-    """Evaluates the network's loss outside the training step: eval mode, nothing kept for backward."""
+    """Evaluates the network's loss outside the training step, in eval mode and without gradients of the run."""
 
     def loss(self, x0: Tensor, t: Tensor, seed: int, **cond: Tensor) -> Tensor:
-        """Native loss of each image at each timestep: (B,C,H,W), (K,) -> (B,K). One seed is one noise."""
+        """Native loss of each image at each timestep: (B,C,H,W), (K,) -> (B,K). The noise is a function of `seed`."""
         ...
 
     def pairs(
@@ -71,8 +71,8 @@ class Probe(Protocol):
     ) -> Tensor:
         """Native loss of each image at its own timestep: (N,C,H,W), (N,) -> (N,).
 
-        The noise of a pair is a function of `seed` and of its number `index` (N,) in [0, total). `keep_mode` leaves
-        dropout as training has it.
+        The noise of a pair is a function of `seed` and of its number `index` (N,) in [0, total). With `keep_mode` the
+        network stays in training mode, with dropout.
         """
         ...
 
@@ -89,14 +89,14 @@ class Probe(Protocol):
 
 
 class Context:
-    """The inputs of `draw` and `observe` from the run, and their only source of randomness.
+    """What `draw` and `observe` are given besides data, and their only source of random numbers.
 
     Args:
         position: optimizer step k (the same in the `draw` and the `observe` of one update), process, microbatch.
         streams: the run's random numbers; a draw uses the stream "timesteps".
-        device: where random numbers are made.
+        device: of the random numbers.
         probe: evaluates losses, or None outside a run.
-        cond: conditioning of the current rows, as the network takes it.
+        cond: conditions of the current rows, the network's keywords.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class Context:
         self._calls = 0
 
     def probe_for(self, sampler: object) -> Probe:
-        """The probe, for a sampler that requires it.
+        """The probe, for a sampler that needs one.
 
         Raises:
-            ValueError: there is none.
+            ValueError: there is no probe.
         """
         if self.probe is None:
             name = type(sampler).__name__
@@ -129,7 +129,7 @@ class Context:
     def global_uniform(self, n: int, columns: int | None = None) -> Tensor:
         """(G,) float64 in [0, 1): the numbers of the whole global batch, equal on every process and microbatch.
 
-        With `columns` there are that many for each row, (G, columns). Each call within one draw gives new numbers.
+        With `columns`, (G, columns). Each call within one draw returns new numbers.
         """
         self._calls += 1
         size = self._position.global_rows(n)
@@ -141,11 +141,11 @@ class Context:
         return self.global_uniform(n, columns)[self.rows(n)]
 
     def rows(self, n: int) -> slice:
-        """Which rows of the global batch the n local ones are."""
+        """The rows of the global batch that are the n local ones."""
         return self._position.rows(n)
 
     def global_rows(self, n: int) -> int:
-        """G, when n rows are local."""
+        """G for n local rows."""
         return self._position.global_rows(n)
 
     @property
@@ -165,9 +165,9 @@ class StepRecord:
         t: (A*b,) int64 timesteps.
         loss: (A*b,) native loss of each row: the mean over C, H, W of the squared error to the prediction's target.
         objective: (A*b,) the same after weighting and with the bound's variance term, before the draw's weight.
-        errors: (A*b, E) what a prediction of several heads tracks; None or E = 0 otherwise.
+        errors: (A*b, E) errors that a prediction of several heads tracks; None or E = 0 otherwise.
         accumulate: A.
-        weight: (A*b,) the draw's weight of each row; None where a record is made without.
+        weight: (A*b,) weight of each row from the draw, or None.
     """
 
     x0: Tensor
@@ -198,16 +198,16 @@ class StepRecord:
     def gather(self, local: Tensor) -> Tensor:
         """Rows of all processes in the order of the global batch: (A*b, ...) -> (G, ...), equal on all of them.
 
-        The order does not depend on how the global batch is split. Every process must call it, or none.
+        The order does not depend on how the global batch is split. Must be called by every process or by none.
         """
         rows = gather_rows(local)  # process by process
         rows = rows.unflatten(0, (-1, self.accumulate, len(local) // self.accumulate))
         return rows.transpose(0, 1).flatten(0, 2)  # the global batch is cut into microbatches first
 
     def gathered(self, objective: bool = False) -> tuple[Tensor, Tensor]:
-        """t (G,) and loss (G,) float64 as `gather` gives them, asked for once however often it is called.
+        """t (G,) and loss (G,) float64 by `gather`, with one communication however often it is called.
 
-        `objective` asks for the weighted loss instead of the native one.
+        With `objective` the weighted loss instead of the native one.
         """
         if self._all is None:
             local = torch.stack([self.t.double(), self.loss.double(), self.objective.double()], dim=1)
@@ -218,9 +218,9 @@ class StepRecord:
 
 
 class TimestepSampler(nn.Module, ABC):
-    """A distribution p_k of training timesteps {0..T-1} that may change with the step k and with what was observed.
+    """A distribution p_k of training timesteps {0..T-1} that may depend on the step k and on observed losses.
 
-    A subclass gives `probabilities`; the rest has defaults:
+    A subclass defines `probabilities`; the rest has defaults:
 
         draw:     t = min{j : sum_{i<=j} p_k(i) > u},  u uniform,   weight 1, or 1/(T p_k(t)) with `reweight`
         observe:  nothing
@@ -238,9 +238,9 @@ class TimestepSampler(nn.Module, ABC):
 
     num_timesteps: int
     reweight: bool
-    # Entries of its state, by name, that may hold NaN or infinities; a checkpoint with one elsewhere is not written.
+    # Names of state entries that may be NaN or infinite; other entries prevent writing a checkpoint.
     may_be_infinite: tuple[str, ...] = ()
-    uses_probe: bool = False  # whether it asks the probe, for which each process must hold the whole network
+    uses_probe: bool = False  # whether it calls the probe, for which each process needs the whole network
 
     def __init__(self, num_timesteps: int, reweight: bool = False) -> None:
         super().__init__()
@@ -248,18 +248,18 @@ class TimestepSampler(nn.Module, ABC):
         self.reweight = check_flag("reweight", reweight, "true makes the loss unbiased for the uniform objective")
 
     def setup(self, image_shape: tuple[int, ...]) -> None:
-        """Called once with (C,H,W), before state is loaded and before the first draw, e.g. to build networks."""
+        """Called once with (C,H,W), before state is loaded and before the first draw. Networks are made here."""
 
     def check(self, batch_size: int) -> None:
-        """Called before step 1 with the rows of an update; a ValueError if they are too few for this sampler."""
+        """Called before step 1 with the rows of an update; raises a ValueError if they are too few."""
 
     def log_values(self) -> dict[str, Tensor]:
         """Current values for the log, as `sampler/<name>`, each () or (n,); equal on all processes."""
         return {}
 
     def probe_rows(self, steps: int, batch_size: int) -> int:
-        """Forward passes of one image that it asks the probe for in so many steps, over all processes; a backward pass
-        counts as two. For the prediction of a run's cost."""
+        """Forward passes of single images in the probe over these steps and all processes, with a backward pass counted
+        as two; for the estimate of a run's cost."""
         return 0
 
     @abstractmethod
@@ -282,7 +282,7 @@ class TimestepSampler(nn.Module, ABC):
         return Draw(t, self.weight(t, context.step))
 
     def observe(self, record: StepRecord, context: Context) -> None:
-        """Called with the rows of an update after it; the only method that changes the state."""
+        """Called with the rows of an update, after it. State may change only here."""
 
 
 class FixedSampler(TimestepSampler):
@@ -290,7 +290,7 @@ class FixedSampler(TimestepSampler):
 
     Args:
         probabilities: (T,) non-negative, finite numbers with a positive sum; they are divided by it.
-        reweight: as in `TimestepSampler`; needs every probability positive.
+        reweight: as in `TimestepSampler`; every probability must then be positive.
 
     Raises:
         ValueError: a probability is negative, not finite, or zero although `reweight` divides by it.
@@ -348,7 +348,7 @@ def check_masses(name: str, values: Tensor, cure: str) -> Tensor:
 
 
 def check_drawn_by_quantile(base: TimestepSampler) -> None:
-    """ValueError if a sampler that is to be wrapped has a `draw` of its own: a wrapper calls its `quantile` alone."""
+    """ValueError if a sampler to be wrapped overrides `draw`: a wrapper calls only its `quantile`."""
     if type(base).draw is not TimestepSampler.draw:
         raise ValueError(
             f"base={type(base).__name__} must draw by its inverse CDF; choose a sampler without a draw of its own"

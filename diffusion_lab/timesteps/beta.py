@@ -1,4 +1,4 @@
-"""Beta distributions on the timesteps: drawing, and the masses that the rounding gives."""
+"""Beta distributions on the timesteps: draws, and probabilities after rounding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def draw_beta(a: Tensor, b: Tensor, context: Context) -> Tensor:
     """u_i ~ Beta(a_i, b_i), kept in [1e-6, 1 - 1e-6]: (n,), (n,) -> (n,) float64.
 
     G_a/(G_a + G_b) with two Gamma variables from a fixed number of uniform ones per row of the global batch, so that
-    row i's number does not depend on how the batch is split (PyTorch's own Gamma takes as many as it happens to need).
+    row i's number does not depend on how the batch is split (PyTorch's Gamma uses a variable number).
     """
     numbers = context.uniform(len(a), COLUMNS)
     x, y = log_gamma(torch.cat([a, b]).double(), torch.cat(numbers.chunk(2, dim=1))).chunk(2)
@@ -31,8 +31,8 @@ def log_gamma(shape: Tensor, numbers: Tensor) -> Tensor:
 
         v = (1 + c z)^3,   accept d v when ln u < z^2/2 + d (1 - v + ln v),   Gamma(k) = Gamma(k + 1) u'^(1/k)
 
-    A proposal is accepted with probability above 0.95, so all 8 fail in fewer than 4 of 1e11 cases; the last one is
-    taken then.
+    A proposal is accepted with probability above 0.95, so all 8 fail in fewer than 4 of 1e11 cases, where the last one
+    is used.
     """
     tiny = torch.finfo(torch.float64).tiny
     z = torch.special.ndtri(numbers[:, :ATTEMPTS].clamp(2**-54, 1 - 2**-53))
@@ -49,9 +49,9 @@ def log_gamma(shape: Tensor, numbers: Tensor) -> Tensor:
 def beta_masses(a: Tensor, b: Tensor, num_timesteps: int) -> Tensor:
     """Mean over rows of P(round(u (T-1)) = t), u ~ Beta(a_i, b_i): (n,), (n,) -> (T,) float64, sums to 1.
 
-    The two end bins are half as wide as the others. Computed on the host, for logs and reports.
+    The two end bins have half the width of the others. Computed on the host, for logs and reports.
     """
-    from scipy.special import betainc  # here because it takes time to import and only logs need it
+    from scipy.special import betainc  # a slow import that only logs need
 
     edges = (torch.arange(num_timesteps + 1, dtype=torch.float64) - 0.5) / max(num_timesteps - 1, 1)
     edges = edges.clamp(0, 1)

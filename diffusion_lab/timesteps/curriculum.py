@@ -1,4 +1,4 @@
-"""Curriculum of timesteps (CLTS): from uniform to a Gaussian distribution while training goes on."""
+"""Curriculum of timesteps (CLTS): from a uniform to a Gaussian distribution over training."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ OUTSIDE = ("renormalize", "renormalize_after", "clamp")
 class CLTS(TimestepSampler):
     """p_t = (1 - g)/T + g N_t,  g = min(1, step/target_steps)  ("Why diffusion models are stable", eq. 7 and 8).
 
-    N is a Gaussian on the timesteps with mean round(mean T) and standard deviation std T. How it is brought to
-    {0..T-1}, where for std = 1 only about 38 % of its mass lies:
+    N is a Gaussian on the timesteps with mean round(mean T) and standard deviation std T, of whose mass only about 38 %
+    is in {0..T-1} for std = 1. `outside` says how it is restricted to this range:
 
         renormalize         N_t ~ exp(-(t - mu)^2 / 2 s^2), divided by its sum, then mixed
-        renormalize_after   the density itself is mixed and p divided by its sum: a slower ramp,
+        renormalize_after   the density is mixed and p divided by its sum: a slower ramp,
                             g_eff = m g/(1 - (1 - m) g) with m the density's sum
         clamp               a Gaussian draw beyond an end counts as that end
 
-    A draw takes one uniform number: below g it is stretched over N, above over the uniform distribution; no table
-    changes with the step. With std = 1, the literal reading, even g = 1 changes p_t by -17 % to +6 % only.
+    A draw uses one uniform number: below g it is mapped to N, above to the uniform distribution; no table changes with
+    the step. With std = 1, the literal reading, even g = 1 changes p_t only by -17 % to +6 %.
 
     Differs from the paper: its section 4.2 says "variance sigma = T"; taken as the standard deviation, because a
     variance of T (std = 1/sqrt(T) here) would starve almost all timesteps. Its target for CIFAR-10 is 5e4 in

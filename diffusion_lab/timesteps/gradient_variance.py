@@ -14,47 +14,46 @@ GROUPS = 4  # of images, whose estimates are averaged: their scatter is the stan
 
 
 class GradientVariance(TimestepSampler):
-    """p_t from the gradients g_i of single images at timestep t, measured from time to time.
+    """p_t from the gradients g_i of single images at timestep t, measured at intervals.
 
         variance             p_t ~ V_t = (1/(n-1)) sum_i |g_i - mean g|^2                 (Kim et al. 2025, Table 4)
         root_second_moment   p_t ~ sqrt((1/n) sum_i |g_i|^2)
 
     then p = (1 - u) p + u/T. The first is the paper's heuristic, which changes the objective. The second, with
-    `reweight`, is the distribution that makes the variance of the unbiased estimate smallest; the gradients are those
-    of the native loss, so that holds for `weighting=unit`.
+    `reweight`, is the distribution that minimises the variance of the unbiased estimate; the gradients are those of the
+    native loss, so this holds for `weighting=unit`.
 
-    The moments are measured at K = `points` timesteps, which are closer at low noise, where the curve is steep,
+    The moments are measured at K = `points` timesteps that are denser at low noise, where the curve is steep,
 
         t_j = max(j, round((T-1) (j/(K-1))^2)),   j = 0..K-1,
 
-    with the first `images` rows of the update's global batch, in 4 groups of n with independent noises: the estimate is
-    the mean over the groups, its standard error their standard deviation over sqrt(4). Between points it is linear
-    in t. Each measurement has the weight 1 - `momentum` in the running mean; one that is not finite, e.g. because a
-    loss overflows half precision, is ignored. It takes points * images backward passes of one image, divided among the
-    processes.
+    with the first `images` rows of the update's global batch, in 4 groups of n with separate noise: the estimate is the
+    mean over the groups, its standard error their standard deviation over sqrt(4). Between points it is linear in t. A
+    measurement has weight 1 - `momentum` in the running mean; one that is not finite, as from an overflow in half
+    precision, is ignored. It takes points * images backward passes of one image, divided among the processes.
 
-    Measurements are made after `first`, 2 `first`, 4 `first`, .. updates below `every`, and after every multiple of
-    `every`: gradients change fastest at the beginning, so the distribution is never older than half of the updates so
-    far. The timesteps of the first `first` updates are drawn uniformly, because the gradients of an untrained network
-    differ from those of a trained one.
+    Measurements follow `first`, 2 `first`, 4 `first`, .. updates below `every`, and every multiple of `every`:
+    gradients change fastest at the beginning, so no distribution is older than half of the updates so far. The first
+    `first` updates draw uniformly, because the gradients of an untrained network do not resemble those of a trained
+    one.
 
-    Logged are `sampler/measurements`, their number, and from the first one on `sampler/relative_error`, the standard
-    error of the running mean divided by it, the root mean square over the points: that of sampling images and noises
-    alone, not what the gradients have changed since.
+    The log has `sampler/measurements`, their number, and from the first one on `sampler/relative_error`, the root mean
+    square over the points of the relative standard error of the running mean. It includes the sampling of images and
+    noise, not the change of the gradients since the measurement.
 
     Differs from Kim et al.: the estimator, its smoothing and its refresh are not stated there; the grid, the running
     mean and the share of the uniform distribution are ours.
 
     Args:
         num_timesteps: T.
-        every: most optimizer steps between two measurements, >= 1.
+        every: largest number of optimizer steps between two measurements, >= 1.
         points: timesteps measured, in [2, T]; at most T are used.
         images: N >= 8 images at each of them, at most those of an update.
         form: one of the two above.
         momentum: in [0, 1), weight of the past.
         uniform: u in [0, 1].
         reweight: whether the loss carries 1/(T p_t).
-        first: optimizer steps before the first measurement, >= 1, where that is less than `every`.
+        first: optimizer steps before the first measurement, >= 1, if less than `every`.
 
     Raises:
         ValueError: an argument outside its range, or u = 0 with `reweight`.
@@ -92,7 +91,7 @@ class GradientVariance(TimestepSampler):
         self.register_buffer("moment", torch.zeros(len(self._grid), dtype=torch.float64))
         self.register_buffer("squared_error", torch.zeros_like(self.moment))
         self.register_buffer("measured", torch.zeros((), dtype=torch.int64))
-        # The CDF is state too: recomputed where it changes, so that a draw does no work that depends on T.
+        # The CDF is state, so that the cost of a draw does not depend on T.
         self.register_buffer("_cdf", torch.arange(1, num_timesteps + 1, dtype=torch.float64) / num_timesteps)
 
     def check(self, batch_size: int) -> None:
@@ -103,7 +102,7 @@ class GradientVariance(TimestepSampler):
         return sum(map(self.due, range(1, steps + 1))) * 3 * len(self._grid) * self.images
 
     def due(self, updates: int) -> bool:
-        """Whether it measures after so many updates."""
+        """Whether it measures after this number of updates."""
         doubled, rest = divmod(updates, self.first)
         early = updates < self.every and rest == 0 and doubled & (doubled - 1) == 0
         return early or updates % self.every == 0
@@ -111,7 +110,7 @@ class GradientVariance(TimestepSampler):
     def log_values(self) -> dict[str, Tensor]:
         values = {"measurements": self.measured}
         if int(self.measured):
-            # A point where all gradients are zero has no relative error; it weighs nothing in the distribution either.
+            # A point with zero gradients has no relative error, and no weight in the distribution.
             share = self.squared_error / self.moment.square()
             values["relative_error"] = share[self.moment > 0].mean().sqrt()
         return values
@@ -152,7 +151,7 @@ class GradientVariance(TimestepSampler):
         """(T,) from the measured grid."""
         q = interpolated(self.moment, self._grid)
         flat = torch.full_like(q, 1.0 / self.num_timesteps)
-        # All gradients zero, as in a perfect model, have no shape to follow.
+        # If all gradients are zero, the distribution is undefined.
         follow = q / q.sum() if bool(q.sum() > 0) else flat
         return (1 - self.uniform) * follow + self.uniform * flat
 

@@ -11,18 +11,18 @@ from torch import Tensor
 
 
 def placed(mass: Tensor, count: int) -> Tensor:
-    """A grid that is the denser, the more mass a timestep has: (T,) >= 0, not all 0 -> (min(count, T),) int64.
+    """A grid whose density follows the mass of the timesteps: (T,) >= 0, not all 0 -> (min(count, T),) int64.
 
-    Point j is the timestep in which D, the sum of the density d, passes j + 1/2,
+    Point j is the timestep at which D, the sum of the density d, passes j + 1/2,
 
         D_t = sum_{s<=t} d_s,   d_t = min(1, k m_t),   D_{T-1} = count
 
-    and the first and the last are moved to 0 and T-1. No timestep has two points, because no d is above 1: what is over
-    there goes to the others in proportion, by the choice of k.
+    and the first and the last are moved to 0 and T-1. No timestep has two points, because no d is above 1; k is chosen
+    so that the excess is distributed to the others in proportion.
 
     Args:
         mass: m_t.
-        count: P >= 2; T are enough.
+        count: P >= 2; at most T are used.
     """
     total = len(mass)
     if count >= total:

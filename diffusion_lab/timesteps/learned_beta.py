@@ -4,7 +4,7 @@ A small network, the policy, maps a clean image to the two parameters of a Beta 
 
     (a_i, b_i) = policy(x0_i),   u_i ~ Beta(a_i, b_i),   t_i = round(u_i (T-1))
 
-It is rewarded by how much the update with these timesteps lowers the variational bound. With E_tau the loss of one
+Its reward is the decrease of the variational bound by the update with these timesteps. With E_tau the loss of one
 image at timestep tau and c_tau its weight in the bound (`diffusion.likelihood.bound_weights`),
 
     R_i = sum_{tau in S} c_tau (E_tau(theta_k, x0_i) - E_tau(theta_{k+1}, x0_i))                            (eq. 14)
@@ -14,15 +14,15 @@ once every f_S updates. S holds the few timesteps whose change best predicts the
 changes at all timesteps go into a queue of |Q| rows, and S is the |S| columns with the largest F-statistic against
 their sum.
 
-The queue may measure a grid of P timesteps instead of all T. The changes of E between its points are taken as linear
-(`timesteps.grid`), which gives all T columns and their sum, so that S is chosen among all timesteps. On the grid of all
-of them this is the published selection to the letter.
+The queue may measure a grid of P timesteps instead of all T. The changes of E are interpolated linearly between its
+points (`timesteps.grid`), which gives all T columns and their sum, so that S is chosen among all timesteps. On the full
+grid this is exactly the published selection.
 
-The reward needs the losses before and after an update. The bound's term is KL = c_tau E_tau + const in closed form,
-so each evaluation is one network call for all pairs of image and timestep; with equal noise on both sides and without
-dropout, the difference is the update's effect alone. With one noise for a whole row of the queue its columns are a
-smooth function of the timestep, which a grid can follow. With a noise for each column they are not: the largest
-F-statistics of 1000 columns and a few rows are then those of the luckiest noises, and another grid selects others.
+The reward needs the losses before and after an update. The bound's term is KL = c_tau E_tau + const in closed form, so
+each evaluation is one network call for all pairs of image and timestep; with equal noise in both evaluations and
+without dropout, the difference is only the effect of the update. With one noise for a row of the queue its columns are
+a smooth function of the timestep, which a grid can interpolate. With a noise for each column they are not: the largest
+F-statistics of 1000 columns and a few rows are then due to chance, and depend on the grid.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ ENTROPY_MODES = ("additive", "released")
 
 
 class LearnedBeta(TimestepSampler):
-    """t_i = round(u_i (T-1)), u_i ~ Beta(policy(x0_i)), the policy trained on the drop of the bound; see the module.
+    """t_i = round(u_i (T-1)), u_i ~ Beta(policy(x0_i)), the policy trained on the decrease of the bound; see the
+    module.
 
-    The loss carries weight 1: the weights c of the bound enter through the reward alone, as published.
+    The loss has weight 1: the weights c of the bound enter only through the reward, as published.
 
     `probabilities` is a running estimate: the mean distribution of the first 64 images of the last batch that updated
     the policy.
@@ -64,11 +65,11 @@ class LearnedBeta(TimestepSampler):
     rows all F-statistics are equal; a grid of 100 timesteps and a part of the batch, because the reward's noise allows
     it. `sampler=learned_beta_released` has the released behaviour.
 
-    The default grid has seven tenths of its points by the weights c, which are what the bound is made of (with the
-    cosine schedule t > 990 has 98 % of them), and the rest evenly, because a network's loss may change where c is
-    small; both ends are in it. From the same measured changes of 30 U-Nets on digits (10 seeds of each schedule, 12
-    rows) every timestep of its S is within one stride of one of the full grid's in 10 of 10 seeds with linear, 8 with
-    quadratic and 9 with cosine; from every tenth timestep without weights, as it was, in 0, 2 and 0.
+    The default grid has seven tenths of its points in proportion to the weights c of the bound (with the cosine
+    schedule t > 990 has 98 % of them), the rest evenly spaced, because the loss may also change where c is small, and
+    both ends. From the same measured changes of 30 U-Nets on digits (10 seeds of each schedule, 12 rows) every timestep
+    of its S is within one stride of one of the full grid's in 10 of 10 seeds with linear, 8 with quadratic and 9 with
+    cosine; with every tenth timestep and no weights, in 0, 2 and 0.
 
     Args:
         num_timesteps: T >= 2.
@@ -77,8 +78,8 @@ class LearnedBeta(TimestepSampler):
         num_selected: |S| in [1, number of grid points].
         queue: |Q| >= 3 rows.
         select_from: rows from which S is selected, in [2, |Q|].
-        grid_stride: every how many timesteps the queue measures, and the last; 0: the default grid; 1: all T.
-        reward_every: every how many rows of the batch are rewarded, >= 1.
+        grid_stride: stride of the timesteps that the queue measures, with the last; 0: the default grid; 1: all T.
+        reward_every: stride of the rewarded rows of the batch, >= 1.
         common_noise: whether both evaluations use the same noise, and the queue one noise for all timesteps of a row.
         eval_mode: whether dropout is off in both evaluations.
         entropy: c_H >= 0.
@@ -141,7 +142,7 @@ class LearnedBeta(TimestepSampler):
         self.entropy_mode = check_choice("entropy_mode", entropy_mode, ENTROPY_MODES, "use additive")
         self.lr = check_number("lr", lr, "()", 0, math.inf, "use 0.01, or 0.001 with the cosine schedule")
         self.clip = check_number("clip", clip, "(]", 0, math.inf, "use 1.0")
-        # The policy is made in `setup`; a bad size is refused before a run begins.
+        # The policy is made in `setup`; an invalid size is rejected before a run begins.
         self._hidden = check_integer("hidden", hidden, 1, "use 128 as published")
         self._hidden_layers = check_integer("hidden_layers", hidden_layers, 1, "use 2 as published")
         self._seed = seed
@@ -196,7 +197,7 @@ class LearnedBeta(TimestepSampler):
             pairs = Pairs.join([queue_pairs(x0, context.cond, self._grid), pairs])
         total = points + -(-context.global_rows(len(x0)) // every) * chosen
         before = self._losses(context.probe_for(self), pairs, total, seed=2 * context.step)
-        # The first microbatch begins a new list: what was drawn but never observed is forgotten.
+        # The first microbatch begins a new list, which discards draws that were never observed.
         self._probed = [*self._probed[: context.micro], Probed(pairs, total, before, x0[mine], u[mine])]
 
     def _losses(self, probe: Probe, pairs: Pairs, total: int, seed: int) -> Tensor:
@@ -228,8 +229,8 @@ class LearnedBeta(TimestepSampler):
         parameters = list(self.policy.parameters())
         count = sum_(torch.tensor(float(len(x0)), device=x0.device))
         with torch.enable_grad():
-            distribution = Beta(*(value.double() for value in self._act(x0)), validate_args=False)
-            score, entropy = distribution.log_prob(u), distribution.entropy()
+            beta = Beta(*(value.double() for value in self._act(x0)), validate_args=False)
+            score, entropy = beta.log_prob(u), beta.entropy()
             if self.entropy_mode == "released":
                 gain = score * (reward + self.entropy * entropy)
             else:
@@ -243,9 +244,9 @@ class LearnedBeta(TimestepSampler):
 
     @torch.no_grad()
     def _remember(self, record: StepRecord) -> None:
-        ab = record.gather(torch.stack(self._act(record.x0), dim=1))
-        rows = torch.arange(REMEMBERED, device=ab.device) % len(ab)
-        self.law.copy_(ab[rows])
+        parameters = record.gather(torch.stack(self._act(record.x0), dim=1))
+        rows = torch.arange(REMEMBERED, device=parameters.device) % len(parameters)
+        self.law.copy_(parameters[rows])
 
     def _select(self, row: Tensor) -> None:
         """Push the changes of one image's loss on the grid; with enough rows, choose S for the next policy update."""

@@ -10,7 +10,7 @@ from diffusion_lab.timesteps.base import Context, StepRecord, TimestepSampler, c
 
 
 class Mixture(TimestepSampler):
-    """p_t = q/T + (1 - q) b_t with b the base's distribution: no timestep is starved, and 1/(T p_t) stays below 1/q.
+    """p_t = q/T + (1 - q) b_t with b the base's distribution: every p_t >= q/T, so 1/(T p_t) <= 1/q.
 
     A draw takes one uniform number u: below q it is stretched over the uniform distribution, above over the base's.
 

@@ -1,7 +1,7 @@
 """Slots of timesteps with equal shares of the loss (Xie & Agam, section 2.1 and Table 1).
 
-The timesteps are cut into K ranges so that each holds the same part of sum_t L_t. Losses fall by orders of magnitude
-from t = 0 on, so the first slots are a few timesteps wide and the last one has most of them.
+The timesteps are divided into K ranges with equal parts of sum_t L_t. Losses decrease by orders of magnitude from t = 0
+on, so the first slots have a few timesteps and the last one has most of them.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class EqualLossSlots(TimestepSampler):
     then of all scales ("selected timesteps contain different scales", Xie & Agam, section 2.1). p_t is about
     proportional to the loss. Weight 1 unless `reweight`, because importance weights would undo that.
 
-    The edges come from `loss_curve`, and with `update_every` they move: the native losses seen in training are
-    averaged per timestep, timesteps not seen take their nearest seen neighbour's, and half of the previous evidence
-    is forgotten at each move. Without a curve all slots have equal width until the first move.
+    The edges come from `loss_curve`, and with `update_every` they move: the native losses of training are averaged per
+    timestep, timesteps without a loss take that of their nearest neighbour, and sums are halved at each move. Without a
+    curve all slots have equal width until the first move.
 
     Args:
         num_timesteps: T.
         num_slots: K in [1, T].
         loss_curve: L losses of L equal ranges of timesteps, L <= T, or a file with them: a JSON list, or a run's
             metrics.jsonl, whose last val/loss_t is taken; null: no curve.
-        update_every: optimizer steps between two moves of the edges; 0: they stay.
+        update_every: optimizer steps between two moves of the edges; 0: fixed edges.
         reweight: whether the loss carries 1/(T p_t).
 
     Raises:
@@ -131,17 +131,18 @@ class EqualLossSlots(TimestepSampler):
         self.seen_loss.index_add_(0, t, loss)
         self.seen_count.index_add_(0, t, torch.ones_like(loss))
         if (context.step + 1) % self.update_every == 0:
-            curve = self.seen_loss / self.seen_count  # nan where nothing was seen
+            curve = self.seen_loss / self.seen_count  # nan without a loss
             self.edges.copy_(equal_sum_slots(fill(curve).cpu(), self.num_slots))
             # A GPU adds the rows of one timestep in any order, so the sums of two processes may differ in the last
-            # bit, and an edge by one timestep. All take those of rank 0: one small message per move, none per step.
+            # bit, and an edge by one timestep. All use those of rank 0: one small message per move, none per step.
             broadcast_(self.edges)
             self.seen_loss.mul_(0.5)
             self.seen_count.mul_(0.5)
 
 
 class SlotRestricted(FixedSampler):
-    """Uniform inside chosen slots, never outside: training in a few ranges and evaluating all (Xie & Agam, Figure 2).
+    """Uniform inside given slots, zero outside: for training on a few ranges and evaluation on all (Xie & Agam,
+    Figure 2).
 
     Args:
         num_timesteps: T.
@@ -210,7 +211,7 @@ def stretch(curve: Tensor, num_timesteps: int) -> Tensor:
 
 
 def fill(curve: Tensor) -> Tensor:
-    """Each nan takes the nearest number, the earlier one of two equally near: (T,) -> (T,). All nan gives ones."""
+    """Replace each nan by the nearest number, the earlier one of two equally near: (T,) -> (T,). All nan gives ones."""
     known = torch.nonzero(~torch.isnan(curve)).flatten()
     if not len(known):
         return torch.ones_like(curve)

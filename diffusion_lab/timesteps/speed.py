@@ -1,4 +1,4 @@
-"""SpeeD's sampler: fewer timesteps where the noise level hardly changes, and dual timesteps in pairs."""
+"""SpeeD's sampler: fewer timesteps where the noise level changes little, and dual timesteps in pairs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SpeeD(FixedSampler):
         size, mine = context.global_rows(n), context.rows(n)
         half = (size + 1) // 2
         row = torch.arange(size, device=context.device)[mine]
-        # The second half looks up its partner's number: no row needs to know another's timestep.
+        # The second half uses the random number of its partner, so no row needs the timestep of another.
         t = invert(self._draw_cdf, context.global_uniform(n)[row % half])
         dual = row >= half
         if size % 2:
@@ -88,7 +88,7 @@ class SpeeD(FixedSampler):
 
 
 def meaningful_steps(slope: Tensor, threshold: float) -> int:
-    """tau: 1 + the first timestep behind the steepest one whose slope is below the threshold; T-1 if there is none.
+    """tau: 1 + the first timestep after the steepest one whose slope is below the threshold; T-1 if there is none.
 
     (T,) -> [1, T-1], so that dual(0) = tau is a timestep.
     """

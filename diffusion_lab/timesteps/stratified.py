@@ -1,4 +1,4 @@
-"""Wrappers that spread the draws of one batch evenly and keep the distribution of each draw (variance reduction)."""
+"""Wrappers that spread the draws of a batch evenly and keep the distribution of each draw (variance reduction)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from diffusion_lab.timesteps.base import Context, Draw, StepRecord, TimestepSamp
 
 
 class Spread(TimestepSampler, ABC):
-    """A sampler whose numbers in [0, 1) are chosen together for the whole batch; a subclass gives `numbers`.
+    """A sampler whose numbers in [0, 1) are drawn jointly for the whole batch; a subclass defines `numbers`.
 
     Args:
-        base: a sampler that draws by its inverse CDF; its distribution, its weights and its state stay as they are.
+        base: a sampler that draws by its inverse CDF; its distribution, weights and state are unchanged.
 
     Raises:
         ValueError: the base has a `draw` of its own.
@@ -27,7 +27,7 @@ class Spread(TimestepSampler, ABC):
 
     @abstractmethod
     def numbers(self, n: int, context: Context) -> Tensor:
-        """(n,) float64 in [0, 1), each uniform by itself: this process's and microbatch's rows."""
+        """(n,) float64 in [0, 1), each uniformly distributed: the rows of this process and microbatch."""
 
     def setup(self, image_shape: tuple[int, ...]) -> None:
         self.base.setup(image_shape)
@@ -68,7 +68,7 @@ class Stratified(Spread):
         base: a sampler that draws by its inverse CDF.
 
     Raises:
-        ValueError: the base has a `draw` of its own, which slices cannot be taken of.
+        ValueError: the base overrides `draw`.
     """
 
     def numbers(self, n: int, context: Context) -> Tensor:
@@ -76,7 +76,7 @@ class Stratified(Spread):
 
 
 class LowDiscrepancy(Spread):
-    """One random number for the whole batch and equal distances from there on (Kingma et al. 2021, VDM, `model_vdm`).
+    """One random number for the whole batch, then equal distances (Kingma et al. 2021, VDM, `model_vdm`).
 
         u_i = (u_0 + pi(i)/G) mod 1,   t_i = base's inverse CDF at u_i
 

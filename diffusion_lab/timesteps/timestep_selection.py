@@ -1,4 +1,4 @@
-"""The F-test by which the learned Beta sampler selects its timesteps."""
+"""The F-test with which the learned Beta sampler selects its timesteps."""
 
 from __future__ import annotations
 

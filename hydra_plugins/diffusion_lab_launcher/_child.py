@@ -1,4 +1,4 @@
-"""Child processes of the launcher: forked from it, or a fresh command for a job that starts processes itself."""
+"""Child processes of the launcher: forked from it, or a new command for a job that starts processes itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from diffusion_lab.runs.folder import RunLocked, open_log
 from diffusion_lab.runs.record import as_error
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
 
-# A job must not believe that it is a rank of the process that started the sweep.
+# Variables that would make a job a rank of the process that started the sweep.
 RANK_VARIABLES = (*RANKS, "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PL_GLOBAL_SEED")
 RANK_VARIABLES += tuple(f"SLURM_{name}" for name in ("NTASKS", "NTASKS_PER_NODE", "PROCID", "LOCALID", "NODEID"))
 OWN_COMMAND = ("hydra.mode", "hydra.run.", "hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper")
@@ -45,18 +45,18 @@ class Child:
 
     def __init__(self, pid: int, pipe: int | None = None) -> None:
         self.pid, self._pipe = pid, pipe
-        self.tells = pipe is not None  # why it ended; a command of its own has only its exit code
+        self.forked = pipe is not None  # sends a message when it ends; a command has only its exit code
 
     def poll(self) -> int | None:
         """Exit code, negative for a signal; None while the job runs."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid == 0:
             return None
-        self.kill(signal.SIGKILL)  # what the job may have left behind, such as workers that load data
+        self.kill(signal.SIGKILL)  # processes that the job may have left, such as data loader workers
         return os.waitstatus_to_exitcode(status)
 
     def ask(self, number: int) -> None:
-        """Send a signal to the job's first process, which tells its own workers."""
+        """Send a signal to the job's first process, which stops its own workers."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
@@ -66,7 +66,7 @@ class Child:
             os.killpg(self.pid, number)
 
     def message(self) -> dict[str, Any]:
-        """{"value": ..., "error": ...} that a forked job sent before it ended; empty if it could not."""
+        """{"value": ..., "error": ...} that a forked job sent before it ended; empty if it sent nothing."""
         if self._pipe is None:
             return {}
         ready, _, _ = select.select([self._pipe], [], [], 0)
@@ -79,8 +79,8 @@ class Child:
             return {}
 
 
-def heard() -> list[signal.Signals]:
-    """Those of `STOPPING` that end this process; `nohup` ignores SIGHUP, and so it stays."""
+def handled_signals() -> list[signal.Signals]:
+    """The signals of `STOPPING` that this process does not ignore: under `nohup`, SIGHUP stays ignored."""
     return [number for number in STOPPING if signal.getsignal(number) != signal.SIG_IGN]
 
 
@@ -89,10 +89,10 @@ def fork(job: Job, task: TaskFunction, context: HydraContext, environment: dict[
     reader, writer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    # A signal that comes before the child has its own handlers must wait, or the launcher's would swallow it.
+    # Block signals until the child has its own handlers, or the launcher's would receive them.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads; numpy's handle it
+        warnings.simplefilter("ignore", DeprecationWarning)  # about forking with threads; numpy's are safe
         pid = os.fork()
     if pid:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
@@ -110,7 +110,7 @@ def fork(job: Job, task: TaskFunction, context: HydraContext, environment: dict[
             task.checked = True
         code, message = work(job, task, context)
         os.write(writer, json.dumps(message, ensure_ascii=False).encode(errors="replace"))
-    except BaseException:  # nothing may climb into the launcher's own stack
+    except BaseException:  # nothing may propagate into the launcher's stack
         traceback.print_exc()
     finally:
         with suppress(Exception):
@@ -119,17 +119,17 @@ def fork(job: Job, task: TaskFunction, context: HydraContext, environment: dict[
 
 
 def _detach(job: Job) -> None:
-    """A session of its own, output to train.log, default signals, and an end when the launcher ends."""
+    """Start a new session, write to train.log, reset signals, and end when the launcher ends."""
     os.setsid()
     end_with_parent(signal.SIGTERM)
-    for number in heard():
+    for number in handled_signals():
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     write_to_log(job)
 
 
 def write_to_log(job: Job) -> None:
-    """Standard output and errors go to train.log in the job's folder from here on; nothing is read."""
+    """Redirect standard output and error to train.log in the job's folder, and standard input from /dev/null."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     with open_log(job.folder) as output:
@@ -141,14 +141,14 @@ def write_to_log(job: Job) -> None:
 
 
 def work(job: Job, task: TaskFunction, context: HydraContext) -> tuple[int, dict[str, Any]]:
-    """Run the task; returns the exit code and what the launcher is told."""
+    """Run the task; returns the exit code and the message to the launcher."""
     if hasattr(task, "typed"):
         task.typed = command(job, getattr(task, "arguments", []))[3:]
     try:
         returned = run_job(task, job.config, "hydra.run.dir", None, context)
         value = returned._return_value
         error = value if returned.status == JobStatus.FAILED else getattr(task, "error", None)
-    except BaseException as raised:  # SystemExit, KeyboardInterrupt, a fault of Hydra's own
+    except BaseException as raised:  # also SystemExit and KeyboardInterrupt
         error = raised
     if error is None:
         return 0, {"value": value if isinstance(value, int | float) else None}
@@ -159,7 +159,7 @@ def work(job: Job, task: TaskFunction, context: HydraContext) -> tuple[int, dict
 
 
 def _exit_code(error: BaseException) -> int:
-    """Of a job that did not return; sys.exit(0) in one of its parts is no success, and sys.exit(3) no lock."""
+    """The exit code of a job that raised; sys.exit(0) in a part is not success, and sys.exit(3) not a locked folder."""
     if isinstance(error, RunLocked):
         return EXIT_LOCKED
     if isinstance(error, ConfigError | InvalidConfig):
@@ -170,7 +170,7 @@ def _exit_code(error: BaseException) -> int:
 
 
 def start_command(job: Job, arguments: list[str], environment: dict[str, str]) -> Child:
-    """Run the job as a command of its own, whose `sys.argv` describes this job alone."""
+    """Run the job as a new command, whose `sys.argv` describes only this job."""
     with open_log(job.folder) as output:
         process = subprocess.Popen(
             command(job, arguments),
@@ -186,7 +186,7 @@ def start_command(job: Job, arguments: list[str], environment: dict[str, str]) -
 
 
 def command(job: Job, arguments: list[str]) -> list[str]:
-    """The command that runs this job alone; `arguments` are those of the sweep, for its --config-dir."""
+    """The command that runs only this job; `arguments` are those of the sweep, for its --config-dir."""
     options = []
     for flag in ("--config-dir", "-cd"):
         options += [word for word in arguments if word.startswith(f"{flag}=")]
@@ -198,7 +198,7 @@ def command(job: Job, arguments: list[str]) -> list[str]:
 
 
 def starts_processes(job: Job) -> bool:
-    """Whether the job's strategy executes `sys.argv` again for processes of its own."""
+    """Whether the job's strategy starts processes by executing `sys.argv` again."""
     trainer = job.config.get("trainer")
     if trainer is None:
         return False

@@ -8,10 +8,10 @@ from omegaconf import DictConfig
 
 
 class ComposedOnce:
-    """Hydra's config loader, which remembers the configuration of a job from one call to the next.
+    """Hydra's config loader with a cache of job configurations.
 
-    Hydra's sweeper composes every job, to see whether that can be done, and throws the result away; the launcher then
-    asks for the same. A composition takes a quarter of a second, most of what the launcher costs.
+    Hydra's sweeper composes every job to validate it and discards the result, and the launcher composes it again. A
+    composition takes a quarter of a second, most of the launcher's time.
 
     Args:
         loader: Hydra's.
@@ -22,7 +22,7 @@ class ComposedOnce:
         self._kept: dict[tuple[str, ...], DictConfig] = {}
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
-        """The configuration of one job; what the first call composed is given to the second, which may change it."""
+        """The configuration of one job; the second call returns the result of the first, which it may change."""
         key = tuple(sweep_overrides)
         if key in self._kept:
             return self._kept.pop(key)
@@ -30,7 +30,7 @@ class ComposedOnce:
         return self._kept[key]
 
     def forget(self) -> None:
-        """Remember nothing, at the end of a batch of jobs."""
+        """Clear the cache, at the end of a batch of jobs."""
         self._kept.clear()
 
     def __getattr__(self, name: str) -> Any:

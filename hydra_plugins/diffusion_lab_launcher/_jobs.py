@@ -1,4 +1,4 @@
-"""A job of a sweep: its configuration, its folder, and what its result.json says."""
+"""A job of a sweep: its configuration, its folder and its result.json."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Job:
 
     @property
     def task_cfg(self) -> DictConfig:
-        """The configuration as the task gets it."""
+        """The configuration that the task receives."""
         cfg = OmegaConf.masked_copy(self.config, [str(key) for key in self.config if key != "hydra"])
         OmegaConf.set_struct(cfg, True)
         return cfg
 
     def with_hydra_config(self, call: Callable[[], T]) -> T:
-        """Call with Hydra's global configuration set to this job's, as a job finds it."""
+        """Call with Hydra's global configuration set to this job's."""
         before = HydraConfig.instance().cfg
         HydraConfig.instance().set_config(self.config)
         try:
@@ -50,19 +50,19 @@ class Job:
             HydraConfig.instance().cfg = before
 
     def metrics(self) -> dict[str, float]:
-        """The newest value of each metric, {} before there is one."""
+        """The newest value of each metric; {} without one."""
         metrics = read_result(self.folder).get("metrics")
         return metrics if isinstance(metrics, dict) else {}
 
     def is_done(self) -> bool:
-        """Whether this job was finished, with at least the steps that are asked for now."""
+        """Whether this job is finished, with at least the number of steps of the current configuration."""
         return is_done(read_result(self.folder), self.config.get("max_steps", 0))
 
 
 @dataclass
 class Outcome:
-    """What became of a job: status done, skipped (done before), failed, killed, timeout, interrupted, locked (in use
-    by another process) or not started; the reason in words; seconds in this sweep; the value for a sweeper."""
+    """The outcome of a job: status done, skipped (done before), failed, killed, timeout, interrupted, locked (in use by
+    another process) or not started; the reason in words; seconds in this sweep; the value for a sweeper."""
 
     job: Job
     status: str
@@ -72,7 +72,7 @@ class Outcome:
 
 
 def compose_job(context: HydraContext, master: DictConfig, overrides: list[str], index: int) -> Job:
-    """The configuration of one job, in RUN mode and with its own folder as the run folder."""
+    """The configuration of one job, in RUN mode and with its folder as the run folder."""
     config = context.config_loader.load_sweep_config(master, overrides)
     folder = Path(str(master.hydra.sweep.dir)) / str(_subdir(config, index))
     with read_write(config), open_dict(config):
@@ -91,6 +91,6 @@ def _subdir(config: DictConfig, index: int) -> str:
 
 
 def name_jobs(folder: Path, typed: list[str], jobs: list[Job]) -> None:
-    """sweep.json: the command and all jobs that this folder was ever asked for, so that a report can name them."""
+    """Write sweep.json: the command and all jobs of this folder, also of earlier commands, for the report."""
     new = [{"dir": job.folder.name, "overrides": job.overrides, "config_hash": config_hash(job.config)} for job in jobs]
     write_sweep(folder, shlex.join(["diffusion-lab", *typed]), new)

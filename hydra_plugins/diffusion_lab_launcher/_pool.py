@@ -1,4 +1,4 @@
-"""Jobs running side by side: slots, time limits, signals, and what became of each job."""
+"""Run jobs in parallel: slots, time limits, signals and outcomes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from hydra_plugins.diffusion_lab_launcher._child import (
     RANK_VARIABLES,
     Child,
     fork,
-    heard,
+    handled_signals,
     start_command,
     starts_processes,
 )
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
 
-POLL_S, GRACE_S = 0.02, 30.0  # between two looks at the jobs; between asking a late job and killing it
+POLL_S, GRACE_S = 0.02, 30.0  # polling interval; time from asking a late job to stop until it is killed
 
 
 @dataclass
@@ -45,8 +45,8 @@ class Pool:
     Args:
         task, context: as Hydra gives them to a launcher.
         n_jobs: slots.
-        threads: threads of one process alone; each slot gets an equal share, at least 1.
-        gpus: ids to share out among the slots, or None.
+        threads: threads of a single process; each slot gets an equal share, at least 1.
+        gpus: ids to divide among the slots, or None.
         timeout_s, fail_fast: see the launcher.
     """
 
@@ -64,19 +64,19 @@ class Pool:
         self.threads = max(1, threads // n_jobs)
         self.gpus, self.timeout_s, self.fail_fast = gpus, timeout_s, fail_fast
         self.stopped_by = 0  # the signal that ended the sweep
-        self._signals_seen = self._signals_told = 0
+        self._signals_seen = self._signals_forwarded = 0
 
     def run(self, jobs: list[Job], screen: Screen) -> list[Outcome]:
         """All jobs; returns their outcomes in the same order."""
         outcomes: dict[int, Outcome] = {}
         waiting, running = list(jobs), list[_Running]()
-        with self._signals(), _kept(), screen:
+        with self._signals(), _garbage_frozen(), screen:
             while waiting or running:
-                self._tell(running, screen)
+                self._forward_signal(running, screen)
                 self._start(waiting, running, outcomes, screen)
                 screen.show([item.job for item in running])
                 for item in list(running):
-                    outcome = self._look(item)
+                    outcome = self._outcome(item)
                     if outcome is not None:
                         running.remove(item)
                         outcomes[item.job.index] = outcome
@@ -86,12 +86,12 @@ class Pool:
         return [outcomes[job.index] for job in jobs]
 
     def _start(self, waiting: list[Job], running: list[_Running], outcomes: dict[int, Outcome], screen: Screen) -> None:
-        """Fill the free slots; jobs that are done, or will not be started any more, get their outcome here."""
+        """Fill the free slots; jobs that are done, or will not be started, get their outcome here."""
         failed = any(outcome.status not in ("done", "skipped", "locked") for outcome in outcomes.values())
         while waiting and len(running) < self.n_jobs:
             job = waiting[0]
             if any(item.job.folder == job.folder for item in running):
-                return  # the same configuration twice: the second will find it done
+                return  # the same configuration twice: the second will be skipped
             waiting.pop(0)
             if self.stopped_by or (failed and self.fail_fast):
                 outcome = Outcome(job, "not started")
@@ -116,8 +116,8 @@ class Pool:
             child = fork(job, self.task, self.context, environment, self.threads)
         return _Running(job, child, slot, time.monotonic(), before)
 
-    def _look(self, item: _Running) -> Outcome | None:
-        """The outcome of a job that has ended, else None; a job that is late is asked to stop, then killed."""
+    def _outcome(self, item: _Running) -> Outcome | None:
+        """The outcome of a job that has ended, else None; a job over its time limit is asked to stop, then killed."""
         code = item.child.poll()
         seconds = time.monotonic() - item.started
         if code is None:
@@ -132,11 +132,11 @@ class Pool:
         return outcome
 
     def _judge(self, item: _Running, code: int) -> Outcome:
-        job, told = item.job, item.child.message()
-        error = told.get("error")
+        job, sent = item.job, item.child.message()
+        error = sent.get("error")
         if code == 0 and job.is_done():
-            return Outcome(job, "done", value=told.get("value", objective(job)))
-        if code == EXIT_LOCKED and (error is not None or not item.child.tells):
+            return Outcome(job, "done", value=sent.get("value", objective(job)))
+        if code == EXIT_LOCKED and (error is not None or not item.child.forked):
             return Outcome(job, "locked", "another process is training it")
         if self.stopped_by and (code == 128 + self.stopped_by or code == -self.stopped_by):
             return Outcome(job, "interrupted", f"stopped by signal {self.stopped_by}")
@@ -158,11 +158,11 @@ class Pool:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Signals that end a process are handed on to the jobs, which write a checkpoint; the second one kills them."""
+        """Forward the first signal to the jobs, which write a checkpoint; the second one kills them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._stop) for number in heard()}
+        before = {number: signal.signal(number, self._stop) for number in handled_signals()}
         try:
             yield
         finally:
@@ -173,21 +173,21 @@ class Pool:
         self.stopped_by = number
         self._signals_seen += 1
 
-    def _tell(self, running: list[_Running], screen: Screen) -> None:
-        """Hand a new signal on to the running jobs."""
-        if self._signals_told == self._signals_seen:
+    def _forward_signal(self, running: list[_Running], screen: Screen) -> None:
+        """Forward a new signal to the running jobs."""
+        if self._signals_forwarded == self._signals_seen:
             return
-        first = self._signals_told == 0
-        self._signals_told = self._signals_seen
+        first = self._signals_forwarded == 0
+        self._signals_forwarded = self._signals_seen
         screen.stopping(self.stopped_by, len(running), first)
         for item in running:
             item.child.ask(self.stopped_by) if first else item.child.kill(signal.SIGKILL)
 
 
 @contextmanager
-def _kept() -> Iterator[None]:
-    """Inside, what there is now is left alone by the garbage collector: a job would otherwise walk through all that was
-    imported before the fork, and by that copy its pages."""
+def _garbage_frozen() -> Iterator[None]:
+    """Exclude existing objects from garbage collection: in a forked job, a collection would visit everything that was
+    imported before the fork and so copy its pages."""
     gc.freeze()
     try:
         yield
@@ -202,13 +202,13 @@ def objective(job: Job) -> float | None:
 
 def _killed_by(number: int) -> str:
     name = signal.Signals(number).name if number in list(signal.Signals) else ""
-    hint = ", perhaps for lack of memory" if number == signal.SIGKILL else ""
+    hint = ", perhaps out of memory" if number == signal.SIGKILL else ""
     return f"killed by signal {number} ({name}){hint}"
 
 
 def _ended(code: int, job: Job) -> str:
     early = f" before max_steps={job.config.get('max_steps')}, and" if code == 0 else ""
-    return f"exit code {code}{early} without a word; see its log"
+    return f"exit code {code}{early} without a message; see its log"
 
 
 def first_line(error: dict) -> str:

@@ -1,4 +1,4 @@
-"""A job of a sweep on another machine: what is pickled, and what became of it."""
+"""A job of a sweep on another machine: the pickled task and its outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hydra_plugins.diffusion_lab_launcher._pool import first_line, objective
 
 
 class Remote:
-    """Runs a job in the process that unpickles this.
+    """Runs a job in the process that unpickles this object.
 
     Args:
         task, context: as Hydra gives them to a launcher.
@@ -28,10 +28,10 @@ class Remote:
         self.task, self.context, self.singletons = task, context, Singleton.get_state()
 
     def __call__(self, job: Job) -> tuple[int, dict[str, Any]]:
-        """The exit code that the job would have as a command, and {"value": ...} or {"error": ...}.
+        """The exit code of the job as a command, and {"value": ...} or {"error": ...}.
 
         Raises:
-            SystemExit: submitit has put the job back into the queue.
+            SystemExit: submitit has requeued the job.
         """
         Singleton.set_state(self.singletons)
         setup_globals()
@@ -45,27 +45,27 @@ class Remote:
         return result
 
     def checkpoint(self, job: Job) -> Any:
-        """What goes back into the queue: the same again. The state is in the run folder."""
+        """The task to requeue: the same, because the state is in the run folder."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, job)
 
 
 def outcome_of(job: Job, handle: Any) -> Outcome:
-    """What became of a job that submitit says has ended."""
+    """The outcome of a job that has ended according to submitit."""
     from submitit.core.utils import FailedJobError, UncompletedJobError
 
     try:
-        code, told = handle.results()[0]
+        code, sent = handle.results()[0]
     except (FailedJobError, UncompletedJobError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         write_failure(job.folder, as_error(type(error).__name__, lines[-1], str(error)))
         return Outcome(job, "failed", f"{lines[-1]}; see {handle.paths.stderr}")
     if code == 0:
-        return Outcome(job, "done", value=told.get("value", objective(job)))
+        return Outcome(job, "done", value=sent.get("value", objective(job)))
     if code == EXIT_LOCKED:
         return Outcome(job, "locked", "another process is training it")
-    error = told["error"]
+    error = sent["error"]
     if read_result(job.folder).get("status") != "failed" and error["type"] != "StoppedBySignal":
         write_failure(job.folder, error)
     return Outcome(job, "interrupted" if error["type"] == "StoppedBySignal" else "failed", first_line(error))

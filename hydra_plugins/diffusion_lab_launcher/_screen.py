@@ -1,4 +1,5 @@
-"""What a sweep says: one line per finished job, a bar on a terminal, and what is missing at the end."""
+"""The output of a sweep: one line per finished job, a progress bar on a terminal, and the unfinished jobs at the
+end."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ REDRAW_S = 0.2
 
 
 class Screen:
-    """Prints the course of a sweep to standard output.
+    """Prints the progress of a sweep to standard output.
 
     Args:
         total: number of jobs.
@@ -35,7 +36,7 @@ class Screen:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
             columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-            # Drawn from the launcher's own loop: a thread that draws would be lost in a fork while it holds a lock.
+            # Drawn from the launcher's loop: a drawing thread could hold a lock during a fork.
             self._bar = Progress(*columns, auto_refresh=False)
             self._bar.start()
             self._task = self._bar.add_task("", total=self.total)
@@ -55,7 +56,7 @@ class Screen:
             self._bar.update(self._task, completed=self._count, description=names, refresh=True)
 
     def finished(self, outcome: Outcome) -> None:
-        """One line: place, status, name, time, and the first metric or the reason."""
+        """Print one line: number, status, name, time, and the first metric or the reason."""
         self._count += 1
         width = len(str(self.total))
         status = "done before" if outcome.status == "skipped" else outcome.status
@@ -66,12 +67,12 @@ class Screen:
         print(line.rstrip(), flush=True)  # rich's bar moves out of the way of print
 
     def stopping(self, number: int, running: int, first: bool) -> None:
-        """Say that a signal was received, and what it does."""
+        """Print that a signal was received, and its effect."""
         what = "waiting for checkpoints; once more to kill" if first else "killing"
         print(f"signal {number}: {running} running jobs, {what}", flush=True)
 
     def summary(self, outcomes: list[Outcome]) -> None:
-        """Name every job that is not done, with its settings, the cause and its log, and what to do next."""
+        """Print every job that is not done, with its settings, the cause and its log, and what to do next."""
         bad = [outcome for outcome in outcomes if outcome.status in BAD]
         if bad:
             print(f"\n{len(bad)} of {len(outcomes)} jobs are not done:")
@@ -80,7 +81,7 @@ class Screen:
                 if outcome.status != "not started":
                     log = outcome.job.folder / LOG
                     print(f"    {outcome.status}: {outcome.reason}\n    log: {log}")
-            print("The same command runs only what is missing.")
+            print("The same command runs only the missing jobs.")
         locked = [outcome.job.name for outcome in outcomes if outcome.status == "locked"]
         if locked:
             print(f"\nin another process: {', '.join(locked)}")

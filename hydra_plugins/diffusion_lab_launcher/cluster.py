@@ -1,12 +1,12 @@
-"""The launcher for a cluster: every job of a sweep is a job of SLURM, in its own run folder, and is put back into the
-queue where it stands.
+"""The launcher for a cluster: every job of a sweep is a SLURM job with its own run folder, and continues after a
+requeue.
 
-submitit writes the batch scripts and gives a job that is to be preempted, or whose time is up, back to the queue. As
-the local launcher does, this one checks every job before it submits the first, skips what is done, and names in
-sweep.json what there is. Each task of SLURM is a process of the run: as many on a node as the trainer has devices.
+submitit writes the batch scripts and requeues a job that is preempted or reaches its time limit. Like the local
+launcher, this one checks every job before it submits the first, skips finished jobs, and lists all jobs in sweep.json.
+Each SLURM task is a process of the run: as many on a node as the trainer has devices.
 
-A job hears SIGUSR2 some time before its end, writes a checkpoint at the next step boundary, and goes back to the queue
-(`diffusion_lab.cli.train.hand_on`). Its folder depends on its configuration alone and tells it where to go on.
+A job receives SIGUSR2 some time before its end, writes a checkpoint at the next step boundary, and is requeued
+(`diffusion_lab.cli.train.forward_signal`). It continues from its folder, which depends only on its configuration.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from hydra_plugins.diffusion_lab_launcher.launcher import DiffusionLabLauncher
 
 
 class ClusterLauncher(DiffusionLabLauncher):
-    """Submits the jobs of a sweep that are not done, and waits for them; they go on when it is stopped.
+    """Submits the unfinished jobs of a sweep and waits for them; they continue when the launcher is stopped.
 
     Args:
-        cluster: "slurm", or "local": submitit's executor for one machine, to try what a cluster would do.
-        max_num_timeout: how often a job whose time is up goes back to the queue; a preempted one always does.
+        cluster: "slurm", or "local": submitit's executor for one machine, for tests.
+        max_num_timeout: how often a job that reaches its time limit is requeued; a preempted one always is.
         parameters: of submitit's `AutoExecutor.update_parameters`; null leaves one out.
-        poll_s: seconds between two looks at the jobs.
+        poll_s: polling interval in seconds.
 
     Raises:
         ConfigError: another cluster, no srun on this machine, or submitit is not installed.
@@ -48,12 +48,12 @@ class ClusterLauncher(DiffusionLabLauncher):
                 "hydra/launcher=diffusion_lab_slurm must have submitit; use pip install 'diffusion-lab[slurm]'"
             )
         if cluster == "slurm" and shutil.which("srun") is None:
-            raise ConfigError("hydra.launcher.cluster=slurm must find srun; use a machine of the cluster")
+            raise ConfigError("hydra.launcher.cluster=slurm must have srun; use a machine of the cluster")
         self.cluster, self.max_num_timeout, self.poll_s = cluster, max_num_timeout, poll_s
         self.parameters = {key: value for key, value in parameters.items() if value is not None}
 
     def faults(self, job: Job) -> list[ConfigError]:
-        """What is wrong with one job's configuration, whatever the machine that it will run on."""
+        """Errors of one job's configuration that do not depend on the machine of the job."""
         errors = self.task.check(job.task_cfg, here=False)
         if self.cluster == "local" and world_size(job.config) > 1:
             devices = job.config.trainer.devices
@@ -84,7 +84,7 @@ class ClusterLauncher(DiffusionLabLauncher):
         return ordered
 
     def _submit(self, jobs: list[Job], folder: Path) -> list[Any]:
-        """submitit's handles of the jobs, which are one array of SLURM."""
+        """submitit's handles of the jobs, which are one SLURM array."""
         import submitit
 
         timeouts = {f"{self.cluster}_max_num_timeout": self.max_num_timeout}

@@ -1,13 +1,13 @@
-"""The launcher: check every job, then run each in a process of its own, skipping what is done.
+"""The launcher: check every job, then run each unfinished one in its own process.
 
-Why not Hydra's own: it runs the jobs of a sweep in one process, where a killed job ends the sweep, SIGTERM ends it
-with exit code 0, and the second process of a distributed job runs the whole sweep again. Here a job is a child
-process in Hydra's RUN mode, in a folder that depends on its configuration alone; so the same command again finds
-its finished jobs done and continues the others.
+Hydra's default launcher runs the jobs of a sweep in one process, where a killed job ends the sweep, SIGTERM ends it
+with exit code 0, and the second process of a distributed job repeats the whole sweep. Here a job is a child process in
+Hydra's RUN mode, in a folder that depends only on its configuration, so the same command skips finished jobs and
+continues the others.
 
-A job is forked from this process, which has imported torch and Lightning but started no thread pool and touched no
-GPU: isolation then costs well under a second a job. A job that starts processes of its own gets a fresh command,
-because Lightning executes `sys.argv` again for them.
+A job is forked from this process, which has imported torch and Lightning but started no thread pool and no GPU context,
+so that isolation costs well under a second per job. A job that starts processes itself is run as a new command, because
+Lightning executes `sys.argv` again for them.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from hydra_plugins.diffusion_lab_launcher._screen import Screen
 
 log = logging.getLogger(__name__)
 
-WORTH_A_WORD = 20  # jobs whose check takes long enough to be announced
+ANNOUNCED = 20  # number of jobs from which the check is announced
 
 
 class DiffusionLabLauncher(Launcher):
     """Runs the jobs of a sweep as child processes.
 
     Args:
-        n_jobs: jobs at a time, >= 1; each gets an equal share of the threads, and of `gpus`: 8 GPUs among 4 jobs of
-            trainer.devices=2 each.
-        timeout_s: seconds a job may take before it is asked to stop, then killed; None: no limit.
+        n_jobs: jobs at a time, >= 1; each gets an equal share of the threads and of `gpus`: 8 GPUs for 4 jobs with
+            trainer.devices=2.
+        timeout_s: seconds after which a job is asked to stop, then killed; None: no limit.
         fail_fast: start no further job after the first failure.
-        gpus: GPU ids to share out; None leaves the choice of a GPU to each job.
+        gpus: GPU ids to divide among the jobs; None lets each job choose a GPU.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ConfigError: an argument is out of its range.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class DiffusionLabLauncher(Launcher):
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.context, self.task, self.config = hydra_context, task_function, config
         self.loader = ComposedOnce(hydra_context.config_loader)
-        hydra_context.config_loader = cast(ConfigLoader, self.loader)  # for the sweeper, which has the same context
+        hydra_context.config_loader = cast(ConfigLoader, self.loader)  # also used by the sweeper
         if hasattr(task_function, "sweep_folder"):  # a sweep that cannot be composed never reaches `launch`
             register_resolvers()
             task_function.sweep_folder = Path(str(config.hydra.sweep.dir))
@@ -88,7 +88,7 @@ class DiffusionLabLauncher(Launcher):
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         folder = Path(str(self.config.hydra.sweep.dir))
         threads = _start_single_threaded()
-        if len(job_overrides) > WORTH_A_WORD:
+        if len(job_overrides) > ANNOUNCED:
             print(f"checking {len(job_overrides)} jobs", flush=True)
         try:
             jobs = [
@@ -106,7 +106,7 @@ class DiffusionLabLauncher(Launcher):
         return [job_return(outcome) for outcome in self.run_jobs(jobs, folder, threads)]
 
     def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:
-        """What became of each job, in order; `threads` are those of one process that has the machine alone."""
+        """The outcome of each job, in order; `threads` is the number for a single process on the machine."""
         screen = Screen(len(jobs), folder)
         pool = Pool(self.task, self.context, self.n_jobs, threads, self.gpus, self.timeout_s, self.fail_fast)
         outcomes = pool.run(jobs, screen)
@@ -116,7 +116,7 @@ class DiffusionLabLauncher(Launcher):
         return outcomes
 
     def _check(self, jobs: list[Job]) -> None:
-        """Check all jobs before job 0; a fault that several jobs share is told once."""
+        """Check all jobs before job 0; an error that several jobs share is reported once."""
         if not hasattr(self.task, "check"):
             return
         faults: dict[str, list[Job]] = {}
@@ -124,10 +124,12 @@ class DiffusionLabLauncher(Launcher):
             for error in job.with_hydra_config(lambda job=job: self.faults(job)):
                 faults.setdefault(str(error), []).append(job)
         if faults:
-            raise InvalidConfig([ConfigError(_whose(found, len(jobs)) + text) for text, found in faults.items()])
+            raise InvalidConfig(
+                [ConfigError(_job_names(affected, len(jobs)) + text) for text, affected in faults.items()]
+            )
 
     def faults(self, job: Job) -> list[ConfigError]:
-        """What is wrong with one job's configuration, for a run on this machine with the GPUs that a job has."""
+        """Errors of one job's configuration, for a run on this machine with the GPUs of a job."""
         errors = self.task.check(job.task_cfg)
         share = None if self.gpus is None else len(self.gpus) // self.n_jobs
         if share is not None and "trainer" in job.config and local_devices(job.config.trainer) > share:
@@ -153,8 +155,8 @@ class DiffusionLabLauncher(Launcher):
 
 
 def _start_single_threaded() -> int:
-    """Import torch without its pool of threads, which would not survive a fork; returns how many it would have."""
-    # CUDA must be counted without a context: a forked child could not make its own after that.
+    """Import torch without its thread pool, which would not survive a fork; returns its default number of threads."""
+    # GPUs must be counted without a context: a forked child could not create one after that.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     with importing():
         import torch
@@ -164,7 +166,7 @@ def _start_single_threaded() -> int:
     return threads
 
 
-def _whose(jobs: list[Job], total: int) -> str:
+def _job_names(jobs: list[Job], total: int) -> str:
     if len(jobs) == total:
         return ""
     numbers = ", ".join(str(job.index) for job in jobs)
@@ -183,7 +185,7 @@ def job_return(outcome: Outcome) -> JobReturn:
 
 
 class _Return(JobReturn):
-    """A JobReturn whose failure is raised without Hydra's own line; the launcher has told it already."""
+    """A JobReturn whose failure is raised without Hydra's message, because the launcher has reported it."""
 
     @property
     def return_value(self) -> object:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks.profiles
-from benchmarks.kinds import KINDS, by_kind, whose
+from benchmarks.kinds import KINDS, by_kind, package_of
 from benchmarks.profiles import names, section
 
 FOLDER = Path(benchmarks.profiles.__file__).parent
@@ -67,7 +67,7 @@ def test_kinds_add_up() -> None:
     ],
 )
 def test_a_function_is_somebodys_code(file: str, function: str, code: str) -> None:
-    assert whose(file, function) == code
+    assert package_of(file, function) == code
 
 
 def test_a_section_is_a_title_a_text_and_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def test_a_loop_that_fails_ends_the_relay() -> None:
 
 def test_a_watched_loop_is_profiled_in_its_turns_alone() -> None:
     seen: list[str] = []
-    told = profiled(_loop("a", seen), lambda: seen.append("on"), lambda: seen.append("off"), first=2)
-    relay({"a": told, "b": _loop("b", seen)}, 2, rounds=2, warmup=0)
+    profiled_loop = profiled(_loop("a", seen), lambda: seen.append("on"), lambda: seen.append("off"), first=2)
+    relay({"a": profiled_loop, "b": _loop("b", seen)}, 2, rounds=2, warmup=0)
     turn = ["on", "a", "off"]
     assert seen == ["a", "b", "a", *turn, "b", "b", *turn, *turn, "b", "b", "a ends", "b ends"]

@@ -125,7 +125,7 @@ def test_the_exit_code_says_whether_all_was_measured(
     assert stop.value.code == 2
 
 
-def test_a_benchmark_that_raises_is_told_of(
+def test_a_benchmark_that_raises_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     sent = []

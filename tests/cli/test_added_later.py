@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from diffusion_lab.cli.added_later import dropped, filled
-from diffusion_lab.cli.config import ADDED_LATER, config_hash, group_hash, plain, read_back
+from diffusion_lab.cli.added_later import ADDED_LATER, dropped, filled
+from diffusion_lab.cli.config import config_hash, group_hash, plain
 from diffusion_lab.cli.errors import InvalidConfig
+from diffusion_lab.cli.foreign import read_back
 from diffusion_lab.cli.same_run import check_same_run
-from diffusion_lab.cli.targets import NOBODY_ELSE, resolve
+from diffusion_lab.cli.targets import PACKAGE_ONLY, resolve
 from tests.harness import configuration, differences, final_state, train_child
 
 UNIFORM = "diffusion_lab.timesteps.Uniform"
@@ -94,7 +95,7 @@ def test_filling_and_dropping_leave_what_they_are_given() -> None:
 
 @pytest.mark.parametrize("target", [target for target in ADDED_LATER if target])
 def test_the_entries_of_the_table_are_arguments_of_their_class(target: str) -> None:
-    arguments = inspect.signature(resolve("ADDED_LATER", target, NOBODY_ELSE)).parameters
+    arguments = inspect.signature(resolve("ADDED_LATER", target, PACKAGE_ONLY)).parameters
     for key, default in ADDED_LATER[target].items():
         name = key.partition(".")[0]
         assert name in arguments, f"{target} takes no {name}"

@@ -126,7 +126,7 @@ def test_every_job_is_checked_before_the_first_is_submitted(in_folder: Path, cap
 
 
 @pytest.mark.parametrize(
-    ("cluster", "message"), [("pbs", "cluster=pbs must be slurm or local"), ("slurm", "must find srun")]
+    ("cluster", "message"), [("pbs", "cluster=pbs must be slurm or local"), ("slurm", "must have srun")]
 )
 def test_faults_of_the_cluster(cluster: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from diffusion_lab.cli.config import plain
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.targets import NOBODY_ELSE, Trust, resolve
+from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust, resolve
 from diffusion_lab.cli.validate import check, check_read_back
 from diffusion_lab.timesteps import Uniform
 
@@ -59,13 +59,13 @@ def test_a_payload_in_a_configuration_is_refused_and_not_called(composed, tmp_pa
 
 @pytest.mark.parametrize("target", ["diffusion_lab.timesteps.Uniform", "torch.optim.Adam", "lightning.pytorch.Trainer"])
 def test_what_the_yaml_files_name_is_allowed(target: str) -> None:
-    assert resolve("x", target, NOBODY_ELSE).__name__ == target.rpartition(".")[2]
+    assert resolve("x", target, PACKAGE_ONLY).__name__ == target.rpartition(".")[2]
 
 
 @pytest.mark.parametrize("target", [3, "", "uniform", "diffusion_lab..x", "diffusion_lab.x y", None])
 def test_what_is_no_dotted_name(target: object) -> None:
     with pytest.raises(ConfigError, match="dotted name"):
-        resolve("sampler", target, NOBODY_ELSE)
+        resolve("sampler", target, PACKAGE_ONLY)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_own_class_beside_a_config_dir(own_module: Path) -> None:
 
 def test_a_configuration_that_was_read_back_does_not_widen_the_list(own_module: Path) -> None:
     with pytest.raises(ConfigError, match="must be a class of diffusion_lab"):
-        resolve("sampler", "mine_xyz.Mine", NOBODY_ELSE)
+        resolve("sampler", "mine_xyz.Mine", PACKAGE_ONLY)
     assert "mine_xyz" not in sys.modules  # it was not even imported
 
 
@@ -115,10 +115,10 @@ PARTS = ("dataset", "network", "schedule", "solver")
 
 def test_a_run_that_was_read_back_is_checked_as_a_whole(composed) -> None:
     saved = plain(composed())
-    assert check_read_back(saved, PARTS, NOBODY_ELSE) == []
+    assert check_read_back(saved, PARTS, PACKAGE_ONLY) == []
     saved["solver"]["_target_"] = "os.system"
     saved["sampler"]["_target_"] = "mine.Mine"  # not built to evaluate its run, and yet
-    solver, sampler = sorted(map(str, check_read_back(saved, PARTS, NOBODY_ELSE)), reverse=True)
+    solver, sampler = sorted(map(str, check_read_back(saved, PARTS, PACKAGE_ONLY)), reverse=True)
     assert solver.startswith("solver._target_=os.system")
     assert sampler.startswith("sampler._target_=mine.Mine") and sampler.endswith("or add allow=mine.Mine")
 
@@ -151,6 +151,6 @@ MISPLACED = [
 def test_only_parts_of_its_own_kind_stand_in_a_place(composed, place: str, target: str) -> None:
     cfg = composed()
     OmegaConf.update(cfg, place, {"_target_": target}, force_add=True)
-    typed, read = check(cfg), check_read_back(plain(cfg), PARTS, NOBODY_ELSE)
+    typed, read = check(cfg), check_read_back(plain(cfg), PARTS, PACKAGE_ONLY)
     for errors in (typed, read):
         assert any(str(error).startswith(f"{place}._target_={target} must ") for error in errors), errors

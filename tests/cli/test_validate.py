@@ -101,7 +101,7 @@ CASES = {
     "28 more images in a batch than there are": (["batch_size=2000"], "batch_size=2000", ["1437", "at most"]),
     "29 no steps": (["max_steps=0"], "max_steps=0", [">= 1", "use 2000"]),
     "37 no room": (["max_steps=1000000000", "keep_every=500"], "paths.root=", ["GB free", "keep_every=0"]),
-    "37 no folder": (["paths.root=/dev/null/runs"], "paths.root=/dev/null/runs", ["write to"]),
+    "37 no folder": (["paths.root=/dev/null/runs"], "paths.root=/dev/null/runs", ["written to"]),
     "38 accelerator": (["trainer.accelerator=gpuu"], "trainer.accelerator=gpuu", ["cpu, gpu", "did you mean 'gpu'?"]),
     "38 precision": (["precision=fp16"], "precision=fp16", ["bf16-mixed", "use 32-true"]),
     "38 layout": (["channels_last=maybe"], "channels_last=maybe", ["true or false or null", "use null"]),
@@ -278,7 +278,7 @@ def test_what_compiles_needs_a_compiler(composed, accelerator, gpus, kind, monke
     assert compiler_fault(cfg) is None
     for variable in ("CC", "CXX"):
         monkeypatch.setenv(variable, "none-of-these")
-    text = f"compile=true must find a {kind} compiler (none-of-these), and there is none; use compile=false"
+    text = f"compile=true must have a {kind} compiler (none-of-these), and there is none; use compile=false"
     assert compiler_fault(cfg) == text
     if accelerator == "cpu":
         assert [str(error) for error in check(cfg)] == [text]

@@ -102,9 +102,9 @@ class Forgets(ConstantX0):
     ("broken", "words"),
     [
         (Explodes, "finite weights above 0"),
-        (OnTheNativeLoss, "another loss to one answer"),
+        (OnTheNativeLoss, "the same estimate another loss"),
         (WrongType, "float64 weights for an SNR of torch.float32"),
-        (HiddenClock, "another loss to one answer"),
+        (HiddenClock, "the same estimate another loss"),
         (ChangesInForward, "changed its state in forward"),
         (Unnormalized, "has mean"),
         (Forgets, "after a resume"),

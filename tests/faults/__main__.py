@@ -1,8 +1,8 @@
-"""The campaign: `make faults`, or `python -m tests.faults PART ...` for some of it.
+"""The campaign: `make faults`, or `python -m tests.faults PART ...` for some parts.
 
-A whole campaign writes its table into docs/faults.md. What a case gave is kept in runs/faults, so that the same command
-goes on after an interruption; with another state of the code, or with --again, it starts anew. The exit code is 1 if
-anything was not as it must be; the folder of such a case stays.
+A full campaign writes its table to docs/faults.md. Results are kept in runs/faults, so that the same command continues
+after an interruption; it starts again if the code has changed, or with --again. The exit code is 1 if a case failed;
+the folder of such a case is kept.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def names() -> list[str]:
 
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
-    """What was typed."""
+    """The parsed arguments."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("only", nargs="*", metavar="PART", help=f"of {', '.join(names())}; all by default")
     parser.add_argument("--quick", action="store_true", help="a few cases of each part, a few minutes; writes no table")
-    parser.add_argument("--case", metavar="TEXT", help="only cases whose name has this text; keeps and writes nothing")
-    parser.add_argument("--again", action="store_true", help="forget what is kept")
+    parser.add_argument("--case", metavar="TEXT", help="only cases whose name contains this text; keeps no results")
+    parser.add_argument("--again", action="store_true", help="discard kept results")
     parser.add_argument("--jobs", type=int, default=min(2, len(os.sched_getaffinity(0))), help="cases at a time")
     typed = parser.parse_args(words)
     for name in typed.only:
@@ -82,7 +82,7 @@ def _part(name: str, typed: argparse.Namespace, folder: Path, code: str) -> tabl
         pool.run(left, folder / name, typed.jobs, ended)
     outcome = total(results.outcomes[case.name] for case in cases)
     if not outcome.wrong:
-        shutil.rmtree(folder / name, ignore_errors=True)  # only what cases share is left there
+        shutil.rmtree(folder / name, ignore_errors=True)  # only folders that cases share are left
     print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)
     return table.Row(name, (module.__doc__ or name).split("\n")[0].rstrip("."), outcome)
 

@@ -1,4 +1,4 @@
-"""What a part consists of, and what becomes of it."""
+"""A case and its outcome."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ TRACEBACK = "Traceback (most recent call last)"
 
 @dataclass
 class Outcome:
-    """What one case gave, as plain values.
+    """The outcome of one case, as plain values.
 
     Args:
-        counts: how many of what there were, e.g. {"kills": 3}, in the order in which the table names them.
-        differences: what is not equal to the bit although it must be.
-        tracebacks: programs' outputs that show a traceback, a line each.
-        problems: whatever else is not as it must be.
-        seconds: how long it took, once it is known.
+        counts: e.g. {"kills": 3}, in the order of the table.
+        differences: parts of a run that should be bitwise equal and are not.
+        tracebacks: tracebacks in the output of programs, a line each.
+        problems: other failures.
+        seconds: duration.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -32,28 +32,28 @@ class Outcome:
 
     @property
     def wrong(self) -> list[str]:
-        """Everything that is not as it must be."""
+        """All failures."""
         kinds = {"difference": self.differences, "traceback": self.tracebacks, "problem": self.problems}
         return [f"{kind}: {text}" for kind, texts in kinds.items() for text in texts]
 
     def expect(self, holds: bool, otherwise: str) -> bool:
-        """Note a problem unless something holds; returns whether it does."""
+        """Record a problem unless a condition holds; returns the condition."""
         if not holds:
             self.problems.append(otherwise)
         return holds
 
     def read(self, output: str) -> None:
-        """Note a traceback in what a program has printed."""
+        """Record a traceback in the output of a program."""
         if TRACEBACK in output:
             self.tracebacks.append(output[output.index(TRACEBACK) :].strip().splitlines()[-1][:300])
 
     def plain(self) -> dict[str, Any]:
-        """As JSON holds it; `Outcome(**plain)` is the same again."""
+        """As JSON values; the inverse is `Outcome(**plain)`."""
         return asdict(self)
 
 
 class Case(NamedTuple):
-    """One case: `work(folder)` runs in a process of its own, in an empty folder, for at most `limit` seconds."""
+    """One case: `work(folder)` runs in a separate process, in an empty folder, for at most `limit` seconds."""
 
     name: str
     work: Callable[[Path], Outcome]
@@ -66,12 +66,12 @@ class Case(NamedTuple):
 
 
 def slug(name: str) -> str:
-    """A name as a folder, which a command line may hold unquoted."""
+    """A folder name that needs no quotes on a command line."""
     return re.sub(r"[^\w.+-]+", "-", name)[:100].strip("-")
 
 
 def total(outcomes: Iterable[Outcome]) -> Outcome:
-    """All outcomes as one, counts added up in the order in which they first appear."""
+    """All outcomes as one, with the sums of the counts in the order in which they first appear."""
     whole, counts = Outcome(), Counter[str]()
     for outcome in outcomes:
         counts.update(outcome.counts)

@@ -1,7 +1,6 @@
-"""`python -m tests.faults.command WORDS`: `diffusion-lab WORDS` in a fresh process, which notes what training sees.
+"""`python -m tests.faults.command WORDS`: `diffusion-lab WORDS` in a new process, which records its training batches.
 
-For a run whose other processes Lightning starts by executing the command again; a fork of the campaign would be
-executed as the campaign.
+For a run whose other processes Lightning starts by executing the command again, which in a fork would be the campaign.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from pathlib import Path
 
 from diffusion_lab.cli.main import main
 
-SEEN = "DIFFUSION_LAB_FAULTS_SEEN"  # the file of `note_what_is_seen`
+SEEN = "DIFFUSION_LAB_FAULTS_SEEN"  # the file of `record_batches`
 
 if __name__ == "__main__":
     if os.environ.get(SEEN):
-        from tests.faults.runs import note_what_is_seen
+        from tests.faults.runs import record_batches
 
-        note_what_is_seen(Path(os.environ[SEEN]))
+        record_batches(Path(os.environ[SEEN]))
     sys.exit(main())

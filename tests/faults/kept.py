@@ -1,4 +1,4 @@
-"""Results that are kept between two calls, so that an interrupted campaign goes on where it was."""
+"""Results that are kept on disk, so that an interrupted campaign continues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CODE = ("diffusion_lab", "hydra_plugins", "conf", "tests/faults", "tests/harness
 
 
 def fingerprint() -> str:
-    """SHA-256 of the code that the results belong to, 16 hex digits."""
+    """SHA-256 of the code that affects the results, 16 hex digits."""
     digest = hashlib.sha256()
     for path in sorted(_files()):
         digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
@@ -29,11 +29,11 @@ def _files() -> Iterable[Path]:
 
 
 class Kept:
-    """Outcomes of one part, a line each in `path`; those of other code are forgotten.
+    """Outcomes of one part, a line each in `path`; those of other code are discarded.
 
     Args:
         path: the file.
-        code: `fingerprint()` of the code that runs now.
+        code: `fingerprint()` of the current code.
     """
 
     def __init__(self, path: Path, code: str) -> None:

@@ -1,4 +1,4 @@
-"""Single-key mutations of a command line that trains: what people mistype, and what nobody would type."""
+"""Single-key mutations of a valid command line: likely typing errors and arbitrary values."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.config import conf_dir
 
-NOT_OURS = ("hydra", "paths")  # the campaign itself sets the folder
-FORKS = ("num_workers", "devices", "num_nodes", "threads")  # a huge number of them would fell the machine
+NOT_OURS = ("hydra", "paths")  # set by the campaign
+FORKS = ("num_workers", "devices", "num_nodes", "threads")  # a huge number of them would overload the machine
 WRONG_WORDS = ["abc", "''", "../../x", "ünï", "nan", "1e999", "'a b'", "[", "${nope}", "${oc.env:HOME}"]
 EXTREMES = ["0", "-1", "2147483648", "1000000000000000", "1e30", "1e-30", "-1e30", "nan", "inf", "-inf", "1.5"]
 OTHER_TYPES = ["null", "true", "abc", "[]", "[1]", "[[1],[2]]", "{a:1}", "'1'", "''"]
@@ -18,7 +18,7 @@ LISTS = ["[]", "null", "abc", "5", "[-1]", "[nan]", "[[1]]", "[0,0]", "[abc]", "
 
 
 class Mutation(NamedTuple):
-    """A kind in one word, and the words that are added to the command line."""
+    """The kind of mutation, and the words that are added to the command line."""
 
     kind: str
     words: list[str]
@@ -34,21 +34,21 @@ class Key(NamedTuple):
 def keys(cfg: DictConfig) -> list[Key]:
     """All keys of a composed configuration, nodes included."""
     content = OmegaConf.to_container(OmegaConf.masked_copy(cfg, [str(k) for k in cfg if k not in NOT_OURS]))
-    found: list[Key] = []
+    collected: list[Key] = []
 
     def visit(node: dict[str, Any], prefix: str) -> None:
         for name, value in node.items():
             path = f"{prefix}{name}"
-            found.append(Key(path, OmegaConf.select(cfg, path) if isinstance(value, str) else value))
+            collected.append(Key(path, OmegaConf.select(cfg, path) if isinstance(value, str) else value))
             if isinstance(value, dict):
                 visit(value, f"{path}.")
 
     visit(content, "")
-    return found
+    return collected
 
 
 def mutation(cfg: DictConfig, chance: random.Random) -> Mutation:
-    """A random one."""
+    """A random mutation."""
     all_keys = keys(cfg)
     leaves = [key for key in all_keys if not isinstance(key.value, dict | DictConfig)]
     nodes = [key for key in all_keys if isinstance(key.value, dict | DictConfig)]
@@ -75,7 +75,7 @@ def mutation(cfg: DictConfig, chance: random.Random) -> Mutation:
 
 
 def wrong_value(key: Key, chance: random.Random) -> str:
-    """Text for the right side: another sign, extremes, another type."""
+    """A wrong value: another sign, an extreme, another type."""
     value, name = key.value, key.path.split(".")[-1]
     if name in FORKS:
         return chance.choice(["0", "-1", "-7", "1.5", "nan", "abc", "null", "[]", "3"])
@@ -92,7 +92,7 @@ def wrong_value(key: Key, chance: random.Random) -> str:
 
 
 def misspelled(path: str, chance: random.Random) -> str:
-    """With two letters swapped, one left out, or one doubled."""
+    """The path with two letters swapped, one left out, or one doubled."""
     at = chance.randrange(max(1, len(path) - 1))
     swapped = path[:at] + path[at + 1 : at + 2] + path[at] + path[at + 2 :]
     return chance.choice([swapped, path[:at] + path[at + 1 :], path[:at] + path[at] + path[at:]]) or "x"

@@ -1,4 +1,4 @@
-"""Cases in processes of their own, a few at a time."""
+"""Run cases in separate processes, a few at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness import Child
 
 
 class _Running:
-    """A case at work in `folder`; its outcome comes back as a file."""
+    """A running case in `folder`; it writes its outcome to a file."""
 
     def __init__(self, case: Case, folder: Path) -> None:
         self.case, self.folder, self.started = case, folder, time.monotonic()
@@ -24,7 +24,7 @@ class _Running:
         self.child = Child(lambda: self._file.write_text(json.dumps(case.work(folder).plain())), folder / "case.log")
 
     def outcome(self) -> Outcome | None:
-        """What became of it; None while it runs."""
+        """The outcome; None while the case runs."""
         seconds = time.monotonic() - self.started
         code = self.child.poll()
         if code is None:
@@ -39,12 +39,12 @@ class _Running:
             outcome = Outcome(problems=[f"the case itself ended with exit code {code}: {' '.join(said[-1:])[:300]}"])
         outcome.seconds = round(seconds, 2)
         if not outcome.wrong:
-            shutil.rmtree(self.folder, ignore_errors=True)  # what is wrong stays, to be examined
+            shutil.rmtree(self.folder, ignore_errors=True)  # folders of failed cases are kept
         return outcome
 
 
 def run(cases: Sequence[Case], folder: Path, jobs: int, ended: Callable[[Case, Outcome], object]) -> None:
-    """Run cases, `jobs` at a time, and call `ended` as each ends; when this is interrupted, none goes on."""
+    """Run cases, `jobs` at a time, and call `ended` as each ends; an interruption stops all of them."""
     waiting, running = list(cases), list[_Running]()
     try:
         while waiting or running:

@@ -1,4 +1,4 @@
-"""Everything that a command would import is imported once, before the first fork."""
+"""Import everything that a command imports, once before the first fork."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import warnings
 import diffusion_lab
 import hydra_plugins.diffusion_lab_launcher
 
-OPTIONAL = ("diffusion_lab.loggers.wandb", "diffusion_lab.loggers.tensorboard")  # they import what no case needs
+OPTIONAL = (
+    "diffusion_lab.loggers.wandb",
+    "diffusion_lab.loggers.tensorboard",
+)  # their imports are not needed by any case
 
 
 def preload() -> None:
-    """Import the package, the launcher, and what the data sets and Hydra import late."""
+    """Import the package, the launcher, and the lazy imports of the data sets and Hydra."""
     from hydra.core.plugins import Plugins
 
     with warnings.catch_warnings():

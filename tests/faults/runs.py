@@ -1,4 +1,4 @@
-"""Training runs through the real command line, in forked processes, and what they leave."""
+"""Training runs through the command line, in forked processes, and their results."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Command(Child):
     Args:
         words: as typed after `diffusion-lab`.
         folder: the working folder.
-        before: is called in the process first, to patch it.
-        fresh: execute `python -m tests.faults.command` instead of going on in the fork.
-        logs: where its output goes if not into `folder`, which may be on a disk that is about to be full.
+        before: called first in the process, to patch it.
+        fresh: execute `python -m tests.faults.command` instead of running in the fork.
+        logs: folder for its output if not `folder`, whose disk may become full.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class Command(Child):
         self.words, self.folder, self.started = list(words), folder, time.monotonic()
 
         def work() -> None:
-            end_with_parent(signal.SIGKILL)  # an interrupted campaign leaves nothing running
-            for number in (signal.SIGTERM, signal.SIGHUP):  # which `nohup` may have had ignored
+            end_with_parent(signal.SIGKILL)  # an interrupted campaign leaves no process
+            for number in (signal.SIGTERM, signal.SIGHUP):  # which may be ignored under `nohup`
                 signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.chdir(folder)
@@ -78,11 +78,11 @@ class Command(Child):
 
     @property
     def output(self) -> str:
-        """What it has printed so far."""
+        """Its output so far."""
         return self.log.read_text(errors="replace")
 
     def end(self, outcome: Outcome, limit: float = LIMIT) -> int | None:
-        """Wait for it and note tracebacks; returns the exit code, None where it had to be killed."""
+        """Wait for it and record tracebacks; returns the exit code, None if it had to be killed."""
         try:
             code = self.wait(limit)
         except TimeoutError:
@@ -105,7 +105,7 @@ def train(folder: Path, words: Sequence[str], before: Before | None = None, logs
     def prepare() -> None:
         os.environ[SEEN] = str(folder / "seen.jsonl")
         if not fresh:
-            note_what_is_seen(folder / "seen.jsonl")
+            record_batches(folder / "seen.jsonl")
         if before is not None:
             before()
 
@@ -118,14 +118,14 @@ def run_folder(folder: Path) -> Path | None:
 
 
 def last_step(folder: Path) -> int:
-    """The newest step that the run has logged, 0 before there is one."""
+    """The newest step that the run has logged, 0 without one."""
     run = run_folder(folder)
     rows = read_lines(run / METRICS) if run else []
     return rows[-1]["step"] if rows else 0
 
 
 def wait_for(condition: Callable[[], bool], command: Command, limit: float = LIMIT) -> bool:
-    """Wait until a condition holds; False where the command ended or the time was up before it did."""
+    """Wait until a condition holds; False if the command ended or the time limit passed before."""
     end = time.monotonic() + limit
     while time.monotonic() < end:
         if condition():
@@ -137,12 +137,12 @@ def wait_for(condition: Callable[[], bool], command: Command, limit: float = LIM
 
 
 def has_ended(command: Command) -> bool:
-    """Whether the process is over; it is not waited for, so that its exit code can still be read."""
+    """Whether the process has ended, without waiting for it, so that its exit code can still be read."""
     return os.waitid(os.P_PID, command.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def wait_for_group(command: Command, limit: float = 30.0) -> bool:
-    """Until no process of the command is left; False if some still is after `limit` seconds."""
+    """Wait until no process of the command is left; False if one is left after `limit` seconds."""
     end = time.monotonic() + limit
     while time.monotonic() < end:
         try:
@@ -153,11 +153,11 @@ def wait_for_group(command: Command, limit: float = 30.0) -> bool:
     return False
 
 
-# -- what a run leaves ------------------------------------------------------------------------------------------
+# -- the results of a run ---------------------------------------------------------------------------------------
 
 
 def ended(folder: Path) -> dict[str, Any]:
-    """Everything that must be equal to the bit between two finished runs: weights, averages, optimizer, sampler,
+    """Everything that must be bitwise equal between two finished runs: weights, averages, optimizer, sampler,
     metrics.jsonl, evaluations.jsonl, images and timesteps of each row of each step, and losses."""
     run = run_folder(folder)
     assert run is not None, f"no run in {folder}"
@@ -168,12 +168,13 @@ def ended(folder: Path) -> dict[str, Any]:
 
 
 def compare(outcome: Outcome, straight: dict[str, Any], other: dict[str, Any], what: str) -> None:
-    """Note every part in which two runs differ."""
+    """Record every part in which two runs differ."""
     outcome.differences += [f"{what}: {part}" for part in differences(straight, other)]
 
 
-def note_what_is_seen(path: Path) -> None:
-    """In this process, let every training step append step, first row, images and timesteps of its rows, and loss."""
+def record_batches(path: Path) -> None:
+    """Patch this process so that every training step appends step, first row, images and timesteps of its rows, and
+    loss to a file."""
     original = DiffusionModule.training_step
 
     def noting(self: DiffusionModule, batch: dict[str, Tensor], batch_idx: int) -> dict[str, Any]:
@@ -190,8 +191,8 @@ def note_what_is_seen(path: Path) -> None:
 
 
 def seen(path: Path) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-    """Of what `note_what_is_seen` wrote: image and timestep by "step/row", loss by "step/first row", and the steps
-    that were run again after a kill with something else."""
+    """The records of `record_batches`: image and timestep by "step/row", loss by "step/first row", and the steps that
+    were repeated after a kill with other values."""
     order: dict[str, Any] = {}
     losses: dict[str, str] = {}
     again: list[str] = []
@@ -207,13 +208,13 @@ def seen(path: Path) -> tuple[dict[str, Any], dict[str, str], list[str]]:
 
 def _lines(path: Path) -> Iterator[list[Any]]:
     for line in path.read_text().splitlines():
-        with suppress(ValueError):  # half a line, of a process that was killed
+        with suppress(ValueError):  # a partial line of a killed process
             yield json.loads(line)
 
 
 @contextmanager
 def timed() -> Iterator[list[float]]:
-    """The seconds that the block took are in the list behind it."""
+    """Measure a block; afterwards the list has its seconds."""
     start, seconds = time.monotonic(), list[float]()
     yield seconds
     seconds.append(time.monotonic() - start)

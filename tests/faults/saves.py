@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of a save: at a line of the code that writes a checkpoint, chosen by number."""
+"""SIGKILL during a save: at a given line of the code that writes a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ OF_A_SAVE = {str(module.__file__) for module in (checkpoint, checkpoint_io, file
 
 
 def killed_in_save(save: int, line: int) -> Callable[[], None]:
-    """What makes this process and its group die in its `save`-th save (1, 2, ...), before the `line`-th line of it.
+    """A patch that kills this process and its group in its `save`-th save (1, 2, ...), before its `line`-th line.
 
-    Lines are counted as they are executed, in all files of ours that take part; a save of fewer lines dies at its end.
+    Executed lines are counted in all files of this package; a save with fewer lines is killed at its end.
     """
 
     def patch() -> None:
@@ -41,7 +41,7 @@ def killed_in_save(save: int, line: int) -> Callable[[], None]:
 
 
 def _die_at(line: int) -> None:
-    """Count the lines of ours that are executed from here on."""
+    """Count executed lines of this package from here on."""
     executed = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -58,5 +58,5 @@ def _die_at(line: int) -> None:
 
 
 def _die() -> None:
-    """SIGKILL to all processes of the run."""
+    """Kill all processes of the run."""
     os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What several cases of a part need is made once, by the first that asks."""
+"""Folders that several cases of a part need, made once by the first of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHARED = "shared"
 
 
 def shared(folder: Path, name: str, make: Callable[[Path], object]) -> Path:
-    """The folder that `make(folder)` has filled, beside the case's own `folder`; it belongs to today's code."""
+    """The folder that `make(folder)` has filled, beside the case's own `folder`, with the current code."""
     place = folder.parent / SHARED / fingerprint() / slug(name)
     place.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{place}.lock", "w") as lock:
@@ -29,10 +29,10 @@ def shared(folder: Path, name: str, make: Callable[[Path], object]) -> Path:
 
 
 def straight(folder: Path, name: str, words: list[str]) -> Path:
-    """The folder of a run that nobody disturbed, one for all cases of this name.
+    """The folder of an undisturbed run, one for all cases of this name.
 
     Raises:
-        RuntimeError: even that run failed.
+        RuntimeError: that run failed.
     """
 
     def make(place: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the two parts about sweeps share: their settings, their jobs, and what those leave."""
+"""Settings, jobs and results that the two parts about sweeps share."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ JOB = [*SMALL, "max_steps=12", "snapshot_every=6"]
 
 
 def results(sweep: Path) -> dict[str, dict[str, Any]]:
-    """What became of each run that has ended."""
+    """The result of each run that has ended."""
     return {path.parent.name: read_result(path.parent) for path in sorted(sweep.glob(f"*/{RESULT}"))}
 
 
 def done(sweep: Path) -> dict[str, tuple[int, int]]:
-    """For each job that is done, marks that change when it is trained again."""
-    found = {}
+    """For each finished job, modification times that change when it is trained again."""
+    stamps = {}
     for name, result in results(sweep).items():
         if is_done(result):
             files = [sweep / name / file for file in (RESULT, f"{CHECKPOINTS}/{LAST}")]
-            found[name] = tuple(file.stat().st_mtime_ns for file in files)
-    return found
+            stamps[name] = tuple(file.stat().st_mtime_ns for file in files)
+    return stamps
 
 
 def trained_again(outcome: Outcome, before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> None:
-    """Note every job that was done and has been lost or trained once more."""
+    """Record every finished job that was lost or trained again."""
     for name, stamp in before.items():
         what = "was trained again" if name in after else "is not any more"
         outcome.expect(after.get(name) == stamp, f"{name} was done and {what}")
 
 
 def single(folder: Path, words: Sequence[str], seed: int) -> None:
-    """The run of one job's own command, in `folder`/alone.
+    """Run the command of one job in `folder`/alone.
 
     Raises:
         RuntimeError: it failed.
@@ -52,7 +52,7 @@ def single(folder: Path, words: Sequence[str], seed: int) -> None:
 
 
 def compare_jobs(outcome: Outcome, sweep: Path, alone: Path) -> None:
-    """Each run in `alone` must be equal to the bit to the sweep's job of the same name."""
+    """Each run in `alone` must be bitwise equal to the sweep's job of the same name."""
     for run in sorted(alone.iterdir()):
         parts = differences(final_state(run), final_state(sweep / run.name))
         outcome.differences += [f"{run.name}: {part}" for part in parts]
@@ -60,7 +60,7 @@ def compare_jobs(outcome: Outcome, sweep: Path, alone: Path) -> None:
 
 
 def wait_until_unlocked(sweep: Path, limit: float = 60.0) -> bool:
-    """Until no process trains in any of the folders; False if one still does after `limit` seconds."""
+    """Wait until no process trains in any of the folders; False if one still does after `limit` seconds."""
     end = time.monotonic() + limit
     while any(is_locked(path) for path in sweep.iterdir()):
         if time.monotonic() > end:

@@ -25,7 +25,7 @@ class Row(NamedTuple):
     outcome: Outcome
 
     def cells(self) -> list[str]:
-        """What, how many, differences, tracebacks, what else was wrong, time of all its cases one after the other."""
+        """Part, title, counts, numbers of differences, tracebacks and other problems, total time of its cases."""
         counts = ", ".join(f"{count:,} {what}" for what, count in self.outcome.counts.items() if count)
         kinds = (self.outcome.differences, self.outcome.tracebacks, self.outcome.problems)
         wrong = [str(len(texts)) for texts in kinds]
@@ -45,7 +45,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def write(rows: Sequence[Row]) -> None:
-    """Put the table between the two marks of the page, with what it belongs to."""
+    """Write the table between the two marks of the page, with date, commit and versions."""
     before, rest = PAGE.read_text().split(BEGIN)
     after = rest.split(END)[1]
     PAGE.write_text(f"{before}{BEGIN}\n\n{place()}\n\n{table(rows)}\n\n{END}{after}")

@@ -1,4 +1,4 @@
-"""A timestep sampler that fails in a way that is asked for, until it is cured."""
+"""A timestep sampler that fails in a given way until it is repaired."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from diffusion_lab.timesteps import Context, Draw, Uniform
 
 STEP = 3
 WAYS = ("exception", "exit 0", "exit 1", "killed", "not finite", "hangs")
-CURED = "DIFFUSION_LAB_FAULTS_CURED"  # a file whose existence cures them all
+CURED = "DIFFUSION_LAB_FAULTS_CURED"  # a file whose existence repairs them all
 
 
 class Failing(Uniform):
-    """Uniform timesteps, and in step 3 of some seeds a failure.
+    """Uniform timesteps, with a failure in step 3 for some seeds.
 
     Args:
         num_timesteps: T.
@@ -32,7 +32,7 @@ class Failing(Uniform):
         self.way = WAYS[fails.index(seed)] if seed in fails else ""
 
     def draw(self, x0: Tensor, context: Context) -> Draw:
-        """(b,) timesteps and weights, or none."""
+        """(b,) timesteps and weights, or a failure."""
         draw = super().draw(x0, context)
         if context.step == STEP and self.way and not Path(os.environ.get(CURED, "/nowhere")).exists():
             if self.way == "not finite":
@@ -44,7 +44,7 @@ class Failing(Uniform):
 def fail(way: str) -> None:
     """Fail, or sleep for an hour."""
     if way == "exception":
-        raise RuntimeError("this sampler has had enough")
+        raise RuntimeError("this sampler fails on purpose")
     if way.startswith("exit"):
         sys.exit(int(way.split()[1]))
     if way == "killed":

@@ -1,4 +1,4 @@
-"""Positions, records and randomness of the seam."""
+"""Positions, records and random numbers of a sampler's context."""
 
 import torch
 

@@ -14,7 +14,7 @@ def relative(sampler: CLTS, step: int) -> torch.Tensor:
     return sampler.probabilities(step) * sampler.num_timesteps
 
 
-def test_the_literal_law_is_almost_flat_at_full_strength():
+def test_the_literal_distribution_is_almost_flat_at_full_strength():
     p = relative(CLTS(1000, target_steps=100), 100)
     assert p[0].item() == pytest.approx(1.014, abs=6e-4)
     assert p[300].item() == pytest.approx(1.061, abs=6e-4)
@@ -27,7 +27,7 @@ def test_it_starts_uniform_and_stays_at_the_target():
     assert torch.equal(sampler.probabilities(100), sampler.probabilities(10_000))
 
 
-def test_half_way_is_the_mean_of_both_laws():
+def test_half_way_is_the_mean_of_both_distributions():
     sampler = CLTS(1000, target_steps=100, std=0.2)
     middle = 0.5 * (sampler.probabilities(0) + sampler.probabilities(100))
     torch.testing.assert_close(sampler.probabilities(50), middle)
@@ -57,10 +57,10 @@ def test_the_mean_can_move():
 @pytest.mark.parametrize("step", [0, 30, 100])
 @pytest.mark.parametrize("outside", ["renormalize", "renormalize_after", "clamp"])
 @pytest.mark.parametrize("mean_end", [None, 0.9])
-def test_draws_follow_the_law(step, outside, mean_end):
+def test_draws_follow_the_probabilities(step, outside, mean_end):
     sampler = CLTS(50, target_steps=100, std=0.2, outside=outside, mean_end=mean_end)
     n = 200_000
-    u = (torch.arange(n).double() + 0.5) / n  # a grid: counts are the law up to 1/n per jump
+    u = (torch.arange(n).double() + 0.5) / n  # a grid: frequencies equal the probabilities up to 1/n per jump
     counts = torch.bincount(sampler.quantile(u, step), minlength=50) / n
     torch.testing.assert_close(counts.double(), sampler.probabilities(step), atol=2e-5, rtol=0)
 

@@ -1,4 +1,4 @@
-"""Timesteps in proportion to the variance of their gradients: where it is measured, and the law from it."""
+"""Timesteps in proportion to the variance of their gradients: the measured points and the resulting distribution."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, GradientVariance, Position, StepRecord
 from diffusion_lab.timesteps.gradient_variance import squares
 
-# Xie & Agam, Table 1: ten ranges of timesteps with equal losses, the most at little noise.
+# Xie & Agam, Table 1: ten ranges of timesteps with equal losses, most of them at small t.
 SIZES = torch.tensor([5, 8, 10, 14, 19, 26, 38, 57, 100, 723])
 CURVE = torch.repeat_interleave(0.1 / SIZES.double(), SIZES)
 
 
 class Moments:
-    """A probe that knows the moments at every timestep."""
+    """A probe with given moments at every timestep."""
 
     def __init__(self, curve: torch.Tensor) -> None:
         self.curve = curve
@@ -25,7 +25,7 @@ class Moments:
 
 
 def measured(*curves: torch.Tensor, **arguments) -> GradientVariance:
-    """The sampler after an update for each curve."""
+    """The sampler after one update per curve."""
     sampler = GradientVariance(len(curves[0]), every=1, images=8, uniform=0.0, **arguments)
     record = StepRecord(torch.zeros(8, 1), {}, torch.zeros(8).long(), torch.zeros(8), torch.zeros(8))
     for step, curve in enumerate(curves):
@@ -33,12 +33,12 @@ def measured(*curves: torch.Tensor, **arguments) -> GradientVariance:
     return sampler
 
 
-def test_the_law_is_the_curve_where_every_timestep_is_measured():
+def test_the_probabilities_are_the_curve_when_every_timestep_is_measured():
     torch.testing.assert_close(measured(CURVE, points=1000).probabilities(0), CURVE)
 
 
 def test_twenty_points_find_a_curve_that_is_steep_at_little_noise():
-    """With equal distances the first four slots would have 0.54 of the mass, not 0.4."""
+    """With equidistant points the first four slots would have 0.54 of the mass, not 0.4."""
     shares = measured(CURVE, points=20).probabilities(0).split(SIZES.tolist())
     assert sum(float(share.sum()) for share in shares[:4]) == pytest.approx(0.4, abs=0.05)
     assert all(0.07 < float(share.sum()) < 0.15 for share in shares)
@@ -65,7 +65,7 @@ def test_the_root_form_and_the_memory():
     torch.testing.assert_close(sampler.probabilities(0), expected / expected.sum())
 
 
-def test_more_images_than_rows_are_refused():
+def test_more_images_than_rows_are_rejected():
     GradientVariance(40, images=8).check(8)
     with pytest.raises(ValueError, match=r"^images=16 must be an integer in \[8, 12\]; use 32, and as many rows"):
         GradientVariance(40, images=16).check(12)
@@ -87,7 +87,7 @@ def test_measured_is_at_doubling_steps_and_then_at_equal_distances(steps, every,
     assert all(now <= 2 * before for before, now in zip(expected, late, strict=False))  # never older than half the run
 
 
-def test_before_the_first_measurement_the_law_is_uniform_and_the_log_says_so():
+def test_before_the_first_measurement_the_distribution_is_uniform_and_the_log_says_so():
     sampler = GradientVariance(40, every=500)
     probe = Moments(torch.arange(1, 41).double())
     record = StepRecord(torch.zeros(32, 1), {}, torch.zeros(32).long(), torch.zeros(32), torch.zeros(32))
@@ -100,7 +100,7 @@ def test_before_the_first_measurement_the_law_is_uniform_and_the_log_says_so():
 
 
 class Noisy:
-    """A probe of independent images, for each of which the moment is Gaussian with mean 10 and deviation 2."""
+    """A probe of independent images whose moments are Gaussian with mean 10 and standard deviation 2."""
 
     def __init__(self) -> None:
         self.generator = torch.Generator().manual_seed(0)
@@ -128,7 +128,7 @@ def test_the_standard_error_in_the_log_is_that_of_the_estimate(measurements, fac
 def test_each_group_has_its_own_images_and_noise():
     sampler, calls = GradientVariance(40, every=1, images=10), []
 
-    class Listens:
+    class Recorder:
         def grad_moments(self, x0, t, seed, **cond):
             calls.append((x0.flatten().tolist(), cond["label"].tolist(), seed))
             return torch.ones(len(t)), torch.ones(len(t))
@@ -136,7 +136,7 @@ def test_each_group_has_its_own_images_and_noise():
     rows = torch.arange(12.0)
     record = StepRecord(rows[:, None], {"label": rows.long()}, rows.long(), rows, rows)
     for step in range(2):
-        sampler.observe(record, Context(Position(step), Streams(0), probe=Listens()))
+        sampler.observe(record, Context(Position(step), Streams(0), probe=Recorder()))
     groups = [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
     assert [images for images, _, _ in calls] == groups * 2 == [labels for _, labels, _ in calls]
     assert len({seed for _, _, seed in calls}) == 8

@@ -1,4 +1,4 @@
-"""The learned Beta sampler: its laws, its reward, its statistic, its cost in network calls."""
+"""The learned Beta sampler: its distribution, reward, statistic and number of network calls."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def test_the_policy_has_the_published_size_and_starts_nearly_uniform():
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
-def test_the_layout_of_the_policys_weights_changes_rounding_alone(dtype, tolerance):
-    """Convolutions of another layout add their products in another order. The gradient is compared in float64, because
-    in float32 rounding may decide which pixel is the largest."""
+def test_the_layout_of_the_policys_weights_changes_only_rounding(dtype, tolerance):
+    """Convolutions sum in another order in another layout. The gradient is compared in float64, because in float32
+    rounding may decide which pixel is the largest."""
     torch.manual_seed(0)
     policy, x0 = BetaPolicy(3).to(dtype), torch.rand(16, 3, 32, 32, dtype=dtype) * 2 - 1
-    torch.nn.init.normal_(policy.last.weight)  # away from a law that is the same for every image
+    torch.nn.init.normal_(policy.last.weight)  # so that the distribution depends on the image
     other = copy.deepcopy(policy)
     other.convs.to(memory_format=torch.contiguous_format)
     assert other.convs[2].weight.is_contiguous() and not policy.convs[2].weight.is_contiguous()
@@ -56,7 +56,7 @@ def test_the_policy_takes_images_of_any_size(side):
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.97409, 0.97409), (0.5, 0.7), (5.0, 1.5), (80.0, 80.0)])
-def test_draws_follow_the_beta_law(a, b):
+def test_draws_follow_the_beta_distribution(a, b):
     n = 20_000
     u = draw_beta(torch.full((n,), a), torch.full((n,), b), Context(Position(0), Streams(3)))
     assert kstest(u.numpy(), "beta", args=(a, b)).pvalue > 1e-4
@@ -69,8 +69,8 @@ def test_a_rows_draw_does_not_depend_on_the_split():
     assert torch.equal(whole, torch.cat(parts))
 
 
-def test_masses_of_the_rounded_law():
-    p = beta_masses(torch.tensor([1.0]), torch.tensor([1.0]), 11)  # uniform: the end bins are half as wide
+def test_masses_of_the_rounded_beta_distribution():
+    p = beta_masses(torch.tensor([1.0]), torch.tensor([1.0]), 11)  # uniform: the bins at the ends have half the width
     torch.testing.assert_close(p, torch.tensor([0.05, *[0.1] * 9, 0.05]).double())
 
 
@@ -96,7 +96,7 @@ def test_the_statistic_is_that_of_scikit_learn(rows):
     np.testing.assert_allclose(f_statistic(torch.tensor(x), torch.tensor(y)).numpy(), expected, rtol=1e-9)
 
 
-def test_columns_that_do_not_vary_are_never_selected_and_two_rows_tell_nothing():
+def test_constant_columns_are_never_selected_and_two_rows_are_too_few():
     x = torch.randn(6, 3)
     x[:, 1] = 2.0
     assert f_statistic(x, x.sum(1))[1] == -torch.inf
@@ -121,7 +121,7 @@ def test_bound_weights_with_the_large_variance_are_the_published_numbers():
 
 
 class Quadratic:
-    """A probe whose losses are (theta - t/T)^2 for every image, plus noise that only the seed decides."""
+    """A probe whose losses are (theta - t/T)^2 for every image, plus noise that depends only on the seed."""
 
     def __init__(self) -> None:
         self.theta, self.calls = 1.0, []
@@ -132,8 +132,8 @@ class Quadratic:
         return (self.theta - t / T) ** 2 + noise
 
 
-def lesson(sampler: LearnedBeta, probe: Quadratic, step: int = 0, rows: int = ROWS) -> torch.Tensor:
-    """One draw, one change of theta, one observation; the timesteps."""
+def update(sampler: LearnedBeta, probe: Quadratic, step: int = 0, rows: int = ROWS) -> torch.Tensor:
+    """One draw, one change of theta, one observation; returns the timesteps."""
     x0 = Streams(step).normal((rows, 1, 8, 8), "testing")
     draw = sampler.draw(x0, Context(Position(step), Streams(0), probe=probe))
     probe.theta -= 0.1
@@ -150,17 +150,17 @@ def learned(**arguments) -> LearnedBeta:
 
 def test_the_queue_holds_the_exact_change_of_the_bound():
     sampler, probe = learned(grid_stride=1), Quadratic()
-    lesson(sampler, probe)
+    update(sampler, probe)
     tau = torch.arange(T).double() / T
     change = (1.0 - tau) ** 2 - (0.9 - tau) ** 2
     torch.testing.assert_close(sampler.changes[0], change, atol=1e-6, rtol=0)
     torch.testing.assert_close(sampler.totals[0], (WEIGHTS * change).sum(), atol=1e-5, rtol=0)
 
 
-def test_the_looks_happen_every_so_many_updates_with_the_counted_pairs():
+def test_the_probe_is_called_every_so_many_updates_with_the_counted_pairs():
     sampler, probe = learned(every=5, grid_stride=4, reward_every=4), Quadratic()
     for step in range(11):
-        lesson(sampler, probe, step)
+        update(sampler, probe, step)
     pairs = T // 4 + 1 + ROWS // 4 * 3  # every fourth timestep, and the last
     assert [n for n, _, _ in probe.calls] == [pairs] * 6  # updates 0, 5 and 10, before and after
     seeds = [seed for _, seed, _ in probe.calls]
@@ -168,10 +168,10 @@ def test_the_looks_happen_every_so_many_updates_with_the_counted_pairs():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "rows_of_a_look"), [({}, 11 + 4 * 3), ({"grid_stride": 1, "reward_every": 1}, T + 16 * 3)]
+    ("arguments", "rows_per_evaluation"), [({}, 11 + 4 * 3), ({"grid_stride": 1, "reward_every": 1}, T + 16 * 3)]
 )
-def test_a_lesson_costs_one_forward_pass_per_pair_and_look(arguments, rows_of_a_look):
-    """The released code takes two calls for each, 4 T + 4 |S| B rows in all."""
+def test_a_policy_update_takes_one_forward_pass_per_pair_and_evaluation(arguments, rows_per_evaluation):
+    """The released code takes two calls for each, 4 T + 4 |S| B rows in total."""
     network = UNet(1, 1, 8, base_channels=8, channel_multipliers=(1,), num_res_blocks=1, attention_resolutions=())
     probe = DenoiserProbe(Denoiser(network, linear(T), Epsilon(), FixedLarge()), Streams(0), max_rows=16)
     rows = []
@@ -184,15 +184,17 @@ def test_a_lesson_costs_one_forward_pass_per_pair_and_look(arguments, rows_of_a_
             StepRecord(x0, {}, draw.t, torch.zeros(16), torch.zeros(16)),
             Context(Position(step), Streams(0), probe=probe),
         )
-    chunks = -(-rows_of_a_look // 16)
-    assert sum(rows) == 4 * rows_of_a_look and len(rows) == 4 * chunks  # lessons at steps 0 and 2, two looks each
-    assert sampler.probe_rows(3, 16) == sum(rows)  # what a dry run counts
+    chunks = -(-rows_per_evaluation // 16)
+    assert (
+        sum(rows) == 4 * rows_per_evaluation and len(rows) == 4 * chunks
+    )  # policy updates at steps 0 and 2, two evaluations each
+    assert sampler.probe_rows(3, 16) == sum(rows)  # the number that a dry run counts
 
 
 @pytest.mark.parametrize("most", [25, 16, 4])
-def test_a_look_takes_few_calls_of_equal_size_and_their_number_changes_rounding_alone(most):
+def test_an_evaluation_takes_few_calls_of_equal_size_whose_number_changes_only_rounding(most):
     network = UNet(1, 1, 8, base_channels=8, channel_multipliers=(1,), num_res_blocks=1, attention_resolutions=())
-    torch.nn.init.normal_(network.conv_out.weight)  # away from the zero output of a new network
+    torch.nn.init.normal_(network.conv_out.weight)  # a new network has zero output
     rows = []
     network.register_forward_hook(lambda module, inputs, output: rows.append(len(output)))
     denoiser = Denoiser(network, linear(T), Epsilon(), FixedLarge())
@@ -208,10 +210,10 @@ def test_the_policys_means_are_those_of_adaptive_pooling(size):
     torch.testing.assert_close(_mean_over_grid(h, 4), torch.nn.functional.adaptive_avg_pool2d(h, 4))
 
 
-def test_the_released_look_has_fresh_noise_dropout_all_timesteps_and_all_rows():
+def test_the_released_evaluation_has_fresh_noise_dropout_all_timesteps_and_all_rows():
     sampler = learned(grid_stride=1, reward_every=1, common_noise=False, eval_mode=False, select_from=2)
     probe = Quadratic()
-    lesson(sampler, probe)
+    update(sampler, probe)
     (n, before, keep), (_, after, _) = probe.calls
     assert n == T + 3 * ROWS and before != after and keep
 
@@ -220,7 +222,7 @@ def test_the_policy_moves_towards_the_timesteps_that_were_rewarded():
     sampler = learned(every=1, entropy=0.0, lr=1e-3, reward_every=1)
 
     class Late(Quadratic):
-        """Updates at late timesteps lower the loss, the others do nothing."""
+        """Only updates at late timesteps lower the loss."""
 
         last = torch.zeros(0)
 
@@ -228,7 +230,9 @@ def test_the_policy_moves_towards_the_timesteps_that_were_rewarded():
             gain = torch.zeros(len(x0))
             if self.after:
                 image = torch.div(index - 1, 3, rounding_mode="floor").clamp(min=0)
-                gain = torch.where(index > 0, (self.last[image] > T / 2).float(), 0.0)  # 0 is the queue's noise
+                gain = torch.where(
+                    index > 0, (self.last[image] > T / 2).float(), 0.0
+                )  # index 0 is the noise of the queue
             return 1.0 - gain
 
         after = False
@@ -245,7 +249,7 @@ def test_the_policy_moves_towards_the_timesteps_that_were_rewarded():
     assert float(p[T // 2 :].sum()) > 0.8
 
 
-def test_an_entropy_bonus_keeps_the_law_flat_where_nothing_is_rewarded():
+def test_an_entropy_bonus_keeps_the_distribution_flat_without_rewards():
     flat, bare = learned(every=1, entropy=1.0), learned(every=1, entropy=0.0)
     for sampler in (flat, bare):
         with torch.no_grad():
@@ -253,7 +257,7 @@ def test_an_entropy_bonus_keeps_the_law_flat_where_nothing_is_rewarded():
         probe = Quadratic()
         probe.pairs = lambda x0, *a, **k: torch.zeros(len(x0))
         for step in range(40):
-            lesson(sampler, probe, step)
+            update(sampler, probe, step)
     uniform = torch.full((T,), 1.0 / T).double()
     distance = [float((s.probabilities(40) - uniform).abs().sum()) for s in (flat, bare)]
     assert distance[0] < 0.5 * distance[1]
@@ -263,7 +267,7 @@ def test_selected_timesteps_are_those_of_the_statistic():
     sampler, probe = learned(every=1, grid_stride=1, select_from=3), Quadratic()
     before = sampler.selected.clone()
     for step in range(3):
-        lesson(sampler, probe, step)
+        update(sampler, probe, step)
     expected = f_statistic(sampler.changes[:3] * WEIGHTS, sampler.totals[:3]).topk(3).indices.sort().values
     assert before.tolist() == [0, 1, 2] and sampler.selected.tolist() == expected.tolist()
 
@@ -272,13 +276,13 @@ def test_two_rows_select_the_last_timesteps_as_released():
     """All statistics are equal then, and scikit-learn's selection keeps the last of equals."""
     sampler, probe = learned(every=1, grid_stride=1, select_from=2), Quadratic()
     for step in range(2):
-        lesson(sampler, probe, step)
+        update(sampler, probe, step)
     assert sampler.selected.tolist() == [T - 3, T - 2, T - 1]
 
 
 @pytest.mark.parametrize("rows", [1, 4])
-def test_a_lesson_does_not_depend_on_the_microbatches(rows):
-    """Also where a microbatch has none of the rewarded rows."""
+def test_a_policy_update_does_not_depend_on_the_microbatches(rows):
+    """Even if a microbatch has none of the rewarded rows."""
     x0, losses = Streams(0).normal((8, 1, 8, 8), "testing"), torch.zeros(8)
     states = []
     for size in (8, rows):
@@ -297,9 +301,9 @@ def test_a_lesson_does_not_depend_on_the_microbatches(rows):
 
 
 def test_the_policy_acts_in_its_own_precision():
-    """What is rewarded, outside autocast, is the law that was drawn from inside it."""
+    """The distribution that is rewarded, outside autocast, is the one that was sampled inside it."""
     sampler, seen = learned(), []
-    torch.nn.init.normal_(sampler.policy.last.weight)  # away from a law that is the same for every image
+    torch.nn.init.normal_(sampler.policy.last.weight)  # so that the distribution depends on the image
     sampler.policy.register_forward_hook(lambda module, args, out: seen.append(out[0].detach()))
     x0, context = torch.rand(4, 1, 8, 8), Context(Position(1), Streams(0))
     sampler.draw(x0, context)
@@ -312,7 +316,7 @@ def test_the_policy_acts_in_its_own_precision():
 def test_common_noise_lowers_the_variance_of_a_real_networks_reward_a_thousandfold():
     torch.manual_seed(0)
     network = UNet(1, 1, 8, base_channels=8, channel_multipliers=(1, 2), num_res_blocks=1, attention_resolutions=())
-    for parameter in network.parameters():  # away from the zero output of a new network
+    for parameter in network.parameters():  # a new network has zero output
         parameter.data += 0.02 * torch.randn_like(parameter)
     denoiser = Denoiser(network, linear(), Epsilon(), FixedLarge())
     probe = DenoiserProbe(denoiser, Streams(0))

@@ -1,4 +1,4 @@
-"""LossSecondMoment against the plain sequential algorithm and closed forms."""
+"""LossSecondMoment against the sequential algorithm and closed forms."""
 
 import pytest
 import torch
@@ -55,7 +55,7 @@ def test_reweighting_estimates_the_uniform_mean_without_bias():
     t = torch.arange(2)
     estimate = (p * sampler.weight(t, 1).double() * loss).sum()
     assert float(estimate) == pytest.approx(float(loss.mean()), rel=1e-6)
-    assert float(p[0]) > 0.8  # and it does look where the loss is
+    assert float(p[0]) > 0.8  # most draws are where the loss is large
 
 
 def test_losses_of_zero_stay_uniform():

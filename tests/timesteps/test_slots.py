@@ -1,4 +1,4 @@
-"""Equal-loss slots against Xie & Agam's Table 1 and against counting."""
+"""Equal-loss slots against Xie & Agam's Table 1 and against counts."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_the_marginal_is_flat_inside_a_slot():
     assert p[0].item() == pytest.approx(20.0) and p[999].item() == pytest.approx(100 / 723)
 
 
-def test_edges_follow_the_losses_that_were_seen():
+def test_edges_follow_the_observed_losses():
     sampler = EqualLossSlots(100, num_slots=4, update_every=3)
     t = torch.arange(100)
-    loss = torch.where(t < 10, 9.0, 1.0).double()  # the first ten hold half of the loss
+    loss = torch.where(t < 10, 9.0, 1.0).double()  # the first ten have half of the loss
     for step in range(3):
         assert sampler.edges.tolist() == [0, 25, 50, 75, 100]
         record = StepRecord(torch.zeros(100, 1, 1, 1), {}, t, loss, loss)
@@ -65,11 +65,11 @@ def test_edges_follow_the_losses_that_were_seen():
 def test_all_processes_take_the_edges_of_rank_0_once_per_move(monkeypatch):
     sent = []
 
-    def as_rank_0_has_them(edges):
+    def edges_of_rank_0(edges):
         sent.append(edges.tolist())
         return edges.copy_(torch.tensor([0, 6, 11, 56, 100]))
 
-    monkeypatch.setattr(slots, "broadcast_", as_rank_0_has_them)
+    monkeypatch.setattr(slots, "broadcast_", edges_of_rank_0)
     sampler = EqualLossSlots(100, num_slots=4, update_every=3)
     t, loss = torch.arange(100), torch.ones(100).double()
     for step in range(7):

@@ -1,4 +1,4 @@
-"""SpeeD against the numbers that its released code gives."""
+"""SpeeD against numbers of its released code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_meaningful_steps_of_the_released_code(schedule, tau):
 
 
 @pytest.mark.parametrize(("schedule", "high", "low"), [(linear, 1.402, 0.280), (quadratic, 1.160, 0.232)])
-def test_the_law_without_duals_has_two_levels_five_to_one(schedule, high, low):
+def test_the_distribution_without_duals_has_two_levels_five_to_one(schedule, high, low):
     p = SpeeD(schedule(), dual=False).probabilities(0) * 1000
     assert p[5].item() == pytest.approx(high, abs=6e-4)
     assert p[-5].item() == pytest.approx(low, abs=6e-4)
@@ -27,7 +27,7 @@ def test_the_marginal_with_duals_on_the_linear_schedule():
     p = SpeeD(linear()).probabilities(0) * 1000
     for t, value in ((100, 1.543), (300, 1.543), (400, 1.402), (600, 1.402), (800, 0.140), (999, 0.140)):
         assert p[t].item() == pytest.approx(value, abs=2e-3), t
-    # The dual of t = 0 lies right behind the edge, where the released code's soft step has not quite reached 0.280.
+    # The dual of t = 0 is just beyond the edge, where the soft step of the released code has not reached 0.280.
     assert p[0].item() == pytest.approx(0.841, abs=0.04) and p[0] == pytest.approx(p[642].item())
 
 

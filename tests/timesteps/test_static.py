@@ -1,4 +1,4 @@
-"""Fixed laws against closed forms."""
+"""Fixed distributions against closed forms."""
 
 import math
 
@@ -33,7 +33,7 @@ def test_logit_normal_is_symmetric_and_keeps_tiny_tails():
     assert float(p[0]) == pytest.approx(0.5 * math.erfc(7.599401 / math.sqrt(2)), rel=1e-4)
 
 
-def test_the_far_tail_is_neither_lost_nor_refused():
+def test_the_far_tail_is_neither_lost_nor_rejected():
     """P(t=0) of 4000 timesteps is Phi(ln(0.5/3998.5)) = Phi(-8.99)."""
     exact = 0.5 * math.erfc(-math.log(0.5 / 3998.5) / math.sqrt(2))
     sampler = LogitNormal(4000, reweight=True)
@@ -41,7 +41,7 @@ def test_the_far_tail_is_neither_lost_nor_refused():
     assert float(sampler.weight(torch.tensor([0]), 0)) == pytest.approx(1 / (4000 * exact), rel=1e-5)
 
 
-def test_a_weight_beyond_float32_is_refused():
+def test_a_weight_beyond_float32_is_rejected():
     with pytest.raises(ValueError, match=r"^reweight=True must not divide .* next to it, which t=1 has \(1\.0e-42\)"):
         Given(torch.tensor([1.0, 1e-42], dtype=torch.float64), reweight=True)
 
@@ -59,7 +59,7 @@ def test_invert_never_draws_an_impossible_timestep():
 
 
 class Given(FixedSampler):
-    """A law from a list, for the tests."""
+    """A distribution from a list."""
 
 
 @pytest.mark.parametrize(

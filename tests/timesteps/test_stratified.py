@@ -1,4 +1,4 @@
-"""Stratified draws: one per slice, the base's law for each, less variance."""
+"""Stratified draws: one per slice, each with the base's distribution, less variance."""
 
 import pytest
 import torch
@@ -26,12 +26,12 @@ def test_batch_mean_varies_far_less_than_independently():
 
 
 def test_a_row_is_not_tied_to_a_slice():
-    """Row 0 falls on both halves, so images in a fixed order do not meet fixed timesteps."""
+    """Row 0 draws from both halves, so images in a fixed order do not get fixed timesteps."""
     first = torch.stack([draw(Stratified(Uniform(2)), 64, 0, step)[0] for step in range(100)])
     assert 25 < int(first.sum()) < 75
 
 
-def test_a_base_with_its_own_draw_is_refused():
+def test_a_base_with_its_own_draw_is_rejected():
     class Own(Uniform):
         def draw(self, x0, context):
             return super().draw(x0, context)

@@ -31,7 +31,7 @@ def test_antithetic_pairs_are_opposite(rows):
     assert torch.equal(t[half:], 999 - t[: rows - half])
 
 
-def test_antithetic_pairs_of_a_skewed_law_stay_in_its_quantiles():
+def test_antithetic_pairs_of_a_skewed_distribution_stay_in_its_quantiles():
     base = Power(1000, power=2.0)
     t = draw(Antithetic(base), 64)
     cdf = base.probabilities(0).cumsum(0)
@@ -39,7 +39,7 @@ def test_antithetic_pairs_of_a_skewed_law_stay_in_its_quantiles():
     torch.testing.assert_close(cdf[t[:32]] + cdf[t[32:]], torch.ones(32).double(), atol=0.005, rtol=0)
 
 
-def test_a_mixture_is_the_weighted_sum_of_both_laws():
+def test_a_mixture_is_the_weighted_sum_of_both_distributions():
     base = Power(100, power=3.0)
     sampler = Mixture(base, uniform=0.25)
     torch.testing.assert_close(sampler.probabilities(0), 0.25 / 100 + 0.75 * base.probabilities(0))

@@ -1,1 +1,1 @@
-"""The parts of `diffusion_lab.cli.validate`, from what needs no import to what builds the objects."""
+"""The checks of `diffusion_lab.cli.validate`, from those without imports to those that build the objects."""

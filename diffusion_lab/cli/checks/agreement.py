@@ -1,4 +1,4 @@
-"""What must agree between parts: one sentence for each disagreement."""
+"""Checks that parts agree with each other: one sentence for each disagreement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from diffusion_lab.timesteps import Uniform
 
 
 def clip_fault(solver: Solver, source: ImageSource) -> str | None:
-    """A solver clips x0 to [-1, 1] only where the data stay in that range."""
+    """A solver may clip x0 to [-1, 1] only if the data are in that range."""
     base = getattr(solver, "base", None)  # a solver around another one
     bounds = source.value_range
     bounded = bounds is not None and -1 <= bounds[0] and bounds[1] <= 1
@@ -30,17 +30,17 @@ def clip_fault(solver: Solver, source: ImageSource) -> str | None:
 
 
 def guidance_fault(solver: Solver, conditions: Conditions) -> str | None:
-    """Guidance needs a model that was trained without its labels at times."""
+    """Guidance needs a model that was trained with label dropout."""
     if not solver.needs_null_label or conditions.label_dropout > 0:
         return None
     return (
-        f"solver={type(solver).__name__} must have a model whose labels were withheld at times in training; train with "
+        f"solver={type(solver).__name__} must have a model that was trained with label dropout; train with "
         "dataset.conditional=true dataset.label_dropout=0.1, or use another solver"
     )
 
 
 def condition_faults(network: nn.Module, conditions: Conditions) -> Iterator[str]:
-    """The network takes the keywords that the batches carry, and needs no others."""
+    """The network must accept the keywords of the batches and require no others."""
     name = type(network).__name__
     taken = dict(list(inspect.signature(network.forward).parameters.items())[2:])  # behind x and t
     needed = set()
@@ -59,11 +59,11 @@ def condition_faults(network: nn.Module, conditions: Conditions) -> Iterator[str
         )
     for key in sorted(needed - conditions.names):
         cure = "set dataset.conditional=true" if key == "label" else "use task=super_resolution"
-        yield f"network={name} must be given {key}, which this run has not; {cure} or another network"
+        yield f"network={name} must be given {key}, which this run does not have; {cure} or another network"
 
 
 def missing_callbacks(parts: Mapping[str, Any], callbacks: Iterable[Any]) -> Iterator[str]:
-    """A part that acts through a callback has it: without, a run would be another method than its record says."""
+    """A part that acts through a callback needs it: without it a run would not be the method in its record."""
     sampler, annealing, weighting, prediction = (parts[k] for k in ("sampler", "annealing", "weighting", "prediction"))
     names = {group: f"{group}={type(part).__name__}" for group, part in parts.items()}
     norm, there = f"weighting.normalize={weighting.normalize}", tuple(callbacks)
@@ -78,7 +78,7 @@ def missing_callbacks(parts: Mapping[str, Any], callbacks: Iterable[Any]) -> Ite
 
 
 def sharding_faults(cfg: DictConfig, sampler: Any) -> Iterator[str]:
-    """No part of a run with a sharded network needs the whole network in each process.
+    """No part of a run with a sharded network may need the whole network in each process.
 
     Args:
         cfg: of a run with `trainer=fsdp`.
@@ -97,9 +97,9 @@ def sharding_faults(cfg: DictConfig, sampler: Any) -> Iterator[str]:
 
 
 def deleted_faults(cfg: DictConfig, overrides: Sequence[str]) -> Iterator[str]:
-    """No argument is deleted with `~` that its part still takes: it would take a default that is in no record.
+    """No argument that its part accepts may be deleted with `~`, because its default would not be recorded.
 
-    A part of a family, `~callbacks.validation`, may go, and so may an argument that another class does not have.
+    A part of a family, `~callbacks.validation`, may be deleted, and so may an argument that the class does not have.
 
     Args:
         cfg: a configuration whose `_target_`s may be resolved.
@@ -116,8 +116,8 @@ def deleted_faults(cfg: DictConfig, overrides: Sequence[str]) -> Iterator[str]:
         taken = inspect.signature(get_method(node["_target_"])).parameters.get(name)
         if taken is not None and taken.default is not taken.empty:
             default = "null" if taken.default is None else taken.default
-            own = f"{node['_target_']} would take its own default {default}"
-            yield f"~{key} must not be said, because {own}; write {key}={default}"
+            own = f"{node['_target_']} would use its own default {default}"
+            yield f"~{key} must not be deleted, because {own}; write {key}={default}"
 
 
 def typed() -> list[str]:

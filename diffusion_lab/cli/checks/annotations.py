@@ -1,4 +1,4 @@
-"""What the annotation of an argument allows: values of yaml, classes of parts, finished objects."""
+"""The values that the annotation of an argument allows: yaml values, classes of parts, objects."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Kinds = tuple[type, ...]
 
 
 class Signature(NamedTuple):
-    """What a class or function takes.
+    """The signature of a class or function.
 
     Attributes:
-        parameters: by their names.
+        parameters: by name.
         needed: those without a default.
-        open_ended: it takes any keyword.
-        hints: evaluated annotations; none where they cannot be evaluated.
-        made: the class of what it makes, None for a function that does not say.
+        open_ended: whether it accepts any keyword.
+        hints: evaluated annotations; empty if they cannot be evaluated.
+        made: the class of its result; None for a function without an annotation.
     """
 
     parameters: Mapping[str, inspect.Parameter]
@@ -40,11 +40,11 @@ class Signature(NamedTuple):
 
 @functools.cache
 def described(target: Any) -> Signature:
-    """The signature of what a `_target_` names."""
+    """The signature of the class or function of a `_target_`."""
     is_class = inspect.isclass(target)
     try:
         hints = typing.get_type_hints(target.__init__ if is_class else target)
-    except Exception:  # an annotation of somebody else's may name what is not imported
+    except Exception:  # an annotation in other packages may use names that are not imported
         hints = {}
     parameters, needed, open_ended = inspect.signature(target).parameters, [], False
     for name, parameter in parameters.items():
@@ -62,12 +62,12 @@ def described(target: Any) -> Signature:
 
 @functools.cache
 def kinds_of(hint: Any) -> Kinds:
-    """The classes that an annotation names: members of unions, items of containers, what a callable returns.
+    """The classes in an annotation: members of unions, items of containers, the result of a callable.
 
-    Builtin types and NumPy's are left out: a value of theirs is written as it is, not made by a `_target_`.
+    Builtin types and NumPy's are left out: their values are written in yaml, not made by a `_target_`.
     """
     kinds, waiting = [], [hint]
-    for member in waiting:  # which grows
+    for member in waiting:  # grows during the loop
         origin, arguments = get_origin(member), get_args(member)
         if origin is AbstractCallable:
             waiting += arguments[-1:]
@@ -81,20 +81,20 @@ def kinds_of(hint: Any) -> Kinds:
 
 @functools.cache
 def classes_of(hint: Any) -> Kinds:
-    """The classes of an annotation that names parts; empty where a yaml value may stand, or nobody can tell."""
+    """The classes of an annotation of parts; empty if it allows a yaml value or is not a class."""
     members = get_args(hint) if get_origin(hint) in UNIONS else (hint,)
     plain = True
     for member in members:
         is_class = inspect.isclass(member) and get_origin(member) is None and member is not Any
         if not is_class or getattr(member, "_is_protocol", False):
             return ()
-        if member is not types.NoneType:  # values of yaml, and what is made of one, such as a path
+        if member is not types.NoneType:  # yaml values and classes made from them, such as a path
             plain = plain and member.__module__ in ("builtins", "pathlib", "os", "numbers")
     return () if plain else members
 
 
 def class_fault(key: str, value: Any, classes: Kinds) -> str:
-    """The sentence for a finished argument of another class than its annotation."""
+    """The message for an object whose class does not match the annotation."""
     names = " or ".join("null" if kind is types.NoneType else kind.__name__ for kind in classes)
     said = "null" if value is None else type(value).__name__ if hasattr(value, "__dict__") else str(value)
     return f"{key}={said} must be of the class {names}; leave it out"
@@ -102,13 +102,13 @@ def class_fault(key: str, value: Any, classes: Kinds) -> str:
 
 @functools.cache
 def decided_by_type(hint: Any) -> frozenset[type]:
-    """Types of which every value fits an annotation, but for an empty text: what decides most values."""
+    """Types of which every value except an empty string matches an annotation; a fast test for most values."""
     known = WORDS.keys() & (get_args(hint) if get_origin(hint) in UNIONS else (hint,))
     return frozenset(known | {int} if float in known else known)
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a yaml value may be passed as this annotation; True for annotations that yaml values cannot decide."""
+    """Whether a yaml value matches an annotation; True if a yaml value cannot decide it."""
     if isinstance(value, dict) or hint is Any:
         return True
     answers = [_fits_one(value, member) for member in _members(hint)]
@@ -116,7 +116,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _members(hint: Any) -> Sequence[Any]:
-    """The members of a union, which Python keeps flat."""
+    """The members of a union, which Python flattens."""
     return get_args(hint) if get_origin(hint) in UNIONS else (hint,)
 
 
@@ -126,7 +126,7 @@ def _fits_one(value: Any, member: Any) -> bool | None:
     if kind is Literal:
         return value in given
     if kind is dict:
-        return False  # a mapping has passed before
+        return False  # `fits` has accepted mappings
     if kind in LISTS:
         inner = [argument for argument in given if argument is not Ellipsis]
         if not isinstance(value, list) or (_is_record(member) and len(inner) != len(value)):
@@ -140,12 +140,12 @@ def _fits_one(value: Any, member: Any) -> bool | None:
 
 
 def _is_record(member: Any) -> bool:
-    """Whether it is a tuple of so many values, in contrast to `tuple[int, ...]`."""
+    """Whether it is a tuple of fixed length, unlike `tuple[int, ...]`."""
     return get_origin(member) is tuple and Ellipsis not in get_args(member)
 
 
 def in_words(hint: Any) -> str:
-    """What an annotation allows, for a message."""
+    """The values that an annotation allows, for a message."""
     words = []
     for member in _members(hint):
         kind, inner = get_origin(member) or member, get_args(member)

@@ -1,5 +1,4 @@
-"""What this machine and the run folder must have: devices, a precision that they compute in, room on the disk, and no
-other run in the folder."""
+"""Checks of the machine and the run folder: devices, precision, free disk space, and no other run in the folder."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.runs.record import read_record
 
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
-MARGIN = 50_000_000  # bytes that shall stay free for logs and sample grids
+MARGIN = 50_000_000  # bytes to keep free for logs and sample grids
 BYTES = 4  # per float32
 
 
 def check_machine(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
-    """Accelerator, devices, strategy, batch and precision, against this machine if the run takes place `here`."""
+    """Check accelerator, devices, strategy, batch and precision, for this machine if the run takes place `here`."""
     trainer = cfg.trainer
     errors: list[ConfigError] = []
     accelerator, devices = trainer.get("accelerator", "auto"), trainer.get("devices", 1)
@@ -39,7 +38,7 @@ def check_machine(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
     if local_devices(trainer) < 1:
         errors.append(ConfigError(f"trainer.devices={devices} must be at least one device; use trainer.devices=1"))
     elif here and accelerator in ("gpu", "cuda") and gpu_count() == 0:
-        text = f"trainer.accelerator={accelerator} must find a GPU, and this machine has none; use trainer=cpu"
+        text = f"trainer.accelerator={accelerator} must have a GPU, and this machine has none; use trainer=cpu"
         errors.append(MissingHere(text))
     elif here and accelerator in ("gpu", "cuda") and local_devices(trainer) > gpu_count():
         text = f"trainer.devices={devices} must be at most the {gpu_count()} GPUs of this machine; use fewer"
@@ -64,7 +63,7 @@ def check_machine(cfg: DictConfig, here: bool = True) -> list[ConfigError]:
 
 
 def _unnamed_devices(devices: Any, cpu: bool) -> str | None:
-    """The sentence for devices that are neither a number nor, on a GPU, ids."""
+    """The message for devices that are neither a number nor, on a GPU, ids."""
     words = str(devices) if isinstance(devices, int | str) else ""
     if re.fullmatch(r"auto|-?\d+" if cpu else r"auto|-?\d+(,\d+)*,?", words):
         return None
@@ -75,7 +74,7 @@ def _unnamed_devices(devices: Any, cpu: bool) -> str | None:
 
 
 def _alone(trainer: DictConfig) -> str | None:
-    """The sentence for a run on several nodes that nobody has started on the others: it would wait for them."""
+    """The message for a run on several nodes that is started only on this one, and would wait for the others."""
     nodes = trainer.get("num_nodes", 1)
     if not isinstance(nodes, int) or nodes < 2 or srun_tasks() or os.environ.get("MASTER_ADDR"):
         return None
@@ -104,13 +103,13 @@ def checkpoint_bytes(cfg: DictConfig, parameters: int) -> int:
 
 
 def averages(cfg: DictConfig) -> int:
-    """Averages of the weights that the run keeps."""
+    """Number of averages of the weights."""
     ema = cfg.callbacks.get("ema")
     return len(ema.get("decays", [])) if ema is not None else 0
 
 
 def optimizer_states(cfg: DictConfig) -> float:
-    """Numbers that the optimizer keeps per parameter, counted after one step of its own: 2 for Adam."""
+    """Values that the optimizer stores per parameter, counted after one step: 2 for Adam."""
     import torch
 
     from diffusion_lab.cli.build import part
@@ -124,18 +123,18 @@ def optimizer_states(cfg: DictConfig) -> float:
 
 
 def checkpoints_kept(cfg: DictConfig) -> int:
-    """Checkpoints on the disk at the end of the run: the newest two and the numbered ones."""
+    """Checkpoints on disk at the end of the run: the newest two and the numbered ones."""
     rolling = 2 if cfg.checkpoint_every else 1
     return rolling + (cfg.max_steps // cfg.keep_every if cfg.keep_every else 0)
 
 
 def check_disk(cfg: DictConfig, parameters: int) -> list[ConfigError]:
-    """The run folder can be written, and its checkpoints fit, with one more while it is being written."""
+    """Check that the run folder is writable and that its checkpoints fit, plus one that is being written."""
     folder = Path(cfg.paths.root).absolute()
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        return [MissingHere(f"paths.root={cfg.paths.root} must be a folder that you may write to; set another one")]
+        return [MissingHere(f"paths.root={cfg.paths.root} must be a folder that can be written to; use another")]
     need = checkpoint_bytes(cfg, parameters) * (checkpoints_kept(cfg) + 1) + MARGIN
     free = shutil.disk_usage(folder).free
     if free >= need:
@@ -149,7 +148,7 @@ def check_disk(cfg: DictConfig, parameters: int) -> list[ConfigError]:
 
 
 def check_folder(cfg: DictConfig) -> list[ConfigError]:
-    """The run folder is empty, or holds a run of this very configuration."""
+    """Check that the run folder is empty or has a run of this configuration."""
 
     folder = Path(cfg.paths.run_dir)
     try:
@@ -159,8 +158,8 @@ def check_folder(cfg: DictConfig) -> list[ConfigError]:
     except FileNotFoundError:
         return []
     except InvalidConfig as error:
-        told = [ConfigError(by_origin(cfg, text)) for text in _of_whole_parts(list(map(str, error.errors)))]
-        return [ConfigError(f"{fault}, not {folder}") for fault in once(told)]
+        faults = [ConfigError(by_origin(cfg, text)) for text in _of_whole_parts(list(map(str, error.errors)))]
+        return [ConfigError(f"{fault}, not {folder}") for fault in once(faults)]
     except ConfigError as error:
         return [ConfigError(f"hydra.run.dir={folder}: {error}")]
     except ValueError as error:
@@ -169,12 +168,12 @@ def check_folder(cfg: DictConfig) -> list[ConfigError]:
 
 
 def _of_whole_parts(texts: list[str]) -> list[str]:
-    """Sentences `key=value must ...` without those of the arguments of a part that is another one itself."""
+    """Messages `key=value must ...` without those about arguments of a part whose class differs."""
     exchanged = tuple(text.partition("_target_=")[0] for text in texts if "._target_=" in text.partition(" ")[0])
     return [text for text in texts if not text.startswith(exchanged) or _own(text, exchanged)]
 
 
 def _own(text: str, exchanged: tuple[str, ...]) -> bool:
-    """Whether it says that a part is another one, and no part around it is."""
+    """Whether the message says that the class of a part differs, and no enclosing part has such a message."""
     part = text.partition("_target_=")[0]
     return part in exchanged and not any(part != around and part.startswith(around) for around in exchanged)

@@ -1,10 +1,10 @@
-"""Every node with a `_target_`: may it be named, may it stand there, and does it take these arguments?
+"""Checks of every node with a `_target_`: is the class allowed, does it fit the place, does it take these arguments?
 
-`_target_` makes a configuration a program. `diffusion_lab.cli.targets` says which classes may be named at all; this
-says where: a sampler where a sampler stands. The kind of a top-level node is its group's base class, that of a node
-inside a part is the annotation of the argument that takes it, so a new part needs no entry here. A function may stand
-for a part if it is annotated to return one; of this package only the functions of the maths, which neither read nor
-write anything, are allowed. Modules are imported to see what a name leads to; nothing is called.
+`_target_` makes a configuration executable. `diffusion_lab.cli.targets` defines which classes are allowed at all; this
+module defines where: a sampler where a sampler is expected. The kind of a top-level node is the base class of its
+group, and that of a nested node is the annotation of its argument, so a new part needs no entry here. A function is
+allowed in place of a class if it is annotated to return one; of this package only the functions of `diffusion`, which
+neither read nor write files, are allowed. Modules are imported to resolve names; nothing is called.
 """
 
 from __future__ import annotations
@@ -53,38 +53,38 @@ KINDS = {  # group -> base class of its options
     "trainer": "lightning.pytorch.Trainer",
     "callbacks.*": "lightning.pytorch.Callback",
     "logger.*": "lightning.pytorch.loggers.Logger",
-    # The data know the extractor by what it does alone: metrics stand above them.
+    # `data` cannot import the extractor's class from `metrics`, which imports `data`.
     "dataset.features": "diffusion_lab.metrics.FeatureExtractor",
 }
-NETWORK_ARGUMENTS = ("in_channels", "out_channels", "image_size")  # a module that lacks them is another kind of part
-PURE = "diffusion_lab.diffusion."  # the package whose functions compute and do nothing else
-SHOWN = 12  # arguments that a message names
+NETWORK_ARGUMENTS = ("in_channels", "out_channels", "image_size")  # a module without them is not a network
+PURE = "diffusion_lab.diffusion."  # the package whose functions have no side effects
+SHOWN = 12  # arguments that a message lists
 
 
 def check_nodes(cfg: DictConfig, trust: Trust, only: Collection[str] | None = None) -> list[ConfigError]:
-    """Faults of all parts, found without calling anything: of what they are, or else of what they are given.
+    """Errors in the classes of all parts, or else in their arguments, without calling anything.
 
     Args:
-        cfg: a configuration without Hydra's node. References into it are followed to where they lead, not here.
-        trust: whose classes may be named beside those of this package.
-        only: the top-level nodes whose arguments must fit; None for all. What they are is checked everywhere.
+        cfg: a configuration without Hydra's node.
+        trust: the classes that may be named besides those of this package.
+        only: the top-level nodes whose arguments are checked; None for all. Classes are checked everywhere.
     """
-    walk = _Walk(trust)
+    check = _NodesCheck(trust)
     content = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=False))
     fitting = content.keys() if only is None else content.keys() & set(only)
-    walk.values({key: value for key, value in content.items() if key in fitting}, cfg, "", ())
+    check.values({key: value for key, value in content.items() if key in fitting}, cfg, "", ())
     for key in required_groups():
         if key in fitting and "_target_" not in (content[key] or ()):
-            walk.family(cfg, key)
-    walk.fitting = False
-    walk.values({key: value for key, value in content.items() if key not in fitting}, cfg, "", ())
-    return [ConfigError(text) for text in walk.foreign or walk.unfit]
+            check.family(cfg, key)
+    check.fitting = False
+    check.values({key: value for key, value in content.items() if key not in fitting}, cfg, "", ())
+    return [ConfigError(text) for text in check.foreign or check.unfit]
 
 
-class _Walk:
-    """One pass over the tree: `foreign` says of a `_target_` that it may not be there, `unfit` what its arguments lack.
+class _NodesCheck:
+    """One pass over the tree: `foreign` has the errors of `_target_`s, `unfit` those of their arguments.
 
-    The tree is given twice, as plain values with their references in words, and as the nodes that follow them.
+    The tree is given twice, as plain values with unresolved references, and as nodes that resolve them.
     """
 
     def __init__(self, trust: Trust) -> None:
@@ -93,13 +93,13 @@ class _Walk:
         self.unfit: list[str] = []
 
     def values(self, content: dict[Any, Any], node: Any, path: str, kinds: Any) -> None:
-        """All values of a container. A reference is checked where it leads.
+        """Check all values of a container. The value of a reference is checked at its own place.
 
         Args:
-            content: its values; of a list by their places.
+            content: its values; of a list by index.
             node: the container.
-            path: where it is.
-            kinds: which parts may stand below it: a tuple of classes, an annotation, or the annotation of each key.
+            path: its dotted path.
+            kinds: parts that are allowed below it: a tuple of classes, an annotation, or the annotation of each key.
         """
         for key, value in content.items():
             place = f"{path}[{key}]" if isinstance(node, ListConfig) else f"{path}.{key}" if path else str(key)
@@ -126,10 +126,10 @@ class _Walk:
             self.unfit.append(text)
 
     def _part(self, content: dict[Any, Any], node: Any, path: str, asked: Any) -> None:
-        """A node: what its `_target_` names is of the kind that its place has, or else that is asked for; its values.
+        """Check the class of a node, by its place or else by `asked`, and then its arguments.
 
         Args:
-            asked: classes, or the annotation of the argument that takes it.
+            asked: classes, or the annotation of the argument.
         """
         base = KINDS.get(path) or KINDS.get(f"{path.rpartition('.')[0]}.*")
         kinds = (_load(base),) if base else asked if isinstance(asked, tuple) else _asked_for(asked)
@@ -153,7 +153,7 @@ class _Walk:
         self.values(content, node, path, described(target).hints)
 
     def family(self, cfg: DictConfig, key: str) -> None:
-        """A top-level node is one part, or a family of parts such as the callbacks; a single value would go nowhere."""
+        """A top-level node must be one part, or a family of parts such as the callbacks without other values."""
         node = cfg.get(key)
         if not isinstance(node, DictConfig) or "_target_" in node or not len(node):
             return
@@ -162,7 +162,7 @@ class _Walk:
             value = node[child]
             if value is not None:
                 (parts if isinstance(value, DictConfig) and "_target_" in value else alone).append(str(child))
-        if len(alone) > len(parts) or not parts:  # a part that has lost its class, not a family with a stray value
+        if len(alone) > len(parts) or not parts:  # a part without its class, not a family with an unexpected value
             self.unfit.append(f"{key}._target_ is missing; choose an option of the group, {key}=...")
             return
         for child in alone:
@@ -171,7 +171,7 @@ class _Walk:
 
 @functools.cache
 def _asked_for(hint: Any) -> Kinds:
-    """The kinds that an argument takes; an argument that does not say takes any part."""
+    """The classes that an argument accepts; any part if its annotation has none."""
     return tuple(map(_load, KINDS.values())) if hint is Any else kinds_of(hint)
 
 
@@ -181,24 +181,24 @@ def _load(name: str) -> type:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _check_kind(key: str, path: str, found: Any, kinds: Kinds) -> None:
-    """Whether what a `_target_` names may stand at `path`.
+def _check_kind(key: str, path: str, target: Any, kinds: Kinds) -> None:
+    """Check that the object of a `_target_` is allowed at `path`.
 
     Raises:
-        ConfigError: it is no part, another kind of part, abstract, or a function that may do anything.
+        ConfigError: it is not a part, another kind of part, abstract, or a function that may have side effects.
     """
     if not kinds:
-        raise ConfigError(f"{key} must stand where a part is expected, and {path} is none; leave it out")
+        raise ConfigError(f"{key} must be where a part is expected, and {path} is not; leave it out")
     wanted = " or ".join([kind.__name__ for kind in kinds[:3]])
-    made, is_class = described(found).made, inspect.isclass(found)
-    module = f"{found.__module__}."
+    made, is_class = described(target).made, inspect.isclass(target)
+    module = f"{target.__module__}."
     pure = is_class or not module.startswith("diffusion_lab.") or module.startswith(PURE)
     if made is None or not issubclass(made, kinds) or not pure:
         advice = "" if is_class else ", or a function annotated to return one"
         raise ConfigError(f"{key} must be a {wanted}{advice}; choose an option of the group or a class of that kind")
-    if inspect.isabstract(found):
+    if inspect.isabstract(target):
         raise ConfigError(f"{key} must be a concrete {wanted}, and is abstract; name one of its subclasses")
-    if path == "network" and not set(NETWORK_ARGUMENTS) <= set(described(found).parameters):
+    if path == "network" and not set(NETWORK_ARGUMENTS) <= set(described(target).parameters):
         raise ConfigError(f"{key} must be a network that takes {', '.join(NETWORK_ARGUMENTS)}; use network=unet_tiny")
 
 

@@ -1,4 +1,4 @@
-"""Which key one would type: `dataset.batch_size` is `${batch_size}`, so a fault of it is told as `batch_size=...`."""
+"""The key to type: `dataset.batch_size` is `${batch_size}`, so an error in it is reported as `batch_size=...`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, Node, OmegaConf
 
-REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")  # a whole value; relative references stay as they are
-NAMED = re.compile(r"([\w.]+)(\[[^\]]*\])*=")  # a key, with the places in lists that its value was taken from
+REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")  # a whole value; relative references are not followed
+NAMED = re.compile(r"([\w.]+)(\[[^\]]*\])*=")  # a key with list indices
 
 
 def origin(node: DictConfig | ListConfig, key: Any) -> str:
-    """The dotted key at the end of the chain of references that starts at `node[key]`, itself if it is a value."""
+    """The dotted key at the end of the chain of references that starts at `node[key]`; the key itself for a value."""
     path, root = node._get_full_key(key), node._get_root()
     at: Any = node
     for _ in range(8):
@@ -30,7 +30,7 @@ def origin(node: DictConfig | ListConfig, key: Any) -> str:
 
 
 def by_origin(cfg: DictConfig, message: str) -> str:
-    """A message `<key>=...` with the key that one would type."""
+    """A message `<key>=...` with the key to type."""
     match = NAMED.match(message)
     if match is None:
         return message
@@ -39,9 +39,9 @@ def by_origin(cfg: DictConfig, message: str) -> str:
     node = OmegaConf.select(cfg, parent) if parent else cfg
     if isinstance(node, DictConfig) and key in node:
         return origin(node, key) + rest
-    # What the network is given late it has from the data set.
+    # The build step passes arguments of the network from the data set.
     if parent == "network" and OmegaConf.select(cfg, f"dataset.source.{key}") is not None:
         return f"dataset.source.{key}{rest}"
-    if isinstance(node, DictConfig) and parent:  # what the part of today does not have
+    if isinstance(node, DictConfig) and parent:  # a key that the current part does not have
         return f"{node._get_full_key(key)}{rest}"
     return message

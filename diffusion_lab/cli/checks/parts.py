@@ -1,7 +1,7 @@
-"""The parts of a run, built so that their constructors can object, and checked for what must agree between them.
+"""Build the parts of a run, report the errors of their constructors, and check that the parts agree.
 
-The run takes these very parts. Only the network is built a second time: here it is on the meta device, without memory
-for its weights, because what is refused, and every job of a sweep, must cost none.
+The run uses the same objects. Only the network is built twice: here on the meta device, without memory for its weights,
+because the check also runs for invalid configurations and for every job of a sweep.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ MATHS = ("schedule", "prediction", "variance", "preconditioning", "weighting", "
 
 
 def check_parts(parts: RunParts, world_size: int) -> list[ConfigError]:
-    """Faults of the parts of a run and of its disk.
+    """Errors of the parts of a run and of the free disk space.
 
     Args:
-        parts: of a configuration whose nodes agree with their signatures. What can be built is built.
+        parts: of a configuration whose nodes match their signatures. All valid parts are built.
         world_size: processes of the run.
     """
     check = _PartsCheck(parts)
@@ -45,7 +45,7 @@ def check_parts(parts: RunParts, world_size: int) -> list[ConfigError]:
 
 
 class _PartsCheck:
-    """Builds what can be built; the faults of the rest are in `errors`."""
+    """Builds all valid parts; `errors` has the errors of the others."""
 
     def __init__(self, parts: RunParts) -> None:
         self.parts, self.cfg = parts, parts.cfg
@@ -77,7 +77,7 @@ class _PartsCheck:
     def _build(self, path: str) -> None:
         try:
             self.objects[path] = self.parts[path]
-        except Exception as error:  # a constructor of anybody's may stumble over anything
+        except Exception as error:  # a user's constructor may raise anything
             self._keep(path, error)
 
     def _try(self, path: str, check: Callable[..., Any], *arguments: Any) -> None:
@@ -87,11 +87,11 @@ class _PartsCheck:
             self._keep(path, error)
 
     def _keep(self, path: str, error: Exception) -> None:
-        """A fault of the node at `path`, said once and by the key that was typed."""
+        """Record an error of the node at `path`, once and with the key to type."""
         if isinstance(error, ValueError | FileNotFoundError):
             error = error if isinstance(error, ConfigError) else at(path, error)
         elif self.errors:
-            return  # perhaps what has been said already, seen from another part
+            return  # probably a consequence of an error that is recorded
         else:
             what = f"{type(error).__name__}: {' '.join(str(error).split())}"
             error = ConfigError(f"{path} cannot be used: {what}; check its arguments")
@@ -103,7 +103,7 @@ class _PartsCheck:
         self.errors += map(ConfigError, filter(None, texts))
 
     def _check_objective(self, callbacks: Iterable[Any]) -> None:
-        """A sweeper's metric is one that this run will measure."""
+        """A sweeper's objective must be a metric that this run measures."""
         wanted = self.cfg.get("objective")
         if wanted is None:
             return
@@ -115,7 +115,7 @@ class _PartsCheck:
             self._say(f"objective={wanted} must be {which} this run {what}{nearest(wanted, names)}; {cure}")
 
     def _check_optimizer(self) -> None:
-        """torch's optimizers object with their own words, so the common values are checked here."""
+        """Check common arguments here, because the messages of torch's optimizers do not name the key."""
         node, faults = self.cfg.optimizer, []
         for key, default in (("lr", 2e-4), ("eps", 1e-8), ("weight_decay", 0.0)):
             value = node.get(key)
@@ -130,7 +130,7 @@ class _PartsCheck:
             self._try("optimizer", lambda: self.objects.update(optimizer=self.parts["optimizer"](weights)))
 
     def _check_data(self, world_size: int) -> None:
-        """What is read, what the network is given of it, and what samples are compared with."""
+        """Check the data set, its agreement with the network, and the reference of the metrics."""
         data, objects = self.objects["dataset"], self.objects
         self._try("dataset", data.check, world_size)
         solver = objects.get("solver")
@@ -144,19 +144,19 @@ class _PartsCheck:
             self._try("metrics", objects["metrics"].check, data)
 
     def _check_network(self) -> None:
-        """A network without memory for the images and heads of this run."""
+        """Build the network of this run on the meta device."""
         data, prediction, variance = (self.objects[name] for name in ("dataset", "prediction", "variance"))
         self.objects["network"] = meta_network(self.cfg, data, prediction, variance, self.parts.anew())
         given, labels = self.cfg.network.get("num_classes"), data.conditions.num_labels
         if given not in (None, labels):
             self._say(
-                f"network.num_classes={given} must be left out, because the data say it, and they say "
+                f"network.num_classes={given} must be left out, because the data set defines it as "
                 f"{'null' if labels is None else labels}; set dataset.conditional=true for labels"
             )
         self._say(*condition_faults(self.objects["network"], data.conditions))
 
     def _check_timesteps(self) -> None:
-        """Sampler, solver and schedule speak of the same T timesteps."""
+        """Sampler, solver and schedule must have the same number of timesteps T."""
         sampler, solver, schedule = self.objects.get("sampler"), self.objects.get("solver"), self.objects["schedule"]
         total = schedule.num_timesteps
         if sampler is not None:
@@ -171,7 +171,7 @@ class _PartsCheck:
             self._try("solver", solver.check, schedule)
 
     def _check_annealing(self) -> None:
-        """lr factor and beta1 at up to 65 steps of the run, first and last included, unless nothing changes."""
+        """Check lr factor and beta1 at up to 65 steps of the run, including the first and the last."""
         annealing, optimizer = self.objects["annealing"], self.objects["optimizer"]
         if type(annealing) is Constant:
             return
@@ -197,7 +197,7 @@ class _PartsCheck:
 
 
 def probability_faults(sampler: Any) -> Iterable[str]:
-    """The distribution of t at step 0 is one, and gives every t a finite weight."""
+    """The probabilities at step 0 must be a distribution that gives every t a finite weight."""
     name = f"sampler={type(sampler).__name__}"
     p = torch.as_tensor(sampler.probabilities(0), dtype=torch.float64)
     bad, zero = (~torch.isfinite(p) | (p < 0)).nonzero().flatten(), (p == 0).nonzero().flatten()
@@ -216,6 +216,6 @@ def probability_faults(sampler: Any) -> Iterable[str]:
 def meta_network(
     cfg: DictConfig, data: Any, prediction: Any, variance: Any, parts: RunParts | None = None
 ) -> torch.nn.Module:
-    """The network that the run would build, without memory for its weights."""
+    """The network of the run on the meta device, without memory for its weights."""
     with torch.device("meta"):
         return build_network(cfg, data, prediction, variance, parts)

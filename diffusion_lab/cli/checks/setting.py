@@ -1,4 +1,4 @@
-"""What the value of one setting may be, and the sentence for one that is not allowed."""
+"""The values that a setting allows, and the message for other values."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LARGEST = 2**63 - 1  # of an integer that torch can hold
 
 @dataclass(frozen=True)
 class Setting:
-    """What one value may be: `kind` int, float, bool or str; `least` inclusive unless `open`, `most` inclusive; None if
-    `null`; a text among `among`, or of the form `pattern`, which `form` says in words."""
+    """The values of a setting: `kind` int, float, bool or str; `least` inclusive unless `open`, `most` inclusive; None
+    if `null`; a string in `among`, or one that matches `pattern`, which `form` describes."""
 
     kind: type
     cure: str
@@ -31,14 +31,14 @@ class Setting:
     form: str = ""
 
     def fault(self, key: str, value: Any) -> str | None:
-        """The sentence for a value that is not allowed, else None."""
+        """The message for a value that is not allowed, else None."""
         if self.allows(value):
             return None
         hint = nearest(str(value), self.among)
         return f"{key}={shown(value)} must be {self._wanted(value)}{hint}; {self._cure(key, value)}"
 
     def allows(self, value: Any) -> bool:
-        """Whether the setting may have the value."""
+        """Whether the value is allowed."""
         if value is None:
             return self.null
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -65,7 +65,7 @@ class Setting:
         return words + (" or null" if self.null else "")
 
     def _cure(self, key: str, value: Any) -> str:
-        """What to type instead: the very number, where it was only written in a way that yaml reads as another type."""
+        """What to type instead: the same number if yaml only parsed it as another type."""
         if self.kind is int:
             number = _as_integer(value)
             if number is not None and self.allows(number):
@@ -76,22 +76,22 @@ class Setting:
 
 
 def _as_integer(value: Any) -> int | None:
-    """1e5 and "007" as 100000 and 7; None for what is no whole number."""
+    """1e5 and "007" as 100000 and 7; None if the value is not an integer."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return int(value) if isinstance(value, str) and re.fullmatch(r"\d+", value) else None
 
 
 def faults_of(cfg: DictConfig, settings: Mapping[str, Setting]) -> list[ConfigError]:
-    """A sentence for each of the settings, by their dotted keys, that is missing or has a value out of range."""
-    found = []
+    """A message for each setting, by dotted key, that is missing or invalid."""
+    faults = []
     for key, setting in settings.items():
         value = OmegaConf.select(cfg, key)
         if value is None and not setting.null:
-            found.append(f"{key} is missing; {setting.cure}")
+            faults.append(f"{key} is missing; {setting.cure}")
         elif not setting.allows(value):
-            found.append(setting.fault(key, value))
-    return [ConfigError(text) for text in found]
+            faults.append(setting.fault(key, value))
+    return [ConfigError(text) for text in faults]
 
 
 def shown(value: Any) -> str:

@@ -1,5 +1,5 @@
-"""The top-level settings of train.yaml: their types and ranges, names that do not exist, parts that are missing, and
-keys of parts that repeat a setting."""
+"""Checks of the top-level settings of train.yaml: types and ranges, unknown names, missing parts, and keys of parts
+that repeat a setting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from diffusion_lab.runs.names import CHECKPOINTS
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # weights, averages and tables are float32 in all of them
 LONGEST = 10**12  # optimizer steps
 OPTIONAL_GROUPS = ("method", "experiment", "scale", "debug")
-# key of a part -> the setting that one would type
+# key of a part -> the setting to type
 REPEATED = {
     "trainer.max_steps": "max_steps",
     "trainer.precision": "precision",
@@ -31,8 +31,8 @@ REPEATED = {
     "callbacks.progress.directory": "paths.run_dir",
     "callbacks.checkpoint.directory": "paths.run_dir",
 }
-BELOW = {"callbacks.checkpoint.directory": f"/{CHECKPOINTS}"}  # where a run that goes on looks for them
-# Lightning's other ways to end a run before its last step, and what switches each off.
+BELOW = {"callbacks.checkpoint.directory": f"/{CHECKPOINTS}"}  # where a continued run reads them
+# Lightning's other ways to end a run before its last step, with the values that turn them off.
 ENDS = {"max_epochs": (-1, None), "max_time": (None,), "limit_train_batches": (None, 1.0), "fast_dev_run": (False,)}
 ENDS |= {"overfit_batches": (0.0,)}
 SETTINGS = {
@@ -81,12 +81,12 @@ def _shipped() -> tuple[dict[str, Any], dict[str, str | None]]:
 
 @functools.cache
 def required_groups() -> dict[str, str | None]:
-    """Groups without which nothing can be trained, with their defaults."""
+    """Groups that training requires, with their defaults."""
     return {group: default for group, default in _shipped()[1].items() if group not in OPTIONAL_GROUPS}
 
 
 def check_settings(cfg: DictConfig) -> list[ConfigError]:
-    """Names that do not exist, parts and settings that are missing, values out of range or in contradiction."""
+    """Errors for unknown names, missing parts and settings, and values that are out of range or contradictory."""
     plain, groups = _shipped()
     known, errors = [*plain, *groups], []
     for key in cfg:
@@ -106,18 +106,17 @@ def check_settings(cfg: DictConfig) -> list[ConfigError]:
 
 
 def _contradictions(cfg: DictConfig) -> Iterator[str]:
-    """Keys of parts that repeat a setting of the run have its value, or the run would end at another step, in other
-    numbers or in another folder than its record says."""
+    """Keys of parts that repeat a setting of the run must have its value, or the run would differ from its record."""
     for key, setting in REPEATED.items():
         parent, _, name = key.rpartition(".")
         try:
             node, wanted = OmegaConf.select(cfg, parent), OmegaConf.select(cfg, setting)
             value = OmegaConf.select(cfg, key)
-        except OmegaConfBaseException:  # a reference that leads nowhere: check_nodes says which
+        except OmegaConfBaseException:  # a reference that does not resolve, which check_nodes reports
             continue
         wanted = f"{wanted}{BELOW[key]}" if key in BELOW else wanted
         if isinstance(node, DictConfig) and name not in node:
-            yield f"~{key} must not be said, because {setting}={shown(wanted)} reaches the run there; leave it out"
+            yield f"~{key} must not be deleted, because {setting}={shown(wanted)} reaches the run there; leave it out"
         elif isinstance(node, DictConfig) and value != wanted:
             own = "the run's own folder" if setting == "paths.run_dir" else f"{setting}={shown(wanted)}"
             cure = "set paths.root for another place" if setting == "paths.run_dir" else f"set {setting}"

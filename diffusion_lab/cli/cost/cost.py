@@ -1,10 +1,10 @@
-"""What a run costs: counted on the meta device, and its time either tried here or taken from FLOPs.
+"""The cost of a run: FLOPs counted on the meta device, and time measured here or estimated from FLOPs.
 
     training     max_steps * seconds of a step
-    evaluation   calls of the network beside the steps (samples, validation, the timestep sampler), and checkpoints
+    evaluation   network calls outside the steps (samples, validation, the timestep sampler), and checkpoints
 
-Where the data and the devices are here and a step is short enough, a step and a call are measured. Elsewhere
-seconds = FLOPs / (processes * FLOP/s), and `Cost.basis` says where the FLOP/s come from.
+A step and a call are measured if the data and the devices are here and a step is short enough. Otherwise
+seconds = FLOPs / (processes * FLOP/s), and `Cost.basis` describes the source of the FLOP/s.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from diffusion_lab.cli.processes import gpu_count, world_size
 from diffusion_lab.cli.train import quiet_libraries
 from diffusion_lab.data import ImageDataModule
 
-NETWORK_SHARE = 0.75  # assumed: of a convolution's FLOP/s, what a U-Net reaches
+NETWORK_SHARE = 0.75  # assumed: FLOP/s of a U-Net over those of a convolution
 DISK_BYTES_PER_S = 2e8  # assumed: a checkpoint is serialised, hashed and flushed
 
 
 class Counts(NamedTuple):
-    """What is known before anything is tried. FLOPs are of one image; a multiplication and an addition are 2."""
+    """Counts that need no measurement. FLOPs are of one image; a multiplication and an addition are 2."""
 
     parameters: int  # of the network
     forward: int  # FLOPs without gradients
@@ -43,15 +43,15 @@ class Counts(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What one run needs. Times in seconds, sizes in bytes."""
+    """The cost of one run. Times in seconds, sizes in bytes."""
 
     counts: Counts
     memory: Memory  # of one process
     step: float  # of all processes together
     steps: int
     evaluation_seconds: float
-    basis: str  # where the times come from, in words
-    gpus: int  # that the run takes; 0 on a CPU
+    basis: str  # source of the times, in words
+    gpus: int  # GPUs of the run; 0 on a CPU
     disk: int  # all checkpoints at the end
 
     @property
@@ -70,7 +70,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(cfg: DictConfig, budget_s: float, missing: bool) -> Cost:
-    """Count everything, and unless something is `missing` here, try steps for about `budget_s` seconds."""
+    """Count everything, and unless something is `missing` here, measure steps for about `budget_s` seconds."""
     quiet_libraries()
     data = part(cfg, "dataset")
     counts, network = _count(cfg, data)
@@ -81,8 +81,8 @@ def cost_of(cfg: DictConfig, budget_s: float, missing: bool) -> Cost:
 
 
 def estimate_gpu_seconds(cfg: DictConfig) -> float:
-    """Seconds that the run takes its GPUs, of the kind `cost.device`, times their number, from FLOPs alone: what
-    `dry_run=true` says where no GPU is."""
+    """GPU seconds of the run on GPUs of the kind `cost.device`, estimated from FLOPs as `dry_run=true` does without a
+    GPU."""
     counts, _ = _count(cfg, part(cfg, "dataset"))
     step, beside = _from_flops(cfg, counts, cfg.cost.utilization * peak(cfg.cost.device, cfg.precision))
     return world_size(cfg) * (cfg.max_steps * step + beside)
@@ -126,7 +126,7 @@ _NETWORKS: dict[str, tuple[torch.nn.Module, int, int, int]] = {}
 
 
 def _image_bytes(data: ImageDataModule) -> float:
-    """The training images as bytes in memory, unless they are too many for that, or are not here to be counted."""
+    """Bytes of the training images in memory; 0 if they are not kept there or are not on this machine."""
     try:
         size = float(data.source.train_size() * math.prod(data.shape))
     except (FileNotFoundError, ValueError):
@@ -135,8 +135,8 @@ def _image_bytes(data: ImageDataModule) -> float:
 
 
 def _times(cfg: DictConfig, counts: Counts, bytes_: float, budget_s: float) -> tuple[float, float, str]:
-    """Seconds of one step, seconds beside the steps, and where they come from. It is tried where the run's `bytes_`
-    fit into half of the memory."""
+    """Seconds of one step, seconds outside the steps, and their source. They are measured if the run's `bytes_` fit
+    into half of the memory."""
     processes = world_size(cfg)
     if on_gpu(cfg) and gpu_count() == 0:
         device, share = cfg.cost.device, cfg.cost.utilization
@@ -156,7 +156,7 @@ def _times(cfg: DictConfig, counts: Counts, bytes_: float, budget_s: float) -> t
 
 
 def _from_flops(cfg: DictConfig, counts: Counts, rate: float) -> tuple[float, float]:
-    """Seconds of one step, and beside the steps, at `rate` FLOP/s on each process."""
+    """Seconds of one step, and outside the steps, at `rate` FLOP/s on each process."""
     each = rate * world_size(cfg)
     beside = counts.beside.calls * counts.forward / each + _saving_seconds(counts)
     return counts.training * cfg.batch_size / each, beside

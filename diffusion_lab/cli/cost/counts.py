@@ -1,4 +1,4 @@
-"""What can be counted without running anything: FLOPs of the network, and its calls beside the training steps."""
+"""Counts that need no run: FLOPs of the network, and its calls outside the training steps."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from diffusion_lab.timesteps import TimestepSampler
 
 
 class Beside(NamedTuple):
-    """What a run does beside its training steps, over all processes."""
+    """Work outside the training steps, over all processes."""
 
-    calls: int  # of the network for one image, without gradients
+    calls: int  # network calls for one image, without gradients
     rows: int  # images of one such call on one process, at most
-    checkpoints: int  # times that one is written
+    checkpoints: int  # number of writes
 
 
-def ask(network: nn.Module, conditions: Conditions, rows: int, device: torch.device | str = "meta") -> Tensor:
-    """The network's answer to `rows` images of zeros with the conditions of the run."""
+def call_on_zeros(network: nn.Module, conditions: Conditions, rows: int, device: torch.device | str = "meta") -> Tensor:
+    """The network's output for `rows` images of zeros with the conditions of the run."""
     x, cond = conditions.blank(rows, device)
     return network(x, torch.zeros(rows, dtype=torch.int64, device=device), **cond)
 
@@ -35,15 +35,15 @@ def ask(network: nn.Module, conditions: Conditions, rows: int, device: torch.dev
 def flops(network: nn.Module, conditions: Conditions) -> tuple[int, int]:
     """FLOPs of one image: forward, and forward with backward. The network is on the meta device."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        ask(network, conditions, 1)
+        call_on_zeros(network, conditions, 1)
     forward = counter.get_total_flops()
     with FlopCounterMode(display=False) as counter:
-        ask(network, conditions, 1).sum().backward()
+        call_on_zeros(network, conditions, 1).sum().backward()
     return forward, counter.get_total_flops()
 
 
 def count_beside(cfg: DictConfig, data: ImageDataModule) -> Beside:
-    """Calls for samples, for validation and by the timestep sampler (and the one inside it), and checkpoints."""
+    """Calls for samples, validation and the timestep sampler (and the one inside it), and checkpoints."""
     samples, rows = _samples(cfg, data)
     calls = samples * solver_calls(cfg) if samples else 0
     validation, checkpoint = cfg.callbacks.get("validation"), cfg.callbacks.get("checkpoint")
@@ -57,13 +57,13 @@ def count_beside(cfg: DictConfig, data: ImageDataModule) -> Beside:
 
 
 def _steps(cfg: DictConfig, callback: DictConfig) -> list[int]:
-    """When a callback acts: every so many steps and at the end; never with every = 0."""
+    """The steps at which a callback acts: multiples of `every` and the end; none if it is 0."""
     every = callback.get("every", 0)
     return [*range(every, cfg.max_steps, every), cfg.max_steps] if every else []
 
 
 def _samples(cfg: DictConfig, data: ImageDataModule) -> tuple[int, int]:
-    """Samples of the whole run, for metrics and for grids, and how many are made at a time on one process."""
+    """Samples of the whole run, for metrics and for grids, and the batch size of one process."""
     generation, metrics = cfg.callbacks.get("generation"), part(with_metrics(cfg), "metrics")
     if generation is None:
         return 0, 0
@@ -77,7 +77,7 @@ def _samples(cfg: DictConfig, data: ImageDataModule) -> tuple[int, int]:
 
 
 def _validation_images(data: ImageDataModule) -> int:
-    """Images of one validation; where the files are not here, the number that was asked for, else unknown: 0."""
+    """Images of one validation; if the files are not here, the number in the configuration, else 0."""
     try:
         return data.num_val_images
     except (FileNotFoundError, ValueError):
@@ -85,7 +85,7 @@ def _validation_images(data: ImageDataModule) -> int:
 
 
 class _Counter(nn.Module):
-    """Stands in for the network and counts the rows that it is asked for."""
+    """A replacement for the network that counts the rows of its calls."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""GPUs whose cost can be estimated where they are not: their peak, by their maker's data sheets."""
+"""GPUs whose cost can be estimated on other machines: peak FLOP/s and memory from data sheets."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Peak memory of one process, from a forward pass on tensors that have a shape and no memory.
 
     state     weights, gradients, optimizer's states, averages (DDP: its buckets, as large as the gradients); images
-    beside    the most of: what a forward pass keeps for its backward pass; a second copy of the weights and a call
-              without gradients; on a CPU a checkpoint before it is written
+    beside    the maximum of: activations that a forward pass saves for its backward pass; a second copy of the weights
+              and a call without gradients; on a CPU a checkpoint before it is written
 
-Work space of kernels and the gradients of activations are a tenth of what is kept, which is assumed: a backward pass on
-such tensors counts 1 to 10 % over our networks, and 50 to 100 % with network.checkpointing=true, which computes a block
-again.
+Work space of kernels and gradients of activations are assumed to be a tenth of the saved activations: a backward pass
+on such tensors counts 1 to 10 % over our networks, and 50 to 100 % with network.checkpointing=true, which recomputes
+blocks.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from diffusion_lab.cli.cost.counts import ask
+from diffusion_lab.cli.cost.counts import call_on_zeros
 from diffusion_lab.data import Conditions
 
 HALF = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 # CUDA's autocast computes these in float32, the CPU's does not (PyTorch's "autocast op reference").
 FLOAT32_ON_CUDA = (F.group_norm, F.layer_norm, torch.group_norm, torch.layer_norm, F.softmax, torch.softmax)
-# Of what training keeps of an image, what a call without gradients holds of one: 0.08 to 0.16 in networks of more than
-# ten million parameters, up to 0.25 in small ones.
+# Memory per image of a call without gradients over that of training: 0.08 to 0.16 in networks of more than ten million
+# parameters, up to 0.25 in small ones.
 WITHOUT_GRADIENTS = 0.15
-WORK_SPACE = 0.1  # of what is kept
+WORK_SPACE = 0.1  # of the saved activations
 
 
 class Memory(NamedTuple):
     """Bytes of one process, without the libraries."""
 
     state: float  # from the first step to the last
-    beside: float  # the most at any moment beside it
-    largest: str  # what that is: activations, sampling or a checkpoint
+    beside: float  # the maximum of the rest
+    largest: str  # its source: activations, sampling or a checkpoint
 
     @property
     def peak(self) -> float:
-        """The most at any moment."""
+        """The maximum over the run."""
         return self.state + self.beside
 
 
@@ -58,10 +58,10 @@ class _AsOnCuda(TorchFunctionMode):
 
 
 class _NoMemory(FakeTensorMode):
-    """Tensors of the CPU that have a shape and a type and no memory.
+    """CPU tensors with shape and dtype but without memory.
 
-    torch would put a stand-in for a CUDA device in its place on a machine without one. The next backward pass then
-    starts a thread for that device, and no process that is forked afterwards could train.
+    On a machine without CUDA, torch would register a fake CUDA device. The next backward pass then starts a thread for
+    that device, and a process that is forked afterwards could not train.
     """
 
     @property
@@ -70,14 +70,14 @@ class _NoMemory(FakeTensorMode):
 
 
 def activations(network: nn.Module, conditions: Conditions, rows: int, precision: str, cuda: bool) -> int:
-    """Bytes that a forward pass of `rows` images keeps for its backward pass, beside the weights, and work space.
+    """Bytes that a forward pass of `rows` images saves for its backward pass, without the weights, plus work space.
 
     Args:
         network: on the meta device; it is not changed.
-        conditions: say what the network is given.
+        conditions: the keywords of the network.
         rows: images of one microbatch on one process.
         precision: of the configuration.
-        cuda: whether a GPU keeps it.
+        cuda: whether the run is on a GPU.
     """
     network, kept = copy.deepcopy(network), dict[int, int]()
 
@@ -87,12 +87,12 @@ def activations(network: nn.Module, conditions: Conditions, rows: int, precision
         return tensor
 
     half = torch.autocast("cpu", HALF.get(precision, torch.bfloat16), enabled=precision in HALF)
-    # The tensors are the CPU's, so kernels are chosen as there and attention stays fused.
+    # CPU tensors, so that kernels are chosen as on a CPU and attention stays fused.
     with _NoMemory(allow_non_fake_inputs=True), torch.device("cpu"), _AsOnCuda() if cuda else nullcontext():
         network.to_empty(device="cpu").train()
         with half, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            loss = ask(network, conditions, rows, "cpu").float().square().mean()
+            loss = call_on_zeros(network, conditions, rows, "cpu").float().square().mean()
         for weight in network.parameters():
             kept.pop(weight.untyped_storage()._cdata, None)
-    del loss  # its graph holds what was kept until here
+    del loss  # its graph holds the saved tensors
     return round((1 + WORK_SPACE) * sum(kept.values()))

@@ -1,4 +1,4 @@
-"""What is measured on this machine: steps of the real loop and a call of its network, or the speed of a convolution."""
+"""Measurements on this machine: steps of the training loop and a network call, or the speed of a convolution."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from omegaconf import DictConfig, open_dict
 
 from diffusion_lab.cli.build import build_run
-from diffusion_lab.cli.cost.counts import ask
+from diffusion_lab.cli.cost.counts import call_on_zeros
 from diffusion_lab.cli.cost.memory import HALF
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.train import facts
 
 WARM_UP = 2  # optimizer steps before the clock starts
-APART = ("generation", "validation", "checkpoint", "progress")  # callbacks that are counted, or cost nothing
+APART = ("generation", "validation", "checkpoint", "progress")  # callbacks that are counted separately, or cost nothing
 
 
 class Trial(NamedTuple):
     """Seconds, measured."""
 
-    steps: int  # how many were
-    step: float  # of an optimizer step of one process's share
-    call: float  # of one image in a call of the network without gradients
+    steps: int  # number of measured steps
+    step: float  # one optimizer step of one process
+    call: float  # one image in a network call without gradients
 
 
 class _Clock(Callback):
@@ -50,28 +50,31 @@ class _Clock(Callback):
 
 
 def take_steps(cfg: DictConfig, budget_s: float, rows: int) -> Trial:
-    """Build one process's share of the run, take steps for `budget_s`, and call its network with `rows` images."""
+    """Build one process's share of the run, train for `budget_s`, and call its network with `rows` images."""
     small = copy.deepcopy(cfg)
     with tempfile.TemporaryDirectory() as folder, open_dict(small):
         small.paths.run_dir = folder
         small.batch_size = cfg.batch_size // world_size(cfg)
-        small.max_steps = max(cfg.max_steps, WARM_UP + 2)  # so that something is left to measure
+        small.max_steps = max(cfg.max_steps, WARM_UP + 2)  # so that there are steps to measure
         small.trainer.devices, small.trainer.num_nodes, small.trainer.strategy = 1, 1, "auto"
         small.callbacks = {name: node for name, node in cfg.callbacks.items() if name not in APART}
         small.logger = {}
-        small.compile = False  # to compile would take longer than there is for all of it
+        small.compile = False  # compilation would exceed the budget
         clock = _Clock(budget_s)
         run = build_run(small, facts(small), [clock])
         run.trainer.fit(run.module, datamodule=run.data)
-        module, rows = run.module.to(run.trainer.strategy.root_device), max(1, rows)  # Lightning takes it off a GPU
+        module, rows = (
+            run.module.to(run.trainer.strategy.root_device),
+            max(1, rows),
+        )  # Lightning has moved it off the GPU
         network = module.denoiser.network.eval()
         with run.trainer.strategy.precision_plugin.forward_context(), torch.no_grad():
-            call = clocked(lambda: ask(network, run.data.conditions, rows, module.device), module.device)
+            call = clocked(lambda: call_on_zeros(network, run.data.conditions, rows, module.device), module.device)
     return Trial(clock.steps, clock.seconds / clock.steps, call / rows)
 
 
 def convolution_rate(device: torch.device, precision: str) -> float:
-    """FLOP/s of forward and backward of a 3x3 convolution, 128 channels at 32x32: the most to hope for."""
+    """FLOP/s of forward and backward of a 3x3 convolution, 128 channels at 32x32: an upper bound."""
     rows, channels, side = (64 if device.type == "cuda" else 8), 128, 32
     layer = torch.nn.Conv2d(channels, channels, 3, padding=1, device=device)
     x = torch.randn(rows, channels, side, side, device=device, requires_grad=True)
@@ -96,7 +99,7 @@ def clocked(work: Callable[[], Any], device: torch.device) -> float:
 
 @contextmanager
 def threads(cfg: DictConfig) -> Iterator[None]:
-    """As many threads as one process of the run has: those of the configuration, or its share of the cores."""
+    """Use the threads of one process of the run: those of the configuration, or its share of the cores."""
     before = torch.get_num_threads()
     shared = cfg.trainer.get("accelerator", "auto") == "cpu"
     torch.set_num_threads(cfg.get("threads") or max(1, before // (world_size(cfg) if shared else 1)))
@@ -107,6 +110,6 @@ def threads(cfg: DictConfig) -> Iterator[None]:
 
 
 def wait(device: torch.device) -> None:
-    """Until the device has done what it was given."""
+    """Wait until the device is idle."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

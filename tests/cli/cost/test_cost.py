@@ -50,7 +50,7 @@ def test_time_on_gpus_that_are_elsewhere(composed, no_gpu: None) -> None:
 
 
 def test_what_the_sampler_looks_at_is_part_of_the_cost(composed, no_gpu: None) -> None:
-    """Every step is a lesson here: 2 (40 + 3 * 16) rows without gradients."""
+    """Every step has a policy update here: 2 (40 + 3 * 16) rows without gradients."""
     words = [
         "trainer=gpu",
         "trainer.devices=1",
@@ -59,8 +59,8 @@ def test_what_the_sampler_looks_at_is_part_of_the_cost(composed, no_gpu: None) -
         "max_steps=100",
         "solver.steps=40",
     ]
-    lessons = ["sampler=learned_beta", "sampler.every=1", "sampler.grid_stride=1", "sampler.reward_every=1"]
-    plain, learned = of(composed(*words)), of(composed(*words, *lessons))
+    every_step = ["sampler=learned_beta", "sampler.every=1", "sampler.grid_stride=1", "sampler.reward_every=1"]
+    plain, learned = of(composed(*words)), of(composed(*words, *every_step))
     more = 100 * 2 * (40 + 3 * 16) * plain.counts.forward
     assert learned.flops_of(1600) - plain.flops_of(1600) == more
     rate = 1600 * plain.counts.training / plain.training_seconds

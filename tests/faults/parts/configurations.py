@@ -1,10 +1,9 @@
 """Configurations with one thing wrong.
 
-One key of a command line that trains is mutated: another type, sign, NaN, extremes, an unknown or misspelled key, a
-deleted key or part, an option that does not exist, broken syntax. Each must either train two steps to a finite end with
-exit code 0, or give at most three sentences with exit code 2 and leave no run behind. What only shows while it trains
-ends with exit code 1 and one sentence: a loss that is not finite, or too little memory. The unmutated command lines
-must train.
+One key of a valid command line is mutated: another type, sign, NaN, extremes, an unknown or misspelled key, a deleted
+key or part, an option that does not exist, broken syntax. Each must either train two steps to finite weights with exit
+code 0, or print at most three messages with exit code 2 and leave no run. An error that occurs only in training, a loss
+that is not finite or exhausted memory, ends with exit code 1 and one message. The unmutated command lines must train.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from tests.faults.runs import Command
 from tests.faults.shared import shared
 
 LIMIT_S = 120.0
-MEMORY = 6 << 30  # bytes that a run may ask for
+MEMORY = 6 << 30  # bytes that a run may allocate
 TINY = [
     *("batch_size=8", "max_steps=2", "log_every=1", "snapshot_every=2", "checkpoint_every=1", "dataset.val_images=8"),
     *("metrics=none", "callbacks.generation.grid=4", "threads=1", "trainer.accelerator=cpu"),
@@ -42,7 +41,7 @@ DATA = {
     "image_folder": ["dataset.source.image_size=16", "dataset.source.root=IMAGES", "dataset.source.cache_dir=cache"],
 }
 SMALL_UNET = ["network.base_channels=8", "network.channel_multipliers=[1,2]"]
-# Settings beside the methods, so that every group has its turn.
+# Settings in addition to the methods, so that every group is covered.
 SETTINGS = [
     *(["network=adm_tiny"], ["network=uvit_tiny"], ["task=super_resolution", "network=adm_sr_tiny"]),
     *(["dataset.conditional=true", "dataset.label_dropout=0.1", "solver=guided"], ["solver=heun"], ["solver=ddpm"]),
@@ -55,11 +54,11 @@ GROUPS = ("sampler", "weighting", "prediction", "schedule", "annealing", "varian
 def cases(quick: bool) -> list[Case]:
     """250 mutations, and the command lines without them; quick: 24 mutations of four command lines."""
     bases = base_lines()
-    found = [Case(f"whole {base}", lambda folder, b=base: whole(folder, bases[b])) for base in bases]
+    selected = [Case(f"whole {base}", lambda folder, b=base: whole(folder, bases[b])) for base in bases]
     for index in range(24 if quick else 250):
         name = f"mutation {index:03d}"
-        found.append(Case(name, lambda folder, n=name: mutated(folder, bases, n)))
-    return found[-28:] if quick else found
+        selected.append(Case(name, lambda folder, n=name: mutated(folder, bases, n)))
+    return selected[-28:] if quick else selected
 
 
 def base_lines() -> dict[str, list[str]]:
@@ -102,20 +101,20 @@ def mutated(folder: Path, bases: dict[str, list[str]], name: str) -> Outcome:
 
 
 def ready(folder: Path, words: list[str]) -> list[str]:
-    """The words with the folder of images in its place."""
+    """The words with the path of the folder of images."""
     images = shared(folder, "images", write_images)
     return [word.replace("IMAGES", str(images)) for word in words]
 
 
 def run(folder: Path, words: list[str]) -> Command:
-    """Train in `folder`/work, for two steps, with little memory."""
+    """Train in `folder`/work for two steps with limited memory."""
     work = folder / "work"
     work.mkdir()
     return Command(["train", *ready(folder, words)], work, limit_run)
 
 
 def judge(outcome: Outcome, command: Command, code: int | None, folder: Path, change: Mutation) -> None:
-    """What a command with a mutation may end as."""
+    """Check how a command with a mutation ended."""
     output = command.output
     said = [line for line in output.splitlines() if line.startswith("config error:")]
     last = output.strip().splitlines()[-1:]
@@ -124,11 +123,11 @@ def judge(outcome: Outcome, command: Command, code: int | None, folder: Path, ch
         judge_end(outcome, folder)
     elif code == 2:
         outcome.counts["refused"] = 1
-        outcome.expect(bool(said), f"exit code 2 without a sentence: {last}")
-        outcome.expect(len(said) <= 3, f"one fault, {len(said)} sentences")
-        outcome.expect(len(set(said)) == len(said), "a sentence is said twice")
+        outcome.expect(bool(said), f"exit code 2 without a message: {last}")
+        outcome.expect(len(said) <= 3, f"one fault, {len(said)} messages")
+        outcome.expect(len(set(said)) == len(said), "a message is repeated")
         left = [str(path.relative_to(folder)) for path in folder.rglob("run.json")]
-        outcome.expect(not left, f"refused, and yet there is {left}")
+        outcome.expect(not left, f"refused, but left {left}")
     elif code == 1 and "is not finite at" in output:
         outcome.counts["stopped, not finite"] = 1
     elif code == 1 and "memory" in "".join(last):
@@ -140,20 +139,20 @@ def judge(outcome: Outcome, command: Command, code: int | None, folder: Path, ch
 
 
 def judge_end(outcome: Outcome, folder: Path) -> None:
-    """A run that ended well has finite numbers."""
+    """A successful run must have finite metrics and weights."""
     rows = [row for path in folder.glob(f"work/**/{METRICS}") for row in read_lines(path)]
     values = [value for row in rows for value in row.values() if isinstance(value, float)]
     outcome.expect(all(map(math.isfinite, values)), f"{METRICS} has numbers that are not finite")
     for path in folder.glob("work/**/last.ckpt"):
-        found = newest_good(path.parent)
-        weights = found[1]["state_dict"].values() if found else []
+        newest = newest_good(path.parent)
+        weights = newest[1]["state_dict"].values() if newest else []
         outcome.expect(all(bool(torch.isfinite(w).all()) for w in weights), "weights are not finite")
 
 
 def limit_run() -> None:
-    """In this process: no run asks for more than `MEMORY` bytes, or trains more than two steps.
+    """Patch this process so that a run allocates at most `MEMORY` bytes and trains at most two steps.
 
-    A number of steps that is too large is no fault; but one below zero has no end, and is not cut short here.
+    A large number of steps is not a fault, but a negative one means no end and is not limited here.
     """
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))

@@ -1,8 +1,8 @@
 """Negative control: what is disturbed must differ.
 
-The comparison of the other parts would be worth nothing if it could not fail. Each case disturbs one thing, and the
-comparison must see it in the part that is named: another seed, one stream of random numbers drawn from another seed
-after a kill, and a resume that forgets one of the things that a checkpoint holds.
+The comparison of the other parts must be able to fail. Each case disturbs one thing, and the comparison must detect it
+in a given part: another seed, one stream of random numbers with another seed after a kill, and a resume without one
+component of the checkpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORDS = ["sampler=loss_second_moment", "sampler.history_per_timestep=2", "networ
 
 
 def other_stream(stream: str) -> Callable[[], None]:
-    """One stream of another seed."""
+    """A patch that gives one stream another seed."""
 
     def patch() -> None:
         original = Streams.key
@@ -39,7 +39,7 @@ def other_stream(stream: str) -> Callable[[], None]:
 
 
 def forget(kind: type) -> Callable[[], None]:
-    """A callback that does not take back its state."""
+    """A patch of a callback that does not restore its state."""
 
     def patch() -> None:
         kind.load_state_dict = lambda self, state: None
@@ -48,7 +48,7 @@ def forget(kind: type) -> Callable[[], None]:
 
 
 def start_the_order_again() -> None:
-    """Images from the first one on."""
+    """A patch that starts at the first image."""
     original = StepOrder.__init__
 
     def start_at_zero(self: StepOrder, *args: Any, **named: Any) -> None:
@@ -59,7 +59,7 @@ def start_the_order_again() -> None:
 
 
 def forget_the_optimizer() -> None:
-    """Adam without its moments."""
+    """A patch that drops Adam's moments."""
     original = DiffusionModule.on_load_checkpoint
 
     def load(self: DiffusionModule, checkpoint: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ def forget_the_optimizer() -> None:
     DiffusionModule.on_load_checkpoint = load
 
 
-# What is disturbed in the resumed part of a run, and where that must be seen.
+# The disturbance in the resumed part of a run, and the part where it must be detected.
 DISTURBED: dict[str, tuple[Callable[[], None], str]] = {
     "the noise of another seed": (other_stream("noise"), "losses"),
     "the timesteps of another seed": (other_stream("timesteps"), "order"),
@@ -84,15 +84,15 @@ DISTURBED: dict[str, tuple[Callable[[], None], str]] = {
 
 
 def cases(quick: bool) -> list[Case]:
-    """The same for both sizes."""
-    found = [Case("another seed", another_seed), Case("nothing disturbed", lambda folder: resumed(folder, None, ""))]
+    """All cases; the same with --quick."""
+    selected = [Case("another seed", another_seed), Case("nothing disturbed", lambda folder: resumed(folder, None, ""))]
     for name, (patch, seen_in) in DISTURBED.items():
-        found.append(Case(name, lambda folder, p=patch, s=seen_in: resumed(folder, p, s)))
-    return found
+        selected.append(Case(name, lambda folder, p=patch, s=seen_in: resumed(folder, p, s)))
+    return selected
 
 
 def another_seed(folder: Path) -> Outcome:
-    """A whole run of seed 1 beside one of seed 0."""
+    """Compare a run of seed 1 with one of seed 0."""
     outcome = Outcome(counts={"disturbed runs": 1})
     reference = straight(folder, "control", WORDS)
     if train(folder, [*WORDS, "seed=1"]).done(outcome):
@@ -101,7 +101,7 @@ def another_seed(folder: Path) -> Outcome:
 
 
 def resumed(folder: Path, patch: Callable[[], None] | None, seen_in: str) -> Outcome:
-    """A run that is killed in its fourth save and goes on with something disturbed, or with nothing."""
+    """Kill a run in its fourth save and resume it, disturbed by `patch` or undisturbed."""
     outcome = Outcome(counts={"disturbed runs": 1} if patch else {"undisturbed runs": 1})
     reference = straight(folder, "control", WORDS)
     first = train(folder, WORDS, killed_in_save(4, 1000))
@@ -117,8 +117,8 @@ def resumed(folder: Path, patch: Callable[[], None] | None, seen_in: str) -> Out
 
 
 def must_differ(outcome: Outcome, reference: Path, folder: Path, parts: tuple[str, ...]) -> None:
-    """Count the run as noticed if it differs in all these parts."""
-    found = differences(ended(reference), ended(folder))
-    missed = [part for part in parts if part not in found]
-    if outcome.expect(not missed, f"no difference in {', '.join(missed)}, although it was disturbed; in {found}"):
+    """Count the disturbance as noticed if the run differs in all these parts."""
+    differing = differences(ended(reference), ended(folder))
+    missed = [part for part in parts if part not in differing]
+    if outcome.expect(not missed, f"no difference in {', '.join(missed)}, although it was disturbed; in {differing}"):
         outcome.counts["noticed"] = 1

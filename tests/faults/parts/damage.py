@@ -1,8 +1,8 @@
 """Flipped bits and cut ends of a checkpoint.
 
-A run of 24 steps is killed at the end of its third save, when `previous.ckpt` is of its second.
-Each case damages a copy: the damage must be noticed, the run must go on from the previous file and end equal to the
-bit. With both files damaged it must refuse, name both, and leave everything as it is.
+A run of 24 steps is killed at the end of its third save, when `previous.ckpt` is the second. Each case damages a copy:
+the damage must be detected, and the run must continue from the previous file and end bitwise equal. With both files
+damaged it must refuse, name both, and change nothing.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ FLIPS, CUTS, BOTH = "bit flips", "truncations", "both damaged"
 def cases(quick: bool) -> list[Case]:
     """200 flips, 50 truncations, 10 times both files."""
     numbers = {FLIPS: 6, CUTS: 4, BOTH: 2} if quick else {FLIPS: 200, CUTS: 50, BOTH: 10}
-    found = []
+    selected = []
     for kind, number in numbers.items():
         for index in range(number):
             name = f"{kind} {index:03d}"
             work = refused if kind == BOTH else gone_on
-            found.append(Case(name, lambda folder, w=work, k=kind, n=name: w(folder, k, random.Random(n))))
-    return found
+            selected.append(Case(name, lambda folder, w=work, k=kind, n=name: w(folder, k, random.Random(n))))
+    return selected
 
 
 def cut_run(place: Path) -> None:
-    """A run that was killed after its third save."""
+    """Kill a run after its third save."""
     command = train(place, WORDS, killed_in_save(3, 1000))
     command.end(Outcome())
     wait_for_group(command)
@@ -59,7 +59,7 @@ def damage(path: Path, kind: str, chance: random.Random) -> None:
 
 
 def copy_of_cut_run(folder: Path) -> Path:
-    """The killed run in this case's folder; returns where its checkpoints are."""
+    """Copy the killed run to this case's folder; returns the folder of its checkpoints."""
     source = shared(folder, "killed", cut_run)
     shutil.copytree(source / "runs", folder / "runs")
     shutil.copy(source / "seen.jsonl", folder / "seen.jsonl")
@@ -69,7 +69,7 @@ def copy_of_cut_run(folder: Path) -> Path:
 
 
 def gone_on(folder: Path, kind: str, chance: random.Random) -> Outcome:
-    """`last.ckpt` damaged: the run goes on from `previous.ckpt`."""
+    """With `last.ckpt` damaged, the run must continue from `previous.ckpt`."""
     outcome = Outcome(counts={kind: 1})
     reference, checkpoints = straight(folder, "damage", WORDS), copy_of_cut_run(folder)
     damage(checkpoints / "last.ckpt", kind, chance)
@@ -79,11 +79,11 @@ def gone_on(folder: Path, kind: str, chance: random.Random) -> Outcome:
         outcome.counts["noticed"] = 1
     else:
         outcome.problems.append("the damaged file was read")
-    told = f"from step {step_of(checkpoints / 'previous.ckpt')} (previous.ckpt)"
+    message = f"from step {step_of(checkpoints / 'previous.ckpt')} (previous.ckpt)"
     command = train(folder, WORDS)
     if not command.done(outcome):
         return outcome
-    outcome.expect(told in command.output, f"not continued from previous.ckpt: {command.log}")
+    outcome.expect(message in command.output, f"not continued from previous.ckpt: {command.log}")
     outcome.expect("last.ckpt" in command.output, f"the damaged file is not named: {command.log}")
     compare(outcome, ended(reference), ended(folder), kind)
     if not outcome.differences:
@@ -92,7 +92,7 @@ def gone_on(folder: Path, kind: str, chance: random.Random) -> Outcome:
 
 
 def refused(folder: Path, kind: str, chance: random.Random) -> Outcome:
-    """Both files damaged: one sentence, and nothing is touched."""
+    """With both files damaged, the run must print one message and change nothing."""
     outcome = Outcome(counts={"pairs damaged": 1})
     checkpoints = copy_of_cut_run(folder)
     for name in ("last.ckpt", "previous.ckpt"):
@@ -101,9 +101,9 @@ def refused(folder: Path, kind: str, chance: random.Random) -> Outcome:
     before = {name: (checkpoints.parent / name).read_bytes() for name in kept}
     command = train(folder, WORDS)
     code = command.end(outcome)
-    told = "last.ckpt" in command.output and "previous.ckpt" in command.output
+    named = "last.ckpt" in command.output and "previous.ckpt" in command.output
     good = outcome.expect(code not in (0, None), f"exit code {code}: it was not refused")
-    good &= outcome.expect(told, f"the damaged files are not both named: {command.log}")
+    good &= outcome.expect(named, f"the damaged files are not both named: {command.log}")
     changed = [name for name, content in before.items() if (checkpoints.parent / name).read_bytes() != content]
     if outcome.expect(not changed, f"changed although refused: {', '.join(changed)}") and good:
         outcome.counts["refused"] = 1

@@ -1,10 +1,9 @@
 """A disk that is full, and a limit on the size of files.
 
-A run of 24 steps saves every third. At a random step a file fills the small disk (a tmpfs in a mount namespace of its
-own) that holds the run folder, but for a random rest; or, where no disk can be mounted and in every third case anyway,
-no file may grow beyond a random size, which is how a quota ends. The run must end with exit code 1 and a sentence that
-names the cause, the newest checkpoint on the disk must be good; when there is room again, the same command must end
-as a run that nobody disturbed, to the bit.
+A run of 24 steps saves every third. At a random step a file fills the small disk of the run folder (a tmpfs in its own
+mount namespace) up to a random rest. In every third case, and where no disk can be mounted, the size of files is
+limited at random instead, as by a quota. The run must end with exit code 1 and a message that names the cause, and the
+newest checkpoint must be intact. After space is freed, the same command must end bitwise equal to an undisturbed run.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ SIZE = 96 << 20  # bytes of the disk; the check before the start wants 50 MB
 
 def cases(quick: bool) -> list[Case]:
     """20 disks, of which a third are limits on files."""
-    found = []
+    selected = []
     for index in range(4 if quick else 21):
         kind = "limited files" if index % 3 == 2 else "full disks"
         name = f"{kind} {index:02d}"
-        found.append(Case(name, lambda folder, k=kind, n=name: full(folder, k, random.Random(n))))
-    return found
+        selected.append(Case(name, lambda folder, k=kind, n=name: full(folder, k, random.Random(n))))
+    return selected
 
 
 def full(folder: Path, kind: str, chance: random.Random) -> Outcome:
-    """Fill the disk under a run, make room again, and compare."""
+    """Fill the disk during a run, free space, continue, and compare."""
     outcome = Outcome()
     reference = straight(folder, "full_disk", WORDS)
     size = next(reference.glob("runs/*/checkpoints/last.ckpt")).stat().st_size
@@ -63,7 +62,7 @@ def full(folder: Path, kind: str, chance: random.Random) -> Outcome:
     run = run_folder(disk)
     good = newest_good(run / "checkpoints") if run else None
     saved = good[1]["global_step"] if good else 0
-    # The save that failed may have been the one after this step; the one before must be there.
+    # The save after this step may have failed; the one before must exist.
     outcome.expect(saved >= (step // SAVE) * SAVE - SAVE, f"step {saved} is saved, and it was at {step}: {disk}")
     outcome.expect(not list(disk.glob("runs/*/checkpoints/*.partial")), "half a checkpoint is left")
     (disk / "ballast").unlink(missing_ok=True)
@@ -75,7 +74,7 @@ def full(folder: Path, kind: str, chance: random.Random) -> Outcome:
 
 
 def after_step(step: int, act: Callable[[], object]) -> Callable[[], None]:
-    """What makes a process call `act` once the step is done, before anything of that step is written."""
+    """A patch that calls `act` after the step, before anything of that step is written."""
 
     def patch() -> None:
         original = DiffusionModule.on_train_batch_end
@@ -91,7 +90,7 @@ def after_step(step: int, act: Callable[[], object]) -> Callable[[], None]:
 
 
 def mounted(disk: Path, size: int) -> bool:
-    """Mount a small disk that this process and its children alone see; False where that is not allowed."""
+    """Mount a small disk for this process and its children; False if that is not permitted."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNS if os.geteuid() == 0 else CLONE_NEWNS | CLONE_NEWUSER) != 0:
         return False
@@ -112,5 +111,5 @@ def fill(disk: Path, rest: int) -> None:
 
 
 def limit_files(size: int) -> None:
-    """No file of this process may be longer."""
+    """Limit the size of files that this process writes."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))

@@ -1,9 +1,9 @@
 """SIGKILL at random moments, every method.
 
-Each case trains one configuration straight through, then again with kills, each followed by the same command. Half of
-the kills fall into a save, at a random line of it; the others come at a random time after the start, or soon after a
-random step. What the killed run leaves must equal the straight one's to the bit. Where the number of processes changes
-with each start, the promise is another one: the same images and timesteps, and weights equal to rounding.
+Each case trains one configuration without interruption, then again with kills, each followed by the same command. Half
+of the kills are in a save, at a random line; the others at a random time after the start, or soon after a random step.
+The results of both runs must be bitwise equal. If the number of processes changes with each start, images and timesteps
+must be equal, and weights equal up to rounding.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LINES = 60  # of one save, about
 PLACES = IN_A_SAVE, IN_A_STEP, AT_ANY_TIME = ("in a save", "in a step", "at any time")
 
 TWO = ["trainer.devices=2", "trainer.strategy=ddp_fork"]
-# Every kind of process and batch with methods that differ in what they keep.
+# Every kind of process and batch, with methods that have different state.
 VARIANTS = {
     "accumulation": (["accumulate=2"], ("learned_beta", "loss_second_moment", "iddpm")),
     "workers": (["dataset.num_workers=2"], ("slots", "clts_mdlrc")),
@@ -48,13 +48,13 @@ VARIANTS = {
     ),
     "evaluations": (EVALUATING, ("min_snr_learned_beta",)),
 }
-# Samplers that learn from losses would carry the rounding into what they draw.
+# Not with samplers that learn from losses: rounding would change their draws.
 CHANGING = ("min_snr", "clts_mdlrc", "speed")
 ROUNDING = 1e-4  # of the weights' norm, after `STEPS` steps of Adam
 
 
 class Setup(NamedTuple):
-    """One configuration, and the words of the odd and the even starts where they are not the same."""
+    """One configuration, and the additional words of odd and even starts if they differ."""
 
     name: str
     words: list[str]
@@ -64,20 +64,20 @@ class Setup(NamedTuple):
 def setups() -> list[Setup]:
     """Every method alone, the variants, and the changes of the number of processes."""
     methods = sorted(path.stem for path in (conf_dir() / "method").glob("*.yaml"))
-    found = [Setup(method, words(method)) for method in methods]
+    listed = [Setup(method, words(method)) for method in methods]
     for name, (more, of) in VARIANTS.items():
-        found += [Setup(f"{method}, {name}", [*words(method), *more]) for method in of]
-    return found + [Setup(f"{method}, one process or two", words(method), TWO) for method in CHANGING]
+        listed += [Setup(f"{method}, {name}", [*words(method), *more]) for method in of]
+    return listed + [Setup(f"{method}, one process or two", words(method), TWO) for method in CHANGING]
 
 
 def words(method: str) -> list[str]:
-    """A method whose learned parts learn within `STEPS` steps."""
-    found = [f"method={method}"]
+    """The words of a method, whose learned parts are updated within `STEPS` steps."""
+    overrides = [f"method={method}"]
     if "learned_beta" in method:
-        found.append("sampler.every=4")
+        overrides.append("sampler.every=4")
     if method == "variance":
-        found.append("sampler.every=6")
-    return found
+        overrides.append("sampler.every=6")
+    return overrides
 
 
 def cases(quick: bool) -> list[Case]:
@@ -89,7 +89,7 @@ def cases(quick: bool) -> list[Case]:
 
 
 def killed(setup: Setup, folder: Path, kills: int) -> Outcome:
-    """Train straight through, train with kills, compare."""
+    """Train without and with kills, and compare."""
     outcome, chance = Outcome(), random.Random(setup.name)
     straight, other = folder / "straight", folder / "killed"
     for path in (straight, other):
@@ -103,7 +103,7 @@ def killed(setup: Setup, folder: Path, kills: int) -> Outcome:
         place = kill_once(other, starts[(len(places) + 1) % len(starts)], chance, seconds[0], outcome)
         if place:
             places.append(place)
-        else:  # it ended before the kill came; from the beginning
+        else:  # it ended before the kill; start again
             places.clear()
             shutil.rmtree(other)
             other.mkdir()
@@ -119,7 +119,7 @@ def killed(setup: Setup, folder: Path, kills: int) -> Outcome:
 
 
 def kill_once(folder: Path, words: Sequence[str], chance: random.Random, seconds: float, outcome: Outcome) -> str:
-    """Start the run and kill it; returns where, empty if it ended before."""
+    """Start the run and kill it; returns the place of the kill, empty if the run ended before."""
     if chance.random() < 0.5:
         command = train(folder, words, killed_in_save(chance.choice([1, 1, 2]), chance.randint(1, LINES)))
         code = command.end(outcome)
@@ -134,7 +134,7 @@ def kill_once(folder: Path, words: Sequence[str], chance: random.Random, seconds
         step, where = last_step(folder) + chance.randint(1, STEPS // 4), IN_A_STEP
         wait_for(lambda: last_step(folder) >= step, command)
     if has_ended(command):
-        outcome.expect(command.end(outcome) == 0, f"a run that nobody killed failed: {command.log}")
+        outcome.expect(command.end(outcome) == 0, f"a run that was not killed failed: {command.log}")
         return ""
     command.kill()
     outcome.read(command.output)
@@ -142,7 +142,7 @@ def kill_once(folder: Path, words: Sequence[str], chance: random.Random, seconds
 
 
 def judge(outcome: Outcome, straight: dict[str, Any], other: dict[str, Any], exact: bool) -> None:
-    """Compare what two runs leave, to the bit or to rounding."""
+    """Compare the results of two runs, bitwise or up to rounding."""
     if exact:
         compare(outcome, straight, other, "killed run")
         return

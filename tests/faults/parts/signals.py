@@ -1,9 +1,9 @@
 """SIGTERM, SIGINT and SIGHUP at random steps.
 
-The run must end with code 128 + signal, within seconds and with a checkpoint of the step that it was in; the same
-command then ends as a run that nobody stopped, to the bit. As a terminal does, SIGINT and SIGHUP reach all processes of
-the run; SIGTERM only the first. Some arrive in the middle of an evaluation that takes a minute: five seconds for each
-call of the network.
+The run must end with code 128 + signal, within seconds and with a checkpoint of its current step; the same command must
+then end bitwise equal to an uninterrupted run. SIGINT and SIGHUP are sent to all processes of the run, as by a
+terminal, SIGTERM only to the first. Some arrive during an evaluation that takes a minute, five seconds for each network
+call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.faults.shared import straight
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 EVALUATION = "in an evaluation"
-RARELY = "checkpoint_every=1000"  # what is saved is saved because of the signal
+RARELY = "checkpoint_every=1000"  # so that only the signal causes a checkpoint
 VARIANTS = {
     "plain": [RARELY, "sampler=loss_second_moment", "sampler.history_per_timestep=2"],
     "workers, accumulation": [RARELY, "dataset.num_workers=2", "accumulate=2"],
@@ -43,18 +43,18 @@ VARIANTS = {
     EVALUATION: [RARELY, *EVALUATING],
 }
 ORDER = ["plain", "workers, accumulation", "two processes", EVALUATION, "plain", "plain"]
-SECONDS = 30.0  # from the signal to the end; on a quiet machine it is one
+SECONDS = 30.0  # from the signal to the end; about one on an idle machine
 
 
 def cases(quick: bool) -> list[Case]:
     """30 of each signal; quick: one for each variant."""
-    found = []
+    selected = []
     for number in SIGNALS:
         for index in range(4 if quick else 30):
             variant = ORDER[index % len(ORDER)]
             name = f"{number.name} {index:02d}, {variant}"
-            found.append(Case(name, lambda folder, n=number, v=variant, name=name: stopped(folder, n, v, name)))
-    return found
+            selected.append(Case(name, lambda folder, n=number, v=variant, name=name: stopped(folder, n, v, name)))
+    return selected
 
 
 def stopped(folder: Path, number: signal.Signals, variant: str, name: str) -> Outcome:
@@ -81,7 +81,7 @@ def stopped(folder: Path, number: signal.Signals, variant: str, name: str) -> Ou
 
 
 def send(command: Command, number: signal.Signals, folder: Path, outcome: Outcome) -> None:
-    """Send the signal, and see how the run ends."""
+    """Send the signal, and check how the run ends."""
     step, sent = last_step(folder), time.monotonic()
     (os.kill if number == signal.SIGTERM else os.killpg)(command.pid, number)
     command.done(outcome, 128 + number)
@@ -96,13 +96,13 @@ def send(command: Command, number: signal.Signals, folder: Path, outcome: Outcom
 
 
 def slow_evaluations(mark: Path) -> None:
-    """In this process, the network takes five seconds for a sample; its first call makes the file `mark`."""
+    """Patch this process so that a network call for samples takes five seconds; the first makes the file `mark`."""
     original = Denoiser.estimate
 
     def slow(self: Denoiser, *args: Any, **cond: Any) -> Any:
         mark.touch()
         end = time.monotonic() + 5
-        while time.monotonic() < end:  # a signal's handler runs between two naps
+        while time.monotonic() < end:  # the signal handler runs between two sleeps
             time.sleep(0.01)
         return original(self, *args, **cond)
 

@@ -1,9 +1,9 @@
 """A sweep of 30 jobs, of which 6 fail in 6 ways.
 
-An exception, sys.exit(0), sys.exit(1), SIGKILL, a weight that is not a number, and a job that hangs beyond its time
-limit, all in the third step. 24 jobs must be done and exactly the 6 named, with overrides and a log, with exit code 1.
-Once the cause is cured, the same command must run those 6 alone and end with code 0, and every job must be equal to the
-bit to the run of its own command.
+An exception, sys.exit(0), sys.exit(1), SIGKILL, a weight that is not a number, and a job that exceeds its time limit,
+all in the third step. 24 jobs must be done and exactly the other 6 reported, with overrides and a log, with exit code
+1. After the cause is removed, the same command must run only those 6 and end with code 0, and every job must be bitwise
+equal to a single run of its command.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.faults.runs import Command
 from tests.faults.sweeps import JOB, compare_jobs, done, results, single, trained_again
 from tests.faults.ways import CURED, WAYS
 
-LIMIT_S = 40  # of one job, many times what it takes
+LIMIT_S = 40  # of one job, many times its duration
 YAML = """_target_: failing.Failing
 num_timesteps: ${schedule.num_timesteps}
 seed: ${seed}
@@ -35,12 +35,12 @@ def cases(quick: bool) -> list[Case]:
 
 
 def sweep(folder: Path, jobs: int, fails: list[int]) -> Outcome:
-    """The command, what it says, the same command again, and single runs."""
+    """Run the command, check its output, run it again, and compare with single runs."""
     outcome = Outcome(counts={"jobs": jobs, "fail": len(fails)})
     yaml = folder / "conf" / "sampler" / "failing.yaml"
     yaml.parent.mkdir(parents=True)
     yaml.write_text(YAML % ", ".join(map(str, fails)))
-    shutil.copy(ways.__file__, folder / "failing.py")  # a module of the user's own, in the working folder
+    shutil.copy(ways.__file__, folder / "failing.py")  # a user's module in the working folder
     os.environ[CURED] = str(folder / "cured")
     words = ["train", "-m", *OWN, *JOB, f"seed=range(0,{jobs})", f"hydra.launcher.timeout_s={LIMIT_S}", "name=jobs"]
     folder_of_jobs = folder / "runs" / "jobs"
@@ -65,7 +65,7 @@ def sweep(folder: Path, jobs: int, fails: list[int]) -> Outcome:
 
 
 def judge_first(outcome: Outcome, folder: Path, output: str, fails: list[int], jobs: int) -> None:
-    """24 done, and the other 6 named with their overrides and a log that says why."""
+    """Check that all but the failing jobs are done, and that those are reported with their overrides and a log."""
     finished = {seed_of(name) for name in done(folder)}
     for seed, way in zip(fails, WAYS, strict=True):
         outcome.expect(seed not in finished, f"the job that fails by '{way}' counts as done")
@@ -73,17 +73,17 @@ def judge_first(outcome: Outcome, folder: Path, output: str, fails: list[int], j
     outcome.expect(finished >= good, f"not done although nothing is wrong with them: {sorted(good - finished)}")
     short = [name for name, result in results(folder).items() if result["status"] == "done" and result["step"] != 12]
     outcome.expect(not short, f"done before the last step: {short}")
-    told = output.partition("jobs are not done:")[2]
-    named = {int(seed) for seed in re.findall(r"^  \S+  .*\bseed=(\d+)", told, re.MULTILINE)}
+    summary = output.partition("jobs are not done:")[2]
+    named = {int(seed) for seed in re.findall(r"^  \S+  .*\bseed=(\d+)", summary, re.MULTILINE)}
     outcome.expect(named == set(fails), f"named {sorted(named)} instead of {fails}")
-    logs = [Path(folder.parent.parent, path) for path in re.findall(r"^    log: (.*)$", told, re.MULTILINE)]
+    logs = [Path(folder.parent.parent, path) for path in re.findall(r"^    log: (.*)$", summary, re.MULTILINE)]
     outcome.expect(len(logs) == len(fails), f"{len(logs)} logs are named")
     outcome.expect(all(log.is_file() for log in logs), "a log that is named does not exist")
     outcome.counts |= {"done": len(finished & good), "named": len(named & set(fails))}
 
 
 def seed_of(name: str) -> int:
-    """Of a run folder's name."""
+    """The seed in the name of a run folder."""
     match = re.search(r"-s(\d+)-", name)
     return int(match[1]) if match else -1
 

@@ -1,8 +1,7 @@
 """SIGKILL and SIGTERM to the sweep itself.
 
-A sweep of six jobs, some of them two at a time, is killed again and again at random moments and started again by the
-same command. All its processes must end; no job may be lost, none that is done may be trained again, and all must end
-equal to the bit to single runs.
+A sweep of six jobs, one or two at a time, is killed repeatedly at random moments and started again by the same command.
+All its processes must end; no finished job may be lost or trained again, and all must end bitwise equal to single runs.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ def cases(quick: bool) -> list[Case]:
 
 
 def singles(place: Path) -> None:
-    """The runs of the jobs' own commands."""
+    """Run the command of each job."""
     for seed in range(JOBS):
         single(place, WORDS, seed)
 
 
 def killed(folder: Path, kills: int, name: str) -> Outcome:
-    """Kill, start again, at last let it end."""
+    """Kill and start the sweep repeatedly, and finally let it end."""
     outcome, chance = Outcome(counts={"sweeps": 1, "jobs": JOBS}), random.Random(name)
     alone = shared(folder, "singles", singles) / "alone"
     at_a_time = 2 if "2 at a time" in name else 1
@@ -56,7 +55,7 @@ def killed(folder: Path, kills: int, name: str) -> Outcome:
 
 
 def kill_once(outcome: Outcome, command: Command, jobs: Path, chance: random.Random, number: signal.Signals) -> None:
-    """Kill the sweep's own process when a random number of its jobs has been done, after a random while."""
+    """Kill the main process of the sweep a random time after a random number of jobs is done."""
     enough = len(done(jobs)) + chance.randint(0, 1)
     wait_for(lambda: (jobs / "sweep.json").exists() and len(done(jobs)) >= enough, command)
     time.sleep(chance.uniform(0, 3))
@@ -65,8 +64,8 @@ def kill_once(outcome: Outcome, command: Command, jobs: Path, chance: random.Ran
         return
     os.kill(command.pid, number)
     code = command.end(outcome)
-    allowed = (-9,) if number == signal.SIGKILL else (143, -15)  # -15: before it has begun to listen
-    if code == 0:  # its last job had just been done
+    allowed = (-9,) if number == signal.SIGKILL else (143, -15)  # -15: before its handler is installed
+    if code == 0:  # the sweep had just ended
         return
     outcome.expect(code in allowed, f"exit code {code} after {number.name}")
     outcome.expect(wait_for_group(command), "processes of the sweep are left")
