@@ -62,7 +62,7 @@ def pick_solver(cfg: DictConfig, trained: Trained) -> Solver:
         ConfigError: it does not fit the run's schedule, needs guidance for which the model was not trained, or clips
             unbounded data.
     """
-    from diffusion_lab.cli.checks.agreement import clip_fault, guidance_fault
+    from diffusion_lab.cli.checks.compatibility import clip_fault, guidance_fault
     from diffusion_lab.cli.load import trusted
 
     own = RunParts(OmegaConf.create(trained.config), trusted(cfg))  # with the trust of `load_run`

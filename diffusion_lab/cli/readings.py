@@ -26,8 +26,8 @@ def read(run: Run) -> Reading:
         return read_plainly(run)
     saved = DictConfig(filled(run.config, ADDED_LATER))
     config = _plain(saved)
-    options = run.info.get("choices")
-    options = options if isinstance(options, dict) else {}
+    recorded = run.info.get("choices")
+    options = recorded if isinstance(recorded, dict) and recorded else _typed(run)
     if not options or not all(option is None or _known(group, option) for group, option in options.items()):
         return Reading(config)
     alone = _compose(_words({"method": options.get("method")}))
@@ -43,6 +43,13 @@ def read(run: Run) -> Reading:
         named = named | {group: options.get(group) for group in ("sampler", *DEFAULT_CHOICES)}
     expected, derived = _in_context(composed[0], saved)
     return Reading(config, _plain(expected), parts, named, frozenset(derived))
+
+
+def _typed(run: Run) -> dict[str, Any]:
+    """The options of a run that did not record them, as those of the committed tables did not: from its overrides."""
+    words = [word.lstrip("+").partition("=") for word in run.overrides]
+    composed = _compose(_words({group: option for group, _, option in words if _known(group, option)}))
+    return composed[1] if composed else {}
 
 
 def _known(group: Any, option: Any) -> bool:

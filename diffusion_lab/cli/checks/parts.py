@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from diffusion_lab.annealing import Constant
 from diffusion_lab.cli.build import build_network
-from diffusion_lab.cli.checks.agreement import (
+from diffusion_lab.cli.checks.compatibility import (
     clip_fault,
     condition_faults,
     deleted_faults,
