@@ -12,7 +12,7 @@ from torch import nn
 from diffusion_lab.data import Digits, ImageDataModule, SuperResolution
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedSmall, linear
 from diffusion_lab.metrics import ClassifierFeatures, Evaluation, Metric
-from diffusion_lab.metrics.evaluation import Result
+from diffusion_lab.metrics.evaluation import MetricResult
 from diffusion_lab.solvers import DDIM
 from tests.conf.test_options import options
 from tests.metrics.named import named
@@ -28,11 +28,11 @@ class Shrinks(nn.Module):
         return x_t / 2
 
 
-def measured(metrics: list[Metric], batch_size: int) -> dict[str, Result]:
+def measured(metrics: list[Metric], batch_size: int) -> dict[str, MetricResult]:
     """Results by the beginning of their names, of one model on pairs and on classes."""
     schedule = linear(24)
     denoiser = Denoiser(Shrinks(), schedule, Epsilon(), FixedSmall())
-    found: dict[str, Result] = {}
+    found: dict[str, MetricResult] = {}
     for paired in (True, False):
         task = SuperResolution(2) if paired else None
         data = ImageDataModule(Digits(), 16, conditional=not paired, task=task, features=ClassifierFeatures("digits"))
@@ -45,7 +45,7 @@ def measured(metrics: list[Metric], batch_size: int) -> dict[str, Result]:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Result], dict[str, Result]]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, MetricResult], dict[str, MetricResult]]:
     """Twice, in other batches and in another order."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DIFFUSION_LAB_CACHE", str(tmp_path_factory.mktemp("cache")))
@@ -54,7 +54,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Result]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_value_is_a_number_that_batches_and_other_metrics_do_not_change(
-    name: str, results: tuple[dict[str, Result], dict[str, Result]]
+    name: str, results: tuple[dict[str, MetricResult], dict[str, MetricResult]]
 ) -> None:
     one, other = (found[name] for found in results)
     assert isinstance(one.value, float) and math.isfinite(one.value)
@@ -64,7 +64,7 @@ def test_the_value_is_a_number_that_batches_and_other_metrics_do_not_change(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_record_says_direction_units_and_protocol(
-    name: str, results: tuple[dict[str, Result], dict[str, Result]]
+    name: str, results: tuple[dict[str, MetricResult], dict[str, MetricResult]]
 ) -> None:
     line = json.loads(json.dumps(results[0][name].line(step=3)))
     assert list(line) == ["step", "name", "value", "better", "units", "protocol"] and line["step"] == 3
