@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.data.pixels import to_uint8
+from diffusion_lab.diffusion import NoiseSchedule
 
 
 class ImageSet(ABC):
@@ -143,6 +144,15 @@ class ImageSource(ABC):
     def to_pixels(self, x: Tensor) -> Tensor:
         """Output of the model (n,C,H,W) -> images (n,1 or 3,H',W') uint8; by default [-1, 1] becomes 0..255."""
         return to_uint8(x)
+
+    def loss_floor(self, schedule: NoiseSchedule, labelled: bool = False) -> Tensor | None:
+        """(T,) float64: the least expected epsilon loss of any model on these data, where there is a closed form.
+
+        Args:
+            schedule: the noise schedule.
+            labelled: whether the model is given the labels.
+        """
+        return None
 
     def _once(self, split: str) -> ImageSet:
         if split not in self._loaded:

@@ -2,6 +2,7 @@
 
 from diffusion_lab.diffusion.combined_prediction import CombinedPrediction
 from diffusion_lab.diffusion.denoiser import Denoiser, Loss, Reverse
+from diffusion_lab.diffusion.floor import empirical_floor
 from diffusion_lab.diffusion.generation_heads import (
     AverageHead,
     BestHead,
@@ -116,6 +117,7 @@ __all__ = [
     "bound_weights",
     "cosine",
     "damped",
+    "empirical_floor",
     "extract",
     "fdm",
     "laplace",

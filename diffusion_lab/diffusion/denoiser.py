@@ -149,10 +149,17 @@ class Denoiser(nn.Module):
 
         With one head it is `loss(...).native`.
         """
+        return self.losses_and_bound(x0, eps, t, **cond)[0]
+
+    def losses_and_bound(self, x0: Tensor, eps: Tensor, t: Tensor, **cond: Tensor) -> tuple[Tensor, Tensor]:
+        """`head_losses` (B,heads), and the term L_t of the bound (B,) in bits/dim, with the estimate not clipped."""
         alpha, sigma = self._scales(x0, t)
-        out, _ = self._answer(alpha * x0 + sigma * eps, t, cond)
-        target = self.prediction.target(x0, eps, alpha, sigma)
-        return (out - target).square().unflatten(1, (self.prediction.heads, -1)).flatten(2).mean(2)
+        x_t = alpha * x0 + sigma * eps
+        out, extra = self._answer(x_t, t, cond)
+        square = (out - self.prediction.target(x0, eps, alpha, sigma)).square()
+        x0_hat = self.prediction.estimate(out, x_t, alpha, sigma).x0
+        bound = bound_term(x0, x0_hat, self.variance.log_variance(extra, t, self.schedule), t, self.schedule)
+        return square.unflatten(1, (self.prediction.heads, -1)).flatten(2).mean(2), bound
 
     def _scales(self, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         dtype = working_dtype(x_t)

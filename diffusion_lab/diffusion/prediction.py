@@ -63,13 +63,17 @@ class Prediction(nn.Module, ABC):
     def native_scale(self, snr: Tensor) -> Tensor:
         """Native loss of an answer divided by its x0-loss: (B,) -> (B,)."""
 
+    def head_scales(self, snr: Tensor) -> Tensor:
+        """Native loss of each head divided by its x0-loss: (B,) -> (B,heads)."""
+        return self.native_scale(snr)[:, None]
+
     def loss(self, out: Tensor, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
         """Mean square error to the target over C, H, W: -> (B,)."""
         return (out - self.target(x0, eps, alpha, sigma)).square().flatten(1).mean(1)
 
     def parts(self, out: Tensor, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor, snr: Tensor) -> Parts:
         """The loss, ready to be weighted; snr (B,) is that of each row."""
-        return Parts(self.loss(out, x0, eps, alpha, sigma)[:, None], self.native_scale(snr)[:, None])
+        return Parts(self.loss(out, x0, eps, alpha, sigma)[:, None], self.head_scales(snr))
 
     def errors(self, out: Tensor, x0: Tensor, x_t: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
         """The values of each row for `observe`, detached: -> (B,E); E = 0 if nothing is tracked."""

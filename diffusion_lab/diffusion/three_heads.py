@@ -49,6 +49,9 @@ class ThreeHeads(Prediction):
     def gates(self, squares: Tensor, phi: Tensor, snr: Tensor) -> Tensor:
         """Training gates from detached native square errors: (B,3,P), (B,), (B,) -> (B,3,P) or (B,3,1)."""
 
+    def head_scales(self, snr: Tensor) -> Tensor:
+        return native_scales(snr)
+
     def gate_of_noise(self, q: Tensor) -> Tensor | None:
         """The gates (B,3) where they depend on the noise alone, else None; q (B,3)."""
         return None
@@ -73,7 +76,7 @@ class ThreeHeads(Prediction):
     def parts(self, out: Tensor, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor, snr: Tensor) -> Parts:
         squares = pixel_squares(self._residuals(out, x0, eps, alpha, sigma))
         gates = self.gates(squares.detach(), angle(alpha, sigma), snr).to(squares.dtype)
-        return Parts((gates * squares).mean(2), native_scales(snr))
+        return Parts((gates * squares).mean(2), self.head_scales(snr))
 
     @torch.no_grad()
     def errors(self, out: Tensor, x0: Tensor, x_t: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:

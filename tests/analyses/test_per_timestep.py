@@ -5,13 +5,15 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from torch import nn
 
 from diffusion_lab.analyses import PerTimestep, Work
+from diffusion_lab.analyses.floor import least_losses
 from diffusion_lab.cli.config import conf_dir, register_resolvers
-from diffusion_lab.data import Digits
-from diffusion_lab.diffusion import X0, V, linear
+from diffusion_lab.data import ArrayImages, Digits, ImageDataModule, ImageSource
+from diffusion_lab.diffusion import X0, Epsilon, V, cosine, empirical_floor, linear, vlb_terms
 from diffusion_lab.streams import Streams
-from tests.analyses.models import Constant, Optimal, source, trained
+from tests.analyses.models import Constant, Copy, Optimal, source, trained
 
 T = 50
 
@@ -87,6 +89,9 @@ def test_what_the_sentence_says(tmp_path):
     said = analysis.sentence(result)
     assert f"at t = {mean.argmax()} ({mean.max():.3g})" in said and f"at t = {mean.argmin()} ({mean.min():.3g})" in said
     assert f"is {mean.max() / mean.min():,.3g} times the smallest" in said
+    floor = data.loss_floor(linear(T)).numpy() / linear(T).alphas_cumprod.numpy()
+    assert f"the floor is {100 * floor.sum() / mean.sum():.3g} % of the loss summed over t" in said
+    assert f"the excess is largest at t = {(mean - floor).argmax()} ({(mean - floor).max():.3g})" in said
     worst = 100 * (result.data["standard_error"][0, :, 0] / mean).max()
     assert said.endswith(f"standard errors over 16 images are at most {worst:.2g} % of the mean.")
 
@@ -95,11 +100,23 @@ def test_what_the_figure_draws(tmp_path):
     data = source()
     models = [trained(Constant(value), data, step=step) for step, value in enumerate((0.0, 0.5), start=1)]
     analysis, result = measured(models, tmp_path, every=10)
-    (axis,) = analysis.figure(result).axes
-    assert axis.get_yscale() == "log"
-    for line, mean, name in zip(axis.lines, result.data["mean"][:, :, 0], ("step 1", "step 2"), strict=True):
-        assert np.array_equal(line.get_xdata(), range(0, T, 10)) and np.array_equal(line.get_ydata(), mean)
-        assert line.get_label() == name and name in [text.get_text() for text in axis.texts]
+    figure = analysis.figure(result)
+    for axis, key in zip(figure.axes, ("mean", "excess", "bound_mean"), strict=True):
+        assert axis.get_yscale() == "log"
+        lines = [line for line in axis.lines if line.get_linestyle() != ":"]
+        for m, (line, name) in enumerate(zip(lines, ("step 1", "step 2"), strict=True)):
+            assert np.array_equal(line.get_xdata(), range(0, T, 10)) and line.get_label() == name
+            drawn, values = line.get_ydata(), result.data[key][m].ravel()
+            assert np.array_equal(drawn[values > 0], values[values > 0]) and np.isnan(drawn[values <= 0]).all()
+    floor, _ = (line for line in figure.axes[0].lines if line.get_linestyle() == ":")  # and what the legend shows
+    expected, drawn = result.data["floor"][0, :, 0], floor.get_ydata()
+    assert drawn[0] == expected[0] and np.isnan(drawn[-1])  # far below every loss it would set the axis
+    assert np.array_equal(drawn[~np.isnan(drawn)], expected[~np.isnan(drawn)])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "step 1",
+        "step 2",
+        "floor of the distribution of the data",
+    ]
 
 
 def test_several_models_see_the_same_images_and_noise(tmp_path):
@@ -113,17 +130,148 @@ def test_several_models_see_the_same_images_and_noise(tmp_path):
     assert "step 1: the largest" in analysis.sentence(result) and "step 2: the largest" in analysis.sentence(result)
 
 
+@pytest.mark.parametrize("prediction", [Epsilon(), X0(), V()])
+def test_the_same_answer_in_other_spaces(prediction, tmp_path):
+    """The errors of x0, eps and v from the estimate itself, and the bound's term from its own definition."""
+    data, schedule = source(), linear(T)
+    model = trained(Copy(0.7), data, prediction, schedule)
+    _, result = measured([model], tmp_path, every=7)
+    ids, t = torch.from_numpy(result.data["image"]), torch.arange(0, T, 7)
+    x0, eps = data.test().take(ids), noise(ids, (1, 4, 4)).float()
+    for k, one in enumerate(t):
+        steps = one.expand(len(x0))
+        alpha, sigma = schedule.alpha(steps, 4), schedule.sigma(steps, 4)
+        found = model.denoiser.estimate(schedule.perturb(x0, eps, steps), steps)
+        errors = {"x0": found.x0 - x0, "eps": found.eps - eps}
+        errors["v"] = alpha * errors["eps"] - sigma * errors["x0"]
+        for space, error in errors.items():
+            each = error.square().mean((1, 2, 3))
+            assert result.data[f"{space}_mean"][0, k, 0] == pytest.approx(each.mean().item(), rel=2e-3)
+            standard_error = result.data[f"{space}_standard_error"][0, k, 0]
+            assert standard_error == pytest.approx(each.std().item() / 4, rel=2e-3)
+        terms = vlb_terms(model.denoiser, x0, eps, steps)
+        assert result.data["bound_mean"][0, k] == pytest.approx(terms.mean().item(), rel=1e-4)
+        assert result.data["bound_standard_error"][0, k] == pytest.approx(terms.std().item() / 4, rel=1e-4)
+
+
+@pytest.mark.parametrize(("prediction", "power"), [(Epsilon(), 0), (X0(), 1), (V(), 2)])
+def test_the_floor_of_gaussian_data_in_the_models_space(prediction, power, tmp_path):
+    data, schedule = source(), linear(T)
+    _, result = measured([trained(Constant(), data, prediction, schedule)], tmp_path)
+    eps_floor, a = data.loss_floor(schedule).numpy(), schedule.alphas_cumprod.numpy()
+    expected = eps_floor * [1, (1 - a) / a, 1 / a][power]
+    assert np.allclose(result.data["floor"][0, :, 0], expected, rtol=1e-10)
+    assert not result.data["floor_standard_error"].any()
+    assert np.array_equal(result.data["excess"], result.data["mean"] - result.data["floor"])
+    assert np.array_equal(result.data["excess_standard_error"], result.data["standard_error"])
+
+
+class Pictures(ImageSource):
+    """Given training images; one test image more than two."""
+
+    name, channels, image_size, num_classes = "pictures", 1, 2, 2
+
+    def __init__(self, images, labels):
+        super().__init__()
+        self.sets = {"train": ArrayImages(images, labels), "test": ArrayImages(images[:1].repeat(3, 1, 1, 1))}
+
+    def train_size(self):
+        return len(self.sets["train"])
+
+    def load(self, split):
+        return self.sets[split]
+
+
+def pictures(count, flip=False, conditional=False):
+    images = Streams(5).normal((count, 1, 2, 2), "test").clamp(-1, 1)
+    model = trained(Constant(), Pictures(images, torch.arange(count) % 2))
+    model.data = ImageDataModule(model.data.source, batch_size=1, flip=flip, conditional=conditional)
+    return images, model
+
+
+def exact(images, rows, snr):
+    """Mean floor over the given rows, from all images at once."""
+    eps = [Streams(0).normal((1, 1, 2, 2), "analysis", i, 1) for i in rows]
+    return torch.stack([empirical_floor(images[i], e, snr, [images]) for i, e in zip(rows, eps, strict=True)])
+
+
+def test_the_floor_of_a_finite_set(tmp_path):
+    """Over all images, mirrored ones too where training mirrors, and only those of the class where it is given."""
+    images, plain = pictures(6)
+    snr, t = linear(T).snr, torch.arange(T)
+    both = torch.cat([images, images.flip(-1)])
+    rows = {"plain": exact(images, range(6), snr), "flip": exact(both, range(6), snr)}
+    for name, model in {"plain": plain, "flip": pictures(6, flip=True)[1]}.items():
+        (floor,) = least_losses([model], t, 64, Work(tmp_path / name, Streams(0)))
+        assert np.allclose(floor.mean, rows[name].mean(0), rtol=1e-12)
+        assert np.allclose(floor.standard_error, rows[name].std(0) / 6**0.5, rtol=1e-10)
+        assert floor.of == "the 6 training images"
+    (given,) = least_losses([pictures(2, conditional=True)[1]], t, 64, Work(tmp_path / "label", Streams(0)))
+    assert not given.mean.any()  # one image of each class: the label says which
+    (alone,) = least_losses([pictures(1)[1]], t, 64, Work(tmp_path / "one", Streams(0)))
+    assert not alone.mean.any()
+
+
+def test_little_memory_gives_the_same_floor(tmp_path, monkeypatch):
+    """Chunks of three timesteps and of one image."""
+    images, model = pictures(6, flip=True)
+    whole, small = (tmp_path / name for name in ("whole", "small"))
+    (expected,) = least_losses([model], torch.arange(T), 4, Work(whole, Streams(0)))
+    monkeypatch.setitem(least_losses.__globals__, "ENTRIES", 3 * images[0].numel())
+    (found,) = least_losses([model], torch.arange(T), 4, Work(small, Streams(0)))
+    assert np.allclose(found.mean, expected.mean, rtol=1e-9, atol=1e-300)
+
+
+def test_models_that_are_shown_the_same_share_a_floor(tmp_path):
+    plain, again, flipped = pictures(6)[1], pictures(6)[1], pictures(6, flip=True)[1]
+    first, second, third = least_losses([plain, again, flipped], torch.arange(T), 4, Work(tmp_path, Streams(0)))
+    assert first is second and not np.allclose(first.mean, third.mean)
+
+
+def learned(data, schedule, steps=300):
+    """A network with a factor for each timestep, trained briefly."""
+    torch.manual_seed(0)
+    network = nn.ModuleDict({"scale": nn.Embedding(T, 1), "shift": nn.Embedding(T, 1)})
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
+
+    def answer(x, t):
+        return network["scale"](t)[..., None, None] * x + network["shift"](t)[..., None, None]
+
+    for step in range(steps):
+        x0, _ = data.sample(64, 10 + step)
+        eps, t = torch.randn_like(x0), torch.randint(0, T, (64,))
+        loss = (answer(schedule.perturb(x0, eps, t), t) - eps).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    network.forward = answer
+    return network
+
+
+def test_no_trained_model_is_below_its_floor(tmp_path):
+    data, schedule = source(images=200, size=8), linear(T)
+    _, result = measured([trained(learned(data, schedule), data, schedule=schedule)], tmp_path, images=200)
+    excess, error = (result.data[key][0, :, 0] for key in ("excess", "excess_standard_error"))
+    assert (excess > -3 * error).all() and result.facts["curves"][0]["lowest_in_errors"] > -3
+    assert (excess < 0.1).mean() > 0.8  # it has learned: close enough to the floor that the test could fail
+    # Negative control: a tenth less than the least possible loss is noticed.
+    optimal = trained(Optimal(data, schedule), data, schedule=schedule)
+    _, best = measured([optimal], tmp_path / "best", images=200)
+    assert (0.9 * best.data["mean"] - best.data["floor"] < -3 * best.data["standard_error"]).any()
+
+
 @pytest.mark.parametrize(
     "other",
     [
         lambda: trained(Constant(), source(), X0()),
         lambda: trained(Constant(), source(), schedule=linear(40)),
+        lambda: trained(Constant(), source(), schedule=cosine(T)),
         lambda: trained(Constant(), source(seed=1)),
         lambda: trained(Constant(), Digits()),
     ],
 )
 def test_models_whose_losses_cannot_be_compared_are_refused(other):
-    with pytest.raises(ValueError, match="must be runs with the same prediction, timesteps and test images"):
+    with pytest.raises(ValueError, match="must be runs with the same prediction, schedule and test images"):
         PerTimestep().check([trained(Constant(), source()), other()])
 
 

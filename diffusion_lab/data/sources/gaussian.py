@@ -21,20 +21,14 @@ and Machine Learning", section 2.3.3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data.source import ArrayImages, ImageSource
+from diffusion_lab.diffusion import NoiseSchedule
 from diffusion_lab.streams import Streams
-
-
-class HasAlphasCumprod(Protocol):
-    """A noise schedule: alpha_bar (T,) float64."""
-
-    alphas_cumprod: Tensor
 
 
 class GaussianMixture(ImageSource):
@@ -108,7 +102,7 @@ class GaussianMixture(ImageSource):
         deviation = self.variances.sqrt()[component].view(-1, 1, 1, 1).float()
         return noise.mul_(deviation).add_(self.means.float()[component]), component
 
-    def optimal_eps(self, x_t: Tensor, t: Tensor, schedule: HasAlphasCumprod) -> Tensor:
+    def optimal_eps(self, x_t: Tensor, t: Tensor, schedule: NoiseSchedule) -> Tensor:
         """E[eps | x_t] of equation (4): (B,C,H,H), (B,) int64 -> (B,C,H,H), computed in float64."""
         alpha_bar = schedule.alphas_cumprod.to(x_t.device, torch.float64)[t][:, None]
         u = self._total_variance(alpha_bar)
@@ -118,15 +112,16 @@ class GaussianMixture(ImageSource):
         factor = responsibility * (1 - alpha_bar).sqrt() / u
         return torch.einsum("bk,bkd->bd", factor, centred).view(x_t.shape).to(x_t.dtype)
 
-    def loss_floor(self, schedule: HasAlphasCumprod, samples: int = 4096) -> Tensor:
+    def loss_floor(self, schedule: NoiseSchedule, labelled: bool = False, samples: int = 4096) -> Tensor:
         """(T,) float64: the smallest expected epsilon loss (mean over C,H,W) at each timestep, equation (5).
 
-        Exact for one Gaussian. For a mixture the second term is a mean over `samples` draws of (x0, eps), the same
-        at every t, computed from inner products, so that the cost per t does not depend on D.
+        Exact for one Gaussian, and with labels, which leave the first term. For a mixture the second term is a mean
+        over `samples` draws of (x0, eps), the same at every t, computed from inner products, so that the cost per t
+        does not depend on D.
         """
         alpha_bar = schedule.alphas_cumprod.to("cpu", torch.float64)[:, None]
         floor = (self.weights * alpha_bar * self.variances / self._total_variance(alpha_bar)).sum(1)
-        if len(self.weights) == 1:
+        if labelled or len(self.weights) == 1:
             return floor
         means = self.means.flatten(1)
         x0 = self.sample(samples, 2)[0].double().flatten(1)

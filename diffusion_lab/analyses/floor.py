@@ -1,0 +1,103 @@
+"""The loss that no model can beat, at each timestep, for the data that a model was trained on.
+
+The source's closed form where it has one (`ImageSource.loss_floor`). Otherwise that of the exact denoiser of the
+training images (`diffusion.empirical_floor`), a mean over some of them, each with a noise of its own. With conditions
+the exact denoiser knows them too: only training images with the same conditions take part. With random flips each image
+takes part twice, once mirrored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diffusion_lab.data.conditions import Cond
+from diffusion_lab.diffusion import empirical_floor
+
+if TYPE_CHECKING:
+    from diffusion_lab.analyses.work import Work
+    from diffusion_lab.data import ImageDataModule
+    from diffusion_lab.training import Trained
+
+ENTRIES = 2**22  # numbers in the largest array, 32 MB, whatever the size of the images and of the set
+
+
+class Floor(NamedTuple):
+    """The least x0-loss.
+
+    Attributes:
+        mean: (K,) float64.
+        standard_error: (K,) over the images; zero for a closed form.
+        of: what it is the floor of, in words.
+    """
+
+    mean: np.ndarray
+    standard_error: np.ndarray
+    of: str
+
+
+def least_losses(trained: Sequence[Trained], t: Tensor, images: int, work: Work) -> list[Floor]:
+    """The floor of each model at timesteps t (K,); models whose data are presented alike share one.
+
+    Args:
+        trained: models of the same schedule and data; flips and conditions may differ.
+        t: (K,) int64.
+        images: training images that a mean is taken over, evenly spread; fewer where there are fewer.
+        work: keeps the floor of each image.
+    """
+    kinds: list[tuple[object, ...]] = [(m.data.flip, *sorted(m.data.conditions.names)) for m in trained]
+    first = [kinds.index(kind) for kind in kinds]
+    snr = trained[0].denoiser.schedule.snr.cpu()[t]
+    found = {m: _closed(trained[m], t, snr) for m in dict.fromkeys(first)}
+    sampled = [m for m, floor in found.items() if floor is None]
+
+    def one(m: int, i: int) -> Mapping[str, np.ndarray]:
+        data = trained[m].data
+        x0, cond = data.conditions.of_images(data.source.train(), torch.tensor([i]))
+        eps = work.streams.normal(tuple(x0.shape), "analysis", i, 1)
+        parts = [
+            empirical_floor(x0, eps, some, _possible(data, cond, max(1, ENTRIES // max(len(some), x0.numel()))))
+            for some in snr.split(max(1, ENTRIES // x0.numel()))
+        ]
+        return {"floor": torch.cat(parts).numpy()}
+
+    total = len(trained[0].data.source.train()) if sampled else 0
+    n = min(images, total)
+    ids = [k * total // n for k in range(n)]
+    pieces = work.map("floor", one, [(m, i) for m in sampled for i in ids]) if sampled else []
+    for k, m in enumerate(sampled):
+        values = np.stack([piece["floor"] for piece in pieces[k * n : (k + 1) * n]])
+        error = values.std(0, ddof=1) / n**0.5 if n > 1 else np.zeros(len(t))
+        found[m] = Floor(values.mean(0), error, f"the {total} training images")
+    return [floor for m in first if (floor := found[m]) is not None]
+
+
+def _closed(model: Trained, t: Tensor, snr: Tensor) -> Floor | None:
+    """The source's formula, if it has one for what the model is given."""
+    conditions = model.data.conditions
+    eps_loss = model.data.source.loss_floor(model.denoiser.schedule, conditions.conditional)
+    if eps_loss is None or conditions.task.names:
+        return None
+    mean = (eps_loss.cpu()[t] / snr).numpy()
+    return Floor(mean, np.zeros_like(mean), "the distribution of the data")
+
+
+def _possible(data: ImageDataModule, cond: Cond, rows: int) -> Iterator[Tensor]:
+    """The training images with these conditions (1,...), as the model sees them, in chunks of at most `rows`."""
+    split = data.source.train()
+    for ids in torch.arange(len(split)).split(rows):
+        images, conds = data.conditions.of_images(split, ids)
+        chunks = [(images, conds)]
+        if data.flip:
+            mirrored = images.flip(-1)
+            chunks.append((mirrored, conds | data.conditions.task.condition(mirrored)))
+        for some, given in chunks:
+            same = torch.ones(len(some), dtype=torch.bool)
+            for key, value in given.items():
+                same &= (value == cond[key]).flatten(1).all(1) if value.ndim > 1 else value == cond[key]
+            if same.any():
+                yield some[same]
