@@ -17,7 +17,10 @@ Table = dict[str, dict[str, Any]]
 # New keys of yaml files with their defaults, so that older runs keep their names and can continue: by the `_target_` of
 # the key's node, wherever it is, or by "" and the path from the top. Values are as in a resolved configuration. Entries
 # never change: a default that is changed later makes another run.
-ADDED_LATER: Table = {"diffusion_lab.solvers.Guided": {"steps": None}}
+ADDED_LATER: Table = {
+    "diffusion_lab.solvers.Guided": {"steps": None},
+    "diffusion_lab.timesteps.SlotRestricted": {"loss_curve": None},
+}
 
 
 def dropped(config: dict[str, Any], table: Table) -> dict[str, Any]:

@@ -6,18 +6,15 @@ on, so the first slots have a few timesteps and the last one has most of them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.distributed import broadcast_
-from diffusion_lab.runs.lines import read_lines
-from diffusion_lab.runs.names import METRICS
-from diffusion_lab.timesteps.base import Context, Draw, FixedSampler, StepRecord, TimestepSampler, check_masses
+from diffusion_lab.timesteps.base import Context, Draw, FixedSampler, StepRecord, TimestepSampler
+from diffusion_lab.timesteps.loss_curve import check_losses, read_curve
 from diffusion_lab.timesteps.stratified import stratified_uniform
 
 
@@ -48,11 +45,6 @@ def equal_sum_slots(loss: Tensor, num_slots: int) -> Tensor:
     return torch.cat([inner.new_zeros(1), inner, inner.new_tensor([steps])])
 
 
-def check_losses(curve: Tensor) -> Tensor:
-    """The curve if its numbers are finite, >= 0 and not all zero, else a ValueError that names the first bad one."""
-    return check_masses("loss_curve", curve, "measure the curve again")
-
-
 class EqualLossSlots(TimestepSampler):
     """K slots of equal loss, each with the same number of rows in every batch.
 
@@ -69,8 +61,8 @@ class EqualLossSlots(TimestepSampler):
     Args:
         num_timesteps: T.
         num_slots: K in [1, T].
-        loss_curve: L losses of L equal ranges of timesteps, L <= T, or a file with them: a JSON list, or a run's
-            metrics.jsonl, whose last val/loss_t is taken; null: no curve.
+        loss_curve: losses of equal ranges of timesteps, or a file with these or with those of each timestep
+            (`read_curve`); null: no curve. The checkpoint keeps the edges, whatever the file later holds.
         update_every: optimizer steps between two moves of the edges; 0: fixed edges.
         reweight: whether the loss carries 1/(T p_t).
 
@@ -99,7 +91,7 @@ class EqualLossSlots(TimestepSampler):
                 "give sampler.loss_curve or sampler.update_every=500"
             )
         self.num_slots, self.update_every = num_slots, update_every
-        curve = torch.ones(num_timesteps) if loss_curve is None else stretch(read_curve(loss_curve), num_timesteps)
+        curve = torch.ones(num_timesteps) if loss_curve is None else read_curve(loss_curve, num_timesteps)
         self.register_buffer("edges", equal_sum_slots(curve, num_slots))
         self.register_buffer("seen_loss", torch.zeros(num_timesteps, dtype=torch.float64))
         self.register_buffer("seen_count", torch.zeros(num_timesteps, dtype=torch.float64))
@@ -150,9 +142,12 @@ class SlotRestricted(FixedSampler):
             parts. Xie & Agam's ten slots are [0,5,13,23,37,56,82,120,177,277,1000].
         num_slots: K in [1, T] where `edges` is null.
         slots: numbers of the slots that are trained, 1 the least noisy, as the paper counts.
+        loss_curve: as in `EqualLossSlots`: the slots have equal parts of this loss in place of equal widths, and the
+            checkpoint keeps them.
 
     Raises:
-        ValueError: edges that do not increase from 0 to T, or a slot outside [1, K].
+        ValueError: edges that do not increase from 0 to T, edges beside a curve, an unusable curve, or a slot outside
+            [1, K].
     """
 
     def __init__(
@@ -161,9 +156,13 @@ class SlotRestricted(FixedSampler):
         edges: Sequence[int] | None = None,
         num_slots: int = 10,
         slots: Sequence[int] = (3,),
+        loss_curve: Sequence[float] | str | None = None,
     ) -> None:
         if edges is None:
-            bounds = equal_sum_slots(torch.ones(num_timesteps), num_slots)
+            curve = torch.ones(num_timesteps) if loss_curve is None else read_curve(loss_curve, num_timesteps)
+            bounds = equal_sum_slots(curve, num_slots)
+        elif loss_curve is not None:
+            raise ValueError(f"edges={list(edges)} must be null beside loss_curve, which gives them; use one of both")
         else:
             bounds = torch.as_tensor(list(edges))
             if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != num_timesteps or bool((bounds.diff() < 1).any()):
@@ -180,34 +179,9 @@ class SlotRestricted(FixedSampler):
         for slot in slots:
             inside[int(bounds[slot - 1]) : int(bounds[slot])] = 1
         super().__init__(inside)
-
-
-def read_curve(loss_curve: Sequence[float] | str) -> Tensor:
-    """The numbers themselves, or those of a JSON list, or the last val/loss_t of a run's metrics.jsonl."""
-    if not isinstance(loss_curve, str):
-        return torch.tensor([float(value) for value in loss_curve], dtype=torch.float64)
-    path = Path(loss_curve)
-    try:
-        if path.suffix == ".jsonl":
-            values = [row for row in read_lines(path) if "val/loss_t" in row][-1]["val/loss_t"]
-        else:
-            values = json.loads(path.read_text())
-        return torch.tensor([float(value) for value in values], dtype=torch.float64)
-    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
-        raise ValueError(
-            f"loss_curve={loss_curve} must be a JSON list of losses or the {METRICS} of a run with val/loss_t; "
-            f"it is not ({type(error).__name__})"
-        ) from None
-
-
-def stretch(curve: Tensor, num_timesteps: int) -> Tensor:
-    """A curve over L equal ranges as one over T timesteps, constant inside a range: (L,) -> (T,)."""
-    if not 1 <= len(curve) <= num_timesteps:
-        raise ValueError(
-            f"loss_curve of {len(curve)} numbers must have between 1 and {num_timesteps}, the number of timesteps; "
-            "average neighbours"
-        )
-    return check_losses(curve)[torch.arange(num_timesteps) * len(curve) // num_timesteps]
+        if loss_curve is not None:  # a file may change: what the run began with is in its checkpoint
+            for name, buffer in list(self.named_buffers()):
+                self.register_buffer(name, buffer)
 
 
 def fill(curve: Tensor) -> Tensor:

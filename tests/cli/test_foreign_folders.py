@@ -142,6 +142,7 @@ OVERRIDES = {
     "a yaml file elsewhere": "experiment=../../theirs/evil",
     "a file elsewhere": "+dataset.source.root=/etc",
     "a file in the home folder": "+dataset.source.root=~/x",
+    "a loss curve elsewhere": "+sampler.loss_curve=/etc/data.npz",
     "an address": "+dataset.source.root=http://x.org/y",
     "a target": "+callbacks.x={_target_: numpy.load, file: evil.npy, allow_pickle: true}",
     "a target of its own": "sampler._target_=evil.Evil",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -91,6 +92,71 @@ def test_the_curve_of_a_run_and_of_a_list_give_the_same_edges(tmp_path):
     assert edges[0] == edges[1] == edges[2] and edges[0] != [0, 20, 40, 60, 80, 100]
 
 
+def written(path, timesteps, mean):
+    np.savez(path, timesteps=np.asarray(timesteps), mean=np.asarray(mean))
+    return str(path)
+
+
+def test_the_curve_of_an_analysis_keeps_its_single_timesteps(tmp_path):
+    """The paper's first slot is [0, 4]; twenty ranges of fifty timesteps cannot have an edge there."""
+    path = written(tmp_path / "data.npz", range(1000), PAPER[None, :, None])
+    sampler = EqualLossSlots(1000, loss_curve=path, update_every=0)
+    assert sampler.edges.diff().tolist() == SIZES
+    ranges = EqualLossSlots(1000, loss_curve=PAPER.view(20, 50).mean(1).tolist(), update_every=0)
+    assert ranges.edges[1] > 10
+    restricted = SlotRestricted(1000, slots=[1, 3], loss_curve=path)
+    by_edges = SlotRestricted(1000, edges=[0, *torch.tensor(SIZES).cumsum(0).tolist()], slots=[1, 3])
+    assert torch.equal(restricted.probabilities(0), by_edges.probabilities(0))
+
+
+def test_a_run_keeps_the_curve_that_it_began_with(tmp_path):
+    """The checkpoint has it, so that a file that changes in between changes nothing; without a curve it has nothing."""
+    path = written(tmp_path / "data.npz", range(1000), PAPER[None, :, None])
+    makers = (
+        lambda: EqualLossSlots(1000, loss_curve=path, update_every=0),
+        lambda: SlotRestricted(1000, loss_curve=path),
+    )
+    begun = [make() for make in makers]
+    written(tmp_path / "data.npz", range(1000), PAPER.flip(0)[None, :, None])
+    u = torch.linspace(0, 0.999, 50).double()
+    for before, make in zip(begun, makers, strict=True):
+        after = make()
+        assert not torch.equal(after.quantile(u, 0), before.quantile(u, 0))
+        after.load_state_dict(before.state_dict())
+        assert torch.equal(after.quantile(u, 0), before.quantile(u, 0))
+        assert torch.equal(after.probabilities(0), before.probabilities(0))
+    assert not SlotRestricted(1000).state_dict()
+
+
+@pytest.mark.parametrize(
+    ("timesteps", "mean", "words"),
+    [
+        (range(4), np.ones((1, 4, 1)), "must hold the loss at each of the 5 timesteps, and has 4"),
+        (range(6), np.ones((1, 6, 1)), "must hold the loss at each of the 5 timesteps, and has 6"),
+        (range(0, 10, 2), np.ones((1, 5, 1)), "must hold the loss at each of the 5 timesteps"),
+        (range(5), np.ones((2, 5, 1)), "must hold one curve"),
+        (range(5), np.ones((1, 5, 3)), "must hold one curve"),
+        (range(5), np.ones(5), "must hold one curve"),
+        (range(5), np.full((1, 5, 1), np.nan), r"\[0\]=nan must"),
+        (range(5), np.full((1, 5, 1), print, dtype=object), "must be the data.npz of .* it is not"),
+        (range(5), np.full((1, 5, 1), "a"), "must be the data.npz of .* it is not"),
+    ],
+)
+@pytest.mark.parametrize("sampler", [EqualLossSlots, SlotRestricted])
+def test_a_file_of_other_timesteps_or_of_anything_else(sampler, timesteps, mean, words, tmp_path):
+    path = written(tmp_path / "data.npz", timesteps, mean)
+    with pytest.raises(ValueError, match=f"^loss_curve.*{words}"):
+        sampler(5, num_slots=2, loss_curve=path)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY", b"\x80\x04N."])
+def test_a_damaged_file(content, tmp_path):
+    (tmp_path / "data.npz").write_bytes(content)
+    for name in ("data.npz", "missing.npz"):
+        with pytest.raises(ValueError, match="^loss_curve=.* must be the data.npz of analysis=per_timestep"):
+            EqualLossSlots(5, num_slots=2, loss_curve=str(tmp_path / name))
+
+
 def test_gaps_take_the_nearest_number():
     nan = float("nan")
     assert fill(torch.tensor([nan, 1.0, nan, nan, 4.0, nan])).tolist() == [1, 1, 1, 4, 4, 4]
@@ -113,6 +179,10 @@ def test_restricted_slots_are_uniform_inside_and_zero_outside():
         (lambda: EqualLossSlots(5, num_slots=2, update_every=-1), "update_every=-1 must"),
         (lambda: EqualLossSlots(5, num_slots=2, update_every=0), "loss_curve=null must"),
         (lambda: SlotRestricted(10, edges=[0, 5, 11]), r"edges=\[0, 5, 11\] must increase"),
+        (
+            lambda: SlotRestricted(2, edges=[0, 1, 2], loss_curve=[1.0]),
+            r"edges=\[0, 1, 2\] must be null beside loss_curve",
+        ),
         (lambda: SlotRestricted(10, slots=[11]), "slots=11 must be numbers in"),
         (lambda: SlotRestricted(10, slots=[]), r"slots=\[\] must be numbers in"),
     ],
