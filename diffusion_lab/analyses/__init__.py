@@ -5,6 +5,7 @@ from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.per_timestep import PerTimestep
 from diffusion_lab.analyses.perform import perform
 from diffusion_lab.analyses.reward_variance import RewardVariance
+from diffusion_lab.analyses.slots import Slots
 from diffusion_lab.analyses.work import Work
 
-__all__ = ["Analysis", "Arrays", "PerTimestep", "Result", "RewardVariance", "Work", "perform"]
+__all__ = ["Analysis", "Arrays", "PerTimestep", "Result", "RewardVariance", "Slots", "Work", "perform"]

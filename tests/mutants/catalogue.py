@@ -38,7 +38,12 @@ CELLS = ("tests/reports/test_cells.py",)
 FIGURES = ("tests/reports/figures/test_figure_numbers.py",)
 AVERAGE = ("tests/callbacks/test_ema.py",)
 
-ANALYSES = ("tests/analyses/test_per_timestep.py", "tests/analyses/test_reward_variance.py")
+FLOORS = ("tests/diffusion/test_floor.py",)
+ANALYSES = (
+    "tests/analyses/test_per_timestep.py",
+    "tests/analyses/test_slots.py",
+    "tests/analyses/test_reward_variance.py",
+)
 
 _LOG = "diffusion_lab/callbacks/timestep_log.py"
 _VALIDATION = "diffusion_lab/callbacks/validation.py"
@@ -54,6 +59,8 @@ _MOMENTS = "diffusion_lab/metrics/moments.py"
 _LIKELIHOOD = "diffusion_lab/diffusion/likelihood.py"
 _EMA = "diffusion_lab/callbacks/ema.py"
 _PER_TIMESTEP = "diffusion_lab/analyses/per_timestep.py"
+_FLOOR = "diffusion_lab/diffusion/floor.py"
+_SLOTS = "diffusion_lab/analyses/slots.py"
 _REWARD = "diffusion_lab/analyses/reward_variance.py"
 
 MUTANTS = [
@@ -325,6 +332,25 @@ MUTANTS = [
         "{large - small:,.3g} times",
         ANALYSES,
     ),
+    Mutant(
+        "floor of an analysis, its share",
+        _PER_TIMESTEP,
+        "[m, :, head].sum() / max(",
+        "[m, :, head].max() / max(",
+        ANALYSES,
+    ),
+    Mutant(
+        "floor of an analysis, in another space", _PER_TIMESTEP, "scale * value[:, None]", "value[:, None]", ANALYSES
+    ),
+    Mutant("excess of an analysis, the loss", _PER_TIMESTEP, "float(excess[gain])", "float(mean[gain])", ANALYSES),
+    Mutant("loss of an analysis, in eps-space", _PER_TIMESTEP, '"eps": snr,', '"eps": 1 / snr,', ANALYSES),
+    Mutant(
+        "floor, without the posterior's mean", _FLOOR, "square / total - (mean", "square / total - 0 * (mean", FLOORS
+    ),
+    Mutant(
+        "floor of mirrored images", "diffusion_lab/analyses/floor.py", "if data.flip:", "if not data.flip:", ANALYSES
+    ),
+    Mutant("slots of an analysis, their share", _SLOTS, "/ before[..., -1:]", "/ before[..., -2:-1]", ANALYSES),
     Mutant("variance of the reward, fresh noise", _REWARD, "2 * k + (not common))", "2 * k + common)", ANALYSES),
     Mutant(
         "variance of the reward, over images",
@@ -336,8 +362,8 @@ MUTANTS = [
     Mutant(
         "figure of an analysis, of another model",
         _PER_TIMESTEP,
-        "data[key][i // heads, :, i % heads]",
-        "data[key][0, :, i % heads]",
+        "place = (i // heads,",
+        "place = (0,",
         ANALYSES,
     ),
 ]
