@@ -191,7 +191,7 @@ def test_no_link_leads_out_of_the_folder(name: str, theirs: Path, capsys: pytest
     assert mine.read_text() == "my own words\n"
 
 
-@pytest.mark.parametrize("checkpoint", ["../../other/checkpoints/last", "../last", "/tmp/x", "last.ckpt.ckpt"])
+@pytest.mark.parametrize("checkpoint", ["../../other/checkpoints/last", "../last", "/elsewhere/x", "last.ckpt.ckpt"])
 def test_a_checkpoint_is_a_name_in_the_runs_folder(
     checkpoint: str, theirs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
