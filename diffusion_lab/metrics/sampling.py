@@ -11,6 +11,8 @@ Only the network depends on the batch size: a convolution may round differently 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from typing import ParamSpec
 
 import torch
 from torch import Tensor
@@ -24,6 +26,7 @@ from diffusion_lab.streams import Streams
 
 ConditionsOf = Callable[[Sequence[int]], dict[str, Tensor]]
 ToPixels = Callable[[Tensor], Tensor]
+P = ParamSpec("P")
 # First number of a position in the stream "eval"; validation uses 0 and 1.
 SAMPLES = 2
 
@@ -61,7 +64,7 @@ class SampleNoise:
         return rows
 
 
-def generate(
+def generate_batches(
     denoiser: Denoiser,
     solver: Solver,
     ids: Sequence[int],
@@ -72,8 +75,8 @@ def generate(
     progress: bool = False,
     conditions: ConditionsOf = none,
     to_pixels: ToPixels = to_uint8,
-) -> Tensor:
-    """Generate the samples with the given ids.
+) -> Iterator[Tensor]:
+    """Generate the samples with the given ids, one batch at a time.
 
     Args:
         denoiser: the model, on `device`.
@@ -87,40 +90,12 @@ def generate(
         conditions: ids -> keywords for the network, one row per id, e.g. `Conditions.of_samples`.
         to_pixels: output of the model (n,C,H,W) -> bytes, e.g. `ImageSource.to_pixels`.
 
-    Returns:
-        (len(ids),C,H,W) uint8 on the CPU, in the shape of the pixels.
+    Yields:
+        (<= batch_size,C,H,W) uint8 on the CPU, in the shape of the pixels.
 
     Raises:
         ValueError: a sample is not finite.
     """
-    batches = generate_batches(
-        denoiser,
-        solver,
-        ids,
-        seed,
-        shape,
-        batch_size=batch_size,
-        device=device,
-        progress=progress,
-        conditions=conditions,
-        to_pixels=to_pixels,
-    )
-    return torch.cat(list(batches))
-
-
-def generate_batches(
-    denoiser: Denoiser,
-    solver: Solver,
-    ids: Sequence[int],
-    seed: int,
-    shape: tuple[int, int, int],
-    batch_size: int = 64,
-    device: torch.device | str = "cpu",
-    progress: bool = False,
-    conditions: ConditionsOf = none,
-    to_pixels: ToPixels = to_uint8,
-) -> Iterator[Tensor]:
-    """As `generate`, one batch (<= batch_size,C,H,W) at a time."""
     check_integer("batch_size", batch_size, 1, "use 64")
     many = len(ids) > batch_size  # one bar: over the samples, or over the solver's steps if there is one batch
     with tqdm(total=len(ids), desc="sampling", unit="image", disable=None if progress and many else True) as bar:
@@ -132,6 +107,19 @@ def generate_batches(
             x = solver(denoiser, x_start, noise=noise, progress=progress and not many, **cond)
             yield to_pixels(_finite(x, ids[rows])).cpu()
             bar.update(len(x))
+
+
+def _joined(batches: Callable[P, Iterator[Tensor]]) -> Callable[P, Tensor]:
+    """The function with the arguments of `batches` that returns all batches as one tensor."""
+
+    @wraps(batches)
+    def joined(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        return torch.cat(list(batches(*args, **kwargs)))
+
+    return joined
+
+
+generate = _joined(generate_batches)  # (len(ids),C,H,W)
 
 
 def _finite(x: Tensor, ids: Sequence[int]) -> Tensor:

@@ -74,5 +74,5 @@ def test_groups_with_other_numbers_of_timesteps_share_an_axis():
 
 
 def test_no_two_groups_look_alike():
-    looks = [line_style(i) for i in range(28)]
-    assert len(set(looks)) == 28
+    styles = [line_style(i) for i in range(28)]
+    assert len(set(styles)) == 28

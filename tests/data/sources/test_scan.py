@@ -15,7 +15,7 @@ def folder(root: Path, *names: str) -> Path:
     return root
 
 
-def test_only_the_wanted_folders_are_looked_into(tmp_path):
+def test_only_the_wanted_folders_are_searched(tmp_path):
     root = folder(tmp_path / "set", "train/a/1.png", "val/1.png", "test/1.png", "loose.png", "train/val/2.png")
     names = [seen.name for seen in scan.scan(root, tmp_path / "cache", ("train", "val"))]
     assert names == ["train/a/1.png", "train/val/2.png", "val/1.png"]
@@ -34,26 +34,26 @@ def test_a_scan_that_was_stopped_goes_on_where_it_was_saved(tmp_path, monkeypatc
     root = folder(tmp_path / "set", *(f"{i}.png" for i in range(10)))
     monkeypatch.setattr(scan, "SAVE_EVERY", 3)
     monkeypatch.setattr(scan, "CHUNK", 2)
-    looked: list[str] = []
-    look = scan._decode
+    decoded: list[str] = []
+    decode = scan._decode
 
     def killed(seen: scan.Seen, read) -> scan.Seen:
         if seen.name == "7.png":
             raise KeyboardInterrupt
-        looked.append(seen.name)
-        return look(seen, read)
+        decoded.append(seen.name)
+        return decode(seen, read)
 
     monkeypatch.setattr(scan, "_decode", killed)
     with pytest.raises(KeyboardInterrupt):
         scan.scan(root, tmp_path / "cache")
-    monkeypatch.setattr(scan, "_decode", lambda seen, read: looked.append(seen.name) or look(seen, read))
-    done = len(looked)
+    monkeypatch.setattr(scan, "_decode", lambda seen, read: decoded.append(seen.name) or decode(seen, read))
+    done = len(decoded)
     found = scan.scan(root, tmp_path / "cache")
-    assert sorted(looked[done:]) == ["6.png", "7.png", "8.png", "9.png"]  # 6 were saved
+    assert sorted(decoded[done:]) == ["6.png", "7.png", "8.png", "9.png"]  # 6 were saved
     assert [seen.width for seen in found] == list(range(4, 14)) and all(seen.sha256 for seen in found)
 
 
-def test_rows_of_a_table_are_looked_at_once(tmp_path):
+def test_rows_of_a_table_are_decoded_once(tmp_path):
     root = folder(tmp_path / "set", "0.png", "1.png")
     (root / "2.png").write_text("text")
     reads: list[int] = []
