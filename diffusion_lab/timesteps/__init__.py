@@ -1,14 +1,7 @@
 """Timestep samplers: the timesteps of a training step and their weights in the loss."""
 
-from diffusion_lab.timesteps.base import (
-    Context,
-    Draw,
-    FixedSampler,
-    Position,
-    Probe,
-    StepRecord,
-    TimestepSampler,
-)
+from diffusion_lab.timesteps.base import Draw, FixedSampler, TimestepSampler
+from diffusion_lab.timesteps.context import Context, Position, Probe, StepRecord
 from diffusion_lab.timesteps.curriculum import CLTS
 from diffusion_lab.timesteps.gradient_variance import GradientVariance
 from diffusion_lab.timesteps.learned_beta import LearnedBeta, f_statistic

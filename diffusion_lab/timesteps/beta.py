@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from diffusion_lab.timesteps.base import Context
+from diffusion_lab.timesteps.context import Context
 
 EDGE = 1e-6  # u stays this far from 0 and 1, where the density of a < 1 is infinite
 ATTEMPTS = 8

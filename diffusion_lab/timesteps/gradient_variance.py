@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import check_choice, check_integer, check_number
-from diffusion_lab.timesteps.base import Context, StepRecord, TimestepSampler, invert
+from diffusion_lab.timesteps.base import TimestepSampler, invert
+from diffusion_lab.timesteps.context import Context, StepRecord
 from diffusion_lab.timesteps.grid import interpolated
 
 FORMS = ("variance", "root_second_moment")

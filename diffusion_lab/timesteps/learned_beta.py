@@ -38,8 +38,9 @@ from diffusion_lab.arguments import check_choice, check_flag, check_integer, che
 from diffusion_lab.distributed import sum_
 from diffusion_lab.networks.policy import BetaPolicy
 from diffusion_lab.streams import Streams
-from diffusion_lab.timesteps.base import Context, Draw, Probe, StepRecord, TimestepSampler
+from diffusion_lab.timesteps.base import Draw, TimestepSampler
 from diffusion_lab.timesteps.beta import beta_masses, draw_beta
+from diffusion_lab.timesteps.context import Context, Probe, StepRecord
 from diffusion_lab.timesteps.grid import interpolated, masses, placed, strided
 from diffusion_lab.timesteps.probed_pairs import Pairs, Probed, queue_pairs, reward_pairs
 from diffusion_lab.timesteps.timestep_selection import f_statistic

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer, check_number
-from diffusion_lab.timesteps.base import Context, StepRecord, TimestepSampler
+from diffusion_lab.timesteps.base import TimestepSampler
+from diffusion_lab.timesteps.context import Context, StepRecord
 
 
 class LossSecondMoment(TimestepSampler):

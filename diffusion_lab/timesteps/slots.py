@@ -13,7 +13,8 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.distributed import broadcast_
-from diffusion_lab.timesteps.base import Context, Draw, FixedSampler, StepRecord, TimestepSampler
+from diffusion_lab.timesteps.base import Draw, FixedSampler, TimestepSampler
+from diffusion_lab.timesteps.context import Context, StepRecord
 from diffusion_lab.timesteps.loss_curve import check_losses, read_curve
 from diffusion_lab.timesteps.stratified import stratified_uniform
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_flag, check_integer, check_number
 from diffusion_lab.diffusion import NoiseSchedule
-from diffusion_lab.timesteps.base import Context, Draw, FixedSampler, invert
+from diffusion_lab.timesteps.base import Draw, FixedSampler, invert
+from diffusion_lab.timesteps.context import Context
 
 
 class SpeeD(FixedSampler):

@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from diffusion_lab.timesteps.base import Context, Draw, StepRecord, TimestepSampler, check_drawn_by_quantile
+from diffusion_lab.timesteps.base import Draw, TimestepSampler, check_drawn_by_quantile
+from diffusion_lab.timesteps.context import Context, StepRecord
 
 
 class Spread(TimestepSampler, ABC):
