@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import torch
 
 
+WHEN_REPEATED = "goes on from the last finished piece"  # the same command, after a signal
+
+
 def run(cfg: DictConfig) -> None:
     """Compute what is missing, write data.npz, figure.svg and facts.json, and print the sentence.
 

@@ -42,14 +42,6 @@ from diffusion_lab.runs.names import LOG
 if TYPE_CHECKING:
     from diffusion_lab.cli.run_parts import RunParts
 
-STOPPED = {  # what a command does when it is repeated after a signal
-    "train": "goes on from the last checkpoint",
-    "evaluate": "starts again",
-    "sample": "starts again",
-    "analyze": "goes on from the last finished piece",
-    "encode": "goes on from the last finished piece",
-}
-
 
 class App:
     """A Hydra command.
@@ -158,7 +150,8 @@ class App:
             return EXIT_FAILED
         if isinstance(error, StoppedBySignal | KeyboardInterrupt):
             number = error.signal_number if isinstance(error, StoppedBySignal) else 2
-            _say(f"stopped by signal {number}; the same command {STOPPED[self.command]}")
+            module = sys.modules.get(f"diffusion_lab.cli.{self.command}")  # absent if stopped before it was imported
+            _say(f"stopped by signal {number}; the same command {getattr(module, 'WHEN_REPEATED', 'starts again')}")
             return 128 + number
         if isinstance(error, RunLocked):
             _say(f"in use: {error}")

@@ -12,6 +12,7 @@ from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.inference import pick_device
 from diffusion_lab.cli.run_parts import part
 
+WHEN_REPEATED = "goes on from the last finished piece"  # the same command, after a signal
 SETTINGS = {
     "outdir": Setting(str, "use outdir=data/latents"),
     "device": Setting(str, "use device=auto"),

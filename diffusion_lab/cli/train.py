@@ -35,6 +35,7 @@ from diffusion_lab.runs.record import is_done, read_result
 if TYPE_CHECKING:
     from diffusion_lab.cli.run_parts import RunParts
 
+WHEN_REPEATED = "goes on from the last checkpoint"  # the same command, after a signal
 NO_MEMORY = "can't allocate memory"  # PyTorch's message on a CPU
 LIBRARIES = ("torch", "lightning", "hydra-core", "omegaconf", "torch-fidelity", "numpy")
 
