@@ -146,6 +146,13 @@ def svg(figure: Figure) -> bytes:
     return compact_svg(buffer.getvalue().decode()).encode()
 
 
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file, for places that show no SVG; inside `style` the same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=RASTER, metadata={"Software": None})
+    return buffer.getvalue()
+
+
 def as_address(image: bytes) -> str:
     """An SVG file inside a `data:` address."""
     return "data:image/svg+xml;base64," + base64.b64encode(image).decode()

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from diffusion_lab.analyses.arrays import Arrays
 from diffusion_lab.analyses.work import Work
+from diffusion_lab.training import Trained, TrainedModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from diffusion_lab.training import Trained
 
 
 class Result(NamedTuple):
@@ -36,7 +35,13 @@ class Result(NamedTuple):
 
 
 class Analysis(ABC):
-    """A measurement of one or several trained models."""
+    """A measurement of one or several trained models.
+
+    Attributes:
+        models: class of the models that it accepts; `TrainedModel` for an analysis of any kind of model.
+    """
+
+    models: ClassVar[type[TrainedModel]] = Trained
 
     def check(self, trained: Sequence[Trained]) -> None:
         """Called before anything is computed or written; by default all models are accepted.
@@ -44,8 +49,19 @@ class Analysis(ABC):
         Raises:
             ValueError: these models cannot be analysed: `key=value must ...; use ...`, with the command line's key.
         """
+        return None
+
+    def check_kind(self, trained: Sequence[TrainedModel]) -> None:
+        """Called before `check`.
+
+        Raises:
+            ValueError: there is no model, or one of another kind than `models`.
+        """
         if not trained:
             raise ValueError("run=[] must name at least one model; use the folder of a run")
+        for model in trained:
+            if not isinstance(model, self.models):
+                raise ValueError(f"run={model.name} must be one of {self.models.kind}, and is one of {model.kind}")
 
     @abstractmethod
     def run(self, trained: Sequence[Trained], work: Work) -> Result:

@@ -19,7 +19,7 @@ from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.task_progress import Progress, silent
 from diffusion_lab.analyses.work import Work
 from diffusion_lab.files import read_object, write_json, write_whole
-from diffusion_lab.runs.analyses import DATA, FACTS, FIGURE, PIECES
+from diffusion_lab.runs.analyses import DATA, FACTS, FIGURE, PICTURE, PIECES
 from diffusion_lab.streams import Streams
 
 if TYPE_CHECKING:
@@ -57,12 +57,14 @@ def perform(
         result = Result(computed.data, _plain(computed.facts))
     sentence = analysis.sentence(result)
     with plotting.style():
-        figure = plotting.svg(analysis.figure(result))
+        figure = analysis.figure(result)
+        vector, raster = plotting.svg(figure), plotting.png(figure)
     data = pack(result.data)
     content = {"analysis": folder.name, "sentence": sentence, "facts": result.facts, "protocol": protocol}
     (folder / FACTS).unlink(missing_ok=True)
     write_whole(folder / DATA, data)
-    write_whole(folder / FIGURE, figure)
+    write_whole(folder / FIGURE, vector)
+    write_whole(folder / PICTURE, raster)
     write_json(folder / FACTS, content | {"data": _digest(data)})
     shutil.rmtree(pieces, ignore_errors=True)
     return sentence

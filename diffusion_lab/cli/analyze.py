@@ -19,7 +19,7 @@ from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.foreign import refuse_links
 from diffusion_lab.cli.inference import LATENTS, listed
 from diffusion_lab.cli.run_parts import part
-from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE
+from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE, PICTURE
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ WHEN_REPEATED = "goes on from the last finished piece"  # the same command, afte
 
 
 def run(cfg: DictConfig) -> None:
-    """Compute what is missing, write data.npz, figure.svg and facts.json, and print the sentence.
+    """Compute what is missing, write data.npz, figure.svg, figure.png and facts.json, and print the sentence.
 
     An interrupted analysis continues where it was stopped; a complete one is not repeated.
     """
@@ -47,6 +47,7 @@ def run(cfg: DictConfig) -> None:
         with config_errors("dataset"):
             model.data.prepare_data()
     with config_errors(""):
+        analysis.check_kind(trained)
         analysis.check(trained)
     common = common_folder(listed(cfg.run))
     folder = Path(cfg.outdir) if cfg.outdir else place_in(common, Path(choices_of(cfg)["analysis"]).name)
@@ -55,7 +56,7 @@ def run(cfg: DictConfig) -> None:
         device = [stack.enter_context(ready(m.denoiser, cfg.device, cfg.precision)) for m in trained][-1]
         sentence = perform(analysis, trained, folder, settings(cfg, device), cfg.seed, device, shown)
     print(sentence)
-    print(f"{DATA}, {FIGURE} and {FACTS} in {folder}")
+    print(f"{DATA}, {FIGURE}, {PICTURE} and {FACTS} in {folder}")
     print(f"next: diffusion-lab report {common}")
 
 

@@ -1,7 +1,7 @@
 """What `diffusion-lab analyze` leaves: `analyses/NAME` in a run folder, or in the folder that holds several runs.
 
 data.npz      the arrays
-figure.svg
+figure.svg    and figure.png, the same picture
 facts.json    sentence, facts and protocol; written last, so its presence means that the analysis is complete
 pieces-HASH/  until then: the finished pieces of a computation with this protocol
 """
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from diffusion_lab.files import read_object
 
-ANALYSES, DATA, FIGURE, FACTS, PIECES = "analyses", "data.npz", "figure.svg", "facts.json", "pieces-"
+ANALYSES, DATA, FACTS, PIECES = "analyses", "data.npz", "facts.json", "pieces-"
+FIGURE, PICTURE = "figure.svg", "figure.png"
 
 
 class Analysed(NamedTuple):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from diffusion_lab.analyses import Analysis, perform
 from diffusion_lab.data import GaussianMixture, ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
-from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE, read_analyses
+from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE, PICTURE, read_analyses
 from diffusion_lab.training import Trained
 
 Bytes = dict[str, bytes]
@@ -53,7 +53,8 @@ def check_analysis(make: Callable[[], Analysis], trained: Sequence[Trained] | No
 
 
 def _check_files(files: Bytes, place: Path, name: str) -> None:
-    assert set(files) == {DATA, FIGURE, FACTS}, f"{name} must leave {DATA}, {FIGURE} and {FACTS}, and left {set(files)}"
+    needed = {DATA, FIGURE, PICTURE, FACTS}
+    assert set(files) == needed, f"{name} must leave {sorted(needed)}, and left {sorted(files)}"
     (one,) = read_analyses(place)
     assert one.sentence.strip(), f"{name}.sentence is empty"
     assert "\n" not in one.sentence and one.sentence.endswith("."), f"{name}.sentence must be one sentence in one line"

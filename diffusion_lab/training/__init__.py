@@ -11,7 +11,7 @@ from diffusion_lab.training.finite import NotFinite, not_finite
 from diffusion_lab.training.module import DiffusionModule
 from diffusion_lab.training.probe import DenoiserProbe
 from diffusion_lab.training.sharded import ShardedStrategy
-from diffusion_lab.training.trained import Trained, labels
+from diffusion_lab.training.trained import Trained, TrainedModel, labels
 from diffusion_lab.training.validation_loss import validation_losses
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "NotFinite",
     "ShardedStrategy",
     "Trained",
+    "TrainedModel",
     "VerifiedCheckpointIO",
     "labels",
     "newest_good",

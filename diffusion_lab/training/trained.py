@@ -3,54 +3,64 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.data.conditions import Cond
 from diffusion_lab.diffusion import Denoiser
 
 
-@dataclass
-class Trained:
-    """One checkpoint of a run, with the requested weights.
+class TrainedModel(ABC):
+    """One checkpoint of a run, with the requested weights, whatever kind of model it trained.
 
     Attributes:
         folder: the run folder.
         config: the run's configuration, plain values.
         config_hash: hash of that configuration, as in run.json.
-        denoiser: the model, in eval mode.
         data: its training data.
         step: number of optimizer steps of the weights.
         decay: decay of the moving average of the weights; None for the raw weights.
+        kind: what it is, in the plural, for messages.
     """
 
     folder: Path
     config: dict[str, Any]
     config_hash: str
-    denoiser: Denoiser
     data: ImageDataModule
     step: int
     decay: float | None
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def module(self) -> nn.Module:
+        """The module that holds the loaded weights, in eval mode."""
 
     @property
     def name(self) -> str:
         """Name of the run folder."""
         return self.folder.resolve().name
 
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Device of the weights."""
+
     def test_images(self, count: int) -> tuple[Tensor, Tensor, Cond]:
         """Test images, evenly spread over the test split; all of them if there are fewer than `count`.
 
         Returns:
-            ids (n,) int64, their numbers in the split; and, on the device of the denoiser, images (n,C,H,W) float32
-            in the range of the model, and their conditions.
+            ids (n,) int64, their numbers in the split; and, on the device of the model, images (n,C,H,W) float32 in the
+            range of the model, and their conditions.
         """
-        split, device = self.data.source.test(), self.denoiser.timesteps.device
+        split, device = self.data.source.test(), self.device
         n = min(count, len(split))
         ids = torch.arange(n) * len(split) // n
         x0, cond = self.data.conditions.of_images(split, ids)
@@ -63,8 +73,34 @@ class Trained:
             "config_hash": self.config_hash,
             "step": self.step,
             "weights": "raw" if self.decay is None else f"ema {self.decay:g}",
-            "digest": digest(self.denoiser.state_dict()),
+            "digest": digest(self.module.state_dict()),
         }
+
+
+@dataclass
+class Trained(TrainedModel):
+    """One checkpoint of a diffusion model.
+
+    Attributes:
+        denoiser: the model, in eval mode.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    config_hash: str
+    denoiser: Denoiser
+    data: ImageDataModule
+    step: int
+    decay: float | None
+    kind = "diffusion models"
+
+    @property
+    def module(self) -> Denoiser:
+        return self.denoiser
+
+    @property
+    def device(self) -> torch.device:
+        return self.denoiser.timesteps.device
 
 
 def digest(state: Mapping[str, Tensor]) -> str:
@@ -76,7 +112,7 @@ def digest(state: Mapping[str, Tensor]) -> str:
     return hasher.hexdigest()
 
 
-def labels(trained: Sequence[Trained]) -> list[str]:
+def labels(trained: Sequence[TrainedModel]) -> list[str]:
     """Names that distinguish models in a figure: the run, the step, or both."""
     folders, steps = [model.folder.resolve() for model in trained], [f"step {model.step}" for model in trained]
     runs = set(folders)

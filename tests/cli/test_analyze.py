@@ -76,7 +76,7 @@ def test_every_analysis_of_a_trained_run(name: str, here: Path, capsys: pytest.C
     kill_in_the_middle(words, folder)
     assert main(words) == 0
     first, said = files(folder), capsys.readouterr().out
-    assert set(first) == {"data.npz", "figure.svg", "facts.json"}
+    assert set(first) == {"data.npz", "figure.svg", "figure.png", "facts.json"}
     sentence = json.loads(first["facts.json"])["sentence"]
     assert sentence and f"\n{sentence}\ndata.npz" in said and f"in runs/a/analyses/{name}\n" in said
     assert main(words) == 0 and files(folder) == first
@@ -155,7 +155,7 @@ def test_an_analysis_of_ones_own(here: Path, capsys: pytest.CaptureFixture[str])
 
     assert code(*own, "analysis=spread", "run=runs/a") == 0, Path("log").read_text()
     found = files(here / "runs" / "a" / "analyses" / "spread")
-    assert set(found) == {"data.npz", "figure.svg", "facts.json"}
+    assert set(found) == {"data.npz", "figure.svg", "figure.png", "facts.json"}
     assert main(["report", "runs"]) == 0
     assert "<h2>Spread</h2>" in (here / "runs" / "report.html").read_text()
     capsys.readouterr()

@@ -1,0 +1,51 @@
+"""Groups of runs that differ in their seed, and the intervals over seeds."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from diffusion_lab.analyses.seeds import groups_of, over_seeds
+from diffusion_lab.intervals import mean_interval
+from tests.analyses.models import Constant, source, trained
+
+
+def model(folder, config, **given):
+    return replace(trained(Constant(), source(), folder=folder, **given), config=config)
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_group():
+    runs = [
+        model(f"/r/digits-{method}-s{seed}-0a1b2c3{seed}", {"sampler": method, "seed": seed})
+        for seed in (0, 1)
+        for method in ("uniform", "clts")
+    ]
+    assert groups_of(runs) == [("uniform", [0, 2]), ("clts", [1, 3])]
+    assert groups_of(runs[::2]) == [("", [0, 1])]
+
+
+def test_steps_and_weights_are_groups_of_their_own():
+    config = {"sampler": "uniform", "seed": 0}
+    one = [model("/r/a-s0", config, step=step, decay=decay) for step, decay in ((1, None), (2, None), (2, 0.9))]
+    assert groups_of(one) == [
+        ("step 1, raw weights", [0]),
+        ("step 2, raw weights", [1]),
+        ("step 2, EMA 0.9", [2]),
+    ]
+
+
+def test_two_configurations_of_one_name():
+    runs = [model("/r/a-s0", {"lr": lr}, config_hash=sign * 64) for lr, sign in ((1, "b"), (2, "c"))]
+    assert [name for name, _ in groups_of(runs)] == ["bbbb", "cccc"]
+
+
+def test_the_mean_over_seeds_and_its_interval():
+    values = np.array([[1.0, 10.0], [5.0, 0.0], [2.0, 12.0], [3.0, 17.0]])
+    mean, half = over_seeds(values, [0, 2, 3])
+    for k in range(2):
+        expected = mean_interval(values[[0, 2, 3], k].tolist())
+        assert mean[k] == pytest.approx(expected.mean) and half[k] == pytest.approx(expected.half_width)
+    assert mean[0] == 2 and half[0] == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)  # t(0.95, 2), s = 1
+    alone, none = over_seeds(values, [1])
+    assert np.array_equal(alone, [5.0, 0.0]) and np.isnan(none).all()
