@@ -44,12 +44,14 @@ def least_losses(trained: Sequence[Trained], t: Tensor, images: int, work: Work)
     """The floor of each model at timesteps t (K,); models whose data are presented alike share one.
 
     Args:
-        trained: models of the same schedule and data; flips and conditions may differ.
+        trained: models of the same schedule; training images, flips and conditions may differ.
         t: (K,) int64.
         images: training images that a mean is taken over, evenly spread; fewer where there are fewer.
         work: keeps the floor of each image.
     """
-    kinds: list[tuple[object, ...]] = [(m.data.flip, *sorted(m.data.conditions.names)) for m in trained]
+    kinds: list[tuple[object, ...]] = [
+        (m.data.source.train().fingerprint(), m.data.flip, *sorted(m.data.conditions.names)) for m in trained
+    ]
     first = [kinds.index(kind) for kind in kinds]
     snr = trained[0].denoiser.schedule.snr.cpu()[t]
     found = {m: _closed(trained[m], t, snr) for m in dict.fromkeys(first)}
@@ -65,14 +67,14 @@ def least_losses(trained: Sequence[Trained], t: Tensor, images: int, work: Work)
         ]
         return {"floor": torch.cat(parts).numpy()}
 
-    total = len(trained[0].data.source.train()) if sampled else 0
-    n = min(images, total)
-    ids = [k * total // n for k in range(n)]
-    pieces = work.map("floor", one, [(m, i) for m in sampled for i in ids]) if sampled else []
-    for k, m in enumerate(sampled):
-        values = np.stack([piece["floor"] for piece in pieces[k * n : (k + 1) * n]])
+    total = {m: len(trained[m].data.source.train()) for m in sampled}
+    tasks = [(m, k * total[m] // n) for m in sampled for n in [min(images, total[m])] for k in range(n)]
+    pieces = work.map("floor", one, tasks) if tasks else []
+    for m in sampled:
+        values = np.stack([piece["floor"] for (of, _), piece in zip(tasks, pieces, strict=True) if of == m])
+        n = len(values)
         error = values.std(0, ddof=1) / n**0.5 if n > 1 else np.zeros(len(t))
-        found[m] = Floor(values.mean(0), error, f"the {total} training images")
+        found[m] = Floor(values.mean(0), error, f"the {total[m]} training images")
     return [floor for m in first if (floor := found[m]) is not None]
 
 

@@ -23,9 +23,10 @@ from torch import Tensor
 
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.floor import least_losses
+from diffusion_lab.analyses.seeds import band_words, lines_of, with_error
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.plotting import LineStyle, line_style, log_axis, panels
-from diffusion_lab.training import Trained, labels
+from diffusion_lab.training import Trained
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,51 +134,44 @@ class PerTimestep(Analysis):
         return {"loss": loss, "bound": bound}
 
     def _curves(self, trained: Sequence[Trained], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-        """Of each model and head: its name, where the loss is largest and smallest, and its excess over the floor."""
-        curves, t, heads = [], data["timesteps"], data["mean"].shape[2]
-        for i, name in enumerate(curve_names(trained)):
-            m, head = divmod(i, heads)
-            mean, error = data["mean"][m, :, head], data["standard_error"][m, :, head]
-            excess, beside = (data[key][m, :, head] for key in ("excess", "excess_standard_error"))
+        """Of each line: its models, where the loss is largest and smallest, and its excess over the floor."""
+        curves, t = [], data["timesteps"]
+        for line in lines_of(trained):
+            mean, half, excess, beside, floor = _values(data, line.members, line.head)
             most, least, gain = int(mean.argmax()), int(mean.argmin()), int(excess.argmax())
             curves.append(
-                {
-                    "name": name,
+                line._asdict()
+                | {
                     "largest": [int(t[most]), float(mean[most])],
                     "smallest": [int(t[least]), float(mean[least])],
-                    "relative_error": float(np.max(error / np.maximum(mean, TINY))),
-                    "floor_share": float(data["floor"][m, :, head].sum() / max(mean.sum(), TINY)),
+                    "relative_half_width": float(np.max(half / np.maximum(mean, TINY))),
+                    "floor_share": float(floor.sum() / max(mean.sum(), TINY)),
                     "largest_excess": [int(t[gain]), float(excess[gain])],
-                    "lowest_in_errors": float(np.min(excess / np.maximum(beside, TINY))),
+                    "lowest_in_errors": float(np.min(2 * excess / np.maximum(beside, TINY))),
                 }
             )
         return curves
 
     def figure(self, result: Result) -> Figure:
-        data, facts = result.data, result.facts
+        data, curves = result.data, result.facts["curves"]
         figure, axes = panels(len(PANELS), height=3.6)
-        heads, t = data["mean"].shape[2], data["timesteps"]
-        for i, curve in enumerate(facts["curves"]):
-            place = (i // heads, slice(None), i % heads)
-            for axis, (key, error, _) in zip(axes, PANELS, strict=True):
-                if data[key].ndim == 3 or i % heads == 0:  # the bound is of the model, not of a head
-                    cut = place[: data[key].ndim]
-                    drawn = (
-                        line_style(i)
-                        if data[key].ndim == 3 or heads == 1
-                        else LineStyle("#222222", line_style(i // heads).dash)
-                    )
-                    _band(axis, t, data[key][cut], data[error][cut], drawn, curve["name"] or "loss")
-            if i < heads or not np.array_equal(data["floor"][place], data["floor"][0, :, i % heads]):
-                color = "#222222" if heads == 1 else line_style(i).color
-                floor = np.where(data["floor"][place] > data["mean"].min() / 3, data["floor"][place], np.nan)
-                axes[0].plot(t, floor, color=color, linestyle=":")
-        axes[0].plot([], [], color="#222222", linestyle=":", label=f"floor of {facts['floor_of']}")
-        for axis, (_, _, title) in zip(axes, PANELS, strict=True):
+        for axis, (key, error, title) in zip(axes, PANELS, strict=True):
+            for i, curve in enumerate(curves):
+                if data[key].ndim == 3:
+                    values, errors = data[key][..., curve["head"]], data[error][..., curve["head"]]
+                elif curve["head"] == 0:  # the bound is of the model, not of a head
+                    values, errors = data[key], data[error]
+                else:
+                    continue
+                mean, half = with_error(values, errors, curve["members"])
+                _band(axis, data["timesteps"], mean, half, line_style(i), curve["name"] or "loss")
+            axis.set_title(title)
+        _draw_floors(axes[0], data, curves, result.facts["floor_of"])
+        for axis in axes:
             log_axis(axis)
             axis.set_xlabel("timestep t")
-            axis.set_title(title)
-        figure.suptitle(f"mean over {facts['images']} test images, common noise; shaded: two standard errors", size=9.5)
+        words = band_words([curve["members"] for curve in curves], f"{result.facts['images']} test images")
+        figure.suptitle(f"mean over {result.facts['images']} test images, common noise; shaded: {words}", size=9.5)
         handles, names = axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower left", ncols=5, handlelength=3)
         return figure
@@ -195,25 +189,38 @@ class PerTimestep(Analysis):
                 f"at t = {gain} ({excess:.3g})"
             )
             parts.append(f"{curve['name'] + ': the' if curve['name'] else 'The'} largest native loss, {where}; {floor}")
-        worst = max(curve["relative_error"] for curve in result.facts["curves"])
+        worst = max(curve["relative_half_width"] for curve in result.facts["curves"])
+        words = band_words([curve["members"] for curve in result.facts["curves"]], f"{result.facts['images']} images")
         text = "; ".join(parts[:6]) + ("; and so on" if len(parts) > 6 else "")
-        return (
-            f"{text}; standard errors over {result.facts['images']} images are at most {100 * worst:.2g} % of the mean."
-        )
+        return f"{text}; the bands ({words}) are at most {100 * worst:.2g} % of the mean to each side."
 
 
-def curve_names(trained: Sequence[Trained]) -> list[str]:
-    """Of each model and head, the heads of a model together: what tells its curve apart; "" where there is one."""
-    return [
-        ", ".join([*([label] if len(trained) > 1 else []), *([word] if word else [])])
-        for model, label in zip(trained, labels(trained), strict=True)
-        for word in model.denoiser.prediction.head_names
-    ]
+def _values(data: Mapping[str, np.ndarray], members: Sequence[int], head: int) -> tuple[np.ndarray, ...]:
+    """(K,) of a line: mean and half width of the loss, of the excess, and the floor."""
+    cut = {key: data[key][..., head] for key in ("mean", "standard_error", "excess", "excess_standard_error")}
+    loss = with_error(cut["mean"], cut["standard_error"], members)
+    excess = with_error(cut["excess"], cut["excess_standard_error"], members)
+    return *loss, *excess, data["floor"][members, :, head].mean(0)
 
 
-def _band(axis: Axes, t: np.ndarray, mean: np.ndarray, error: np.ndarray, drawn: LineStyle, name: str) -> None:
-    """A line with two standard errors on a logarithmic axis, broken where the mean is not positive."""
+def _draw_floors(axis: Axes, data: Mapping[str, np.ndarray], curves: Sequence[Mapping[str, Any]], of: str) -> None:
+    """Dotted: each floor once, where it is not far below every loss, whose axis it would set."""
+    drawn: list[np.ndarray] = []
+    for i, curve in enumerate(curves):
+        floor = data["floor"][curve["members"][0], :, curve["head"]]
+        if any(np.array_equal(floor, other) for other in drawn):
+            continue
+        drawn.append(floor)
+        shown = np.where(floor > data["mean"].min() / 3, floor, np.nan)
+        if np.isfinite(shown).any():
+            color = "#222222" if len(drawn) == 1 else line_style(i).color
+            name = f"floor of {of}" if len(drawn) == 1 else f"floor, {curve['name']}"
+            axis.plot(data["timesteps"], shown, color=color, linestyle=":", label=name)
+
+
+def _band(axis: Axes, t: np.ndarray, mean: np.ndarray, half: np.ndarray, drawn: LineStyle, name: str) -> None:
+    """A line with its band on a logarithmic axis, broken where the mean is not positive."""
     shown = np.where(mean > 0, mean, np.nan)
     axis.plot(t, shown, color=drawn.color, linestyle=drawn.dash, label=name)
-    low = np.maximum(shown - 2 * error, np.nanmin(shown, initial=np.inf) / 2)  # a logarithmic axis has no zero
-    axis.fill_between(t, low, shown + 2 * error, color=drawn.color, alpha=0.2, linewidth=0)
+    low = np.maximum(shown - half, np.nanmin(shown, initial=np.inf) / 2)  # a logarithmic axis has no zero
+    axis.fill_between(t, low, shown + half, color=drawn.color, alpha=0.2, linewidth=0)

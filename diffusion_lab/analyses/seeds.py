@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from diffusion_lab.intervals import student_quantile
-from diffusion_lab.training import TrainedModel
+from diffusion_lab.training import Trained, TrainedModel
 
 NOT_OF_THE_METHOD = ("seed", "paths", "name")  # keys of a configuration
 
@@ -60,6 +60,53 @@ def over_seeds(values: np.ndarray, members: Sequence[int], level: float = 0.95) 
     if n == 1:
         return some[0], np.full(some.shape[1:], np.nan)
     return some.mean(0), student_quantile(level, n - 1) * some.std(0, ddof=1) / math.sqrt(n)
+
+
+class Line(NamedTuple):
+    """A line of a figure: one head of a group's models.
+
+    Attributes:
+        name: "" where there is one line.
+        members: positions of the models.
+        head: number of the head.
+    """
+
+    name: str
+    members: list[int]
+    head: int
+
+
+def lines_of(trained: Sequence[Trained]) -> list[Line]:
+    """A line for each group and head, the heads of a group together."""
+    return [
+        Line(", ".join(word for word in (group.name, head) if word), group.members, h)
+        for group in groups_of(trained)
+        for h, head in enumerate(trained[group.members[0]].denoiser.prediction.head_names)
+    ]
+
+
+def with_error(values: np.ndarray, error: np.ndarray, members: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The line to draw and half the width of its band, from values (M,...) and their standard errors (M,...).
+
+    With several members the mean over seeds and its 95 % interval; with one, its value and two standard errors.
+    """
+    mean, half = over_seeds(values, members)
+    return mean, 2 * error[members[0]] if len(members) == 1 else half
+
+
+def band_words(members: Sequence[Sequence[int]], of: str) -> str:
+    """What the bands of lines with these members are, e.g. "two standard errors over 64 test images".
+
+    Args:
+        members: of each line.
+        of: what the standard error of a single model is over.
+    """
+    counts = sorted({len(some) for some in members} - {1})
+    several = f"95 % intervals over {' or '.join(map(str, counts))} seeds"
+    single = f"two standard errors over {of}"
+    if not counts:
+        return single
+    return several if all(len(some) > 1 for some in members) else f"{several}; of one seed, {single}"
 
 
 def _names(models: Sequence[TrainedModel]) -> list[str]:

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from diffusion_lab.analyses.base import Analysis, Result
-from diffusion_lab.analyses.per_timestep import PerTimestep, curve_names
+from diffusion_lab.analyses.per_timestep import PerTimestep
+from diffusion_lab.analyses.seeds import lines_of
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.plotting import line_style, log_axis, panels
 from diffusion_lab.timesteps import equal_sum_slots
@@ -32,11 +33,11 @@ HEIGHT = 0.3  # inches of a row
 
 
 class Slots(Analysis):
-    """Edges of the slots of each model and head, and what each slot holds.
+    """Edges of the slots of each curve, the mean loss of one head over the seeds of a method, and what each slot holds.
 
-    `data.npz` has edges (M,heads,K+1), where slot k is {e_k .. e_{k+1} - 1}, and share (M,heads,K), its part of the
-    loss; and timesteps (T,), mean and standard_error (M,T,heads) of the losses, which `sampler.loss_curve` can read.
-    `facts.json` has the same edges and shares by curve.
+    `facts.json` has the edges of each curve, where slot k is {e_k .. e_{k+1} - 1}, and share, each slot's part of the
+    loss. `data.npz` has timesteps (T,), mean and standard_error (M,T,heads) of the losses of M models, which
+    `sampler.loss_curve` can read, and edges (M,heads,K+1) of each of them alone.
 
     Args:
         num_slots: K.
@@ -60,22 +61,32 @@ class Slots(Analysis):
 
     def run(self, trained: Sequence[Trained], work: Work) -> Result:
         found = self.losses.measure(trained, work)
-        loss = found["mean"].transpose(0, 2, 1)  # (M,heads,T)
-        edges = np.stack([[equal_sum_slots(torch.from_numpy(one), self.num_slots).numpy() for one in m] for m in loss])
-        before = np.concatenate([np.zeros_like(loss[..., :1]), loss.cumsum(2)], axis=2)
-        share = np.diff(np.take_along_axis(before, edges, 2)) / before[..., -1:]
-        names = curve_names(trained)
-        rows = zip(names, edges.reshape(len(names), -1), share.reshape(len(names), -1), strict=True)
-        curves = [{"name": name, "edges": e.tolist(), "share": s.tolist()} for name, e, s in rows]
-        data = {key: found[key] for key in ("timesteps", "mean", "standard_error")} | {"edges": edges, "share": share}
+        mean = found["mean"]  # (M,T,heads)
+        edges = np.stack([[self._slots(one)[0] for one in model.T] for model in mean])
+        curves = []
+        for line in lines_of(trained):
+            own, share = self._slots(mean[line.members, :, line.head].mean(0))
+            first, last = edges[line.members, line.head, 1], edges[line.members, line.head, -2]
+            among = {
+                "first_end": [int(first.min()), int(first.max())],
+                "last_start": [int(last.min()), int(last.max())],
+            }
+            curves.append(line._asdict() | {"edges": own.tolist(), "share": share.tolist(), "over_seeds": among})
+        data = {key: found[key] for key in ("timesteps", "mean", "standard_error")} | {"edges": edges}
         return Result(data, {"images": len(found["image"]), "num_slots": self.num_slots, "curves": curves})
 
+    def _slots(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Edges (K+1,) of a loss (T,), and the part of it in each slot (K,)."""
+        edges = equal_sum_slots(torch.from_numpy(np.ascontiguousarray(loss)), self.num_slots).numpy()
+        before = np.concatenate([[0.0], loss.cumsum()])
+        return edges, np.diff(before[edges]) / before[-1]
+
     def figure(self, result: Result) -> Figure:
-        curves, heads = result.facts["curves"], result.data["mean"].shape[2]
+        curves = result.facts["curves"]
         figure, (axis, table) = panels(2, height=max(3.6, HEIGHT * (self.num_slots + 4)))
         for i, curve in enumerate(curves):
             color, dash = line_style(i)
-            loss = result.data["mean"][i // heads, :, i % heads]
+            loss = result.data["mean"][curve["members"], :, curve["head"]].mean(0)
             axis.plot(result.data["timesteps"], loss, color=color, linestyle=dash, label=curve["name"])
             inner = np.array(curve["edges"][1:-1], dtype=int)
             axis.plot(inner, loss[inner], color=color, linestyle="", marker="|", markersize=14)
@@ -98,10 +109,21 @@ class Slots(Analysis):
             said.append(
                 f"the slots of equal loss{of} have the edges {curve['edges']}: the first has {size[0]} of the "
                 f"{curve['edges'][-1]} timesteps, the last {size[-1]}, and each {min(share):.3g} to {max(share):.3g} % "
-                "of the loss"
+                f"of the loss{_over_seeds(curve)}"
             )
         text = "; ".join(said) + ("; and so on" if len(result.facts["curves"]) > 6 else "")
         return f"{text[0].upper()}{text[1:]}."
+
+
+def _over_seeds(curve: dict[str, Any]) -> str:
+    """How far the edges of single seeds lie apart; nothing for one seed."""
+    if len(curve["members"]) == 1:
+        return ""
+    (first, end), (start, last) = curve["over_seeds"]["first_end"], curve["over_seeds"]["last_start"]
+    return (
+        f" (of {len(curve['members'])} seeds alone the first slot ends before t = {first} to {end}, and the last "
+        f"begins at {start} to {last})"
+    )
 
 
 def _table(axis: Axes, curves: Sequence[dict[str, Any]]) -> None:

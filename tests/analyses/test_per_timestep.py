@@ -92,8 +92,23 @@ def test_what_the_sentence_says(tmp_path):
     floor = data.loss_floor(linear(T)).numpy() / linear(T).alphas_cumprod.numpy()
     assert f"the floor is {100 * floor.sum() / mean.sum():.3g} % of the loss summed over t" in said
     assert f"the excess is largest at t = {(mean - floor).argmax()} ({(mean - floor).max():.3g})" in said
-    worst = 100 * (result.data["standard_error"][0, :, 0] / mean).max()
-    assert said.endswith(f"standard errors over 16 images are at most {worst:.2g} % of the mean.")
+    worst = 200 * (result.data["standard_error"][0, :, 0] / mean).max()
+    assert said.endswith(f"(two standard errors over 16 images) are at most {worst:.2g} % of the mean to each side.")
+
+
+def test_seeds_are_one_curve_with_an_interval(tmp_path):
+    data = source()
+    models = [trained(Constant(0.1 * seed), data, folder=f"digits-uniform-s{seed}") for seed in range(3)]
+    for seed, model in enumerate(models):
+        model.config = {"seed": seed, "sampler": "uniform"}
+    analysis, result = measured(models, tmp_path, every=10)
+    (curve,) = result.facts["curves"]
+    assert curve["members"] == [0, 1, 2] and "95 % intervals over 3 seeds" in analysis.sentence(result)
+    line = analysis.figure(result).axes[0].lines[0]
+    assert np.allclose(line.get_ydata(), result.data["mean"][:, :, 0].mean(0), rtol=1e-12)
+    half = 4.302653 * result.data["mean"][:, :, 0].std(0, ddof=1) / 3**0.5  # t(0.95, 2)
+    widest = (half / result.data["mean"][:, :, 0].mean(0)).max()
+    assert curve["relative_half_width"] == pytest.approx(widest, rel=1e-6)
 
 
 def test_what_the_figure_draws(tmp_path):
@@ -108,7 +123,7 @@ def test_what_the_figure_draws(tmp_path):
             assert np.array_equal(line.get_xdata(), range(0, T, 10)) and line.get_label() == name
             drawn, values = line.get_ydata(), result.data[key][m].ravel()
             assert np.array_equal(drawn[values > 0], values[values > 0]) and np.isnan(drawn[values <= 0]).all()
-    floor, _ = (line for line in figure.axes[0].lines if line.get_linestyle() == ":")  # and what the legend shows
+    (floor,) = (line for line in figure.axes[0].lines if line.get_linestyle() == ":")
     expected, drawn = result.data["floor"][0, :, 0], floor.get_ydata()
     assert drawn[0] == expected[0] and np.isnan(drawn[-1])  # far below every loss it would set the axis
     assert np.array_equal(drawn[~np.isnan(drawn)], expected[~np.isnan(drawn)])
@@ -224,8 +239,11 @@ def test_little_memory_gives_the_same_floor(tmp_path, monkeypatch):
 
 def test_models_that_are_shown_the_same_share_a_floor(tmp_path):
     plain, again, flipped = pictures(6)[1], pictures(6)[1], pictures(6, flip=True)[1]
-    first, second, third = least_losses([plain, again, flipped], torch.arange(T), 4, Work(tmp_path, Streams(0)))
+    fewer = pictures(5)[1]
+    models = [plain, again, flipped, fewer]
+    first, second, third, fourth = least_losses(models, torch.arange(T), 4, Work(tmp_path, Streams(0)))
     assert first is second and not np.allclose(first.mean, third.mean)
+    assert not np.allclose(first.mean, fourth.mean)
 
 
 def learned(data, schedule, steps=300):

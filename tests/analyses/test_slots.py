@@ -42,7 +42,7 @@ def test_ten_equal_sums_give_the_papers_edges(tmp_path):
     size = torch.tensor(EDGES).diff()
     analysis, result = slots_of([model_with((0.1 / size).repeat_interleave(size))], tmp_path)
     assert result.data["edges"].tolist() == [[EDGES]] and result.facts["curves"][0]["edges"] == EDGES
-    assert np.allclose(result.data["share"], 0.1, rtol=1e-4)
+    assert np.allclose(result.facts["curves"][0]["share"], 0.1, rtol=1e-4)
     said = analysis.sentence(result)
     assert said.startswith(f"The slots of equal loss have the edges {EDGES}: the first has 5 of the 1000 timesteps, ")
     assert said.endswith("the last 723, and each 10 to 10 % of the loss.")
@@ -54,7 +54,21 @@ def test_the_share_of_each_slot_by_hand(tmp_path):
     loss[:2] = torch.tensor([66.0, 22.0])
     _, result = slots_of([model_with(loss)], tmp_path, num_slots=2)
     assert result.data["edges"].tolist() == [[[0, 1, 24]]]
-    assert np.allclose(result.data["share"], [2 / 3, 1 / 3], rtol=1e-6)
+    assert np.allclose(result.facts["curves"][0]["share"], [2 / 3, 1 / 3], rtol=1e-6)
+
+
+def test_seeds_are_one_curve(tmp_path):
+    """The slots of the mean loss; and how far those of single seeds lie apart."""
+    first, second = torch.ones(40), torch.ones(40)
+    first[:20], second[:20] = 3.0, 1.0
+    models = [model_with(loss, folder=f"digits-uniform-s{seed}") for seed, loss in enumerate((first, second))]
+    for seed, model in enumerate(models):
+        model.config = {"seed": seed, "sampler": "uniform"}
+    analysis, result = slots_of(models, tmp_path, num_slots=2)
+    assert result.data["edges"].tolist() == [[[0, 13, 40]], [[0, 20, 40]]]
+    (curve,) = result.facts["curves"]  # mean losses 2 and 1: half of 60 is reached after 15 timesteps
+    assert curve["edges"] == [0, 15, 40] and curve["over_seeds"] == {"first_end": [13, 20], "last_start": [13, 20]}
+    assert "(of 2 seeds alone the first slot ends before t = 13 to 20, " in analysis.sentence(result)
 
 
 def test_a_table_and_a_curve_for_each_checkpoint(tmp_path):
