@@ -66,6 +66,8 @@ class PerTimestep(Analysis):
         self.batch_size = check_integer("batch_size", batch_size, 1, "use 256")
 
     def check(self, trained: Sequence[Trained]) -> None:
+        for model in trained:
+            model.check_images(self.images)
         kinds = {
             (type(m.denoiser.prediction), tuple(m.denoiser.schedule.snr.tolist()), m.data.source.test().fingerprint())
             for m in trained

@@ -118,7 +118,9 @@ class TinyNetwork(nn.Module):
 
 def tiny_update() -> list[Trained]:
     """A network of 77 parameters and the same with one percent smaller weights, on Gaussian images of 4x4 pixels."""
-    data = ImageDataModule(GaussianMixture([0.5], [0.25], image_size=4, num_images=64, num_test_images=8), batch_size=8)
+    data = ImageDataModule(
+        GaussianMixture([0.5], [0.25], image_size=4, num_images=64, num_test_images=64), batch_size=8
+    )
     before = TinyNetwork()
     with torch.no_grad():
         for parameter in before.parameters():

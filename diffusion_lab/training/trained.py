@@ -53,6 +53,16 @@ class TrainedModel(ABC):
     def device(self) -> torch.device:
         """Device of the weights."""
 
+    def check_images(self, count: int) -> None:
+        """For the check of an analysis with an argument `images`.
+
+        Raises:
+            ValueError: the test split has fewer than `count` images.
+        """
+        n = len(self.data.source.test())
+        if count > n:
+            raise ValueError(f"analysis.images={count} must be at most {n}, the test images of {self.name}; use {n}")
+
     def test_images(self, count: int) -> tuple[Tensor, Tensor, Cond]:
         """Test images, evenly spread over the test split; all of them if there are fewer than `count`.
 

@@ -293,6 +293,11 @@ def test_models_whose_losses_cannot_be_compared_are_refused(other):
         PerTimestep().check([trained(Constant(), source()), other()])
 
 
+def test_more_images_than_there_are():
+    with pytest.raises(ValueError, match="^analysis.images=64 must be at most 20, the test images of run; use 20$"):
+        PerTimestep().check([trained(Constant(), source(images=20))])
+
+
 @pytest.mark.parametrize(("name", "value"), [("images", 1), ("images", 2.0), ("every", 0), ("batch_size", 0)])
 def test_arguments_out_of_range(name, value):
     with pytest.raises(ValueError, match=f"^{name}={value} must be an integer >="):
