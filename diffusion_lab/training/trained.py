@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.data.conditions import Cond
 from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.metrics.sampling import generate
+from diffusion_lab.solvers import Solver
 
 
 class TrainedModel(ABC):
@@ -62,6 +64,23 @@ class TrainedModel(ABC):
         n = len(self.data.source.test())
         if count > n:
             raise ValueError(f"analysis.images={count} must be at most {n}, the test images of {self.name}; use {n}")
+
+    @abstractmethod
+    def samples(self, ids: Sequence[int], seed: int, solver: Solver, batch_size: int = 64) -> Tensor:
+        """Generated images with the given numbers.
+
+        Args:
+            ids: the images' numbers. The latents of image i are a function of (seed, i) alone, and its conditions of i.
+            seed: seed of the latents, >= 0.
+            solver: how a diffusion model samples; other kinds of models do not use it.
+            batch_size: images at a time.
+
+        Returns:
+            (n,C,H,W) uint8 on the CPU, in the shape of the pixels.
+
+        Raises:
+            ValueError: an image is not finite.
+        """
 
     def test_images(self, count: int) -> tuple[Tensor, Tensor, Cond]:
         """Test images, evenly spread over the test split; all of them if there are fewer than `count`.
@@ -111,6 +130,19 @@ class Trained(TrainedModel):
     @property
     def device(self) -> torch.device:
         return self.denoiser.timesteps.device
+
+    def samples(self, ids: Sequence[int], seed: int, solver: Solver, batch_size: int = 64) -> Tensor:
+        return generate(
+            self.denoiser,
+            solver,
+            ids,
+            seed,
+            self.data.shape,
+            batch_size=batch_size,
+            device=self.device,
+            conditions=self.data.conditions.of_samples,
+            to_pixels=self.data.source.to_pixels,
+        )
 
 
 def digest(state: Mapping[str, Tensor]) -> str:
