@@ -9,6 +9,7 @@ from diffusion_lab.training.checkpoint_io import (
 )
 from diffusion_lab.training.finite import NotFinite, not_finite
 from diffusion_lab.training.module import DiffusionModule
+from diffusion_lab.training.objective import Objective
 from diffusion_lab.training.probe import DenoiserProbe
 from diffusion_lab.training.sharded import ShardedStrategy
 from diffusion_lab.training.trained import Trained, TrainedModel, labels
@@ -21,6 +22,7 @@ __all__ = [
     "NewerCheckpoint",
     "NoneIntact",
     "NotFinite",
+    "Objective",
     "ShardedStrategy",
     "Trained",
     "TrainedModel",

@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,8 +16,12 @@ from torch import Tensor, nn
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.data.conditions import Cond
 from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.diffusion.schedule import working_dtype
 from diffusion_lab.metrics.sampling import generate
 from diffusion_lab.solvers import Solver
+from diffusion_lab.training.objective import Noise, Objective
+
+TIMESTEP_SCALE = 1000  # timesteps given to `objective` count from 0 to this, whatever T is
 
 
 class TrainedModel(ABC):
@@ -82,6 +87,17 @@ class TrainedModel(ABC):
             ValueError: an image is not finite.
         """
 
+    @abstractmethod
+    def objective(self, timesteps: Sequence[int], images: int, noise: Noise, batch_size: int = 256) -> Objective:
+        """The loss that the weights of `module` were trained for, on a fixed set, in eval mode.
+
+        Args:
+            timesteps: where a diffusion model is evaluated, 0 <= t < 1000 whatever its T; other models ignore them.
+            images: number of rows: test images, or latents of a model that has no images to compare with.
+            noise: `work.normal`; called with the shape of one row and the row's number.
+            batch_size: largest number of rows of one network call; a part has whole images, up to as many rows.
+        """
+
     def test_images(self, count: int) -> tuple[Tensor, Tensor, Cond]:
         """Test images, evenly spread over the test split; all of them if there are fewer than `count`.
 
@@ -143,6 +159,36 @@ class Trained(TrainedModel):
             conditions=self.data.conditions.of_samples,
             to_pixels=self.data.source.to_pixels,
         )
+
+    def objective(self, timesteps: Sequence[int], images: int, noise: Noise, batch_size: int = 256) -> Objective:
+        """The native loss at timesteps floor(t T / 1000), each once; without the bound's term of a learned variance.
+
+        Image i of the test split has the noise numbered i at every t, as in the analysis `per_timestep`. Images, noise
+        and losses have the precision of the weights at the time of the call.
+        """
+        ids, x0, cond = self.test_images(images)
+        eps = torch.stack([noise(tuple(x0.shape[1:]), int(i)) for i in ids])
+        t = torch.tensor(list(dict.fromkeys(s * self.denoiser.num_timesteps // TIMESTEP_SCALE for s in timesteps)))
+        t = t.to(x0.device)
+
+        def losses(rows: slice) -> Tensor:
+            """(n_p,K), in network calls of at most `batch_size` rows."""
+            dtype = working_dtype(next(self.denoiser.parameters(), x0))
+            given = {"x0": x0, "eps": eps} | cond
+            given = {k: v[rows].to(dtype) if v.is_floating_point() else v[rows] for k, v in given.items()}
+            given = {k: v.repeat_interleave(len(t), 0) for k, v in given.items()}
+            given["t"] = t.repeat(len(given["x0"]) // len(t))
+            cuts = _slices(len(given["t"]), batch_size)
+            native = [self.denoiser.loss(**{k: v[cut] for k, v in given.items()}).native for cut in cuts]
+            return torch.cat(native).unflatten(0, (-1, len(t)))
+
+        parts = [partial(losses, rows) for rows in _slices(len(x0), max(1, batch_size // len(t)))]
+        return Objective(tuple(f"t = {int(step)}" for step in t), parts)
+
+
+def _slices(count: int, size: int) -> list[slice]:
+    """Consecutive slices of at most `size` that cover `count` rows."""
+    return [slice(start, start + size) for start in range(0, count, size)]
 
 
 def digest(state: Mapping[str, Tensor]) -> str:
