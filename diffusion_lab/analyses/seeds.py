@@ -6,11 +6,10 @@ Every analysis of several runs shows one line per group. The interval is Student
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,14 +33,16 @@ class Group(NamedTuple):
 
 def groups_of(trained: Sequence[TrainedModel]) -> list[Group]:
     """The groups, in the order of their first models."""
-    groups: dict[str, list[int]] = {}
+    groups: list[list[int]] = []
     for m, model in enumerate(trained):
-        config = {key: value for key, value in model.config.items() if key not in NOT_OF_THE_METHOD}
-        which = config if config else model.name
-        key = json.dumps([which, model.step, model.decay], sort_keys=True, default=str)
-        groups.setdefault(key, []).append(m)
-    firsts = [trained[members[0]] for members in groups.values()]
-    return [Group(name, members) for name, members in zip(_names(firsts), groups.values(), strict=True)]
+        same = (members for members in groups if _differ_in_the_seed(trained[members[0]], model))
+        group = next(same, None)
+        if group is None:
+            groups.append([m])
+        else:
+            group.append(m)
+    firsts = [trained[members[0]] for members in groups]
+    return [Group(name, members) for name, members in zip(_names(firsts), groups, strict=True)]
 
 
 def over_seeds(values: np.ndarray, members: Sequence[int], level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
@@ -107,6 +108,33 @@ def band_words(members: Sequence[Sequence[int]], of: str) -> str:
     if not counts:
         return single
     return several if all(len(some) > 1 for some in members) else f"{several}; of one seed, {single}"
+
+
+def _differ_in_the_seed(a: TrainedModel, b: TrainedModel) -> bool:
+    """Whether two models have the same step, weights and configuration, except for their seeds and folders.
+
+    Keys such as dataset.seed repeat the run's seed, and those such as callbacks.checkpoint.directory its folder.
+    """
+    if (a.step, a.decay) != (b.step, b.decay) or not (a.config and b.config):
+        return (a.name, a.step, a.decay) == (b.name, b.step, b.decay)
+    mine, others = _method(a), _method(b)
+    return mine.keys() == others.keys() and all(
+        value == others[key]
+        or (key.endswith(".seed") and (value, others[key]) == (a.config.get("seed"), b.config.get("seed")))
+        for key, value in mine.items()
+    )
+
+
+def _method(model: TrainedModel) -> dict[str, Any]:
+    """The configuration by dotted key, without `NOT_OF_THE_METHOD` and without the path of the run folder."""
+    folder = str((model.config.get("paths") or {}).get("run_dir") or model.folder)
+    found, waiting = {}, [(str(k), v) for k, v in model.config.items() if k not in NOT_OF_THE_METHOD]
+    for key, value in waiting:  # grows during the loop
+        if isinstance(value, dict):
+            waiting += [(f"{key}.{name}", below) for name, below in value.items()]
+        else:
+            found[key] = value.replace(folder, "") if isinstance(value, str) else value
+    return found
 
 
 def _names(models: Sequence[TrainedModel]) -> list[str]:

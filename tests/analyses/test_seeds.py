@@ -49,3 +49,22 @@ def test_the_mean_over_seeds_and_its_interval():
     assert mean[0] == 2 and half[0] == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)  # t(0.95, 2), s = 1
     alone, none = over_seeds(values, [1])
     assert np.array_equal(alone, [5.0, 0.0]) and np.isnan(none).all()
+
+
+def test_what_repeats_the_seed_or_the_folder_is_no_difference():
+    """A configuration read back is resolved: dataset.seed is the run's seed, and callbacks name its folder."""
+
+    def run(seed, crops, lr=1):
+        folder = f"/r/photos-uniform-s{seed}-0a1b2c3{seed}"
+        config = {
+            "seed": seed,
+            "paths": {"run_dir": folder},
+            "dataset": {"seed": seed, "source": {"seed": crops}},
+            "callbacks": {"checkpoint": {"directory": f"{folder}/checkpoints"}},
+            "optimizer": {"lr": lr},
+        }
+        return model(folder, config)
+
+    assert [group.members for group in groups_of([run(0, 0), run(1, 0), run(2, 0)])] == [[0, 1, 2]]
+    assert [group.members for group in groups_of([run(0, 5), run(1, 0), run(1, 5)])] == [[0, 2], [1]]
+    assert [group.members for group in groups_of([run(0, 0), run(1, 0, lr=2)])] == [[0], [1]]
