@@ -8,6 +8,7 @@ takes part twice, once mirrored.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,7 @@ from diffusion_lab.diffusion import empirical_floor
 if TYPE_CHECKING:
     from diffusion_lab.analyses.work import Work
     from diffusion_lab.data import ImageDataModule
+    from diffusion_lab.diffusion import Denoiser
     from diffusion_lab.training import Trained
 
 ENTRIES = 2**22  # numbers in the largest array, 32 MB, whatever the size of the images and of the set
@@ -76,6 +78,29 @@ def least_losses(trained: Sequence[Trained], t: Tensor, images: int, work: Work)
         error = values.std(0, ddof=1) / n**0.5 if n > 1 else np.zeros(len(t))
         found[m] = Floor(values.mean(0), error, f"the {total[m]} training images")
     return [floor for m in first if (floor := found[m]) is not None]
+
+
+def bound_floor(denoiser: Denoiser, t: Tensor, x0_floor: np.ndarray) -> np.ndarray:
+    """The least term L_t of the bound with the denoiser's fixed variance V, in bits/dim (K,):
+
+        L_t = 1/2 (Vp/V - 1 - ln(Vp/V) + C1^2 floor_t / V) / ln 2
+
+    with the posterior's variance Vp and coefficient C1 (`diffusion.bound.posterior_kl`). NaN for a learned variance,
+    and at t = 0, where the term is that of the decoder.
+
+    Args:
+        denoiser: gives the schedule and the variance.
+        t: (K,) int64.
+        x0_floor: (K,) the least x0-loss.
+    """
+    if denoiser.variance.channels:
+        return np.full(len(t), np.nan)
+    schedule, none = denoiser.schedule, torch.empty(len(t), 0, 1, 1, dtype=torch.float64)
+    log_variance = denoiser.variance.log_variance(none, t, schedule).flatten().double().cpu()
+    log_ratio = schedule.posterior_log_variance_clipped.cpu()[t] - log_variance
+    error = schedule.posterior_mean_coef1.cpu()[t].square() * torch.from_numpy(x0_floor) * torch.exp(-log_variance)
+    least = 0.5 * (torch.expm1(log_ratio) - log_ratio + error) / math.log(2)
+    return torch.where(t == 0, torch.nan, least).numpy()
 
 
 def _closed(model: Trained, t: Tensor, snr: Tensor) -> Floor | None:

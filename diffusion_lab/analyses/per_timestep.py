@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.analyses.base import Analysis, Result
-from diffusion_lab.analyses.floor import least_losses
+from diffusion_lab.analyses.floor import bound_floor, least_losses
 from diffusion_lab.analyses.seeds import band_words, lines_of, with_error
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.plotting import LineStyle, line_style, log_axis, panels
@@ -48,7 +48,8 @@ class PerTimestep(Analysis):
     `data.npz` has timesteps (K,), image (n,) the numbers of the test images, losses (M,n,K,heads) of M models, and
     their mean (M,K,heads) and standard_error (M,K,heads) over the images; the same two as x0_, eps_ and v_; bound_mean
     (M,K) and bound_standard_error (M,K), the term L_t of the variational bound in bits/dim, from estimates that are not
-    clipped; floor and floor_standard_error (M,K,heads), native; and excess = mean - floor with excess_standard_error.
+    clipped, and its bound_floor (M,K); floor and floor_standard_error (M,K,heads), native; and excess = mean
+    - floor with excess_standard_error.
 
     Args:
         images: n, number of test images, at least 2; the floor is a mean over as many training images.
@@ -90,6 +91,9 @@ class PerTimestep(Analysis):
         data["floor"], data["floor_standard_error"] = (
             np.stack([scale * value[:, None] for value in some])
             for some in ([floor.mean for floor in floors], [floor.standard_error for floor in floors])
+        )
+        data["bound_floor"] = np.stack(
+            [bound_floor(model.denoiser, t, floor.mean) for model, floor in zip(trained, floors, strict=True)]
         )
         data["excess"] = data["mean"] - data["floor"]
         data["excess_standard_error"] = np.hypot(data["standard_error"], data["floor_standard_error"])
@@ -168,7 +172,8 @@ class PerTimestep(Analysis):
                 mean, half = with_error(values, errors, curve["members"])
                 _band(axis, data["timesteps"], mean, half, line_style(i), curve["name"] or "loss")
             axis.set_title(title)
-        _draw_floors(axes[0], data, curves, result.facts["floor_of"])
+        for axis, key, floors in ((axes[0], "mean", data["floor"]), (axes[2], "bound_mean", data["bound_floor"])):
+            _draw_floors(axis, data["timesteps"], data[key].min(), floors, curves, result.facts["floor_of"])
         for axis in axes:
             log_axis(axis)
             axis.set_xlabel("timestep t")
@@ -205,19 +210,22 @@ def _values(data: Mapping[str, np.ndarray], members: Sequence[int], head: int) -
     return *loss, *excess, data["floor"][members, :, head].mean(0)
 
 
-def _draw_floors(axis: Axes, data: Mapping[str, np.ndarray], curves: Sequence[Mapping[str, Any]], of: str) -> None:
-    """Dotted: each floor once, where it is not far below every loss, whose axis it would set."""
+def _draw_floors(
+    axis: Axes, t: np.ndarray, lowest: float, floors: np.ndarray, curves: Sequence[Mapping[str, Any]], of: str
+) -> None:
+    """Dotted: each of the floors (M,K) or (M,K,heads) once, where it is not far below the lowest number drawn."""
     drawn: list[np.ndarray] = []
     for i, curve in enumerate(curves):
-        floor = data["floor"][curve["members"][0], :, curve["head"]]
-        if any(np.array_equal(floor, other) for other in drawn):
+        floor = floors[curve["members"][0]]
+        floor = floor[:, curve["head"]] if floor.ndim == 2 else floor
+        if any(np.array_equal(floor, other, equal_nan=True) for other in drawn):
             continue
         drawn.append(floor)
-        shown = np.where(floor > data["mean"].min() / 3, floor, np.nan)
+        shown = np.where(floor > lowest / 3, floor, np.nan)
         if np.isfinite(shown).any():
             color = "#222222" if len(drawn) == 1 else line_style(i).color
             name = f"floor of {of}" if len(drawn) == 1 else f"floor, {curve['name']}"
-            axis.plot(data["timesteps"], shown, color=color, linestyle=":", label=name)
+            axis.plot(t, shown, color=color, linestyle=":", label=name)
 
 
 def _band(axis: Axes, t: np.ndarray, mean: np.ndarray, half: np.ndarray, drawn: LineStyle, name: str) -> None:

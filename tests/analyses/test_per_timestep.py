@@ -11,7 +11,17 @@ from diffusion_lab.analyses import PerTimestep, Work
 from diffusion_lab.analyses.floor import least_losses
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.data import ArrayImages, Digits, ImageDataModule, ImageSource
-from diffusion_lab.diffusion import X0, Epsilon, V, cosine, empirical_floor, linear, vlb_terms
+from diffusion_lab.diffusion import (
+    X0,
+    Epsilon,
+    FixedLarge,
+    V,
+    bound_weights,
+    cosine,
+    empirical_floor,
+    linear,
+    vlb_terms,
+)
 from diffusion_lab.streams import Streams
 from tests.analyses.models import Constant, Copy, Optimal, source, trained
 
@@ -179,6 +189,19 @@ def test_the_floor_of_gaussian_data_in_the_models_space(prediction, power, tmp_p
     assert not result.data["floor_standard_error"].any()
     assert np.array_equal(result.data["excess"], result.data["mean"] - result.data["floor"])
     assert np.array_equal(result.data["excess_standard_error"], result.data["standard_error"])
+
+
+def test_the_floor_of_the_bound_is_the_term_of_the_best_denoiser(tmp_path):
+    data, schedule = source(images=200, size=8), linear(T)
+    _, result = measured([trained(Optimal(data, schedule), data, schedule=schedule)], tmp_path, images=200)
+    floor, mean, error = (result.data[key][0] for key in ("bound_floor", "bound_mean", "bound_standard_error"))
+    assert np.isnan(floor[0]) and np.isfinite(floor[1:]).all()
+    assert (np.abs(mean - floor) < 4 * error)[1:].all() and (np.abs(mean / floor - 1) < 0.06)[1:].all()
+    # The excess of a term is c_t times that of the loss, with another model too.
+    _, worse = measured([trained(Constant(0.5), data, schedule=schedule)], tmp_path / "worse")
+    weights = bound_weights(schedule, Epsilon(), FixedLarge()).numpy()
+    excess = worse.data["bound_mean"][0] - worse.data["bound_floor"][0]
+    assert np.allclose(excess[1:], (weights * worse.data["excess"][0, :, 0])[1:], rtol=1e-4)
 
 
 class Pictures(ImageSource):
