@@ -2,10 +2,23 @@
 
 from diffusion_lab.analyses.arrays import Arrays
 from diffusion_lab.analyses.base import Analysis, Result
+from diffusion_lab.analyses.batch_noise import BatchNoise
+from diffusion_lab.analyses.gradient_variance import GradientVariance
 from diffusion_lab.analyses.per_timestep import PerTimestep
 from diffusion_lab.analyses.perform import perform
 from diffusion_lab.analyses.reward_variance import RewardVariance
 from diffusion_lab.analyses.slots import Slots
 from diffusion_lab.analyses.work import Work
 
-__all__ = ["Analysis", "Arrays", "PerTimestep", "Result", "RewardVariance", "Slots", "Work", "perform"]
+__all__ = [
+    "Analysis",
+    "Arrays",
+    "BatchNoise",
+    "GradientVariance",
+    "PerTimestep",
+    "Result",
+    "RewardVariance",
+    "Slots",
+    "Work",
+    "perform",
+]

@@ -1,0 +1,196 @@
+"""The variance of a batch's gradient over its draws: how much is due to the timesteps, the noise and the images.
+
+The gradient of a batch is G = 1/B sum_i w_i g(x_i, t_i, eps_i), with independent images and noises, and timesteps and
+weights from a sampler. By the law of total variance, traces throughout and w as a function of t,
+
+    Var G = Var_t E[G | t]                                  timesteps: 1/B for independent draws, less for spread ones
+          + 1/B sum_t p_t w_t^2  E_x Var_eps g(x, t, eps)   noise
+          + 1/B sum_t p_t w_t^2  Var_x E_eps g(x, t, eps)   images
+
+Only the first part depends on how the rows of a batch are drawn together (`batch_draws.py`), so an even spread cannot
+remove more than it. A sampler that changes the expected gradient trains on another objective: its variance is taken
+relative to the squared norm of its own expected gradient, |E G|^2.
+
+The measurement is ours. Approximations: between the grid's timesteps the parts and mean gradients are linear; the
+gradients are sketched (`gradient_table.py`). Standard errors are the jackknife's over images, and include that over
+draws where draws were simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from diffusion_lab.analyses.base import Analysis, Result
+from diffusion_lab.analyses.batch_draws import coverages, density, draws_independently, informed
+from diffusion_lab.analyses.batch_noise_figure import draw, sentence_of
+from diffusion_lab.analyses.batch_parts import numbers
+from diffusion_lab.analyses.gradient_table import Table, measure
+from diffusion_lab.analyses.row_gradients import check_same_images
+from diffusion_lab.analyses.seeds import groups_of, over_seeds
+from diffusion_lab.arguments import check_integer
+from diffusion_lab.plotting import panels
+from diffusion_lab.timesteps import FixedSampler, TimestepSampler
+from diffusion_lab.timesteps.grid import interpolated, placed
+from diffusion_lab.training import Trained
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from diffusion_lab.analyses.work import Work
+
+IDEAL = "importance (limit)"  # the name of the best independent sampler
+
+
+class BatchNoise(Analysis):
+    """The three parts for each sampler and batch size, and their sum relative to that of uniform draws.
+
+    To the samplers given, it adds one that the measured gradients themselves define, with the least variance of all
+    independent unbiased draws: p_t ~ sqrt(E|g_t|^2), weight 1/(T p_t). Samplers that learn from losses have seen ten
+    losses of the model at each timestep; those whose distribution depends on the step are at the model's.
+
+    `data.npz` has grid (K,), batch_size (R,), probability (M,S,T) of S samplers and M models; parts (M,S,R,3), the
+    variance due to timesteps, noise and images; squared_mean (M,S), |E G|^2; relative (M,S,R), (Var G / |E G|^2)
+    divided by the same of uniform draws, NaN where an expected gradient that differs from uniform's is not distinct
+    from 0; and share (M,3), the parts of the variance with uniform draws, which no batch size changes. Each has a
+    NAME_error. same (M,S) says whether the expected gradient is that of uniform draws; it then cancels in `relative`.
+
+    Args:
+        num_timesteps: T of the samplers and of the models.
+        samplers: by name.
+        batch_sizes: B, increasing.
+        images: n >= 3 training images.
+        noises: at least 2 for each image and timestep.
+        points: timesteps of the grid, closer at little noise.
+        draws: simulated batches where rows are not independent, at least 2.
+        sketch: s, the numbers that are kept of a gradient.
+        batch_size: rows of one network call.
+
+    Raises:
+        ValueError: a number out of range; from `check`, another number of timesteps, fewer images, or a sampler that
+            evaluates the network itself.
+    """
+
+    def __init__(
+        self,
+        num_timesteps: int,
+        samplers: Mapping[str, TimestepSampler],
+        batch_sizes: Sequence[int] = (4, 8, 16, 32, 64, 128),
+        images: int = 32,
+        noises: int = 2,
+        points: int = 32,
+        draws: int = 500,
+        sketch: int = 4096,
+        batch_size: int = 64,
+    ) -> None:
+        self.num_timesteps = check_integer("num_timesteps", num_timesteps, 2, "use 1000")
+        if not samplers or not batch_sizes:
+            raise ValueError("samplers={} and batch_sizes must each name at least one; use those of the yaml file")
+        self.samplers = dict(samplers)
+        cure = "use [4,8,16,32,64,128]"
+        self.batch_sizes = [check_integer("batch_sizes", rows, 1, cure) for rows in batch_sizes]
+        if sorted(set(self.batch_sizes)) != self.batch_sizes:
+            raise ValueError(f"batch_sizes={self.batch_sizes} must increase; {cure}")
+        self.images = check_integer("images", images, 3, "use 32; the jackknife needs three")
+        self.noises = check_integer("noises", noises, 2, "use 2; a variance needs two")
+        self.points = check_integer("points", points, 2, "use 32")
+        self.draws = check_integer("draws", draws, 2, "use 500")
+        self.sketch = check_integer("sketch", sketch, 1, "use 4096")
+        self.batch_size = check_integer("batch_size", batch_size, 1, "use 64")
+
+    def check(self, trained: Sequence[Trained]) -> None:
+        check_same_images(trained, self.images)
+        steps = trained[0].denoiser.num_timesteps
+        if steps != self.num_timesteps:
+            raise ValueError(f"analysis.num_timesteps={self.num_timesteps} must be those of the runs; use {steps}")
+        for name, sampler in self.samplers.items():
+            if sampler.uses_probe:
+                raise ValueError(
+                    f"analysis.samplers.{name} must draw without evaluations of its own; use loss_second_moment"
+                )
+            if sampler.num_timesteps != steps:
+                raise ValueError(f"analysis.samplers.{name} must have the runs' {steps} timesteps; use num_timesteps")
+
+    def run(self, trained: Sequence[Trained], work: Work) -> Result:
+        models, steps = list(trained), self.num_timesteps
+        density_of_points = (torch.arange(steps).double() + 1).rsqrt()  # squares of equal steps
+        grid = placed(density_of_points, self.points)
+        tables = measure(models, grid, self.images, self.noises, self.sketch, self.batch_size, work)
+        samplers = informed(self.samplers, models, self.batch_size, work)
+        for some, table in zip(samplers, tables, strict=True):
+            some[IDEAL] = _ideal(table, grid)
+        names = list(samplers[0])
+        draws = self._draws(models, samplers, grid, work)
+        densities = [
+            {name: density(sampler, model.step, grid) for name, sampler in some.items()}
+            for model, some in zip(models, samplers, strict=True)
+        ]
+        found = [
+            numbers(table, some, {name: draws.get((m, name), {}) for name in names}, self.batch_sizes)
+            for m, (table, some) in enumerate(zip(tables, densities, strict=True))
+        ]
+        data = {key: np.stack([one[key] for one in found]) for key in found[0]}
+        data |= {"grid": grid.numpy(), "batch_size": np.array(self.batch_sizes)}
+        facts = {"samplers": names, "images": self.images, "noises": self.noises, "sketch": self.sketch}
+        return Result(data, facts | {"groups": _groups(trained, data)})
+
+    def _draws(
+        self, models: list[Trained], samplers: Sequence[Mapping[str, TimestepSampler]], grid: torch.Tensor, work: Work
+    ) -> dict[tuple[int, str], dict[int, np.ndarray]]:
+        """Simulated coverages (draws,K) by batch size, of each model and sampler whose draws are not independent."""
+
+        def one(m: int, name: str, rows: int) -> Mapping[str, np.ndarray]:
+            sampler, step = samplers[m][name], models[m].step
+            return {"coverage": coverages(sampler, density(sampler, step, grid), rows, self.draws, step, work)}
+
+        tasks = [
+            (m, name, rows)
+            for m in range(len(models))
+            for name, sampler in samplers[m].items()
+            if not draws_independently(sampler)
+            for rows in self.batch_sizes
+        ]
+        found: dict[tuple[int, str], dict[int, np.ndarray]] = {}
+        for (m, name, rows), piece in zip(tasks, work.map("draws", one, tasks), strict=True):
+            found.setdefault((m, name), {})[rows] = piece["coverage"]
+        return found
+
+    def figure(self, result: Result) -> Figure:
+        groups = result.facts["groups"]
+        figure, axes = panels(3, len(groups), height=max(3.0, 0.28 * (len(result.facts["samplers"]) + 5)))
+        draw(figure, axes, result)
+        return figure
+
+    def sentence(self, result: Result) -> str:
+        return sentence_of(result)
+
+
+def _ideal(table: Table, grid: torch.Tensor) -> TimestepSampler:
+    """p_t ~ sqrt(E|g_t|^2) of the measured gradients, reweighted."""
+    parts, _ = table.parts()
+    second = parts.noise + parts.images.clip(min=0) + np.diagonal(parts.gram).clip(min=0)
+    root = interpolated(torch.from_numpy(second), grid).sqrt()
+    return FixedSampler(root.clamp(min=1e-6 * float(root.max()) or 1.0), reweight=True)
+
+
+def _groups(trained: Sequence[Trained], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """The numbers of the sentence, means over seeds."""
+    groups = []
+    for name, members in groups_of(trained):
+        group: dict[str, Any] = {"name": name, "members": members, "same": data["same"][members].all(0).tolist()}
+        for key in ("share", "relative"):
+            value, half = over_seeds(data[key], members)
+            error = data[f"{key}_error"][members[0]] if len(members) == 1 else half / 2
+            group[key], group[f"{key}_error"] = plain(value), plain(error)
+        groups.append(group)
+    return groups
+
+
+def plain(values: np.ndarray) -> Any:
+    """Nested lists, with None for NaN, which JSON does not have."""
+    if values.ndim:
+        return [plain(value) for value in values]
+    return None if np.isnan(values) else float(values)

@@ -1,0 +1,111 @@
+"""What `BatchNoise` draws and says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffusion_lab.plotting import PALETTE, line_style, log_axis, row_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from diffusion_lab.analyses.base import Result
+
+PARTS = ("timesteps", "noise", "images")
+MOST = 6  # groups in words
+
+
+def draw(figure: Figure, axes: Sequence[Axes], result: Result) -> None:
+    """A row of three panels for each group."""
+    for g, group in enumerate(result.facts["groups"]):
+        _draw_group(axes[3 * g : 3 * g + 3], result, group)
+    note = "" if result.data["same"].all() else "; *: another expected gradient"
+    figure.suptitle(f"whiskers: two standard errors{note}", size=9.5, x=0.01, ha="left")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
+    figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower left", ncols=5, handlelength=3)
+
+
+def _draw_group(axes: Sequence[Axes], result: Result, group: Mapping[str, Any]) -> None:
+    """Bars of the parts at the smallest and the largest batch, and the part from the timesteps over all batches."""
+    sizes, members = result.data["batch_size"], group["members"]
+    names = [name + ("" if same else "*") for name, same in zip(result.facts["samplers"], group["same"], strict=True)]
+    relative, error = (np.array(group[key], dtype=float) for key in ("relative", "relative_error"))  # (S,R)
+    of = f"{group['name']}: " if group["name"] else ""
+    for axis, r in zip(axes[:2], (0, len(sizes) - 1), strict=True):
+        _bars(axis, result, members, r, relative[:, r], error[:, r])
+        axis.set_title(f"{of if r == 0 else ''}batch of {sizes[r]}")
+        row_names(axis, names if r == 0 else [""] * len(names))
+    parts = result.data["parts"][members]
+    timesteps = 100 * relative * (parts[..., 0] / parts.sum(3)).mean(0)
+    for s, name in enumerate(names):
+        drawn = line_style(s)
+        shown = np.where(timesteps[s] > 0, timesteps[s], np.nan)
+        axes[2].plot(sizes, shown, color=drawn.color, linestyle=drawn.dash, marker=".", label=name)
+    axes[2].set_xscale("log", base=2)
+    axes[2].set_xticks(sizes, [str(size) for size in sizes])
+    axes[2].minorticks_off()
+    log_axis(axes[2])
+    axes[2].set_xlabel("rows of a batch, B")
+    axes[2].set_title("the part from the timesteps, %")
+
+
+def _bars(axis: Axes, result: Result, members: Sequence[int], r: int, relative: np.ndarray, error: np.ndarray) -> None:
+    """The parts of each sampler, as shares of its bar."""
+    parts = result.data["parts"][members][:, :, r].mean(0).clip(min=0)  # (S,3)
+    share = parts / parts.sum(1, keepdims=True)
+    left = np.zeros(len(share))
+    for k, name in enumerate(PARTS):
+        width = np.where(np.isfinite(relative), share[:, k] * relative, 0)
+        axis.barh(range(len(share)), width, left=left, height=0.65, color=PALETTE[k], label=f"from the {name}")
+        left += width
+    for s in np.flatnonzero(~np.isfinite(relative)):
+        axis.text(0, float(s), " mean gradient not distinct from 0", va="center", size=7.5)
+    axis.errorbar(relative, range(len(share)), xerr=2 * error, fmt="none", ecolor="#222222", elinewidth=0.8)
+    axis.set_xlabel("variance / squared mean, uniform = 1", size=8.5)
+    axis.axvline(1, color="#666666", linewidth=0.8)
+    axis.grid(visible=False, axis="y")
+
+
+def sentence_of(result: Result) -> str:
+    """What evenly spread draws can remove, and which sampler has the least variance at small and large batches."""
+    groups, sizes = result.facts["groups"], result.data["batch_size"]
+    said = [_said(group, result.facts["samplers"], sizes) for group in groups[:MOST]]
+    more = f"; and so on for {len(groups) - MOST} more" if len(groups) > MOST else ""
+    seeds = any(len(group["members"]) > 1 for group in groups)
+    error = "half of the 95 % interval over seeds" if seeds else f"standard error over {result.facts['images']} images"
+    return (
+        "Of the variance of a batch's gradient with uniform draws, what comes from the timesteps is all that an even "
+        f"spread of them can remove: {'; '.join(said)}{more} (\N{PLUS-MINUS SIGN}: {error})."
+    )
+
+
+def _said(group: Mapping[str, Any], names: Sequence[str], sizes: np.ndarray) -> str:
+    percent = [f"{100 * value:.3g}" for value in group["share"]]
+    error = f"{100 * group['share_error'][0]:.1g}"
+    of = f"{group['name']}: " if group["name"] else ""
+    relative, errors = (np.array(group[key], dtype=float) for key in ("relative", "relative_error"))
+    same = np.array(group["same"])
+    same[-1] = False  # no sampler but a limit
+    ends = [_best(names, relative, errors, same, r, sizes) for r in dict.fromkeys((0, len(sizes) - 1))]
+    least = (
+        f"the least with the same expected gradient is {' and '.join(ends)}"
+        if same.any()
+        else "no sampler has the same expected gradient"
+    )
+    return (
+        f"{of}{percent[0]} \N{PLUS-MINUS SIGN} {error} % come from the timesteps, {percent[1]} % from the noise and "
+        f"{percent[2]} % from the images, and {least} (independent draws: at least {relative[-1, 0]:.3g})"
+    )
+
+
+def _best(
+    names: Sequence[str], relative: np.ndarray, errors: np.ndarray, same: np.ndarray, r: int, sizes: np.ndarray
+) -> str:
+    """The sampler of least variance at one batch size."""
+    best = int(np.argmin(np.where(same, relative[:, r], np.inf)))
+    error = f"{errors[best, r]:.1g}"
+    return f"{relative[best, r]:.3g} \N{PLUS-MINUS SIGN} {error} of it at B = {sizes[r]} ({names[best]})"
