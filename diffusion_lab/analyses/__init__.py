@@ -7,6 +7,7 @@ from diffusion_lab.analyses.gradient_variance import GradientVariance
 from diffusion_lab.analyses.per_timestep import PerTimestep
 from diffusion_lab.analyses.perform import perform
 from diffusion_lab.analyses.reward_variance import RewardVariance
+from diffusion_lab.analyses.selection import Selection
 from diffusion_lab.analyses.slots import Slots
 from diffusion_lab.analyses.work import Work
 
@@ -18,6 +19,7 @@ __all__ = [
     "PerTimestep",
     "Result",
     "RewardVariance",
+    "Selection",
     "Slots",
     "Work",
     "perform",

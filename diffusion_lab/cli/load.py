@@ -62,7 +62,8 @@ def load_run(
     denoiser.load_state_dict(own)
     decay = _load_average(denoiser, content["callbacks"].get("EMA", {}), weights)
     identity = folder, plain(cfg), str(record.get("config_hash"))
-    return Trained(*identity, denoiser.eval(), data, content["global_step"], decay)
+    sampler = next((state for key, state in content["callbacks"].items() if key.startswith("TimestepSampling/")), {})
+    return Trained(*identity, denoiser.eval(), data, content["global_step"], decay, sampler)
 
 
 def _content(folder: Path, checkpoint: str) -> dict:

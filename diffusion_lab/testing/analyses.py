@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from diffusion_lab.analyses import Analysis, perform
 from diffusion_lab.data import GaussianMixture, ImageDataModule
-from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
+from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, bound_weights, linear
 from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE, PICTURE, read_analyses
+from diffusion_lab.timesteps.grid import masses
+from diffusion_lab.timesteps.learned_beta import default_grid
 from diffusion_lab.training import Trained
 
 Bytes = dict[str, bytes]
@@ -117,7 +119,10 @@ class TinyNetwork(nn.Module):
 
 
 def tiny_update() -> list[Trained]:
-    """A network of 77 parameters and the same with one percent smaller weights, on Gaussian images of 4x4 pixels."""
+    """A network of 77 parameters and the same with one percent smaller weights, on Gaussian images of 4x4 pixels.
+
+    Both have the state of a learned Beta sampler.
+    """
     data = ImageDataModule(
         GaussianMixture([0.5], [0.25], image_size=4, num_images=64, num_test_images=64), batch_size=8
     )
@@ -132,5 +137,18 @@ def tiny_update() -> list[Trained]:
     made = []
     for step, network in enumerate((before, after), start=1):
         denoiser = Denoiser(network, linear(1000), Epsilon(), FixedLarge()).eval()
-        made.append(Trained(Path("tiny"), {}, "0" * 64, denoiser, data, step, None))
+        sampler = learned_beta_state(denoiser, 6 * step)
+        made.append(Trained(Path("tiny"), {}, "0" * 64, denoiser, data, step, None, sampler))
     return made
+
+
+def learned_beta_state(denoiser: Denoiser, filled: int, queue: int = 20) -> dict[str, Tensor]:
+    """The state of a learned Beta sampler that has pushed `filled` rows of standard normal changes."""
+    weights = bound_weights(denoiser.schedule, denoiser.prediction, denoiser.variance)
+    grid = default_grid(weights)
+    rows = torch.randn(filled, len(grid), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    changes = torch.zeros(queue, len(grid), dtype=torch.float64)
+    for j, row in enumerate(rows):
+        changes[j % queue] = row
+    totals = changes @ masses(weights, grid)
+    return {"changes": changes, "totals": totals, "filled": torch.tensor(filled), "selected": torch.arange(3)}

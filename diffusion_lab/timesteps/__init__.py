@@ -4,13 +4,14 @@ from diffusion_lab.timesteps.base import Draw, FixedSampler, TimestepSampler
 from diffusion_lab.timesteps.context import Context, Position, Probe, StepRecord
 from diffusion_lab.timesteps.curriculum import CLTS
 from diffusion_lab.timesteps.gradient_variance import GradientVariance
-from diffusion_lab.timesteps.learned_beta import LearnedBeta, f_statistic
+from diffusion_lab.timesteps.learned_beta import LearnedBeta
 from diffusion_lab.timesteps.loss_aware import LossSecondMoment
 from diffusion_lab.timesteps.mixture import Mixture
 from diffusion_lab.timesteps.slots import EqualLossSlots, SlotRestricted, equal_sum_slots
 from diffusion_lab.timesteps.speed import SpeeD
 from diffusion_lab.timesteps.static import LogitNormal, LogNormal, Power, Uniform
 from diffusion_lab.timesteps.stratified import Antithetic, LowDiscrepancy, Stratified
+from diffusion_lab.timesteps.timestep_selection import f_statistic
 
 __all__ = [
     "CLTS",

@@ -41,9 +41,9 @@ from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps.base import Draw, TimestepSampler
 from diffusion_lab.timesteps.beta import beta_masses, draw_beta
 from diffusion_lab.timesteps.context import Context, Probe, StepRecord
-from diffusion_lab.timesteps.grid import interpolated, masses, placed, strided
+from diffusion_lab.timesteps.grid import masses, placed, strided
 from diffusion_lab.timesteps.probed_pairs import Pairs, Probed, queue_pairs, reward_pairs
-from diffusion_lab.timesteps.timestep_selection import f_statistic
+from diffusion_lab.timesteps.timestep_selection import best_timesteps
 
 POINTS, BY_WEIGHT = 100, 0.7  # of the default grid; the share of them that is placed by the reward's weights
 REMEMBERED = 64  # images whose distributions make up the running marginal
@@ -257,10 +257,8 @@ class LearnedBeta(TimestepSampler):
         self.filled.add_(1)
         rows = min(int(self.filled), size)
         if rows >= self.select_from:
-            columns = interpolated(self.changes[:rows], self._grid) * self._c
-            score = f_statistic(columns, self.totals[:rows])
-            best = score.argsort(stable=True)[-len(self.selected) :]  # among equals the last, as NumPy's sort has it
-            self.selected.copy_(best.sort().values)
+            seen = self.changes[:rows], self.totals[:rows]
+            self.selected.copy_(best_timesteps(*seen, self._grid, self._c, len(self.selected)))
 
     # -- the optimizer's state ----------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from diffusion_lab.timesteps.grid import interpolated
+
 
 def f_statistic(deltas: Tensor, total: Tensor) -> Tensor:
     """Univariate F-test of each column against the total: (n,T), (n,) -> (T,) float64.
@@ -26,3 +28,18 @@ def f_statistic(deltas: Tensor, total: Tensor) -> Tensor:
     # With two rows every correlation is 1 and F is 0 * inf: no column is better than another.
     f = torch.nan_to_num(f, nan=0.0, posinf=torch.inf)
     return torch.where(spread > 0, f, -torch.inf)
+
+
+def best_timesteps(changes: Tensor, totals: Tensor, grid: Tensor, weights: Tensor, count: int) -> Tensor:
+    """The timesteps whose weighted change best predicts the total: (count,) int64, increasing.
+
+    Args:
+        changes: (n,P) changes of the loss on the grid.
+        totals: (n,) changes of the bound.
+        grid: (P,) timesteps.
+        weights: (T,) c_t of the bound.
+        count: |S|.
+    """
+    score = f_statistic(interpolated(changes, grid) * weights, totals)
+    best = score.argsort(stable=True)[-count:]  # among equals the last, as NumPy's sort has it
+    return best.sort().values

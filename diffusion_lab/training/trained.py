@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -128,6 +128,7 @@ class Trained(TrainedModel):
 
     Attributes:
         denoiser: the model, in eval mode.
+        sampler: state of the timestep sampler that it was trained with, by name; empty if that is unknown.
     """
 
     folder: Path
@@ -137,6 +138,7 @@ class Trained(TrainedModel):
     data: ImageDataModule
     step: int
     decay: float | None
+    sampler: Mapping[str, Any] = field(default_factory=dict)
     kind = "diffusion models"
 
     @property

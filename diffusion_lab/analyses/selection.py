@@ -1,0 +1,195 @@
+"""Which timesteps the learned Beta sampler selects, and how well they stand for the whole bound.
+
+The sampler rewards its policy with the drop of the bound on a few timesteps S in place of all T. R^2, the squared
+correlation of the two drops, is measured on updates that S was not chosen from:
+
+    next update     one image's drops at policy update j against S from the rows before j (`policy_updates.py`),
+                    over all j of the run
+    next interval   drops of training images from one checkpoint to the next against S from the queue of the first,
+                    over the images, and the mean over intervals
+
+for the sampler's own number of timesteps and for others, chosen in the same way, and for as many evenly spaced
+timesteps as a control. The cost of a choice is counted in rows of network calls of one policy update,
+2 (P + ceil(B / reward_every) |S|): seconds are those of a machine and would differ when repeated; the report's column
+`cost` has them for runs with other `sampler.num_selected`.
+
+Reference: Kim et al., "Adaptive Non-uniform Timestep Sampling for Accelerating Diffusion Model Training", CVPR 2025,
+Figure 7. Differs from it: it has the FID after training with each |S|, this has what S predicts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from diffusion_lab.analyses.base import Analysis, Result
+from diffusion_lab.analyses.policy_updates import Queue, history, read_queue, selection_at
+from diffusion_lab.analyses.prediction_of_bound import evenly_spaced, grid_losses, jackknife_r2, of_intervals
+from diffusion_lab.analyses.row_gradients import check_same_images
+from diffusion_lab.analyses.seeds import groups_of, over_seeds
+from diffusion_lab.analyses.selection_figure import draw, sentence_of
+from diffusion_lab.arguments import check_integer
+from diffusion_lab.plotting import panels
+from diffusion_lab.training import Trained
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from diffusion_lab.analyses.work import Work
+
+
+class Selection(Analysis):
+    """S over training, and R^2 of the drop on S and of the drop of the bound by |S|.
+
+    `data.npz` has, of R runs and at most U policy updates, padded with NaN: step (R,U); selected (R,U,|S|), -1 where
+    the checkpoints do not have the rows before it; drop (R,U), of the bound, bits/dim; drop_on (R,U,K,2) on K numbers
+    of timesteps, selected and evenly spaced; size (R,K), the numbers, the sampler's own first; rows (R,K) of network
+    calls of a policy update; r2_next and r2_interval (R,K,2) with their NAME_error: the jackknife's over updates, and
+    the standard error over intervals.
+
+    Args:
+        sizes: numbers of timesteps beside the sampler's own.
+        images: training images whose drops are measured between checkpoints, at least 3.
+        batch_size: rows of one network call.
+
+    Raises:
+        ValueError: a number out of range; from `check`, a run of another sampler, averaged weights, fewer than two
+            checkpoints of a run, or fewer training images.
+    """
+
+    def __init__(self, sizes: Sequence[int] = (1, 2, 3, 5, 10, 20), images: int = 32, batch_size: int = 256) -> None:
+        cure = "use [1,2,3,5,10,20]"
+        self.sizes = [check_integer("sizes", size, 1, cure) for size in sizes]
+        if sorted(set(self.sizes)) != self.sizes or not self.sizes:
+            raise ValueError(f"sizes={self.sizes} must increase; {cure}")
+        self.images = check_integer("images", images, 3, "use 32; a correlation needs three")
+        self.batch_size = check_integer("batch_size", batch_size, 1, "use 256")
+
+    def check(self, trained: Sequence[Trained]) -> None:
+        cure = "use checkpoint=[step-00000500,last] weights=raw of a run with keep_every=500"
+        for models in _runs(trained):
+            name = models[0].name
+            queues = [read_queue(model) for model in models]
+            if len({model.step for model in models}) < 2:
+                raise ValueError(f"checkpoint={models[0].step} must be at least two of {name}; {cure}")
+            if any(model.decay is not None for model in models):
+                raise ValueError(f"weights=ema must be raw, because the reward is of the weights themselves; {cure}")
+            if max(self.sizes) > len(queues[0].grid):
+                raise ValueError(f"analysis.sizes={self.sizes} must be at most {len(queues[0].grid)}; leave some out")
+        check_same_images(trained, self.images)
+
+    def run(self, trained: Sequence[Trained], work: Work) -> Result:
+        runs = _runs(trained)
+
+        def one(r: int, m: int) -> Mapping[str, np.ndarray]:
+            model = runs[r][m]
+            return {"losses": grid_losses(model, read_queue(model).grid, self.images, self.batch_size, work)}
+
+        tasks = [(r, m) for r, models in enumerate(runs) for m in range(len(models))]
+        losses: list[list[np.ndarray]] = [[] for _ in runs]
+        for (r, _), piece in zip(tasks, work.map("losses", one, tasks), strict=True):
+            losses[r].append(piece["losses"])
+        found = [self._of_run(models, some) for models, some in zip(runs, losses, strict=True)]
+        data = {key: _padded([one[key] for one in found]) for key in found[0]}
+        firsts = [models[-1] for models in runs]
+        facts = {"images": self.images, "checkpoints": [[model.step for model in models] for models in runs]}
+        return Result(data, facts | {"groups": _groups(firsts, data)})
+
+    def _of_run(self, models: Sequence[Trained], losses: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        queues = [read_queue(model) for model in models]
+        own = len(queues[0].selected)
+        sizes = [own, *self.sizes]
+        found = self._updates(queues, sizes)
+        r2, error = jackknife_r2(found["drop_on"], found["drop"])
+        intervals = of_intervals(losses, queues, sizes)
+        settings, batch = queues[0].settings, models[0].data.batch_size
+        rewarded = -(-batch // settings["reward_every"])
+        return found | {
+            "size": np.array(sizes, dtype=float),
+            "rows": np.array([2.0 * (len(queues[0].grid) + rewarded * size) for size in sizes]),
+            "r2_next": r2,
+            "r2_next_error": error,
+            "r2_interval": intervals.mean(0),
+            "r2_interval_error": _standard_error(intervals),
+        }
+
+    def _updates(self, queues: Sequence[Queue], sizes: Sequence[int]) -> dict[str, np.ndarray]:
+        """At each policy update whose row is known: its step, S, and the drops on S and in all."""
+        rows, queue = history(queues), queues[0]
+        own, every = sizes[0], queue.settings["every"]
+        numbers = list(rows)
+        selected = np.full((len(numbers), own), -1.0)
+        drop_on = np.full((len(numbers), len(sizes), 2), np.nan)
+        for u, number in enumerate(numbers):
+            row = rows[number][None]
+            for k, size in enumerate(sizes):
+                chosen = selection_at(number, rows, queue, size)
+                if k == 0 and chosen is not None:
+                    selected[u] = chosen
+                if chosen is not None and number >= queue.settings["select_from"]:
+                    spaced = evenly_spaced(len(queue.weights), size)
+                    drop_on[u, k] = [float(queue.drops(row, some)) for some in (chosen, spaced)]
+        drop = queue.bound_drops(torch.stack(list(rows.values()))).numpy()
+        return {"step": np.array(numbers, dtype=float) * every, "selected": selected, "drop": drop, "drop_on": drop_on}
+
+    def figure(self, result: Result) -> Figure:
+        figure, axes = panels(3, height=3.6)
+        draw(figure, axes, result)
+        return figure
+
+    def sentence(self, result: Result) -> str:
+        return sentence_of(result)
+
+
+def _runs(trained: Sequence[Trained]) -> list[list[Trained]]:
+    """The models of each run, by step."""
+    runs: dict[Any, list[Trained]] = {}
+    for model in trained:
+        runs.setdefault(model.folder.resolve(), []).append(model)
+    return [sorted(models, key=lambda model: model.step) for models in runs.values()]
+
+
+def _padded(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """(R,...) of arrays whose lengths differ, with NaN behind the shorter ones."""
+    shape = tuple(max(sizes) for sizes in zip(*(array.shape for array in arrays), strict=True))
+    padded = np.full((len(arrays), *shape), np.nan)
+    for row, array in zip(padded, arrays, strict=True):
+        row[tuple(slice(size) for size in array.shape)] = array
+    return padded
+
+
+def _standard_error(values: np.ndarray) -> np.ndarray:
+    """Over the first axis; NaN for a single value."""
+    n = len(values)
+    return values.std(0, ddof=1) / math.sqrt(n) if n > 1 else np.full(values.shape[1:], np.nan)
+
+
+def _groups(runs: Sequence[Trained], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Means over seeds of R^2, and the timesteps that are selected most."""
+    groups = []
+    for name, members in groups_of(runs):
+        group: dict[str, Any] = {"name": name, "members": members, "sizes": data["size"][members[0]].tolist()}
+        for key in ("r2_next", "r2_interval"):
+            value, half = over_seeds(data[key], members)
+            error = data[f"{key}_error"][members[0]] if len(members) == 1 else half / 2
+            group[key], group[f"{key}_error"] = _plain(value), _plain(error)
+        chosen = data["selected"][members]
+        chosen = chosen[chosen >= 0]
+        t, counts = np.unique(chosen, return_counts=True)
+        often = t[np.argsort(-counts, kind="stable")][:3]
+        group["often"] = [int(value) for value in often]
+        group["quantiles"] = [int(value) for value in np.quantile(chosen, [0.05, 0.5, 0.95])]
+        group["rows"] = data["rows"][members[0]].tolist()
+        groups.append(group)
+    return groups
+
+
+def _plain(values: np.ndarray) -> Any:
+    """Nested lists, with None for NaN, which JSON does not have."""
+    if values.ndim:
+        return [_plain(value) for value in values]
+    return None if np.isnan(values) else float(values)
