@@ -82,7 +82,7 @@ class BatchNoise(Analysis):
         images: int = 32,
         noises: int = 2,
         points: int = 32,
-        draws: int = 500,
+        draws: int = 300,
         sketch: int = 4096,
         batch_size: int = 64,
     ) -> None:
@@ -97,7 +97,7 @@ class BatchNoise(Analysis):
         self.images = check_integer("images", images, 3, "use 32; the jackknife needs three")
         self.noises = check_integer("noises", noises, 2, "use 2; a variance needs two")
         self.points = check_integer("points", points, 2, "use 32")
-        self.draws = check_integer("draws", draws, 2, "use 500")
+        self.draws = check_integer("draws", draws, 2, "use 300")
         self.sketch = check_integer("sketch", sketch, 1, "use 4096")
         self.batch_size = check_integer("batch_size", batch_size, 1, "use 64")
 
