@@ -127,6 +127,7 @@ def simulated(model, sampler, rows, count):
     return float(distance.sum() / (count - 1)), float(distance.std() / count**0.5)
 
 
+@pytest.mark.slow
 def test_the_parts_add_up_to_the_variance_of_real_batches(tmp_path):
     model, uniform = trained(Linear(), source()), Uniform(T)
     samplers = {"uniform": uniform, "antithetic": Antithetic(uniform), "power": Power(T, 0.3, reweight=True)}
