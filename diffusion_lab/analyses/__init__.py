@@ -3,6 +3,7 @@
 from diffusion_lab.analyses.arrays import Arrays
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.batch_noise import BatchNoise
+from diffusion_lab.analyses.consistency import Consistency
 from diffusion_lab.analyses.gradient_variance import GradientVariance
 from diffusion_lab.analyses.per_timestep import PerTimestep
 from diffusion_lab.analyses.perform import perform
@@ -15,6 +16,7 @@ __all__ = [
     "Analysis",
     "Arrays",
     "BatchNoise",
+    "Consistency",
     "GradientVariance",
     "PerTimestep",
     "Result",

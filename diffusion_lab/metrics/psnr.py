@@ -22,10 +22,11 @@ class PSNR(SampleMetric):
         return None if batch.truths is None else psnr(batch.samples, batch.truths)
 
 
-def psnr(images: Tensor, truths: Tensor) -> Tensor:
+def psnr(images: Tensor, truths: Tensor, least_mse: float = _ROUNDING) -> Tensor:
     """Peak signal-to-noise ratio in dB, 10 log10(255^2 / mse), of bytes (n,C,H,W) and (n,C,H,W) -> (n,) float64.
 
-    At most 58.9: since bytes are rounded, the square error is taken to be at least 1/12.
+    At most 58.9 by default: since bytes are rounded, the square error is taken to be at least `least_mse` = 1/12. With
+    `least_mse` = 0, equal images have an infinite one.
     """
     mse = (images.double() - truths.double()).square().flatten(1).mean(1)
-    return 10 * torch.log10(255**2 / mse.clamp(min=_ROUNDING))
+    return 10 * torch.log10(255**2 / mse.clamp(min=least_mse))
