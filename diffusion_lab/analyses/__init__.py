@@ -7,6 +7,7 @@ from diffusion_lab.analyses.consistency import Consistency
 from diffusion_lab.analyses.gradient_variance import GradientVariance
 from diffusion_lab.analyses.per_timestep import PerTimestep
 from diffusion_lab.analyses.perform import perform
+from diffusion_lab.analyses.replacement import Replacement
 from diffusion_lab.analyses.reward_variance import RewardVariance
 from diffusion_lab.analyses.selection import Selection
 from diffusion_lab.analyses.slots import Slots
@@ -19,6 +20,7 @@ __all__ = [
     "Consistency",
     "GradientVariance",
     "PerTimestep",
+    "Replacement",
     "Result",
     "RewardVariance",
     "Selection",
