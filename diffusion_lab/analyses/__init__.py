@@ -7,6 +7,7 @@ from diffusion_lab.analyses.consistency import Consistency
 from diffusion_lab.analyses.gradient_variance import GradientVariance
 from diffusion_lab.analyses.per_timestep import PerTimestep
 from diffusion_lab.analyses.perform import perform
+from diffusion_lab.analyses.prediction_ability import PredictionAbility
 from diffusion_lab.analyses.replacement import Replacement
 from diffusion_lab.analyses.reward_variance import RewardVariance
 from diffusion_lab.analyses.selection import Selection
@@ -20,6 +21,7 @@ __all__ = [
     "Consistency",
     "GradientVariance",
     "PerTimestep",
+    "PredictionAbility",
     "Replacement",
     "Result",
     "RewardVariance",

@@ -27,8 +27,7 @@ def sentence_of(result: Result) -> str:
     )
     empty = f", which leaves nothing of {' and '.join(facts['empty'])}" if facts["empty"] else ""
     paired = "" if facts["paired"] else "; the truth is any test image, since the model is given no small version of it"
-    text = f"{'; '.join(parts)}{more}; {kept}{empty}{paired}; \N{PLUS-MINUS SIGN} is {words}."
-    return text[0].upper() + text[1:]
+    return f"{'; '.join(parts)}{more}; {kept}{empty}{paired}; \N{PLUS-MINUS SIGN} is {words}."
 
 
 def _group(result: Result, group: dict[str, Any]) -> str:
@@ -38,12 +37,12 @@ def _group(result: Result, group: dict[str, Any]) -> str:
     psnr, _ = with_error(mean, error, group["members"])
     ranges = [v for v, name in enumerate(sets) if v and not name.startswith("all except")]
     if not ranges:
-        return f"{_of(group)}the PSNR is {psnr[0]:.1f} dB, and no range is left to replace"
+        return f"{_start(group)} PSNR is {psnr[0]:.1f} dB, and no range is left to replace"
     best = max(ranges, key=lambda v: psnr[v])
     gain, half = _gain(result, group["members"], best)
     others = ", ".join(f"{psnr[v]:.1f} dB at {sets[v]}" for v in ranges if v != best)
     said = (
-        f"{_of(group)}the true x0 at timesteps {sets[best]} raises the PSNR most, from {psnr[0]:.1f} to "
+        f"{_start(group)} true x0 at timesteps {sets[best]} raises the PSNR most, from {psnr[0]:.1f} to "
         f"{psnr[best]:.1f} dB, by {gain:.1f} \N{PLUS-MINUS SIGN} {half:.1f} dB{f' ({others})' if others else ''}"
     )
     for key, name in (("hue_error", "the hue error, in grey levels,"), ("frechet", "the Fréchet distance")):
@@ -53,8 +52,8 @@ def _group(result: Result, group: dict[str, Any]) -> str:
     return said
 
 
-def _of(group: dict[str, Any]) -> str:
-    return f"{group['name']}: " if group["name"] else ""
+def _start(group: dict[str, Any]) -> str:
+    return f"{group['name']}: the" if group["name"] else "The"
 
 
 def _gain(result: Result, members: list[int], v: int) -> tuple[float, float]:
