@@ -61,7 +61,8 @@ class Consistency(Analysis):
         batch_size: images at a time; the noise of an image does not depend on it.
 
     Raises:
-        ValueError: a number out of range; from `check`, fewer than two models, or models of other images.
+        ValueError: a number out of range; from `check`, fewer than two models, models of other images, or in
+            super-resolution too few test images.
     """
 
     models = TrainedModel
@@ -78,6 +79,9 @@ class Consistency(Analysis):
         if len(shown) > 1:
             names = ",".join(dict.fromkeys(model.name for model in trained))
             raise ValueError(f"run={names} must be models of the same images; use one data set at a time")
+        for model in trained:
+            if model.data.conditions.task.paired:  # beyond them, images would have the same condition again
+                model.check_images(self.images)
         check_solver(self.solver, trained)
 
     def run(self, trained: Sequence[TrainedModel], work: Work) -> Result:

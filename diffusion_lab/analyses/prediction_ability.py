@@ -59,7 +59,8 @@ class PredictionAbility(Analysis):
         batch_size: rows of one network call.
 
     Raises:
-        ValueError: a number out of range; from `check`, models of other schedules, test images or conditions.
+        ValueError: a number out of range; from `check`, too few test images, or models of other schedules, test
+            images or conditions.
     """
 
     def __init__(
@@ -72,6 +73,8 @@ class PredictionAbility(Analysis):
         self.batch_size = check_integer("batch_size", batch_size, 1, "use 256")
 
     def check(self, trained: Sequence[Trained]) -> None:
+        for model in trained:
+            model.check_images(self.images)
         kinds = {
             (
                 tuple(m.denoiser.schedule.snr.tolist()),

@@ -34,12 +34,15 @@ def figure_of(result: Result) -> Figure:
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axis.set_xlabel("timestep t")
     axes[0].set_title("mean square error of the estimate of x0")
-    axes[1].set_title("divided by the least; strip: the best, faint if not decided")
-    _strip(axes[1], result)
+    axes[1].set_title("relative to the least error")
+    axes[1].set_ylim(bottom=0.6)
+    if len(lines) > 1:
+        _strip(axes[1], result)
     if coloured:
         _hue(axes[2], result)
     words = band_words([line["rows"] for line in lines], f"{result.facts['images']} test images")
-    figure.suptitle(f"{result.facts['images']} test images, common noise; shaded: {words}", size=9.5)
+    strip = "; strip: the best line, faint where it is not decided" if len(lines) > 1 else ""
+    figure.suptitle(f"common noise; shaded: {words}{strip}", size=9.5)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=6, handlelength=3)
     return figure
 
@@ -63,4 +66,4 @@ def _hue(axis: Axes, result: Result) -> None:
     axis.set_xlim(left=0)
     axis.set_xlabel("hue error, grey levels")
     against = "to their truths" if result.facts["paired"] else "of the mean colour"
-    axis.set_title(f"tint of {result.facts['samples']} samples {against}")
+    axis.set_title(f"{result.facts['samples']} samples, {against}")

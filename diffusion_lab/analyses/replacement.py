@@ -60,12 +60,12 @@ class Replacement(Analysis):
         ranges: first and last timestep of each range, both included.
         index_base: number of the least noisy timestep in `ranges`; 1 in the paper.
         last: m, the least noisy timesteps that are never replaced; 0 as in the paper.
-        images: n, test images, evenly spread; all of them if there are fewer.
+        images: n, test images, evenly spread.
         batch_size: images at a time; the noise of an image does not depend on it.
 
     Raises:
-        ValueError: a number out of range; from `check`, a range outside the schedule, or models of other schedules or
-            test images.
+        ValueError: a number out of range; from `check`, a range outside the schedule, too few test images, or
+            models of other schedules or test images.
     """
 
     def __init__(
@@ -87,6 +87,8 @@ class Replacement(Analysis):
         self.batch_size = check_integer("batch_size", batch_size, 1, "use 64")
 
     def check(self, trained: Sequence[Trained]) -> None:
+        for model in trained:
+            model.check_images(self.images)
         kinds = {(tuple(m.denoiser.schedule.snr.tolist()), m.data.source.test().fingerprint()) for m in trained}
         if len(kinds) > 1:
             names = ",".join(dict.fromkeys(model.name for model in trained))

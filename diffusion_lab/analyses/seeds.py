@@ -138,7 +138,7 @@ def _method(model: TrainedModel) -> dict[str, Any]:
 
 
 def _names(models: Sequence[TrainedModel]) -> list[str]:
-    """Methods and steps, as far as they differ; with the hash of the configuration where that is not enough."""
+    """Methods and steps, as far as they differ; with differing settings, or else the hash, where that is not enough."""
     methods = _without_common_start([re.sub(r"-s\d+(-[0-9a-f]{8})?$", "", model.name) for model in models])
     words = [methods] if len(set(methods)) > 1 else []
     if len({model.step for model in models}) > 1:
@@ -148,7 +148,35 @@ def _names(models: Sequence[TrainedModel]) -> list[str]:
     names = [", ".join(some) for some in zip(*words, strict=True)] if words else [""] * len(models)
     if len(set(names)) == len(names):
         return names
+    names = [" ".join(filter(None, some)) for some in zip(names, _settings(models), strict=True)]
+    if len(set(names)) == len(names):
+        return names
     return [f"{name} {model.config_hash[:4]}".strip() for name, model in zip(names, models, strict=True)]
+
+
+def _settings(models: Sequence[TrainedModel]) -> list[str]:
+    """The values of as few keys of the configuration as tell the models apart, classes first; "" if none do.
+
+    Of those that tell as many apart, the key that is nearest to the top.
+    """
+    methods = [_method(model) for model in models]
+    keys = dict.fromkeys(key for method in methods for key in method if not key.endswith(".seed"))
+    words = {key: [_word(key, method.get(key)) for method in methods] for key in keys}
+    order = sorted(keys, key=lambda key: (not key.endswith("_target_"), key.count(".")))
+    said: list[tuple[str, ...]] = [()] * len(models)
+    while words and len(set(said)) < len(said):
+        found = {key: [(*some, word) for some, word in zip(said, words[key], strict=True)] for key in order}
+        best = max(order, key=lambda key: len(set(found[key])))
+        if len(set(found[best])) == len(set(said)):
+            break
+        said = found[best]
+    return [" ".join(some) for some in said]
+
+
+def _word(key: str, value: Any) -> str:
+    """The name of a class, or key=value."""
+    *_, group, name = ("", *key.split("."))
+    return f"{group} {str(value).rpartition('.')[2]}".strip() if name == "_target_" else f"{name}={value}"
 
 
 def _without_common_start(names: Sequence[str]) -> list[str]:

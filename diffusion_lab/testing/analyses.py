@@ -124,7 +124,7 @@ def tiny_update() -> list[Trained]:
     Both have the state of a learned Beta sampler.
     """
     data = ImageDataModule(
-        GaussianMixture([0.5], [0.25], image_size=4, num_images=64, num_test_images=64), batch_size=8
+        GaussianMixture([0.5], [0.25], image_size=4, num_images=64, num_test_images=128), batch_size=8
     )
     before = TinyNetwork()
     with torch.no_grad():

@@ -41,6 +41,9 @@ class Painter(TrainedModel):
     def samples(self, ids, seed, solver, batch_size=64):
         return self.painted[list(ids)]
 
+    def objective(self, *given, **more):
+        raise NotImplementedError
+
 
 def grey(*levels):
     """Flat images of these grey levels."""

@@ -64,7 +64,7 @@ def test_an_error_of_the_same_size_is_another_one_in_each_prediction(tmp_path):
     said = analysis.sentence(result)
     assert said.startswith("The true image is best known by v at t = 0 to 49 (one is better than all others at 100 %")
     assert f"eps is better than x0 up to t = {at - 1} and worse from {at} on" in said
-    assert f"eps {result.data['worst_ratio'][0]:.3g} times at t = 49" in said
+    assert f"eps {result.data['worst_ratio'][0]:,.0f} times at t = 49" in said
     assert f"x0 {result.data['worst_ratio'][1]:.3g} times at t = 0" in said
     assert "the hue error is left out, because the images do not have three colours" in said
 
@@ -164,6 +164,11 @@ def test_what_the_figure_draws(tmp_path):
     [
         (lambda: trained(Constant(), source(), schedule=cosine(T)), {}, "run=run must be runs with the same schedule"),
         (lambda: trained(Constant(), source(seed=1)), {}, "run=run must be runs with the same schedule, test images"),
+        (
+            lambda: trained(Constant(), source()),
+            {"images": 65},
+            "analysis.images=65 must be at most 64, the test images",
+        ),
         (lambda: trained(Constant(), source(), X0()), {"solver": DDIM(51)}, "analysis.solver.steps=51 must"),
         (lambda: trained(Constant(), source(), X0()), {"solver": Guided(DDIM())}, "run=run must be trained with label"),
     ],

@@ -86,7 +86,7 @@ def test_a_step_by_hand():
 
 
 def measured(models, tmp_path, **given):
-    analysis = Replacement(**({"solver": DDPM(20), "ranges": [[1, 500], [500, 1000], [1, 10]]} | given))
+    analysis = Replacement(**({"solver": DDPM(20), "images": 4, "ranges": [[1, 500], [500, 1000], [1, 10]]} | given))
     analysis.check(models)
     return analysis, analysis.run(models, Work(tmp_path, Streams(0)))
 
@@ -164,13 +164,14 @@ def test_the_frechet_distance_of_digits(tmp_path):
         ([model(), trained(Constant(), DATA, schedule=cosine(T))], {}, "run=run must be runs with the same schedule"),
         ([model(), model(data=source(seed=1))], {}, "run=run must be runs with the same schedule and test images"),
         ([model(steps=900)], {}, r"analysis.ranges=\[\[500, 1000\]\] must end at most at 900"),
+        ([model()], {"images": 5}, "analysis.images=5 must be at most 4, the test images of run; use 4"),
         ([model()], {"solver": DDIM(1001)}, "analysis.solver.steps=1001 must"),
         ([model()], {"solver": Guided(DDIM())}, "run=run must be trained with label dropout"),
     ],
 )
 def test_what_cannot_be_measured(models, given, message):
     with pytest.raises(ValueError, match=f"^{message}"):
-        Replacement(**({"solver": DDPM()} | given)).check(models)
+        Replacement(**({"solver": DDPM(), "images": 4} | given)).check(models)
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,21 @@ def test_steps_and_weights_are_groups_of_their_own():
 
 
 def test_two_configurations_of_one_name():
-    runs = [model("/r/a-s0", {"lr": lr}, config_hash=sign * 64) for lr, sign in ((1, "b"), (2, "c"))]
-    assert [name for name, _ in groups_of(runs)] == ["bbbb", "cccc"]
+    """The setting that tells them apart, classes first; only what is not said by the folders' names."""
+    runs = [model("/r/a-s0", {"optimizer": {"lr": lr}, "steps": 9}) for lr in (1, 2)]
+    assert [name for name, _ in groups_of(runs)] == ["lr=1", "lr=2"]
+    runs = [
+        model(f"/r/digits-s{seed}", {"seed": seed, "prediction": {"_target_": f"x.{kind}"}, "depth": depth})
+        for seed, (kind, depth) in enumerate([("X0", 1), ("Epsilon", 1), ("Epsilon", 2)])
+    ]
+    assert [name for name, _ in groups_of(runs[:2])] == ["prediction X0", "prediction Epsilon"]
+    assert [name for name, _ in groups_of(runs)] == [
+        "prediction X0 depth=1",
+        "prediction Epsilon depth=1",
+        "prediction Epsilon depth=2",
+    ]
+    runs = [model("/r/a-s0", {"sizes": sizes}, config_hash=sign * 64) for sizes, sign in (([1], "b"), ([2], "c"))]
+    assert [name for name, _ in groups_of(runs)] == ["sizes=[1]", "sizes=[2]"]
 
 
 def test_the_mean_over_seeds_and_its_interval():
