@@ -175,7 +175,7 @@ def comparisons(result: Result) -> list[str]:
     """A name for each comparison: a group, or two groups."""
     names, sizes = result.facts["groups"], result.facts["sizes"]
     return [
-        f"{sizes[g]} seeds{' of ' + names[g] if names[g] else ''}" if g == h else f"{names[g]} and {names[h]}"
+        f"{sizes[g]} runs{' of ' + names[g] if names[g] else ''}" if g == h else f"{names[g]} and {names[h]}"
         for g, h in result.data["groups"].tolist()
     ]
 

@@ -35,7 +35,7 @@ def figure_of(result: Result) -> Figure:
         axis.set_xlabel("timestep t")
     axes[0].set_title("mean square error of the estimate of x0")
     axes[1].set_title("relative to the least error")
-    axes[1].set_ylim(bottom=0.6)
+    axes[1].set_ylim(bottom=min(0.7, float((mean / least).max()) ** -0.08))  # room for the strip
     if len(lines) > 1:
         _strip(axes[1], result)
     if coloured:
@@ -52,7 +52,7 @@ def _strip(axis: Axes, result: Result) -> None:
     t, width = result.data["timesteps"], np.diff(result.data["timesteps"], append=result.data["timesteps"][-1] + 1)
     for start, size, best, sure in zip(t, width, result.data["best"], result.data["decided"], strict=True):
         axis.axvspan(
-            start, start + size, ymax=0.05, color=line_style(best).color, alpha=1.0 if sure else 0.25, linewidth=0
+            start, start + size, ymax=0.04, color=line_style(best).color, alpha=1.0 if sure else 0.25, linewidth=0
         )
 
 
@@ -66,4 +66,4 @@ def _hue(axis: Axes, result: Result) -> None:
     axis.set_xlim(left=0)
     axis.set_xlabel("hue error, grey levels")
     against = "to their truths" if result.facts["paired"] else "of the mean colour"
-    axis.set_title(f"{result.facts['samples']} samples, {against}")
+    axis.set_title(f"tint of {result.facts['samples']} samples, {against}")

@@ -146,7 +146,7 @@ def test_seeds_within_groups_and_between_them(tmp_path):
     assert result.data["reference"][:2] == pytest.approx(expected[:2]) and np.isnan(result.data["reference"][2])
     assert result.facts["models"] == ["eps run 1", "x0 run 1", "eps run 2", "x0 run 2"]
     said = analysis.sentence(result)
-    assert f"2 seeds of eps agree to C = {expected[0]:.1f} dB, " in said
+    assert f"2 runs of eps agree to C = {expected[0]:.1f} dB, " in said
     assert f"eps and x0 agree to {expected[2]:.1f} dB, " in said
 
 
