@@ -15,7 +15,7 @@ another image than x0_i; then the PSNR tells from which timesteps on the image i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -138,16 +138,20 @@ class Replacement(Analysis):
         if features is not None and n >= 2 * features.feature_dim:
             rows = zip(trained, samples, strict=True)
             data["frechet"] = np.array([[distance(model, some) for some in of] for model, of in rows])
-        groups = [group._asdict() for group in groups_of(trained)]
-        facts = {"images": n, "solver": self.solver.describe(), "sets": list(sets), "groups": groups}
+        return Result(data, self._facts(trained, list(sets), n))
+
+    def _facts(self, trained: Sequence[Trained], sets: list[str], images: int) -> dict[str, Any]:
         asked = [f"{first} to {end}" for first, end in self.ranges]
-        facts |= {
+        return {
+            "images": images,
+            "solver": self.solver.describe(),
+            "sets": sets,
             "empty": [name for name in asked if name not in sets],
+            "groups": [group._asdict() for group in groups_of(trained)],
             "last": self.last,
             "index_base": self.index_base,
             "paired": trained[0].data.conditions.task.paired,
         }
-        return Result(data, facts)
 
     def _generated(
         self, model: Trained, replaced: Tensor, x0: Tensor, cond: dict[str, Tensor], rows: Tensor, work: Work
