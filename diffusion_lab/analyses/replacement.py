@@ -134,14 +134,15 @@ class Replacement(Analysis):
         }
         if truth.shape[1] == 3:
             data["hue_error"] = np.stack([[hue_error(some, truth).numpy() for some in of] for of in samples])
-        features = trained[0].data.features
-        if features is not None and n >= 2 * features.feature_dim:
+        facts = self._facts(trained, list(sets), n)
+        if facts["frechet_needs"] is not None and n >= facts["frechet_needs"]:
             rows = zip(trained, samples, strict=True)
             data["frechet"] = np.array([[distance(model, some) for some in of] for model, of in rows])
-        return Result(data, self._facts(trained, list(sets), n))
+        return Result(data, facts)
 
     def _facts(self, trained: Sequence[Trained], sets: list[str], images: int) -> dict[str, Any]:
         asked = [f"{first} to {end}" for first, end in self.ranges]
+        features = trained[0].data.features
         return {
             "images": images,
             "solver": self.solver.describe(),
@@ -150,6 +151,7 @@ class Replacement(Analysis):
             "groups": [group._asdict() for group in groups_of(trained)],
             "last": self.last,
             "index_base": self.index_base,
+            "frechet_needs": None if features is None else 2 * features.feature_dim,  # images
             "paired": trained[0].data.conditions.task.paired,
         }
 

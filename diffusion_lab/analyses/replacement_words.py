@@ -27,7 +27,9 @@ def sentence_of(result: Result) -> str:
     )
     empty = f", which leaves nothing of {' and '.join(facts['empty'])}" if facts["empty"] else ""
     paired = "" if facts["paired"] else "; the truth is any test image, since the model is given no small version of it"
-    return f"{'; '.join(parts)}{more}; {kept}{empty}{paired}; \N{PLUS-MINUS SIGN} is {words}."
+    needs = facts["frechet_needs"]
+    few = f"; a Fréchet distance would need {needs} images" if needs and "frechet" not in result.data else ""
+    return f"{'; '.join(parts)}{more}; {kept}{empty}{paired}{few}; \N{PLUS-MINUS SIGN} is {words}."
 
 
 def _group(result: Result, group: dict[str, Any]) -> str:

@@ -150,8 +150,9 @@ def test_the_frechet_distance_of_digits(tmp_path):
     one = model(data=Digits(), steps=50)
     one.data = ImageDataModule(Digits(), batch_size=8, features=ClassifierFeatures("digits"))
     assert distance(one, Digits().train().take(range(Digits().train_size()))) == pytest.approx(0, abs=1e-6)
-    _, few = measured([one], tmp_path, images=127, ranges=[[1, 50]], solver=DDPM(4))
+    analysis, few = measured([one], tmp_path, images=127, ranges=[[1, 50]], solver=DDPM(4))
     assert "frechet" not in few.data
+    assert "; a Fréchet distance would need 128 images; " in analysis.sentence(few)
     _, enough = measured([one], tmp_path / "b", images=128, ranges=[[1, 50]], solver=DDPM(4), last=0)
     nothing, everything = enough.data["frechet"][0]
     assert everything < 1 < nothing
