@@ -5,6 +5,7 @@ from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.batch_noise import BatchNoise
 from diffusion_lab.analyses.consistency import Consistency
 from diffusion_lab.analyses.gradient_variance import GradientVariance
+from diffusion_lab.analyses.interpolation import Interpolation
 from diffusion_lab.analyses.per_timestep import PerTimestep
 from diffusion_lab.analyses.perform import perform
 from diffusion_lab.analyses.prediction_ability import PredictionAbility
@@ -20,6 +21,7 @@ __all__ = [
     "BatchNoise",
     "Consistency",
     "GradientVariance",
+    "Interpolation",
     "PerTimestep",
     "PredictionAbility",
     "Replacement",
