@@ -5,7 +5,9 @@ from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.batch_noise import BatchNoise
 from diffusion_lab.analyses.consistency import Consistency
 from diffusion_lab.analyses.gradient_variance import GradientVariance
+from diffusion_lab.analyses.hessian import Hessian
 from diffusion_lab.analyses.interpolation import Interpolation
+from diffusion_lab.analyses.lanczos import lanczos
 from diffusion_lab.analyses.per_timestep import PerTimestep
 from diffusion_lab.analyses.perform import perform
 from diffusion_lab.analyses.prediction_ability import PredictionAbility
@@ -21,6 +23,7 @@ __all__ = [
     "BatchNoise",
     "Consistency",
     "GradientVariance",
+    "Hessian",
     "Interpolation",
     "PerTimestep",
     "PredictionAbility",
@@ -30,5 +33,6 @@ __all__ = [
     "Selection",
     "Slots",
     "Work",
+    "lanczos",
     "perform",
 ]

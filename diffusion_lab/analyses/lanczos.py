@@ -1,0 +1,106 @@
+"""The spectrum of a symmetric matrix that is known by its products with vectors.
+
+After m steps from a unit vector v, the tridiagonal matrix T with diagonal alpha and off-diagonal beta has the
+eigenpairs (theta_i, s_i). The Ritz values theta_i approach the extreme eigenvalues of H from inside, with
+
+    min_j |lambda_j - theta_i| <= beta_m |s_mi|,        v^T f(H) v ~ sum_i w_i f(theta_i),   w_i = s_1i^2
+
+(Golub & Welsch 1969). For v uniform on {-1, 1}^P / sqrt(P) the weights w average to the share of the eigenvalues
+(Ghorbani et al., "An investigation into neural net optimization via Hessian eigenvalue density", 2019, section 2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Product = Callable[[Tensor], Tensor]
+
+
+class Ritz(NamedTuple):
+    """The eigenpairs of T, eigenvalues increasing.
+
+    Attributes:
+        values: (m,) theta_i.
+        weights: (m,) w_i, with sum 1.
+        errors: (m,) bounds of the distance to the nearest eigenvalue of H.
+    """
+
+    values: np.ndarray
+    weights: np.ndarray
+    errors: np.ndarray
+
+
+def lanczos(hvp: Product, v0: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """T of `steps` Lanczos iterations with full re-orthogonalisation, twice at each step.
+
+    Without it rounding lets copies of converged eigenvalues appear in T.
+
+    Args:
+        hvp: v (P,) -> H v (P,) for a symmetric H.
+        v0: (P,) start, not zero; of any length and of the precision of the products.
+        steps: largest number m of iterations; fewer where an invariant subspace is exhausted.
+
+    Returns:
+        alphas (m,) and betas (m,), float64 on the CPU. beta_1 .. beta_{m-1} are the off-diagonal of T; beta_m is the
+        length of the rest after the last step, 0 in an exhausted subspace.
+    """
+    steps = min(steps, len(v0))
+    basis = v0.new_empty(steps, len(v0))
+    alphas, betas, v = [], [], v0 / v0.norm()
+    tiny = math.sqrt(len(v0)) * torch.finfo(v0.dtype).eps
+    for j in range(steps):
+        basis[j] = v
+        w = hvp(v)
+        alphas.append(float(v @ w))
+        size = float(w.norm())
+        for _ in range(2):
+            w = w - basis[: j + 1].T @ (basis[: j + 1] @ w)
+        betas.append(float(w.norm()))
+        if betas[-1] <= tiny * max(size, *map(abs, alphas)):
+            betas[-1] = 0.0
+            break
+        v = w / betas[-1]
+    return torch.tensor(alphas, dtype=torch.float64), torch.tensor(betas, dtype=torch.float64)
+
+
+def ritz(alphas: np.ndarray, betas: np.ndarray) -> Ritz:
+    """Eigenpairs of T, from what `lanczos` returns."""
+    inner = betas[:-1]
+    values, vectors = np.linalg.eigh(np.diag(alphas) + np.diag(inner, 1) + np.diag(inner, -1))
+    return Ritz(values, vectors[0] ** 2, betas[-1] * np.abs(vectors[-1]))
+
+
+def largest(found: Sequence[Ritz], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The `count` largest eigenvalues, descending, and their error bounds, from several start vectors.
+
+    The i-th largest Ritz value of each vector is at most the i-th largest eigenvalue (Cauchy's interlacing), so the
+    greatest of them is the best.
+    """
+    count = min(count, *(len(one.values) for one in found))
+    values = np.stack([one.values[::-1][:count] for one in found])
+    errors = np.stack([one.errors[::-1][:count] for one in found])
+    best = values.argmax(0)
+    return values[best, np.arange(count)], errors[best, np.arange(count)]
+
+
+def smallest(found: Sequence[Ritz], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The `count` smallest eigenvalues, ascending, and their error bounds."""
+    turned = [Ritz(-one.values[::-1], one.weights[::-1], one.errors[::-1]) for one in found]
+    values, errors = largest(turned, count)
+    return -values, errors
+
+
+def density(found: Sequence[Ritz], grid: np.ndarray, width: float) -> np.ndarray:
+    """(V,G) share of the eigenvalues per unit of lambda, of each start vector: sum_i w_i N(grid; theta_i, width^2)."""
+    return np.stack(
+        [
+            np.exp(-0.5 * ((grid[:, None] - one.values) / width) ** 2) @ one.weights / (width * math.sqrt(2 * math.pi))
+            for one in found
+        ]
+    )
