@@ -8,6 +8,7 @@ from diffusion_lab.analyses.gradient_variance import GradientVariance
 from diffusion_lab.analyses.hessian import Hessian
 from diffusion_lab.analyses.interpolation import Interpolation
 from diffusion_lab.analyses.lanczos import lanczos
+from diffusion_lab.analyses.landscape import Landscape
 from diffusion_lab.analyses.per_timestep import PerTimestep
 from diffusion_lab.analyses.perform import perform
 from diffusion_lab.analyses.prediction_ability import PredictionAbility
@@ -25,6 +26,7 @@ __all__ = [
     "GradientVariance",
     "Hessian",
     "Interpolation",
+    "Landscape",
     "PerTimestep",
     "PredictionAbility",
     "Replacement",

@@ -44,9 +44,9 @@ DRAWS = 8  # of the trace, in one task
 class Hessian(Analysis):
     """Spectrum of each model's loss.
 
-    `data.npz` has, for M models and V start vectors: largest, smallest, largest_error, smallest_error (M,k), the extreme
-    eigenvalues by signed size (descending, ascending) with bounds of their errors; by_magnitude (M,k), the same ones by
-    magnitude; trace and trace_standard_error (M,), from the draws quadratic (M,D) of z^T H z; parameters (M,);
+    `data.npz` has, for M models and V start vectors: largest, smallest, largest_error, smallest_error (M,k), the
+    extreme eigenvalues by signed size (descending, ascending) with bounds of their errors; by_magnitude (M,k), the same
+    ones by magnitude; trace and trace_standard_error (M,), from the draws quadratic (M,D) of z^T H z; parameters (M,);
     ritz_values and ritz_weights (M,V,m), padded with NaN; density (M,V,G) on the common grid eigenvalue (G,), and the
     width of its Gaussians; flat (M,V), the share of eigenvalues below 1 % of the largest magnitude.
 
