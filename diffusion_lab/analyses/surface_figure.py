@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MOST = 8  # panels
 COLUMNS = 4
-HEIGHT = 2.75  # inches of a row
+HEIGHT = 2.45  # inches of a row
 LEVELS = (0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 1)
 
 
