@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 MOST = 8  # panels
 COLUMNS = 4
-HEIGHT = 2.45  # inches of a row
+HEIGHT = 2.45  # inches of a row with `COLUMNS` panels
+TALLEST = 4.0
 LEVELS = (0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 1)
 
 
@@ -28,7 +29,7 @@ def surfaces(result: Result) -> Figure:
     panels = _panels(result)[:MOST]
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(WIDTH, HEIGHT * rows + 0.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, min(TALLEST, HEIGHT * COLUMNS / columns) * rows + 0.6), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
     offset, colors = result.data["offset"], matplotlib.colormaps["viridis"]
     drawn = None
