@@ -28,6 +28,7 @@ WIDTH = 10.5  # inches, shown at the page's width
 LABEL_INCHES = 0.17  # height of a tick label including its distance to the next
 RASTER = 160  # dots per inch of rasterised parts
 NAME_WIDTH = 34  # characters per line of a name at the left edge
+HEADING_WIDTH = 130  # characters per line of a heading
 SHORT_NAME = 24  # longest name, in characters, that fits beside a line
 _STYLE: dict[Any, Any] = {
     "font.size": 9.5,
@@ -80,6 +81,11 @@ def panels(
     figure = Figure(figsize=(WIDTH, height * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
     return figure, list(axes.flat)
+
+
+def heading(figure: Figure, text: str) -> None:
+    """A text above all panels, broken into lines that fit the figure."""
+    figure.suptitle("\n".join(wrap(text, HEADING_WIDTH)), size=9.5)
 
 
 def many(count: int) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffusion_lab.plotting import PALETTE, line_style, log_axis, row_names
+from diffusion_lab.plotting import PALETTE, heading, line_style, log_axis, row_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ def draw(figure: Figure, axes: Sequence[Axes], result: Result) -> None:
     for g, group in enumerate(result.facts["groups"]):
         _draw_group(axes[3 * g : 3 * g + 3], result, group)
     note = "" if result.data["same"].all() else "; *: another expected gradient"
-    figure.suptitle(f"whiskers: two standard errors{note}", size=9.5, x=0.01, ha="left")
+    heading(figure, f"whiskers: two standard errors{note}")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
     figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower left", ncols=5, handlelength=3)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diffusion_lab.analyses.base import Result
-from diffusion_lab.plotting import line_style, panels, row_names
+from diffusion_lab.plotting import heading, line_style, panels, row_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ def figure_of(result: Result, comparisons: Sequence[str]) -> Figure:
     _pictures(pictures, result.data["samples"][:ROWS], names[:ROWS])
     _means(means, result, comparisons[:ROWS])
     _pairs(pairs, result.data["paired"].mean(2), names)
-    figure.suptitle(f"{result.facts['images']} images from the same noise ({result.facts['solver']})", size=9.5)
+    heading(figure, f"{result.facts['images']} images from the same noise ({result.facts['solver']})")
     return figure
 
 

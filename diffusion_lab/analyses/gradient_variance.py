@@ -25,11 +25,11 @@ import torch
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.gradient_moments import jackknife, moments, without_each
 from diffusion_lab.analyses.row_gradients import check_same_images, row_gradients, training_images
-from diffusion_lab.analyses.seeds import groups_of, over_seeds
+from diffusion_lab.analyses.seeds import band_words, groups_of, over_seeds
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.diffusion import bound_weights
 from diffusion_lab.distributed import rank, sum_, world_size
-from diffusion_lab.plotting import line_style, log_axis, panels
+from diffusion_lab.plotting import heading, line_style, log_axis, panels
 from diffusion_lab.timesteps.grid import interpolated
 from diffusion_lab.training import Trained
 
@@ -119,11 +119,8 @@ class GradientVariance(Analysis):
             axis.set_xlabel("timestep t")
             axis.set_title(title)
         above = "; triangle: at least this (the mean is not distinct from 0)" if _any_limit(data) else ""
-        over = "95 % intervals over seeds" if any(len(curve["members"]) > 1 for curve in curves) else ""
-        errors = "two standard errors over pairs"
-        shaded = f"{over}, {errors} of a single seed" if over else errors
-        text = f"{result.facts['pairs']} pairs of image and noise at each t; shaded: {shaded}{above}"
-        figure.suptitle(text, size=9.5)
+        words = band_words([curve["members"] for curve in curves], "pairs")
+        heading(figure, f"{result.facts['pairs']} pairs of image and noise at each t; shaded: {words}{above}")
         if len(curves) > 1:
             handles, names = axes[0].get_legend_handles_labels()
             figure.legend(handles, names, loc="outside lower left", ncols=5, handlelength=3)

@@ -25,7 +25,7 @@ from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.floor import bound_floor, least_losses
 from diffusion_lab.analyses.seeds import band_words, lines_of, with_error
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.plotting import LineStyle, line_style, log_axis, panels
+from diffusion_lab.plotting import LineStyle, heading, line_style, log_axis, panels
 from diffusion_lab.training import Trained
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class PerTimestep(Analysis):
             log_axis(axis)
             axis.set_xlabel("timestep t")
         words = band_words([curve["members"] for curve in curves], f"{result.facts['images']} test images")
-        figure.suptitle(f"mean over {result.facts['images']} test images, common noise; shaded: {words}", size=9.5)
+        heading(figure, f"mean over {result.facts['images']} test images, common noise; shaded: {words}")
         handles, names = axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower left", ncols=5, handlelength=3)
         return figure

@@ -8,7 +8,7 @@ import numpy as np
 
 from diffusion_lab.analyses.base import Result
 from diffusion_lab.analyses.seeds import band_words, with_error
-from diffusion_lab.plotting import line_style, log_axis, panels, row_names
+from diffusion_lab.plotting import heading, line_style, log_axis, panels, row_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ def figure_of(result: Result) -> Figure:
         _hue(axes[2], result)
     words = band_words([line["rows"] for line in lines], f"{result.facts['images']} test images")
     strip = "; strip: the best line, faint where it is not decided" if len(lines) > 1 else ""
-    figure.suptitle(f"common noise; shaded: {words}{strip}", size=9.5)
+    heading(figure, f"common noise; shaded: {words}{strip}")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=6, handlelength=3)
     return figure
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from diffusion_lab.analyses.base import Result
 from diffusion_lab.analyses.seeds import band_words, with_error
-from diffusion_lab.plotting import line_style, panels, row_names
+from diffusion_lab.plotting import heading, line_style, panels, row_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ def figure_of(result: Result) -> Figure:
     _pictures(axes[len(present)], result)
     _coefficients(axes[len(present) + 1], result)
     kept = f"; never at the last {facts['last']} timesteps" if facts["last"] else ""
-    figure.suptitle(f"true x0 in place of the estimate at some timesteps{kept} ({facts['solver']})", size=9.5)
+    heading(figure, f"true x0 in place of the estimate at some timesteps{kept} ({facts['solver']})")
     handles, names = axes[0].get_legend_handles_labels()
     if len(names) > 1:
         figure.legend(handles, names, loc="outside lower left", ncols=5)

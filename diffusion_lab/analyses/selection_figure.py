@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffusion_lab.plotting import line_style
+from diffusion_lab.plotting import heading, line_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +48,7 @@ def draw(figure: Figure, axes: Sequence[Axes], result: Result) -> None:
     axes[2].plot([], [], color="#222222", marker="o", label="S by the F-test")
     axes[2].plot([], [], color="#222222", marker="x", linestyle=":", label="evenly spaced")
     axes[2].legend(loc="lower right", fontsize=8)
-    figure.suptitle("numbers: timesteps in S; ring: the sampler's own; bars: two standard errors", size=9.5)
+    heading(figure, "numbers: timesteps in S; ring: the sampler's own; bars: two standard errors")
     if len(result.facts["groups"]) > 1:
         handles, names = axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower left", ncols=5)

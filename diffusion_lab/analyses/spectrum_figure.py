@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffusion_lab.analyses.seeds import over_seeds
-from diffusion_lab.plotting import line_style, panels
+from diffusion_lab.plotting import heading, line_style, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,7 @@ def spectrum(result: Result) -> Figure:
     of = f"mean loss at {', '.join(losses)}" if len(losses) > 1 else losses[0]
     sizes = sorted(set(result.data["parameters"].tolist()))
     note = "" if len(sizes) == 1 else "; the density's spread depends on the number of parameters: do not compare it"
-    figure.suptitle(f"Hessian of the {of}, {result.facts['images']} images{note}", size=9.5)
+    heading(figure, f"Hessian of the {of}, {result.facts['images']} images{note}")
     if len(result.facts["groups"]) > 1:
         handles, names = right.get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower left", ncols=3, handlelength=3)

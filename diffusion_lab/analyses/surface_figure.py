@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diffusion_lab.plotting import WIDTH
+from diffusion_lab.plotting import WIDTH, heading
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +54,7 @@ def surfaces(result: Result) -> Figure:
     for axis in axes[::columns]:
         axis.set_ylabel("along direction 2")
     words = "loss on a plane through the weights; at 1 each filter has moved by its own length; + model"
-    figure.suptitle(f"{words}, \N{BLACK DOWN-POINTING TRIANGLE} lowest point", size=9.5)
+    heading(figure, f"{words}, \N{BLACK DOWN-POINTING TRIANGLE} lowest point")
     if drawn is not None:
         bar = figure.colorbar(drawn, ax=axes[: len(panels)], ticks=LEVELS, shrink=0.9)
         bar.set_label("height above the lowest point,\nshare of the panel's range")
