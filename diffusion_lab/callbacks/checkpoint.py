@@ -61,6 +61,8 @@ class Checkpoint(StepCallback):
         self._record = find(trainer, RunRecord)
         for evaluation in evaluations(trainer):
             evaluation.around = self._around
+        if trainer.max_steps == 0 and not (self.directory / LAST).exists():
+            self._write_start(trainer)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.signals.restore()
@@ -73,6 +75,12 @@ class Checkpoint(StepCallback):
             self._write(trainer, step)
         if stop and (measured or not end):
             raise Interrupted(stop, step)
+
+    def _write_start(self, trainer: Trainer) -> None:
+        """The checkpoint and the evaluations of a run without steps, whose weights are those it started from."""
+        self._write(trainer, 0)
+        for evaluation in evaluations(trainer):
+            evaluation.owed = evaluation.due(trainer, 0)
 
     @contextmanager
     def _around(self, evaluation: EvaluationCallback, step: int) -> Iterator[None]:

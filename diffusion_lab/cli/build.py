@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,20 +41,24 @@ def build_network(
 ) -> nn.Module:
     """The network for images of C channels: it has C (heads + variance channels) output channels, and `num_classes` if
     the batches have labels."""
+    make = (parts or RunParts(cfg))["network"]
+    with config_errors("network"):
+        return make(**network_arguments(make, data, prediction, variance))
+
+
+def network_arguments(
+    make: Callable[..., nn.Module], data: ImageDataModule, prediction: Prediction, variance: Variance
+) -> dict[str, int]:
+    """The arguments of a network that the other parts define: `in_channels`, `out_channels`, `image_size`, and
+    `num_classes` if the batches have labels."""
     with config_errors("dataset.source"):
         channels, image_size, _ = data.shape
     labels = data.conditions.num_labels
-    classes = {} if labels is None else {"num_classes": labels}
-    make = (parts or RunParts(cfg))["network"]
-    with config_errors("network"):
-        if classes and "num_classes" not in inspect.signature(make).parameters:
-            raise ValueError(f"num_classes={labels} is unknown to this network; use dataset.conditional=false")
-        return make(
-            in_channels=channels,
-            out_channels=channels * (prediction.heads + variance.channels),
-            image_size=image_size,
-            **classes,
-        )
+    if labels is not None and "num_classes" not in inspect.signature(make).parameters:
+        raise ValueError(f"num_classes={labels} is unknown to this network; use dataset.conditional=false")
+    out_channels = channels * (prediction.heads + variance.channels)
+    given = {"in_channels": channels, "out_channels": out_channels, "image_size": image_size}
+    return given if labels is None else given | {"num_classes": labels}
 
 
 def build_denoiser(parts: RunParts) -> Denoiser:

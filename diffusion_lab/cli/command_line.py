@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from diffusion_lab.cli.errors import ConfigError, config_errors
-from diffusion_lab.cli.foreign import refuse_links, replayed
+from diffusion_lab.cli.foreign import identity_of_source, refuse_links, replayed
 from diffusion_lab.runs.record import read_record
 
 VALUED = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p", "--cfg", "-c")
@@ -43,11 +43,19 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     given = [word for word in arguments if not word.startswith("resume=")]
     if any(word in ("-m", "--multirun") for word in given):
         raise ConfigError(f"resume={folder} must not be combined with -m; run the sweep's own command again")
+    if typed := next((word for word in given if word.lstrip("+").startswith("init_from=")), None):
+        raise ConfigError(f"{typed} must be left out with resume={folder}, which goes on from its own checkpoint")
     refuse_links(folder, "resume")
     kept = replayed(folder, record.get("overrides"), given)
+    start = identity_of_source(record["config"])
+    kept += [] if start is None else [f"init_from={{{','.join(f'{key}: {_quoted(start[key])}' for key in start)}}}"]
     quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
     # A job of a sweep is resumed alone, although its experiment defines the whole sweep.
     return [*kept, *given, f"resume='{quoted}'", f"hydra.run.dir='{quoted}'", "hydra.mode=RUN"]
+
+
+def _quoted(value: object) -> str:
+    return "null" if value is None else str(value) if isinstance(value, int) else f"'{value}'"
 
 
 def lists(arguments: list[str], keys: tuple[str, ...]) -> list[str]:

@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from diffusion_lab.cli.added_later import ADDED_LATER, dropped
 from diffusion_lab.cli.processes import microbatches
+from diffusion_lab.cli.source import identified
 from diffusion_lab.cli.stated import stated
 
 # Top-level keys and dotted paths that do not affect the results of a run, except for the rounding of sums.
@@ -93,6 +94,8 @@ def _without(cfg: DictConfig, keys: tuple[str, ...], **changed: Any) -> dict[str
     if isinstance(folders, dict):
         content["paths"] = {key: f"<{key}>" for key in folders}
     resolved = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(content), resolve=True))
+    if resolved.get("init_from") is not None:
+        resolved["init_from"] = identified(resolved["init_from"])
     if isinstance(written, str) and "${" not in written:
         resolved = _replace_folder(resolved, written)
     for key in keys:

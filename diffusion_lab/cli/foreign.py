@@ -1,13 +1,14 @@
 """Checks of a run folder, which is not trusted.
 
-Three things in a run folder have effects when it is read: the configuration, whose classes `validate.check_read_back`
-checks, the overrides, which `resume=` repeats, and links, through which a file that is written to the folder could go
+Three things in a run folder have effects when it is read: the configuration, whose classes `checks.read_back` checks,
+the overrides, which `resume=` repeats, and links, through which a file that is written to the folder could go
 elsewhere.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 # Given anew on resume.
-DROPPED = ("resume", "dry_run", "allow", "anew", "paths.root")
+DROPPED = ("resume", "dry_run", "allow", "anew", "paths.root", "init_from")
 WRITTEN = ("directory", "default_root_dir")  # arguments that name a place to write
+SOURCE = ("config_hash", "step", "weights", "digest")  # of the weights from which a run started
+PLAIN = r"[\w. -]{1,80}"
 DEPTH = 4  # folders below a run folder in which a run writes
 
 
@@ -42,7 +45,24 @@ def read_back(saved: Any) -> DictConfig:
         raise ConfigError(f"{reference} must be a plain value: the configuration in a run folder holds no reference")
     if not isinstance(saved.get("dataset"), dict) or not isinstance(saved.get("network"), dict):
         raise ConfigError(f"{RECORD} must hold a data set and a network; it is damaged or of another program")
+    identity_of_source(saved)
     return DictConfig(filled(saved, ADDED_LATER))
+
+
+def identity_of_source(saved: dict[str, Any]) -> dict[str, Any] | None:
+    """What identifies the weights from which a recorded run started (`cli.source`), without their place; or None.
+
+    Raises:
+        ConfigError: it is anything else; a path, which `init_from` is on the command line, would be read.
+    """
+    start = saved.get("init_from")
+    if start is None:
+        return None
+    values = [start.get(key) for key in SOURCE] if isinstance(start, dict) else []
+    allowed = [value is None or isinstance(value, int) or re.fullmatch(PLAIN, str(value)) for value in values]
+    if not allowed or not all(allowed):
+        raise ConfigError(f"init_from={start} in {RECORD} must be what a run records there; it is damaged")
+    return dict(zip(SOURCE, values, strict=True))
 
 
 def references(node: Any, path: str = "") -> Iterator[str]:

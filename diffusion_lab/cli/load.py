@@ -7,18 +7,18 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.build import build_denoiser
+from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.config import config_folders, plain
-from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
+from diffusion_lab.cli.errors import InvalidConfig, config_errors
 from diffusion_lab.cli.foreign import read_back, refuse_links
 from diffusion_lab.cli.run_parts import RunParts
-from diffusion_lab.cli.same_run import differences
+from diffusion_lab.cli.same_run import check_origin
+from diffusion_lab.cli.source import PREFIX, content_of, decay_of, recorded
 from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust
-from diffusion_lab.cli.validate import check_read_back
 from diffusion_lab.diffusion import Denoiser
-from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS, RECORD
+from diffusion_lab.runs.names import CHECKPOINTS
 from diffusion_lab.runs.record import read_record
-from diffusion_lab.training import NewerCheckpoint, NoneIntact, Trained
-from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, load, newest_good
+from diffusion_lab.training import Trained
 
 PARTS = ("dataset", "network", "schedule", "prediction", "variance", "preconditioning", "solver")
 
@@ -52,13 +52,12 @@ def load_run(
     if errors:
         raise InvalidConfig(errors, f"run={folder}: ")
     cfg = read_back(saved)
-    content = _content(folder / CHECKPOINTS, checkpoint)
-    _check_origin(cfg, content, folder)
+    content = content_of(folder / CHECKPOINTS, checkpoint)
+    check_origin(cfg, recorded(content), f"run={folder}")
     parts = RunParts(cfg, trust)
     data = parts["dataset"]
     denoiser = build_denoiser(parts)
-    prefix = "denoiser."
-    own = {k.removeprefix(prefix): v for k, v in content["state_dict"].items() if k.startswith(prefix)}
+    own = {k.removeprefix(PREFIX): v for k, v in content["state_dict"].items() if k.startswith(PREFIX)}
     denoiser.load_state_dict(own)
     decay = _load_average(denoiser, content["callbacks"].get("EMA", {}), weights)
     identity = folder, plain(cfg), str(record.get("config_hash"))
@@ -66,50 +65,10 @@ def load_run(
     return Trained(*identity, denoiser.eval(), data, content["global_step"], decay, sampler)
 
 
-def _content(folder: Path, checkpoint: str) -> dict:
-    try:
-        return _read(folder, checkpoint)
-    except (NoneIntact, NewerCheckpoint, DamagedCheckpoint) as error:
-        raise ConfigError(f"checkpoint={checkpoint} must be one that can be used: {error}") from error
-
-
-def _read(folder: Path, checkpoint: str) -> dict:
-    if checkpoint == "last":
-        newest = newest_good(folder)
-        if newest is None:
-            raise ConfigError(f"checkpoint={checkpoint} must exist in {folder}; train the run first")
-        return newest[1]
-    name = checkpoint.removesuffix(CHECKPOINT)
-    names = [path.stem for path in sorted(folder.glob(f"*{CHECKPOINT}"))]
-    if name not in names:  # also rejects a path to another folder
-        raise ConfigError(f"checkpoint={checkpoint} must be one of {names}; set keep_every to keep more when training")
-    return load(folder / f"{name}{CHECKPOINT}", map_location="cpu")
-
-
-def _check_origin(cfg: DictConfig, content: dict, folder: Path) -> None:
-    """Check that the checkpoint was written by this run, to which its results will be attributed.
-
-    Raises:
-        ConfigError: it has no record, or the record of a run with another configuration.
-    """
-    record = content.get("callbacks", {}).get("RunRecord")
-    if not isinstance(record, dict) or "state_dict" not in content:
-        raise ConfigError(f"run={folder}: the checkpoint must hold a run; it was written by another program")
-    differ = differences(read_back(record.get("config")), cfg)
-    if differ:
-        key, (theirs, ours) = next(iter(differ.items()))
-        raise ConfigError(
-            f"run={folder}: the checkpoint must be this run's, and is of one with {key}={theirs} where {RECORD} has "
-            f"{ours}; put each file back into the folder of its run"
-        )
-
-
 def _load_average(denoiser: Denoiser, averages: dict, weights: str) -> float | None:
     """Load the given average into the denoiser; returns its decay."""
-    if weights == "raw" or (weights == "ema" and not averages):
+    decay = decay_of(averages, weights)
+    if decay is None:
         return None
-    decay = next(iter(averages)) if weights == "ema" else weights
-    if decay not in averages:
-        raise ConfigError(f"weights={weights} must be 'ema', 'raw' or one of the decays {list(averages)}")
     denoiser.load_state_dict(averages[decay], strict=False)
     return float(decay)

@@ -22,7 +22,8 @@ def read(run: Run) -> Reading:
     """The run's configuration beside the one of its options; without the latter if an option does not exist here, or if
     the configuration contains a reference and so was not written by a run."""
     parts = (run.config.get("dataset"), run.config.get("network"))
-    if "${" in str(run.config) or not all(isinstance(part, dict) for part in parts):
+    unplain = "${" in str(run.config) or isinstance(run.config.get("init_from"), str)  # a path there would be read
+    if unplain or not all(isinstance(part, dict) for part in parts):
         return read_plainly(run)
     saved = DictConfig(filled(run.config, ADDED_LATER))
     config = _plain(saved)

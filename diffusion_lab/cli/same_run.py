@@ -10,6 +10,7 @@ from diffusion_lab.cli.added_later import ADDED_LATER, filled
 from diffusion_lab.cli.config import plain, without
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.foreign import read_back
+from diffusion_lab.runs.names import RECORD
 
 # Keys in the hash that a continued run may change; keys outside the hash may always change.
 MAY_CHANGE = (
@@ -39,6 +40,28 @@ def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int) -> None:
         errors.append(ConfigError(f"max_steps={cfg.max_steps} must be at least {step}, where the run stands already"))
     if errors:
         raise InvalidConfig(errors)
+
+
+def check_origin(cfg: DictConfig, saved: Any, key: str) -> None:
+    """Check that a checkpoint was written by the run of its folder, to which its results will be attributed.
+
+    Args:
+        cfg: the configuration in run.json.
+        saved: the one in the checkpoint; None if it has none.
+        key: setting and value that named the folder.
+
+    Raises:
+        ConfigError: it has no record, or the record of a run with another configuration.
+    """
+    if saved is None:
+        raise ConfigError(f"{key}: the checkpoint must hold a run; it was written by another program")
+    differ = differences(read_back(saved), cfg)
+    if differ:
+        name, (theirs, ours) = next(iter(differ.items()))
+        raise ConfigError(
+            f"{key}: the checkpoint must be this run's, and is of one with {name}={theirs} where {RECORD} has {ours}; "
+            "put each file back into the folder of its run"
+        )
 
 
 def differences(saved: DictConfig, cfg: DictConfig) -> dict[str, tuple[Any, Any]]:

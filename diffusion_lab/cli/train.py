@@ -83,6 +83,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     from diffusion_lab.cli.metric_files import with_metrics
     from diffusion_lab.cli.run_parts import RunParts
     from diffusion_lab.cli.standing import standing
+    from diffusion_lab.cli.start import load_start, source_of, with_start
     from diffusion_lab.cli.validate import trust_of
 
     quiet_libraries()
@@ -92,13 +93,22 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     path = None
     if start is not None:
         path, content = start
-        check_same_run(cfg, content["callbacks"]["RunRecord"]["config"], content["global_step"])
+        saved = content["callbacks"]["RunRecord"]["config"]
+        check_same_run(cfg, saved, content["global_step"])
         say(f"continuing {folder} from step {content['global_step']} ({path.name})")
+        cfg = with_start(cfg, saved.get("init_from"))
         del start, content
     if warning := slow_bfloat16(cfg):
         say(warning)
     parts = parts or RunParts(with_metrics(cfg), trust_of(cfg, config_folders()))
+    initial = None
+    if isinstance(cfg.get("init_from"), str):
+        recorded, initial = source_of(cfg, parts)
+        cfg = with_start(cfg, recorded)
     run = build_run(cfg, facts(cfg), parts=parts)
+    if initial is not None:
+        say("; ".join(filter(None, [f"starting from {cfg.init_from.source}", initial.sentence])))
+        load_start(run.module.denoiser, initial.loaded)
     try:
         with memory_named(cfg):
             run.trainer.fit(run.module, datamodule=run.data, ckpt_path=path, weights_only=True)

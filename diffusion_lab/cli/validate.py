@@ -7,7 +7,7 @@ thread pool nor a GPU context, because a launcher forks after it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -16,10 +16,9 @@ from diffusion_lab.cli.checks.machine import check_folder, check_machine
 from diffusion_lab.cli.checks.settings import check_settings
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, MissingHere
-from diffusion_lab.cli.foreign import read_back, written_outside
+from diffusion_lab.cli.foreign import written_outside
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.processes import world_size
-from diffusion_lab.runs.names import RECORD
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.run_parts import RunParts
@@ -84,8 +83,10 @@ def trust_of(cfg: DictConfig, config_dirs: list[str]) -> Trust:
     from diffusion_lab.cli.targets import Trust
 
     if cfg.get("resume") is None:
-        if cfg.get("allow") is not None:
-            raise ConfigError(f"allow={cfg.allow} must be null without resume=DIR; a class that you type is allowed")
+        if cfg.get("allow") is not None and cfg.get("init_from") is None:
+            raise ConfigError(
+                f"allow={cfg.allow} must be null without resume=DIR or init_from=DIR; a class that you type is allowed"
+            )
         return Trust.typed(config_dirs)
     try:
         outside = next(written_outside(plain(cfg), Path(cfg.paths.run_dir)), None)
@@ -114,33 +115,13 @@ def _check_parts(cfg: DictConfig, trust: Trust, here: bool) -> tuple[list[Config
 
     from diffusion_lab.cli.checks.parts import check_parts
     from diffusion_lab.cli.run_parts import RunParts
+    from diffusion_lab.cli.start import check_start
 
     errors, parts, before = check_machine(cfg, here), RunParts(cfg, trust), torch.get_rng_state()
     errors += check_parts(parts, world_size(cfg))
+    if cfg.get("init_from") is not None and not errors:
+        errors += check_start(cfg, parts)
     return errors, parts if torch.equal(before, torch.get_rng_state()) else parts.anew()
-
-
-def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[ConfigError]:
-    """Errors of a configuration that was read from a run folder, before any part of it is built.
-
-    The file is not trusted, so all of it is checked, including parts that are not built. `run.json` is written with all
-    references resolved, so a file that contains one is rejected.
-
-    Args:
-        saved: the configuration as read from JSON.
-        parts: the top-level nodes that will be built; only these must match the current signatures.
-        trust: what is allowed besides this package's classes, `Trust.read(...)`.
-    """
-    from diffusion_lab.cli.checks.nodes import check_nodes
-
-    try:
-        cfg = read_back(saved)
-    except ConfigError as error:
-        return [error]
-    lacking = [name for name in (*parts, "seed", "trainer", "precision") if cfg.get(name) is None]
-    if lacking:
-        return [ConfigError(f"{lacking[0]} is missing in {RECORD}; it is damaged, or of another program")]
-    return check_nodes(cfg, trust, only=parts)
 
 
 def check_command(cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:

@@ -37,7 +37,7 @@ def test_the_hash_stays_at_the_default_and_changes_elsewhere(
     other = other or "+callbacks.clock={_target_:a.Clock,every:2}"
     before = config_hash(old), group_hash(old)
     assert config_hash(new) != before[0]  # what an entry is there for
-    monkeypatch.setitem(ADDED_LATER, target, {key: default})
+    monkeypatch.setitem(ADDED_LATER, target, ADDED_LATER.get(target, {}) | {key: default})
     assert (config_hash(old), group_hash(old)) == before
     assert (config_hash(new), group_hash(new)) == before
     assert config_hash(OmegaConf.create(plain(new))) == before[0]  # as it is read back
@@ -53,7 +53,7 @@ def test_a_run_goes_on_whether_its_saved_configuration_has_the_key_or_not(
     if default is not None:
         with pytest.raises(InvalidConfig):
             check_same_run(new, plain(old), 0)
-    monkeypatch.setitem(ADDED_LATER, target, {key: default})
+    monkeypatch.setitem(ADDED_LATER, target, ADDED_LATER.get(target, {}) | {key: default})
     for cfg in (old, new):
         for saved in (old, new):
             check_same_run(cfg, plain(saved), 0)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.config import plain
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust, resolve
-from diffusion_lab.cli.validate import check, check_read_back
+from diffusion_lab.cli.validate import check
 from diffusion_lab.timesteps import Uniform
 
 PAYLOADS = [

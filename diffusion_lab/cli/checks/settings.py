@@ -37,7 +37,7 @@ ENDS = {"max_epochs": (-1, None), "max_time": (None,), "limit_train_batches": (N
 ENDS |= {"overfit_batches": (0.0,)}
 SETTINGS = {
     "seed": Setting(int, "use e.g. seed=0", least=0),
-    "max_steps": Setting(int, "use 2000", least=1, most=LONGEST),
+    "max_steps": Setting(int, "use 2000", least=0, most=LONGEST),
     "batch_size": Setting(int, "use 64", least=1),
     "images_per_device": Setting(int, "use a divisor of batch_size, or null", least=1, null=True),
     "accumulate": Setting(int, "use 1", least=1),
@@ -101,6 +101,8 @@ def check_settings(cfg: DictConfig) -> list[ConfigError]:
     for group, default in required_groups().items():
         if not isinstance(cfg.get(group), DictConfig):
             errors.append(f"{group}=null must be one of the options of its group; use {group}={default}")
+    if cfg.get("max_steps") == 0 and cfg.get("init_from") is None:
+        errors.append("max_steps=0 must be an integer >= 1; use 2000")
     errors += [*_contradictions(cfg), *_early_ends(cfg)]
     return [*map(ConfigError, errors), *faults_of(cfg, SETTINGS)]
 

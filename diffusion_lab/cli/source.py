@@ -1,0 +1,237 @@
+"""The trained weights that `init_from` names, and the values that identify them.
+
+    init_from=DIR[:last | :step-00001000][:ema | :raw | :0.9999]        a checkpoint of a run
+    init_from=FILE.pt | FILE.pth | FILE.safetensors                     a file of tensors by name
+
+A run is a function of (config, seed, step), and a path is not what its weights are. In the hash and in the record of a
+run `init_from` is therefore replaced by `identified`: the hash of the source's configuration, the step, which weights,
+and a checksum of their names and values. A changed file is another run; a moved one is the same.
+
+Only tensors and plain values are read here. `start` checks the folder as `load` does before the weights are used.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS
+from diffusion_lab.runs.record import read_record
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FILES = (".pt", ".pth", ".safetensors")
+PREFIX = "denoiser."  # of the model's tensors in a checkpoint
+BESIDE = ("source", "not_loaded")  # recorded beside the identity: where it was, and the tensors that do not fit
+HOW = "use DIR, DIR:step-00001000, DIR:raw or FILE.safetensors"
+WORDS = re.compile(r"(?P<place>.+?)(:(?P<checkpoint>last|step-\d+))?(:(?P<weights>ema|raw|0?\.\d+))?")
+
+
+class Source(NamedTuple):
+    """Trained weights.
+
+    Attributes:
+        tensors: by name; of a run, those of its denoiser.
+        identity: {"config_hash", "step", "weights", "digest"}; the first two are None for a file.
+        saved: the configuration in the checkpoint; None for a file.
+    """
+
+    tensors: dict[str, Tensor]
+    identity: dict[str, Any]
+    saved: Any
+
+
+class Named(NamedTuple):
+    """What the text of `init_from` names: a folder or file, "last" or a snapshot, and "ema", "raw" or a decay."""
+
+    place: Path
+    checkpoint: str
+    weights: str
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file of tensors."""
+        return self.place.suffix in FILES and not self.place.is_dir()
+
+
+def named(text: str) -> Named:
+    """The parts of `init_from`.
+
+    Raises:
+        ConfigError: it cannot be read, or names a checkpoint or an average of a file.
+    """
+    match = WORDS.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"init_from={text!r} must name a run or a file of weights; {HOW}")
+    found = Named(Path(match["place"]).expanduser(), match["checkpoint"] or "last", match["weights"] or "ema")
+    if found.is_file and (match["checkpoint"] or match["weights"]):
+        raise ConfigError(f"init_from={text} must be the file alone, which holds one set of weights; leave :... out")
+    return found
+
+
+def identified(value: Any) -> Any:
+    """`init_from` as it counts in the hash: what identifies the weights, without their place.
+
+    A text that names no weights stays as it is, and `start.check_start` says what is wrong with it. A value that is
+    identified already, as in the record of a run, does not need the source.
+    """
+    if isinstance(value, str):
+        try:
+            return dict(read(value).identity)
+        except ConfigError:
+            return value
+    if isinstance(value, Mapping):
+        return {key: value[key] for key in value if key not in BESIDE}
+    return value
+
+
+def read(text: str) -> Source:
+    """The weights that `init_from` names.
+
+    Raises:
+        ConfigError: they do not exist, are damaged or not finite.
+    """
+    found = named(text)
+    if not found.place.exists():
+        raise ConfigError(
+            f"init_from={text} must be the folder of a run or a file of weights, and there is none; {HOW}. A run that "
+            "has started from it needs it no more: continue that one with resume=FOLDER"
+        )
+    try:
+        if found.is_file:
+            return _of_file(found.place.resolve(), _stamp(found.place))
+        config_hash = str(read_record(found.place, "init_from").get("config_hash"))
+        stamps = tuple(_stamp(path) for path in sorted((found.place / CHECKPOINTS).glob(f"*{CHECKPOINT}")))
+        return _of_run(found._replace(place=found.place.resolve()), config_hash, stamps)
+    except (OSError, ValueError) as error:
+        reason = str(error)
+        raise ConfigError(reason if reason.startswith("init_from=") else f"init_from={text}: {reason}") from error
+
+
+def forget() -> None:
+    """Free the memory of the weights that were read."""
+    _of_run.cache_clear()
+    _of_file.cache_clear()
+
+
+def content_of(folder: Path, checkpoint: str) -> dict[str, Any]:
+    """The content of a checkpoint of a run, on the CPU.
+
+    Args:
+        folder: folder of the checkpoints.
+        checkpoint: "last" for the newest intact one, or the name of a snapshot.
+
+    Raises:
+        ConfigError: there is no such checkpoint, or it cannot be used.
+    """
+    from diffusion_lab.training import NewerCheckpoint, NoneIntact
+    from diffusion_lab.training.checkpoint_io import DamagedCheckpoint
+
+    try:
+        return _content(folder, checkpoint)
+    except (NoneIntact, NewerCheckpoint, DamagedCheckpoint) as error:
+        raise ConfigError(f"checkpoint={checkpoint} must be one that can be used: {error}") from error
+
+
+def recorded(content: Mapping[str, Any]) -> Any:
+    """The configuration of the run that wrote a checkpoint; None if another program did."""
+    record = content.get("callbacks", {}).get("RunRecord")
+    return record.get("config") if isinstance(record, dict) and "state_dict" in content else None
+
+
+def decay_of(averages: Mapping[str, Any], weights: str) -> str | None:
+    """The decay of the average that "ema", the first, or a decay names; None for the raw weights.
+
+    Raises:
+        ConfigError: there is no such average.
+    """
+    if weights == "raw" or (weights == "ema" and not averages):
+        return None
+    decay = next(iter(averages)) if weights == "ema" else weights
+    if decay not in averages:
+        raise ConfigError(f"weights={weights} must be 'ema', 'raw' or one of the decays {list(averages)}")
+    return decay
+
+
+def _content(folder: Path, checkpoint: str) -> dict[str, Any]:
+    from diffusion_lab.training import newest_good
+    from diffusion_lab.training.checkpoint_io import load
+
+    if checkpoint == "last":
+        newest = newest_good(folder)
+        if newest is None:
+            raise ConfigError(f"checkpoint={checkpoint} must exist in {folder}; train the run first")
+        return newest[1]
+    name = checkpoint.removesuffix(CHECKPOINT)
+    names = [path.stem for path in sorted(folder.glob(f"*{CHECKPOINT}"))]
+    if name not in names:  # also rejects a path to another folder
+        raise ConfigError(f"checkpoint={checkpoint} must be one of {names}; set keep_every to keep more when training")
+    return load(folder / f"{name}{CHECKPOINT}", map_location="cpu")
+
+
+@functools.lru_cache(maxsize=2)  # the hash of a run is asked for several times
+def _of_run(found: Named, config_hash: str, stamps: tuple[Any, ...]) -> Source:
+    content = content_of(found.place / CHECKPOINTS, found.checkpoint)
+    callbacks = content.get("callbacks", {})
+    averages = callbacks.get("EMA", {})
+    decay = decay_of(averages, found.weights)
+    own = {k.removeprefix(PREFIX): v for k, v in content.get("state_dict", {}).items() if k.startswith(PREFIX)}
+    tensors = own | ({} if decay is None else averages[decay])
+    weights = "raw" if decay is None else f"ema {float(decay):g}"
+    identity = {"config_hash": config_hash, "step": content.get("global_step"), "weights": weights}
+    return _source(tensors, identity, recorded(content))
+
+
+@functools.lru_cache(maxsize=2)
+def _of_file(path: Path, stamp: tuple[Any, ...]) -> Source:
+    content = _tensors(path)
+    inner = content.get("state_dict")
+    content = inner if isinstance(inner, dict) else content
+    tensors = {str(name): value for name, value in sorted(content.items()) if hasattr(value, "shape")}
+    return _source(tensors, {"config_hash": None, "step": None, "weights": "file"}, None)
+
+
+def _tensors(path: Path) -> dict[str, Any]:
+    """The content of a file of weights; nothing in it is executed."""
+    import torch
+
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{path.name} needs safetensors; pip install 'diffusion-lab[latent]'") from error
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # safetensors and torch raise many classes of errors for damaged files
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(
+            f"{path.name} must hold tensors by name and nothing else ({reason}); save a state dict"
+        ) from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path.name} must hold tensors by name, and holds a {type(content).__name__}")
+    return content
+
+
+def _source(tensors: dict[str, Tensor], identity: dict[str, Any], saved: Any) -> Source:
+    from diffusion_lab.training import not_finite
+    from diffusion_lab.training.trained import digest
+
+    if not tensors:
+        raise ConfigError("it must hold the weights of a model, and holds no tensor; use another one")
+    if name := not_finite(tensors):
+        raise ConfigError(f"{name} must be finite; use an earlier checkpoint")
+    return Source(tensors, identity | {"digest": digest(tensors)}, saved)
+
+
+def _stamp(path: Path) -> tuple[Any, ...]:
+    """A value that changes when the file is replaced."""
+    status = path.stat()
+    return path.name, status.st_mtime_ns, status.st_size

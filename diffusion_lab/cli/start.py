@@ -1,0 +1,165 @@
+"""Start a run from trained weights: `train init_from=...`.
+
+The run is a new one, from step 0 with a fresh optimizer; its averages start at the loaded weights. Tensors that depend
+on the number of output channels or of classes may differ from those of the source and then keep their initial values;
+all others must fit. A run that has a checkpoint continues from it and needs the source no more.
+
+The folder of the source is not trusted. Its configuration is checked as for `load.load_run`, although no part of it is
+built, and its weights are read as tensors.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, open_dict
+from torch import Size, Tensor, nn
+
+from diffusion_lab.cli.build import network_arguments
+from diffusion_lab.cli.checks.read_back import check_read_back
+from diffusion_lab.cli.config import config_folders
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
+from diffusion_lab.cli.foreign import read_back, refuse_links
+from diffusion_lab.cli.run_parts import RunParts
+from diffusion_lab.cli.same_run import check_origin
+from diffusion_lab.cli.source import Source, forget, named, read
+from diffusion_lab.cli.targets import Trust
+from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS
+from diffusion_lab.runs.record import read_record
+from diffusion_lab.training.fitting import Fit, fit, without_prefix
+
+NETWORK = "network."  # of the network's tensors in those of a denoiser
+
+
+def check_start(cfg: DictConfig, parts: RunParts) -> list[ConfigError]:
+    """What forbids a run to start from `init_from`.
+
+    Args:
+        cfg: a configuration with `init_from`.
+        parts: its parts, which can be built.
+    """
+    try:
+        if isinstance(cfg.init_from, str):
+            source_of(cfg, parts)
+        elif isinstance(cfg.init_from, DictConfig):
+            _check_continues(cfg)
+        else:
+            cure = "use a run folder or a file of weights; for several runs -m init_from=A,B"
+            return [ConfigError(f"init_from={cfg.init_from} must be text; {cure}")]
+    except InvalidConfig as error:
+        return [ConfigError(f"{error.job}{fault}") for fault in error.errors]
+    except ConfigError as error:
+        return [error]
+    return []
+
+
+def source_of(cfg: DictConfig, parts: RunParts) -> tuple[dict[str, Any], Fit]:
+    """The value of `init_from` for the record of the run, and the tensors to load.
+
+    Raises:
+        ConfigError, InvalidConfig: the source does not exist, is damaged, is of another network, or asks for a class
+            that is not allowed.
+    """
+    source = read(cfg.init_from)
+    if not named(cfg.init_from).is_file:
+        _check_folder(cfg, source)
+    wanted = _shapes(parts)
+    given = source.tensors
+    if source.saved is None:
+        names = [name.removeprefix(NETWORK) for name in wanted if name.startswith(NETWORK)]
+        given = {NETWORK + name: value for name, value in without_prefix(given, names).items()}
+    wanted, given = _without_other_statistics(wanted, given)
+    try:
+        found = fit(wanted, given, _free(parts))
+    except ValueError as error:
+        raise ConfigError(f"init_from={cfg.init_from} {error}") from error
+    return {"source": cfg.init_from} | source.identity | {"not_loaded": found.sentence or None}, found
+
+
+def load_start(denoiser: Denoiser, tensors: dict[str, Tensor]) -> None:
+    """Copy the tensors that fit into the model."""
+    state = denoiser.state_dict()
+    with torch.no_grad():
+        for name, value in tensors.items():
+            state[name].copy_(value)
+    forget()
+
+
+def with_start(cfg: DictConfig, start: dict[str, Any]) -> DictConfig:
+    """A copy in which `init_from` is what the run records of it."""
+    recorded = cfg.copy()
+    with open_dict(recorded):
+        recorded.init_from = start
+    return recorded
+
+
+def _check_folder(cfg: DictConfig, source: Source) -> None:
+    """The checks of `load_run`, of a folder whose weights alone are used."""
+    place = named(cfg.init_from).place
+    with config_errors(""):
+        saved = read_record(place, "init_from")["config"]
+    refuse_links(place, "init_from")
+    if errors := check_read_back(saved, (), Trust.read(config_folders(), cfg.get("allow"))):
+        raise InvalidConfig(errors, f"init_from={place}: ")
+    check_origin(read_back(saved), source.saved, f"init_from={place}")
+
+
+def _check_continues(cfg: DictConfig) -> None:
+    """`init_from` is what identifies a source, as in the record of a run: it has no weights to start from."""
+    folder = Path(cfg.paths.run_dir)
+    if cfg.get("anew") or not any((folder / CHECKPOINTS).glob(f"*{CHECKPOINT}")):
+        raise ConfigError(
+            f"resume={folder} must hold a checkpoint, because it started from other weights, and step 0 needs them; "
+            "repeat the run's first command, with init_from=DIR"
+        )
+
+
+def _shapes(parts: RunParts) -> dict[str, Size]:
+    """Shapes of the tensors of the run's denoiser, whose only parts with a state are network and prediction."""
+    shapes = {f"{NETWORK}{name}": shape for name, shape in _of_network(parts["network"], _arguments(parts)).items()}
+    return shapes | {f"prediction.{name}": value.shape for name, value in parts["prediction"].state_dict().items()}
+
+
+def _without_other_statistics(
+    wanted: dict[str, Size], given: dict[str, Tensor]
+) -> tuple[dict[str, Size], dict[str, Tensor]]:
+    """Both without what is not the network's, unless it is the same: what a prediction of several heads tracks is no
+    weight, and starts anew with another prediction."""
+    theirs = {name: value.shape for name, value in given.items()}
+    same = _beside(wanted) == _beside(theirs)
+    kept = {name for name in wanted.keys() | given.keys() if same or name.startswith(NETWORK)}
+    return {n: v for n, v in wanted.items() if n in kept}, {n: v for n, v in given.items() if n in kept}
+
+
+def _beside(shapes: dict[str, Size]) -> dict[str, Size]:
+    return {name: shape for name, shape in shapes.items() if not name.startswith(NETWORK)}
+
+
+def _free(parts: RunParts) -> set[str]:
+    """Tensors of the network whose shape or presence depends on the number of output channels or of classes."""
+    make, given = parts["network"], _arguments(parts)
+    own, free = _of_network(make, given), set[str]()
+    others: list[dict[str, Any]] = [{"out_channels": 2 * given["out_channels"]}]
+    if "num_classes" in inspect.signature(make).parameters:
+        labels = given.get("num_classes")
+        others += [{"num_classes": None}] if labels is not None else []
+        others += [{"num_classes": (labels or 1) + 1}]
+    for other in others:
+        shapes = _of_network(make, given | other)
+        free |= {name for name in own.keys() | shapes.keys() if own.get(name) != shapes.get(name)}
+    return {NETWORK + name for name in free}
+
+
+def _arguments(parts: RunParts) -> dict[str, Any]:
+    return network_arguments(parts["network"], parts["dataset"], parts["prediction"], parts["variance"])
+
+
+def _of_network(make: Callable[..., nn.Module], given: dict[str, Any]) -> dict[str, Size]:
+    """Shapes of a network's tensors, without memory for them."""
+    with torch.device("meta"):
+        return {name: value.shape for name, value in make(**given).state_dict().items()}
