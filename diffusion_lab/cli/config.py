@@ -94,8 +94,9 @@ def _without(cfg: DictConfig, keys: tuple[str, ...], **changed: Any) -> dict[str
     if isinstance(folders, dict):
         content["paths"] = {key: f"<{key}>" for key in folders}
     resolved = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(content), resolve=True))
-    if resolved.get("init_from") is not None:
-        resolved["init_from"] = identified(resolved["init_from"])
+    start = identified(plain_value(cfg, "init_from"))  # of `cfg`, where paths are places
+    if isinstance(start, dict):
+        resolved["init_from"] = start
     if isinstance(written, str) and "${" not in written:
         resolved = _replace_folder(resolved, written)
     for key in keys:
@@ -106,6 +107,12 @@ def _without(cfg: DictConfig, keys: tuple[str, ...], **changed: Any) -> dict[str
         if isinstance(node, dict):
             node.pop(last, None)
     return resolved
+
+
+def plain_value(cfg: DictConfig, key: str) -> Any:
+    """The value of a key, resolved, as dicts, lists and scalars."""
+    value = OmegaConf.select(cfg, key)
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def _replace_folder(node: Any, folder: str) -> Any:

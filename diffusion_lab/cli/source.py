@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.errors import ConfigError, MissingHere
 from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS
 from diffusion_lab.runs.record import read_record
 
@@ -98,7 +98,7 @@ def read(text: str) -> Source:
     """
     found = named(text)
     if not found.place.exists():
-        raise ConfigError(
+        raise MissingHere(
             f"init_from={text} must be the folder of a run or a file of weights, and there is none; {HOW}. A run that "
             "has started from it needs it no more: continue that one with resume=FOLDER"
         )

@@ -119,7 +119,7 @@ def _check_parts(cfg: DictConfig, trust: Trust, here: bool) -> tuple[list[Config
 
     errors, parts, before = check_machine(cfg, here), RunParts(cfg, trust), torch.get_rng_state()
     errors += check_parts(parts, world_size(cfg))
-    if cfg.get("init_from") is not None and not errors:
+    if cfg.get("init_from") is not None and all(isinstance(error, MissingHere) for error in errors):
         errors += check_start(cfg, parts)
     return errors, parts if torch.equal(before, torch.get_rng_state()) else parts.anew()
 
