@@ -6,9 +6,11 @@ from diffusion_lab.analyses.batch_noise import BatchNoise
 from diffusion_lab.analyses.consistency import Consistency
 from diffusion_lab.analyses.gradient_variance import GradientVariance
 from diffusion_lab.analyses.hessian import Hessian
+from diffusion_lab.analyses.interdependence import Interdependence
 from diffusion_lab.analyses.interpolation import Interpolation
 from diffusion_lab.analyses.lanczos import lanczos
 from diffusion_lab.analyses.landscape import Landscape
+from diffusion_lab.analyses.optimizer_noise import OptimizerNoise
 from diffusion_lab.analyses.per_timestep import PerTimestep
 from diffusion_lab.analyses.perform import perform
 from diffusion_lab.analyses.prediction_ability import PredictionAbility
@@ -25,8 +27,10 @@ __all__ = [
     "Consistency",
     "GradientVariance",
     "Hessian",
+    "Interdependence",
     "Interpolation",
     "Landscape",
+    "OptimizerNoise",
     "PerTimestep",
     "PredictionAbility",
     "Replacement",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -18,9 +20,9 @@ from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.runs.names import CHECKPOINTS
 from diffusion_lab.runs.record import read_record
-from diffusion_lab.training import Trained
+from diffusion_lab.training import Continuation, Trained
 
-PARTS = ("dataset", "network", "schedule", "prediction", "variance", "preconditioning", "solver")
+PARTS = ("dataset", "network", "schedule", "prediction", "variance", "preconditioning", "solver", "optimizer")
 
 
 def trusted(cfg: DictConfig) -> Trust:
@@ -62,7 +64,15 @@ def load_run(
     decay = _load_average(denoiser, content["callbacks"].get("EMA", {}), weights)
     identity = folder, plain(cfg), str(record.get("config_hash"))
     sampler = next((state for key, state in content["callbacks"].items() if key.startswith("TimestepSampling/")), {})
-    return Trained(*identity, denoiser.eval(), data, content["global_step"], decay, sampler)
+    place = folder / CHECKPOINTS, checkpoint
+    state = partial(_optimizer_state, *place) if decay is None else lambda: None
+    continuation = Continuation(parts["optimizer"], state, cfg.get("gradient_clip"))
+    return Trained(*identity, denoiser.eval(), data, content["global_step"], decay, sampler, continuation)
+
+
+def _optimizer_state(folder: Path, checkpoint: str) -> dict[str, Any]:
+    """Read again when it is needed, because it takes twice the memory of the weights."""
+    return content_of(folder, checkpoint)["optimizer_states"][0]
 
 
 def _load_average(denoiser: Denoiser, averages: dict, weights: str) -> float | None:

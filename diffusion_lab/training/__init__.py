@@ -7,6 +7,7 @@ from diffusion_lab.training.checkpoint_io import (
     VerifiedCheckpointIO,
     newest_good,
 )
+from diffusion_lab.training.continuation import Continuation
 from diffusion_lab.training.finite import NotFinite, not_finite
 from diffusion_lab.training.module import DiffusionModule
 from diffusion_lab.training.objective import Objective
@@ -16,6 +17,7 @@ from diffusion_lab.training.trained import Trained, TrainedModel, labels
 from diffusion_lab.training.validation_loss import validation_losses
 
 __all__ = [
+    "Continuation",
     "DamagedCheckpoint",
     "DenoiserProbe",
     "DiffusionModule",

@@ -19,6 +19,7 @@ from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.diffusion.schedule import working_dtype
 from diffusion_lab.metrics.sampling import generate
 from diffusion_lab.solvers import Solver
+from diffusion_lab.training.continuation import Continuation
 from diffusion_lab.training.objective import Noise, Objective
 
 TIMESTEP_SCALE = 1000  # timesteps given to `objective` count from 0 to this, whatever T is
@@ -129,6 +130,7 @@ class Trained(TrainedModel):
     Attributes:
         denoiser: the model, in eval mode.
         sampler: state of the timestep sampler that it was trained with, by name; empty if that is unknown.
+        continuation: how the run would train on.
     """
 
     folder: Path
@@ -139,6 +141,7 @@ class Trained(TrainedModel):
     step: int
     decay: float | None
     sampler: Mapping[str, Any] = field(default_factory=dict)
+    continuation: Continuation = Continuation()
     kind = "diffusion models"
 
     @property

@@ -1,0 +1,87 @@
+"""Updates under several values of beta1."""
+
+import numpy as np
+import pytest
+import torch
+
+from diffusion_lab.analyses import OptimizerNoise, Work
+from diffusion_lab.analyses.updates import noise_scale
+from diffusion_lab.annealing import MDLRC
+from diffusion_lab.streams import Streams
+from diffusion_lab.testing.analyses import tiny_update
+from diffusion_lab.training import Continuation
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """(analysis, result) of a tiny model."""
+    analysis = OptimizerNoise([0.9, 0.4], steps=20, warmup=8, batch_size=4, repeats=3)
+    models = tiny_update()[:1]
+    analysis.check(models)
+    return analysis, analysis.run(models, Work(tmp_path_factory.mktemp("work"), Streams(0)))
+
+
+def test_the_arrays_are_those_of_the_steps_after_the_warm_up(done):
+    _, result = done
+    data = result.data
+    assert data["gram"].shape == (1, 3, 20, 3, 3) and data["cosine"].shape == (1, 3, 3, 19)
+    assert np.allclose(data["mean_cosine"], data["cosine"][..., 8:].mean((2, 3)))
+    assert np.allclose(data["noise_scale"][0, 1], noise_scale(data["gram"][0, 1, 8:])[0])
+    assert [list(row) for row in data["beta1"][:2]] == [[0.9] * 20, [0.4] * 20]
+    pairs = zip(data["lr_factor"][2], data["beta1"][2], strict=True)
+    assert [tuple(pair) for pair in pairs] == [MDLRC(20)(k) for k in range(20)]
+
+
+def test_less_momentum_gives_less_agreement_and_more_noise(done):
+    _, result = done
+    cosine, scale, norm = (result.data[key][0] for key in ("mean_cosine", "noise_scale", "mean_norm"))
+    assert cosine[0] > cosine[1] and scale[0] < scale[1] and norm[0] < norm[1]
+
+
+def test_the_sentence_has_the_numbers_of_data(done):
+    analysis, result = done
+    said, data = analysis.sentence(result), result.data
+    for s, name in enumerate(("\N{GREEK SMALL LETTER BETA}1 = 0.9", "\N{GREEK SMALL LETTER BETA}1 = 0.4", "MDLRC")):
+        for key, error in (("mean_cosine", "cosine_error"), ("noise_scale", "noise_scale_error")):
+            assert f"{name} {data[key][0, s]:.3g} \N{PLUS-MINUS SIGN} {2 * data[error][0, s]:.2g}" in said
+    assert "(Adam at 0.0002 without a state, so that its first steps have about equal size" in said
+    assert len(analysis.figure(result).axes) == 3
+
+
+def test_the_repeats_have_other_batches_and_the_settings_the_same(tmp_path):
+    """With beta1 = 0 twice, all is equal to the bit."""
+    analysis = OptimizerNoise([0.0, 0.0001], None, steps=3, warmup=0, batch_size=4)
+    gram = analysis.run(tiny_update()[:1], Work(tmp_path, Streams(0))).data["gram"][0]
+    again = OptimizerNoise([0.0], None, steps=3, warmup=0, batch_size=4)
+    assert np.array_equal(gram[0], again.run(tiny_update()[:1], Work(tmp_path / "b", Streams(0))).data["gram"][0, 0])
+    assert np.allclose(gram[0], gram[1], rtol=0.01) and not np.allclose(gram[0, 0, 0, 0], gram[0, 0, 0, 1])
+
+
+def test_a_learning_rate_of_zero_has_no_cosine_and_says_so(tmp_path):
+    analysis = OptimizerNoise([0.9], None, steps=4, warmup=1, batch_size=2, lr=0)
+    result = analysis.run(tiny_update()[:1], Work(tmp_path, Streams(0)))
+    assert not result.data["gram"].any()
+    assert "\N{GREEK SMALL LETTER BETA}1 = 0.9 not measurable" in analysis.sentence(result)
+
+
+def test_an_optimizer_without_beta1_is_refused():
+    (model, _) = tiny_update()
+    model.continuation = Continuation(lambda p: torch.optim.SGD(p, lr=0.1))
+    with pytest.raises(ValueError, match="^run=tiny must have trained with an optimizer with beta1, and did with SGD"):
+        OptimizerNoise().check([model])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"beta1": [1.0]}, "^beta1=1.0 must"),
+        ({"beta1": [], "mdlrc": None}, r"^beta1=\[\] must have a value"),
+        ({"floor": 0.9}, "^floor=0.9 must"),
+        ({"warmup": 59}, "^warmup=59 must"),
+        ({"repeats": 2}, "^repeats=2 must"),
+        ({"lr": -0.1}, "^lr=-0.1 must"),
+    ],
+)
+def test_arguments_out_of_range(given, message):
+    with pytest.raises(ValueError, match=message):
+        OptimizerNoise(**given)
