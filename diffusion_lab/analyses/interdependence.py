@@ -176,7 +176,7 @@ class Interdependence(Analysis):
             f"{name}the loss changes by {_percent(group['inside'])} in the trained window and by "
             f"{_percent(group['outside'])} in the others (means over the windows); its mean over all timesteps rises, "
             f"so the increase outside exceeds the decrease inside, for {group['harmful']} of the {windows} windows, "
-            f"falls for {group['useful']} and is within its uncertainty for {group['open']} ({optimizer})"
+            f"falls for {group['useful']} and is within {group['uncertainty']} for {group['open']} ({optimizer})"
         )
 
 
@@ -218,13 +218,15 @@ def _of_group(group: Group, data: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Means over seeds; windows whose net change is more than its uncertainty above or below zero are counted."""
     own = np.eye(len(data["edges"]) - 1, dtype=bool)
     net, half = over_seeds(data["net"], group.members)
+    uncertainty = "the 95 % interval over the seeds"
     if len(group.members) == 1:
+        uncertainty = "two standard errors over draws and images"
         half = 2 * data["net_error"][group.members[0]]
     harmful, useful = int((net > half).sum()), int((net < -half).sum())
     relative = data["relative"][group.members].mean(0)
     numbers = {"inside": float(relative[own].mean()), "outside": float(relative[~own].mean())}
     counts = {"harmful": harmful, "useful": useful, "open": len(net) - harmful - useful}
-    return {"name": group.name, "members": group.members} | numbers | counts
+    return {"name": group.name, "members": group.members, "uncertainty": uncertainty} | numbers | counts
 
 
 @torch.no_grad()

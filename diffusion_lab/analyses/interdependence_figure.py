@@ -24,7 +24,9 @@ def draw_matrices(result: Result) -> Figure:
     largest = 100 * float(np.abs(result.data["relative"]).max())
     for i, group in enumerate(facts["groups"]):
         image = _matrix(axes[2 * i], result, group, max(largest, 2 * LINEAR))
-        bar = figure.colorbar(image, ax=axes[2 * i], shrink=0.8, format="%+g")
+        bar = figure.colorbar(
+            image, ax=axes[2 * i], shrink=0.8, format=lambda value, _: f"{value:+g}" if value else "0"
+        )
         bar.set_label("change of the loss, %")
         _curves(axes[2 * i + 1], result, group)
     figure.suptitle(
@@ -74,14 +76,18 @@ def _curves(axis: Axes, result: Result, group: dict[str, Any]) -> None:
         axis.plot(t[inside], mean[w - 1][inside], color=style.color, linewidth=5, alpha=0.5, solid_capstyle="butt")
     axis.axhline(0, color="#222222", linewidth=0.8)
     axis.set_yscale("symlog", linthresh=LINEAR)
-    axis.yaxis.set_major_formatter(lambda value, _: f"{value:+g}" if value else "0")
+    axis.yaxis.set_major_formatter(_signed)
     if edges[1] - edges[0] < edges[-1] / 50:
         axis.set_xscale("symlog", linthresh=10)
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_xlim(0, edges[-1])
     axis.set_xlabel("timestep t")
     axis.set_title("change of the loss in % at t; thick: the trained window")
-    axis.legend(fontsize=8)
+    axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+
+
+def _signed(value: float, _: object) -> str:
+    return f"{value:+g}".replace("-", "\N{MINUS SIGN}") if value else "0"
 
 
 def _short(value: float) -> str:

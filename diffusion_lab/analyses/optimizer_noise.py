@@ -22,11 +22,11 @@ import torch
 
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.continued import Continued, draw
+from diffusion_lab.analyses.optimizer_noise_figure import PANELS, draw_updates
 from diffusion_lab.analyses.seeds import groups_of, over_seeds
 from diffusion_lab.analyses.updates import follow, noise_scale
 from diffusion_lab.annealing import MDLRC, Annealing, ConstantBeta1
 from diffusion_lab.arguments import check_flag, check_integer, check_number
-from diffusion_lab.plotting import line_style, panels
 from diffusion_lab.training import Trained
 
 if TYPE_CHECKING:
@@ -35,19 +35,15 @@ if TYPE_CHECKING:
     from diffusion_lab.analyses.work import Work
 
 BETA1 = "\N{GREEK SMALL LETTER BETA}1"
-PANELS = (  # name of the mean, of its error, title
-    ("mean_cosine", "cosine_error", "cosine of consecutive updates"),
-    ("mean_norm", "norm_error", "norm of an update"),
-    ("noise_scale", "noise_scale_error", "noise scale, tr Cov u / |E u|\N{SUPERSCRIPT TWO}"),
-)
 
 
 class OptimizerNoise(Analysis):
     """Cosine, norm and noise scale of updates for S settings of beta1.
 
-    `data.npz` has gram (M,S,K,R,R) of M models and cosine (M,S,R,K-1), with beta1 (S,K) and lr_factor (S,K) of each
-    step; and, over the steps after the warm-up, mean_cosine, mean_norm and noise_scale (M,S), with cosine_error and
-    norm_error, standard errors over the R repeats, and noise_scale_error, that of the jackknife over them.
+    `data.npz` has norm (M,S,R,K) and cosine (M,S,R,K-1) of M models, and gram (M,S,R,R), the products of the mean
+    updates of the repeats; beta1 (S,K) and lr_factor (S,K) of each step; and, over the steps after the warm-up,
+    mean_cosine, mean_norm and noise_scale (M,S), with cosine_error and norm_error, standard errors over the R repeats,
+    and noise_scale_error, that of the jackknife over them.
 
     Args:
         beta1: constant values in [0, 1).
@@ -107,13 +103,11 @@ class OptimizerNoise(Analysis):
 
         places = [(m, s) for m in range(len(trained)) for s in range(len(settings))]
         pieces = work.map("updates", one, places)
-        gram, cosine = (
-            np.stack([piece[key] for piece in pieces]).reshape(len(trained), len(settings), *pieces[0][key].shape)
-            for key in ("gram", "cosine")
-        )
+        shape = len(trained), len(settings)
+        data = {key: np.stack([p[key] for p in pieces]).reshape(*shape, *pieces[0][key].shape) for key in pieces[0]}
         hyper = np.array([[annealing(k) for k in range(self.steps)] for annealing in settings], dtype=float)
-        data = {"gram": gram, "cosine": cosine, "lr_factor": hyper[..., 0], "beta1": hyper[..., 1]}
-        data |= summary(gram[:, :, self.warmup :], cosine[..., self.warmup :])
+        data |= {"lr_factor": hyper[..., 0], "beta1": hyper[..., 1]}
+        data |= summary(data["norm"][..., self.warmup :], data["cosine"][..., self.warmup :], data["gram"])
         return Result(data, self._facts(trained, data))
 
     def _updates(self, model: Trained, annealing: Annealing, work: Work) -> Any:
@@ -126,7 +120,7 @@ class OptimizerNoise(Analysis):
                 group["lr"], group["betas"] = base * factor, (beta1, group["betas"][1])
             copies[r].step(draw(model, work, self.batch_size, (0, model.denoiser.num_timesteps), r, k))
 
-        return follow([copied.parameters for copied in copies], self.steps, update)
+        return follow([copied.parameters for copied in copies], self.steps, update, self.warmup)
 
     def _facts(self, trained: Sequence[Trained], data: Mapping[str, np.ndarray]) -> dict[str, Any]:
         groups = groups_of(trained)
@@ -141,28 +135,7 @@ class OptimizerNoise(Analysis):
         }
 
     def figure(self, result: Result) -> Figure:
-        facts = result.facts
-        figure, axes = panels(len(PANELS), height=3.6)
-        places = np.arange(len(facts["settings"]))
-        for g, group in enumerate(facts["groups"]):
-            style = line_style(g)
-            for axis, (key, _, _) in zip(axes, PANELS, strict=True):
-                values, halves = (np.array(group[name], dtype=float) for name in (key, f"{key}_half"))
-                drawn = {"color": style.color, "capsize": 3, "label": group["name"] or "this run"}
-                axis.errorbar(places + 0.08 * g, values, halves, marker="o", linestyle="", **drawn)
-        _white_noise(axes, result, places)
-        for axis, (_, _, title) in zip(axes, PANELS, strict=True):
-            axis.set_xticks(places, facts["settings"])
-            axis.set_title(title)
-            axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
-        handles, names = axes[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower left", ncols=4)
-        figure.suptitle(
-            f"{facts['steps'] - facts['warmup']} updates after {facts['warmup']}, batches of {facts['batch_size']}, "
-            f"{facts['repeats']} repeats; bars: two standard errors, of several seeds their 95 % interval",
-            size=9.5,
-        )
-        return figure
+        return draw_updates(result)
 
     def sentence(self, result: Result) -> str:
         facts = result.facts
@@ -171,29 +144,45 @@ class OptimizerNoise(Analysis):
         return f"{text[0].upper()}{text[1:]}."
 
     def _said(self, settings: Sequence[str], group: Mapping[str, Any], optimizer: str) -> str:
-        def each(key: str, unit: str = "") -> str:
+        def each(key: str) -> str:
             pairs = zip(settings, group[key], group[f"{key}_half"], strict=True)
-            return ", ".join(f"{name} {_number(value, half)}{unit}" for name, value, half in pairs)
+            return ", ".join(f"{_number(value, half)} for {name}" for name, value, half in pairs)
 
         name = f"{group['name']}: " if group["name"] else ""
         return (
-            f"{name}the cosine of consecutive updates is {each('mean_cosine')}, where white noise alone would give "
-            f"{BETA1}; the noise scale of an update, its variance over its squared mean, is "
-            f"{each('noise_scale')} ({optimizer})"
+            f"{name}the cosine of consecutive updates is {each('mean_cosine')}, {self._compared(group)}; the noise "
+            f"scale of an update, its variance over its squared mean, is {each('noise_scale')} ({optimizer}; "
+            f"\N{PLUS-MINUS SIGN} {group['uncertainty']})"
         )
 
+    def _compared(self, group: Mapping[str, Any]) -> str:
+        """The cosines beside those of white noise, the mean beta1 of the counted steps."""
+        counted, annealings = range(self.warmup, self.steps), self.annealings.values()
+        noise = [float(np.mean([annealing(k).beta1 or 0.0 for k in counted])) for annealing in annealings]
+        known = [
+            (value - beta1, half)
+            for value, half, beta1 in zip(group["mean_cosine"], group["mean_cosine_half"], noise, strict=True)
+            if value is not None and half is not None
+        ]
+        text = f"where white noise alone would give {BETA1}"
+        if known and all(gap + half < 0 for gap, half in known):
+            return f"{text}, so consecutive gradients oppose one another more than chance would have it"
+        if known and all(gap > half for gap, half in known):
+            return f"{text}, so consecutive gradients agree more than chance would have it"
+        return text
 
-def summary(gram: np.ndarray, cosine: np.ndarray) -> dict[str, np.ndarray]:
-    """Means (M,S) over steps and repeats, and their errors, of gram (M,S,K,R,R) and cosine (M,S,R,K')."""
-    repeats = gram.shape[-1]
-    by_repeat = cosine.mean(3)
-    norm = np.sqrt(np.diagonal(gram, axis1=3, axis2=4)).mean(2)  # (M,S,R)
-    scales = np.array([[noise_scale(one) for one in model] for model in gram])  # (M,S,2)
+
+def summary(norm: np.ndarray, cosine: np.ndarray, gram: np.ndarray) -> dict[str, np.ndarray]:
+    """Means (M,S) over steps and repeats, and errors, of norm (M,S,R,L), cosine (M,S,R,L-1) and gram (M,S,R,R)."""
+    root = gram.shape[-1] ** 0.5
+    by_repeat, sizes = cosine.mean(3), norm.mean(3)
+    pairs = [[noise_scale(*one) for one in zip(*model, strict=True)] for model in zip(norm, gram, strict=True)]
+    scales = np.array(pairs)  # (M,S,2)
     return {
         "mean_cosine": by_repeat.mean(2),
-        "cosine_error": by_repeat.std(2, ddof=1) / repeats**0.5,
-        "mean_norm": norm.mean(2),
-        "norm_error": norm.std(2, ddof=1) / repeats**0.5,
+        "cosine_error": by_repeat.std(2, ddof=1) / root,
+        "mean_norm": sizes.mean(2),
+        "norm_error": sizes.std(2, ddof=1) / root,
         "noise_scale": scales[..., 0],
         "noise_scale_error": scales[..., 1],
     }
@@ -201,26 +190,14 @@ def summary(gram: np.ndarray, cosine: np.ndarray) -> dict[str, np.ndarray]:
 
 def _of_group(name: str, members: list[int], data: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Means over seeds with half the width of their interval; of a single seed two standard errors."""
-    group: dict[str, Any] = {"name": name, "members": members}
+    single = len(members) == 1
+    uncertainty = "two standard errors over the repeats" if single else "95 % interval over the seeds"
+    group: dict[str, Any] = {"name": name, "members": members, "uncertainty": uncertainty}
     for key, error, _ in PANELS:
         mean, half = over_seeds(data[key], members)
-        half = 2 * data[error][members[0]] if len(members) == 1 else half
+        half = 2 * data[error][members[0]] if single else half
         group |= {key: _plain(mean), f"{key}_half": _plain(half)}
     return group
-
-
-def _white_noise(axes: Sequence[Any], result: Result, places: np.ndarray) -> None:
-    """What white noise alone would give: beta1, and through the first point what is proportional to the formulas."""
-    beta1, factor = result.data["beta1"].mean(1), result.data["lr_factor"].mean(1)
-    share = (1 - beta1) / (1 + beta1)
-    first = {key: result.facts["groups"][0][key][0] or np.nan for key, _, _ in PANELS}
-    expected = (
-        beta1,
-        first["mean_norm"] * factor * np.sqrt(share / share[0]) / factor[0],
-        first["noise_scale"] * share / share[0],
-    )
-    for axis, values in zip(axes, expected, strict=True):
-        axis.plot(places, values, color="#222222", linestyle=":", marker="_", label="white noise alone", zorder=1)
 
 
 def _plain(values: np.ndarray) -> list[float | None]:
