@@ -1,5 +1,6 @@
 """Callbacks around a training step. Their order is given by conf/callbacks/default.yaml alone."""
 
+from diffusion_lab.callbacks.adversarial_log import AdversarialLog
 from diffusion_lab.callbacks.annealing import AnnealingCallback
 from diffusion_lab.callbacks.checkpoint import Checkpoint
 from diffusion_lab.callbacks.ema import EMA
@@ -18,6 +19,7 @@ from diffusion_lab.callbacks.weight_normalization import WeightNormalization
 
 __all__ = [
     "EMA",
+    "AdversarialLog",
     "AnnealingCallback",
     "Checkpoint",
     "EvaluationCallback",

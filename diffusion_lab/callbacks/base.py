@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data import ImageDataModule
-from diffusion_lab.timesteps import StepRecord
-from diffusion_lab.training import DiffusionModule
+from diffusion_lab.training import DiffusionModule, RunModule
 
 C = TypeVar("C", bound=Callback)
 
@@ -26,9 +25,11 @@ class RunCallback(Callback):
     Attributes:
         may_be_infinite: names of entries of its state that may hold NaN or infinities; a checkpoint in which any other
             entry does is not written.
+        drives: class of the modules that it can be used with.
     """
 
     may_be_infinite: tuple[str, ...] = ()
+    drives: ClassVar[type[RunModule]] = RunModule
 
     on_train_batch_start: Any = None
     on_before_zero_grad: Any = None
@@ -53,11 +54,18 @@ class StepCallback(RunCallback):
         return ()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        module = diffusion(pl_module)
+        module = run_module(pl_module)
         module.after_step.append(partial(self.on_step_end, trainer, module))
 
-    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
-        """Called after the update number `step`, counted from 1; `records` are those of its microbatches."""
+    def on_step_end(self, trainer: Trainer, module: Any, step: int, records: Any) -> None:
+        """Called after the update number `step`, counted from 1.
+
+        Args:
+            trainer: the trainer.
+            module: of the class `drives`.
+            step: number of updates.
+            records: a list of the records of its microbatches, e.g. `StepRecord`.
+        """
         raise TypeError(f"{type(self).__name__} must define on_step_end")
 
 
@@ -76,8 +84,13 @@ def find(trainer: Trainer, kind: type[C]) -> C | None:
     return next((callback for callback in callbacks_of(trainer) if isinstance(callback, kind)), None)
 
 
+def run_module(module: LightningModule) -> RunModule:
+    """`module` with the type that all callbacks require."""
+    return cast(RunModule, module)
+
+
 def diffusion(module: LightningModule) -> DiffusionModule:
-    """`module` with the type that these callbacks require."""
+    """`module` with the type that callbacks with `drives = DiffusionModule` require."""
     return cast(DiffusionModule, module)
 
 

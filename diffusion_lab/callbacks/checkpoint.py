@@ -16,8 +16,8 @@ from diffusion_lab.callbacks.guard import Guard
 from diffusion_lab.callbacks.run_record import RunRecord
 from diffusion_lab.callbacks.signals import Interrupted, Signals
 from diffusion_lab.runs.names import CHECKPOINT, LAST, PREVIOUS, numbered
-from diffusion_lab.timesteps import StepRecord
-from diffusion_lab.training import DiffusionModule
+from diffusion_lab.training import RunModule
+from diffusion_lab.training.run_module import Record
 
 
 class Checkpoint(StepCallback):
@@ -67,7 +67,7 @@ class Checkpoint(StepCallback):
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.signals.restore()
 
-    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
+    def on_step_end(self, trainer: Trainer, module: RunModule, step: int, records: list[Record]) -> None:
         stop, last = self.signals.agreed(module.device), trainer.max_steps
         measured = any(evaluation.due(trainer, step) for evaluation in evaluations(trainer))
         end = step >= last

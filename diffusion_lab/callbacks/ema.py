@@ -11,14 +11,14 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from diffusion_lab.arguments import check_number
-from diffusion_lab.callbacks.base import StepCallback, diffusion, find
-from diffusion_lab.timesteps import StepRecord
-from diffusion_lab.training import DiffusionModule
+from diffusion_lab.callbacks.base import StepCallback, find, run_module
+from diffusion_lab.training import RunModule
+from diffusion_lab.training.run_module import Record
 from diffusion_lab.training.sharded import cut, gathered, whole
 
 
 class EMA(StepCallback):
-    """Averages of the denoiser's parameters, one per decay:
+    """Averages of the parameters of the module's `model`, a denoiser or a generator, one per decay:
 
         a_0 = theta_0,   a_k = d a_{k-1} + (1 - d) theta_k,   d = decay, or min(decay, (1 + k)/(10 + k)) with warm-up
 
@@ -47,7 +47,7 @@ class EMA(StepCallback):
         self._averages: dict[float, dict[str, Tensor]] = {}
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        parameters = dict(diffusion(pl_module).denoiser.named_parameters())
+        parameters = dict(run_module(pl_module).model.named_parameters())
         for decay in self.decays:
             kept = self._averages.get(decay, {})
             self._averages[decay] = {
@@ -57,16 +57,16 @@ class EMA(StepCallback):
         self._parameters = [p.detach() for p in parameters.values()]
 
     @torch.no_grad()
-    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
+    def on_step_end(self, trainer: Trainer, module: RunModule, step: int, records: list[Record]) -> None:
         for decay, average in self._averages.items():
             d = min(decay, (1 + step) / (10 + step)) if self.warmup else decay
             torch.ops.aten._foreach_lerp_(list(average.values()), self._parameters, 1.0 - d)
 
     @contextmanager
-    def use(self, module: DiffusionModule, decay: float | None = None) -> Iterator[float]:
+    def use(self, module: RunModule, decay: float | None = None) -> Iterator[float]:
         """Use the average with this decay (the first by default) as the module's weights inside the block."""
         decay = self.decays[0] if decay is None else decay
-        parameters = dict(module.denoiser.named_parameters())
+        parameters = dict(module.model.named_parameters())
         raw = {name: p.detach().clone() for name, p in parameters.items()}
         try:
             _assign(parameters, self._averages[decay])
@@ -88,7 +88,7 @@ class EMA(StepCallback):
 
 
 @contextmanager
-def averaged_weights(trainer: Trainer, module: DiffusionModule) -> Iterator[float | None]:
+def averaged_weights(trainer: Trainer, module: RunModule) -> Iterator[float | None]:
     """Eval mode with the first averaged weights if the trainer has an `EMA`; yields the decay, None for raw weights."""
     ema, training = find(trainer, EMA), module.training
     module.eval()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
-from diffusion_lab.callbacks.base import StepCallback, callbacks_of, diffusion
-from diffusion_lab.timesteps import StepRecord
-from diffusion_lab.training import DiffusionModule
+from diffusion_lab.callbacks.base import StepCallback, callbacks_of, run_module
+from diffusion_lab.training import RunModule
+from diffusion_lab.training.run_module import Record
 
 
 class EvaluationCallback(StepCallback):
@@ -29,7 +30,7 @@ class EvaluationCallback(StepCallback):
         """Whether `step` is evaluated: a function of the step and of the run's configuration alone."""
         raise TypeError(f"{type(self).__name__} must define due")
 
-    def evaluate(self, trainer: Trainer, module: DiffusionModule, step: int) -> None:
+    def evaluate(self, trainer: Trainer, module: Any, step: int) -> None:
         """Evaluate and log; called on all processes."""
         raise TypeError(f"{type(self).__name__} must define evaluate")
 
@@ -37,13 +38,13 @@ class EvaluationCallback(StepCallback):
         super().on_train_start(trainer, pl_module)
         if self.owed:
             self.owed = False
-            self._act(trainer, diffusion(pl_module), trainer.global_step)
+            self._act(trainer, run_module(pl_module), trainer.global_step)
 
-    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
+    def on_step_end(self, trainer: Trainer, module: RunModule, step: int, records: list[Record]) -> None:
         if self.due(trainer, step):
             self._act(trainer, module, step)
 
-    def _act(self, trainer: Trainer, module: DiffusionModule, step: int) -> None:
+    def _act(self, trainer: Trainer, module: RunModule, step: int) -> None:
         with self.around(self, step):
             self.evaluate(trainer, module, step)
 

@@ -17,7 +17,7 @@ from diffusion_lab.metrics import Evaluation, save_grid
 from diffusion_lab.runs.lines import append_evaluations
 from diffusion_lab.runs.names import SAMPLES, numbered
 from diffusion_lab.solvers import Solver
-from diffusion_lab.training import DiffusionModule
+from diffusion_lab.training import RunModule
 
 
 class Generation(EvaluationCallback):
@@ -60,10 +60,10 @@ class Generation(EvaluationCallback):
         at_end = step == trainer.max_steps and bool(self.evaluation.measured(data_of(trainer)))
         return at_end or due(step, self.every, trainer.max_steps)
 
-    def evaluate(self, trainer: Trainer, module: DiffusionModule, step: int) -> None:
+    def evaluate(self, trainer: Trainer, module: RunModule, step: int) -> None:
         with averaged_weights(trainer, module) as decay, trainer.strategy.precision_plugin.forward_context():
             images, results, columns = self.evaluation(
-                module.denoiser,
+                module.model,
                 self.solver,
                 data_of(trainer),
                 module.device,

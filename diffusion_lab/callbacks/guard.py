@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.distributed import all_gather_object
 
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.callbacks.base import StepCallback, data_of, diffusion, find
+from diffusion_lab.callbacks.base import StepCallback, data_of, find, run_module
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
 from diffusion_lab.distributed import is_distributed, sum_, world_size
-from diffusion_lab.timesteps import StepRecord
-from diffusion_lab.training import DiffusionModule, NotFinite, not_finite
+from diffusion_lab.training import NotFinite, RunModule, not_finite
+from diffusion_lab.training.run_module import Record
 from diffusion_lab.training.sharded import local, locals_of
 
 SHOWN = 8  # timesteps and images named in a message
@@ -26,7 +26,7 @@ WATCHED = ("the loss", "the draw's weight", "the gradient", "a weight of the net
 
 class _Step(NamedTuple):
     step: int
-    rows: list[tuple[Tensor, Tensor, Tensor]]  # t, objective and the draw's weight of each microbatch
+    rows: list[tuple[Tensor | None, Tensor, Tensor]]  # of each microbatch: t, objective, weight
     sums: list[Tensor]  # one of each of WATCHED; not finite if one of its numbers is not
 
 
@@ -58,7 +58,7 @@ class Guard(StepCallback):
         self._small = [row for row in rows if row.numel() <= SMALL and row.ndim == 1]
         self._large = [row for row in rows if row.numel() > SMALL or row.ndim != 1]
 
-    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
+    def on_step_end(self, trainer: Trainer, module: RunModule, step: int, records: list[Record]) -> None:
         rows = [(r.t, r.objective, torch.ones_like(r.objective) if r.weight is None else r.weight) for r in records]
         norm = module.gradient_norm
         sums = [
@@ -117,13 +117,15 @@ class Guard(StepCallback):
 
     def _fault(self, trainer: Trainer, one: _Step) -> tuple[int, str] | None:
         """The index in WATCHED of the first quantity that is not finite, and the error message; None if all are."""
-        t, objective, weight = (torch.cat(parts).cpu() for parts in zip(*one.rows, strict=True))
+        steps, *rest = zip(*one.rows, strict=True)
+        objective, weight = (torch.cat(parts).cpu() for parts in rest)
+        t = None if steps[0] is None else torch.cat(steps).cpu()
         for place, values in enumerate((objective, weight)):
             wrong = ~torch.isfinite(values)
             if wrong.any():
                 return place, _sentence(trainer, WATCHED[place], one.step, t, wrong)
-        module = diffusion(trainer.lightning_module)
-        whole = torch.ones_like(t, dtype=torch.bool)
+        module = run_module(trainer.lightning_module)
+        whole = torch.ones_like(objective, dtype=torch.bool)
         named = list(module.named_parameters())
         if self._gradient_is_wrong(trainer, one, {name: local(p.grad) for name, p in named if p.grad is not None}):
             return 2, _sentence(trainer, WATCHED[2], one.step, t, whole)
@@ -139,17 +141,18 @@ class Guard(StepCallback):
         """Whether the gradient made the weights wrong: by its norm in that step if recorded, else by its values now."""
         if not not_finite(one.sums[3:]) or getattr(trainer.precision_plugin, "scaler", None) is not None:
             return False  # a scaler skips a step whose gradient overflows
-        if diffusion(trainer.lightning_module).gradient_norm is not None:
+        if run_module(trainer.lightning_module).gradient_norm is not None:
             return not_finite(one.sums[2:3]) is not None
         return not_finite(gradients) is not None
 
 
-def _sentence(trainer: Trainer, what: str, step: int, t: Tensor, rows: Tensor) -> str:
+def _sentence(trainer: Trainer, what: str, step: int, t: Tensor | None, rows: Tensor) -> str:
     order = getattr(data_of(trainer), "order", None)
+    timesteps = "" if t is None else f", timesteps {_shown(t[rows])}"
     images = "" if order is None else f" of images {_shown(order.local_indices(step - 1)[rows])}"
     return (
-        f"{what} is not finite at optimizer step {step}, timesteps {_shown(t[rows])}{images}; checkpoints are "
-        "from before it, and the same command continues from the last one when the cause is removed. Lower "
+        f"{what} is not finite at optimizer step {step}{timesteps}{images}; checkpoints are from "
+        "before it, and the same command continues from the last one when the cause is removed. Lower "
         "optimizer.lr, which is a new run, or check these images"
     )
 

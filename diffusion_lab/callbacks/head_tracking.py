@@ -21,6 +21,8 @@ class HeadTracking(StepCallback):
         every: optimizer steps between two logs; 0 turns logging off, but not the tracking.
     """
 
+    drives = DiffusionModule
+
     def __init__(self, every: int = 100) -> None:
         self.every = check_interval("every", every)
 

@@ -17,8 +17,8 @@ from diffusion_lab.callbacks.timestep_log import TimestepLog
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
 from diffusion_lab.runs.lines import append_lines
 from diffusion_lab.runs.names import TIMING
-from diffusion_lab.timesteps import StepRecord
-from diffusion_lab.training import DiffusionModule
+from diffusion_lab.training import RunModule
+from diffusion_lab.training.run_module import Record
 
 
 class Progress(StepCallback):
@@ -69,7 +69,7 @@ class Progress(StepCallback):
         self._batch = data_of(trainer).batch_size
         self._bar = _bar(trainer) if trainer.is_global_zero and sys.stderr.isatty() else None
 
-    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
+    def on_step_end(self, trainer: Trainer, module: RunModule, step: int, records: list[Record]) -> None:
         self._step = step
         now = time.perf_counter()
         if not trainer.is_global_zero or (now - self._read < self.every and step < trainer.max_steps):
@@ -110,7 +110,7 @@ class Progress(StepCallback):
             bar.close()
 
 
-def shown_loss(trainer: Trainer, records: list[StepRecord]) -> str:
+def shown_loss(trainer: Trainer, records: list[Record]) -> str:
     """ "loss 1.243e-01": over all microbatches of the step, or with several processes as last logged; else ""."""
     if trainer.world_size == 1:
         return f"loss {float(torch.cat([record.loss for record in records]).mean()):.3e}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
-from diffusion_lab.callbacks.base import RunCallback, data_of, diffusion, find
+from diffusion_lab.callbacks.base import RunCallback, data_of, find, run_module
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.progress import Progress
 from diffusion_lab.callbacks.signals import Interrupted
@@ -84,7 +84,7 @@ class RunRecord(RunCallback):
         if self._settled[0] != trainer.global_step:
             (self.directory / EVALUATED).unlink(missing_ok=True)
         log_config(trainer, self.facts["config"])
-        network = diffusion(pl_module).denoiser.network
+        network = run_module(pl_module).network
         facts = self.facts | {
             "parameters": sum([p.numel() for p in network.parameters()]),
             "world_size": trainer.world_size,

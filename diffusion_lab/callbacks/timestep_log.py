@@ -39,6 +39,8 @@ class TimestepLog(StepCallback):
         every: optimizer steps between two logs; 0 turns it off.
     """
 
+    drives = DiffusionModule
+
     def __init__(self, bins: int = 20, every: int = 100) -> None:
         check_integer("bins", bins, 1, "use 20")
         self.bins, self.every = bins, check_interval("every", every)
@@ -83,11 +85,7 @@ class TimestepLog(StepCallback):
         sampling = find(trainer, TimestepSampling)
         own = sampling.sampler.log_values() if sampling is not None else {}
         values |= {f"sampler/{name}": value.tolist() for name, value in own.items()}
-        group = trainer.optimizers[0].param_groups[0]
-        values["optim/lr"] = float(group["lr"])
-        if "betas" in group:
-            values["optim/beta1"] = float(group["betas"][0])
-        log_values(trainer, values)
+        log_values(trainer, values | optimizer_values(trainer))
         self._drawn += self._recent.count
         self._recent.reset()
 
@@ -108,6 +106,13 @@ class TimestepLog(StepCallback):
         if len(tables) == trainer.world_size:
             return tables[trainer.global_rank]
         return tables.sum(0) if trainer.global_rank == 0 else torch.zeros_like(tables[0])
+
+
+def optimizer_values(trainer: Trainer) -> dict[str, float]:
+    """Learning rate and, if there is one, beta1 of the first optimizer."""
+    group = trainer.optimizers[0].param_groups[0]
+    beta1 = {"optim/beta1": float(group["betas"][0])} if "betas" in group else {}
+    return {"optim/lr": float(group["lr"])} | beta1
 
 
 @torch.no_grad()

@@ -20,6 +20,8 @@ class TimestepSampling(StepCallback):
         sampler: the timestep sampler; its state is saved in the checkpoint under its class's name.
     """
 
+    drives = DiffusionModule
+
     def __init__(self, sampler: TimestepSampler) -> None:
         self.sampler = sampler
 

@@ -37,6 +37,8 @@ class Validation(EvaluationCallback):
         seed: seed of the timesteps and the noise, which must be the same for all runs that are compared.
     """
 
+    drives = DiffusionModule
+
     def __init__(
         self, every: int = 500, bins: int = 20, repeats: int = 1, batch_size: int = 128, seed: int = 0
     ) -> None:

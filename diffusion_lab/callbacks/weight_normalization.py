@@ -11,6 +11,7 @@ from torch import Tensor
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.callbacks.base import RunCallback, diffusion
 from diffusion_lab.callbacks.timestep_sampling import sampler_of
+from diffusion_lab.training import DiffusionModule
 
 
 class WeightNormalization(RunCallback):
@@ -22,6 +23,8 @@ class WeightNormalization(RunCallback):
     Args:
         every: optimizer steps between two refreshes, >= 1.
     """
+
+    drives = DiffusionModule
 
     def __init__(self, every: int = 100) -> None:
         check_integer("every", every, 1, "use 100 optimizer steps")

@@ -41,7 +41,7 @@ def run(cfg: DictConfig) -> None:
         raise ConfigError("analysis=null must name an analysis; `diffusion-lab analyze --help` lists them")
     if faults := faults_of(cfg, {key: LATENTS[key] for key in ("seed", "outdir")}):
         raise InvalidConfig(faults)
-    trained = load_several(cfg)
+    trained: list[Any] = load_several(cfg)  # of the class `Analysis.models`, which `check_kind` checks
     analysis = part(cfg, "analysis")
     for model in trained:
         with config_errors("dataset"):
@@ -53,7 +53,7 @@ def run(cfg: DictConfig) -> None:
     folder = Path(cfg.outdir) if cfg.outdir else place_in(common, Path(choices_of(cfg)["analysis"]).name)
     writable("outdir" if cfg.outdir else "run", folder)
     with ExitStack() as stack:
-        device = [stack.enter_context(ready(m.denoiser, cfg.device, cfg.precision)) for m in trained][-1]
+        device = [stack.enter_context(ready(m.module, cfg.device, cfg.precision)) for m in trained][-1]
         sentence = perform(analysis, trained, folder, settings(cfg, device), cfg.seed, device, shown)
     print(sentence)
     print(f"{DATA}, {FIGURE}, {PICTURE} and {FACTS} in {folder}")

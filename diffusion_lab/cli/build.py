@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,8 @@ from diffusion_lab.cli.processes import on_cpu, srun_tasks
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.run_parts import part as part
 from diffusion_lab.data import ImageDataModule
-from diffusion_lab.diffusion import Denoiser, Prediction, Variance
 from diffusion_lab.streams import Streams
-from diffusion_lab.training import DiffusionModule, VerifiedCheckpointIO
+from diffusion_lab.training import RunModule, VerifiedCheckpointIO
 from diffusion_lab.training.loop import finish_at_the_last_step
 
 
@@ -31,54 +30,49 @@ from diffusion_lab.training.loop import finish_at_the_last_step
 class TrainingRun:
     """The three objects of a training run."""
 
-    module: DiffusionModule
+    module: RunModule
     data: ImageDataModule
     trainer: Trainer
 
 
-def build_network(
-    cfg: DictConfig, data: ImageDataModule, prediction: Prediction, variance: Variance, parts: RunParts | None = None
-) -> nn.Module:
-    """The network for images of C channels: it has C (heads + variance channels) output channels, and `num_classes` if
-    the batches have labels."""
-    make = (parts or RunParts(cfg))["network"]
+def build_network(parts: RunParts) -> nn.Module:
+    """The network for the images of the run."""
+    make = parts["network"]
     with config_errors("network"):
-        return make(**network_arguments(make, data, prediction, variance))
+        return make(**network_arguments(parts))
 
 
-def network_arguments(
-    make: Callable[..., nn.Module], data: ImageDataModule, prediction: Prediction, variance: Variance
-) -> dict[str, int]:
+def network_arguments(parts: RunParts) -> dict[str, int]:
     """The arguments of a network that the other parts define: `in_channels`, `out_channels`, `image_size`, and
     `num_classes` if the batches have labels."""
+    data = parts["dataset"]
     with config_errors("dataset.source"):
         channels, image_size, _ = data.shape
     labels = data.conditions.num_labels
-    if labels is not None and "num_classes" not in inspect.signature(make).parameters:
+    if labels is not None and "num_classes" not in inspect.signature(parts["network"]).parameters:
         raise ValueError(f"num_classes={labels} is unknown to this network; use dataset.conditional=false")
-    out_channels = channels * (prediction.heads + variance.channels)
+    out_channels = parts["model"].out_channels(channels, parts)
     given = {"in_channels": channels, "out_channels": out_channels, "image_size": image_size}
     return given if labels is None else given | {"num_classes": labels}
 
 
-def build_denoiser(parts: RunParts) -> Denoiser:
-    """Network, noise schedule, prediction, variance and preconditioning, with the initial weights of the run's seed."""
-    cfg, data = parts.cfg, parts["dataset"]
-    schedule, prediction, variance = parts["schedule"], parts["prediction"], parts["variance"]
-    preconditioning = parts["preconditioning"]
+def build_model(parts: RunParts) -> nn.Module:
+    """What has all the weights, a denoiser or the networks of a GAN, with the initial weights of the run's seed."""
+    cfg, kind = parts.cfg, parts["model"]
+    for path in ("dataset", *kind.parts):
+        parts[path]  # before the seed: a constructor may draw random numbers
     torch.manual_seed(Streams(cfg.seed).key("init"))
-    network = build_network(cfg, data, prediction, variance, parts)
+    network = build_network(parts)
     lay_out(network, cfg.get("channels_last"), cfg.precision, on_cpu(cfg.trainer))
-    null_label = data.conditions.null_label
-    return Denoiser(network, schedule, prediction, variance, preconditioning=preconditioning, null_label=null_label)
+    return kind.whole(network, parts)
 
 
-def build_module(parts: RunParts) -> DiffusionModule:
+def build_module(parts: RunParts) -> RunModule:
     """The LightningModule on the CPU, without its sampler."""
-    denoiser, cfg = build_denoiser(parts), parts.cfg
-    if cfg.get("compile"):
-        denoiser.network.compile()  # in place, which keeps the names of the parameters
-    return DiffusionModule(denoiser, parts["weighting"], parts["optimizer"], Streams(cfg.seed))
+    module = parts["model"].module(build_model(parts), parts, Streams(parts.cfg.seed))
+    if parts.cfg.get("compile"):
+        module.network.compile()  # in place, which keeps the names of the parameters
+    return module
 
 
 def build_trainer(parts: RunParts, facts: dict[str, Any], more: Sequence[Callback] = ()) -> Trainer:

@@ -178,9 +178,10 @@ def method_name(cfg: DictConfig) -> str:
     choices = choices_of(cfg)
     if choices.get("method"):
         return str(choices["method"])
-    parts = [str(choices.get("sampler", "sampler"))]
-    parts += [str(choices[g]) for g, default in DEFAULT_CHOICES.items() if choices.get(g, default) != default]
-    return "-".join(parts)
+    named = {"sampler": "sampler"} | DEFAULT_CHOICES
+    chosen = {group: choices.get(group, default) for group, default in named.items()}
+    differ = [group for group, default in DEFAULT_CHOICES.items() if chosen[group] != default]
+    return "-".join([str(chosen[group]) for group in ("sampler", *differ) if chosen[group] is not None])
 
 
 def beside_method(cfg: DictConfig) -> list[str]:
@@ -190,7 +191,8 @@ def beside_method(cfg: DictConfig) -> list[str]:
         return []
     # Without a method, `method_name` has the prediction.
     groups = ("schedule", "prediction") if choices.get("method") else ("schedule",)
-    return [str(choices[g]) for g in groups if g in choices and choices[g] not in stated(hydra, choices, g, conf_dir())]
+    there = [g for g in groups if choices.get(g) is not None]
+    return [str(choices[g]) for g in there if choices[g] not in stated(hydra, choices, g, conf_dir())]
 
 
 def run_name(cfg: DictConfig) -> str:

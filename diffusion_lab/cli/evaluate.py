@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.errors import ConfigError, config_errors
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.run_parts import RunParts, part
@@ -16,7 +16,7 @@ from diffusion_lab.runs.lines import append_evaluations
 
 if TYPE_CHECKING:
     from diffusion_lab.solvers import Solver
-    from diffusion_lab.training import Trained
+    from diffusion_lab.training import TrainedModel
 
 
 def run(cfg: DictConfig) -> float | None:
@@ -28,6 +28,7 @@ def run(cfg: DictConfig) -> float | None:
     from rich.console import Console
     from rich.table import Table
 
+    from diffusion_lab.cli.checks.compatibility import unfit_metrics
     from diffusion_lab.cli.inference import load_trained, ready
 
     trained = load_trained(cfg)
@@ -37,10 +38,12 @@ def run(cfg: DictConfig) -> float | None:
         raise ConfigError("metrics.names=[] must name what to measure; use metrics.names=[fid]")
     with config_errors("metrics"):
         evaluation.check(trained.data)
+    if faults := [*unfit_metrics(type(trained.module), evaluation.metrics)]:
+        raise InvalidConfig([ConfigError(fault) for fault in faults])
     solver = pick_solver(cfg, trained)
-    with ready(trained.denoiser, cfg.device, cfg.precision) as device:
+    with ready(trained.module, cfg.device, cfg.precision) as device:
         _, results, _ = evaluation(
-            trained.denoiser, solver, trained.data, device, progress=True, ema_decay=trained.decay, keep=0
+            trained.module, solver, trained.data, device, progress=True, ema_decay=trained.decay, keep=0
         )
     if not results:
         raise ConfigError("dataset.features=null must name a feature extractor for metrics; this data set has none")
@@ -55,7 +58,7 @@ def run(cfg: DictConfig) -> float | None:
     return results[0].value
 
 
-def pick_solver(cfg: DictConfig, trained: Trained) -> Solver:
+def pick_solver(cfg: DictConfig, trained: TrainedModel) -> Solver:
     """The solver of the command line, or else of the run.
 
     Raises:
@@ -64,9 +67,14 @@ def pick_solver(cfg: DictConfig, trained: Trained) -> Solver:
     """
     from diffusion_lab.cli.checks.compatibility import clip_fault, guidance_fault
     from diffusion_lab.cli.load import trusted
+    from diffusion_lab.training import Trained
 
     own = RunParts(OmegaConf.create(trained.config), trusted(cfg))  # with the trust of `load_run`
-    solver = (RunParts(cfg) if cfg.get("solver") else own)["solver"]
+    if not isinstance(trained, Trained):
+        if cfg.get("solver"):
+            raise ConfigError(f"solver must be null, because run={cfg.run} is one of {trained.kind}; leave it out")
+        return own["model"].solver(own)
+    solver = RunParts(cfg)["solver"] if cfg.get("solver") else own["model"].solver(own)
     with config_errors("solver"):
         solver.check(trained.denoiser.schedule)
     fault = guidance_fault(solver, trained.data.conditions)

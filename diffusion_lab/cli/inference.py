@@ -22,8 +22,9 @@ from diffusion_lab.cli.compute import lay_out
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, describe, nearest
 
 if TYPE_CHECKING:
-    from diffusion_lab.diffusion import Denoiser
-    from diffusion_lab.training import Trained
+    from torch import nn
+
+    from diffusion_lab.training import TrainedModel
 
 # Settings of all commands that use a trained model.
 SETTINGS = {
@@ -39,7 +40,7 @@ LATENTS = {  # settings of commands that generate samples
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
-def load_trained(cfg: DictConfig) -> Trained:
+def load_trained(cfg: DictConfig) -> TrainedModel:
     """The model that a command's `run`, `checkpoint` and `weights` name.
 
     Raises:
@@ -53,7 +54,7 @@ def load_trained(cfg: DictConfig) -> Trained:
     return _load(cfg, cfg.run, cfg.checkpoint)
 
 
-def load_several(cfg: DictConfig) -> list[Trained]:
+def load_several(cfg: DictConfig) -> list[TrainedModel]:
     """The models of a command whose `run` and `checkpoint` may be lists, run by run.
 
     A folder of runs means the finished runs in it, in the order of a report.
@@ -106,7 +107,7 @@ def run_folders(folder: Path) -> list[Path]:
     return done
 
 
-def _load(cfg: DictConfig, folder: Path | str, checkpoint: Any) -> Trained:
+def _load(cfg: DictConfig, folder: Path | str, checkpoint: Any) -> TrainedModel:
     from diffusion_lab.cli.load import load_run, trusted
 
     try:
@@ -129,11 +130,11 @@ def check_machine(cfg: DictConfig) -> None:
 
 
 @contextmanager
-def ready(denoiser: Denoiser, device: str, precision: str = "32-true") -> Iterator[torch.device]:
-    """Move the denoiser to its device; calls inside the context compute in `precision`, with float32 weights.
+def ready(model: nn.Module, device: str, precision: str = "32-true") -> Iterator[torch.device]:
+    """Move the model to its device; calls inside the context compute in `precision`, with float32 weights.
 
     Args:
-        denoiser: stays on the device afterwards.
+        model: stays on the device afterwards.
         device: auto, cpu, cuda or cuda:1.
         precision: one of `DTYPES`, as in training.
 
@@ -143,7 +144,7 @@ def ready(denoiser: Denoiser, device: str, precision: str = "32-true") -> Iterat
     where = pick_device(device)
     _check_precision(precision, where)
     dtype = DTYPES[precision]
-    lay_out(denoiser.to(where).network, None, precision, where.type == "cpu")
+    lay_out(model.to(where), None, precision, where.type == "cpu")
     with torch.autocast(where.type, dtype, enabled=dtype != torch.float32):
         yield where
 

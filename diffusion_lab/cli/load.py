@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
+from torch import nn
 
-from diffusion_lab.cli.build import build_denoiser
+from diffusion_lab.cli.build import build_model
 from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.config import config_folders, plain
-from diffusion_lab.cli.errors import InvalidConfig, config_errors
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.foreign import read_back, refuse_links
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_run import check_origin
-from diffusion_lab.cli.source import PREFIX, content_of, decay_of, recorded
+from diffusion_lab.cli.source import content_of, decay_of, recorded
 from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust
-from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.runs.names import CHECKPOINTS
 from diffusion_lab.runs.record import read_record
-from diffusion_lab.training import Continuation, Trained
+from diffusion_lab.training import Continuation, TrainedModel
 
-PARTS = ("dataset", "network", "schedule", "prediction", "variance", "preconditioning", "solver", "optimizer")
+PARTS = ("model", "dataset", "network", "optimizer")  # of every kind of model
 
 
 def trusted(cfg: DictConfig) -> Trust:
@@ -32,7 +32,7 @@ def trusted(cfg: DictConfig) -> Trust:
 
 def load_run(
     folder: str | Path, checkpoint: str = "last", weights: str = "ema", trust: Trust = PACKAGE_ONLY
-) -> Trained:
+) -> TrainedModel:
     """Load a run. Its folder is not trusted: the whole configuration is checked before any part is built.
 
     Args:
@@ -50,24 +50,29 @@ def load_run(
         record = read_record(folder, "run")
     saved = record["config"]
     refuse_links(folder, "run")
-    errors = check_read_back(saved, PARTS, trust)
-    if errors:
-        raise InvalidConfig(errors, f"run={folder}: ")
+    _refuse(check_read_back(saved, PARTS, trust), folder)
     cfg = read_back(saved)
+    kind = RunParts(cfg, trust)["model"]
+    solver = () if "solver" in kind.unused else ("solver",)
+    _refuse(check_read_back(saved, (*PARTS, *kind.parts, *solver), trust), folder)
     content = content_of(folder / CHECKPOINTS, checkpoint)
     check_origin(cfg, recorded(content), f"run={folder}")
     parts = RunParts(cfg, trust)
     data = parts["dataset"]
-    denoiser = build_denoiser(parts)
-    own = {k.removeprefix(PREFIX): v for k, v in content["state_dict"].items() if k.startswith(PREFIX)}
-    denoiser.load_state_dict(own)
-    decay = _load_average(denoiser, content["callbacks"].get("EMA", {}), weights)
+    whole = build_model(parts)
+    states = content["state_dict"].items()
+    whole.load_state_dict({k.removeprefix(kind.prefix): v for k, v in states if k.startswith(kind.prefix)})
+    decay = _load_average(kind.generating(whole), content["callbacks"].get("EMA", {}), weights)
     identity = folder, plain(cfg), str(record.get("config_hash"))
-    sampler = next((state for key, state in content["callbacks"].items() if key.startswith("TimestepSampling/")), {})
     place = folder / CHECKPOINTS, checkpoint
     state = partial(_optimizer_state, *place) if decay is None else lambda: None
     continuation = Continuation(parts["optimizer"], state, cfg.get("gradient_clip"))
-    return Trained(*identity, denoiser.eval(), data, content["global_step"], decay, sampler, continuation)
+    return kind.trained(identity, whole.eval(), data, content["global_step"], decay, content["callbacks"], continuation)
+
+
+def _refuse(errors: list[ConfigError], folder: Path) -> None:
+    if errors:
+        raise InvalidConfig(errors, f"run={folder}: ")
 
 
 def _optimizer_state(folder: Path, checkpoint: str) -> dict[str, Any]:
@@ -75,10 +80,10 @@ def _optimizer_state(folder: Path, checkpoint: str) -> dict[str, Any]:
     return content_of(folder, checkpoint)["optimizer_states"][0]
 
 
-def _load_average(denoiser: Denoiser, averages: dict, weights: str) -> float | None:
-    """Load the given average into the denoiser; returns its decay."""
+def _load_average(model: nn.Module, averages: dict, weights: str) -> float | None:
+    """Load the given average into the model; returns its decay."""
     decay = decay_of(averages, weights)
     if decay is None:
         return None
-    denoiser.load_state_dict(averages[decay], strict=False)
+    model.load_state_dict(averages[decay], strict=False)
     return float(decay)

@@ -41,9 +41,9 @@ def run(cfg: DictConfig) -> None:
     folder = Path(cfg.outdir or Path(cfg.run) / GENERATED / numbered(trained.step))
     writable("outdir", folder)
     row = {number: k for k, number in enumerate(ids)}
-    with ready(trained.denoiser, cfg.device, cfg.precision) as device:
+    with ready(trained.module, cfg.device, cfg.precision) as device:
         images = generate(
-            trained.denoiser,
+            trained.module,
             solver,
             ids,
             cfg.seed,

@@ -156,7 +156,7 @@ def _free(parts: RunParts) -> set[str]:
 
 
 def _arguments(parts: RunParts) -> dict[str, Any]:
-    return network_arguments(parts["network"], parts["dataset"], parts["prediction"], parts["variance"])
+    return network_arguments(parts)
 
 
 def _of_network(make: Callable[..., nn.Module], given: dict[str, Any]) -> dict[str, Size]:

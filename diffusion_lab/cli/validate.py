@@ -52,6 +52,7 @@ def examine(
     Returns:
         No errors if it may run. No parts if an earlier check failed or the configuration is in `passed`.
     """
+    from diffusion_lab.cli.checks.kind import check_kind
     from diffusion_lab.cli.checks.nodes import check_nodes
 
     errors = check_settings(cfg)
@@ -63,7 +64,7 @@ def examine(
         complete = with_metrics(cfg)
     except ConfigError as error:
         return _once([*errors, error]), None
-    errors += check_nodes(complete, trust)
+    errors += check_kind(cfg, trust) or check_nodes(complete, trust)
     if errors:
         return _once(errors), None
     errors, parts = _check_parts(complete, trust, here)

@@ -27,6 +27,7 @@ class BitsPerDim(Metric):
 
     name, better, units = "bits_per_dim", "lower", "bits/dim"
     needs = frozenset({"model"})
+    models = Denoiser
 
     def __call__(self, given: Given) -> float:
         model = given.model

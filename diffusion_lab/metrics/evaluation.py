@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data import ImageDataModule
-from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.distributed import rank, world_size
 from diffusion_lab.metrics.agreement import Agreement
 from diffusion_lab.metrics.features import FeatureExtractor
@@ -136,7 +135,7 @@ class Evaluation:
 
     def __call__(
         self,
-        denoiser: Denoiser,
+        denoiser: nn.Module,
         solver: Solver,
         data_module: ImageDataModule,
         device: torch.device | str = "cpu",
@@ -148,7 +147,7 @@ class Evaluation:
         """Sample, extract features, and compute metrics. Must be called on all ranks; each makes its share of samples.
 
         Args:
-            denoiser: the model, on `device`, with the weights to evaluate.
+            denoiser: the model, a denoiser or a generator, on `device`, with the weights to evaluate.
             solver: how to sample.
             data_module: provides the shape, the reference images and the extractor (None: no metrics of features).
             device: device of sampling and extraction.

@@ -23,13 +23,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from diffusion_lab.data import ImageDataModule
-from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.metrics.features import FeatureExtractor, thousands
 from diffusion_lab.metrics.generated import Batch, Generated
 from diffusion_lab.metrics.moments import ScoreSums, Statistics
@@ -45,7 +44,7 @@ class Model(NamedTuple):
     """The evaluated model, and how it is evaluated.
 
     Attributes:
-        denoiser: the model, on `device`, with the evaluated weights.
+        denoiser: the model, a denoiser or a generator, on `device`, with the evaluated weights.
         solver: how samples are made.
         data: the images that it was trained on and their conditions.
         device: device of the computation.
@@ -55,7 +54,7 @@ class Model(NamedTuple):
         progress: whether to show bars (on a terminal only).
     """
 
-    denoiser: Denoiser
+    denoiser: Any  # of the class `Metric.models`
     solver: Solver
     data: ImageDataModule
     device: torch.device | str = "cpu"
@@ -142,6 +141,7 @@ class Metric(ABC):
         needs: what `given` must have.
         units: units such as "dB"; "" if there are none.
         elsewhere: its name if the extractor is not Inception, because such values cannot be compared; "" for `name`.
+        models: class of the models that it is defined for.
     """
 
     name: str
@@ -149,6 +149,7 @@ class Metric(ABC):
     needs: frozenset[Need]
     units: str = ""
     elsewhere: str = ""
+    models: ClassVar[type[nn.Module]] = nn.Module
 
     @abstractmethod
     def __call__(self, given: Given) -> float | None:

@@ -15,12 +15,11 @@ from functools import wraps
 from typing import ParamSpec
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data import to_uint8
-from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.solvers import Solver
 from diffusion_lab.streams import Streams
 
@@ -42,14 +41,14 @@ class SampleNoise:
     Args:
         seed: the evaluation's seed, >= 0.
         ids: the samples' numbers.
-        shape: (C,H,W) of one sample.
+        shape: of one sample's x_T, (C,H,W) for a diffusion model.
     """
 
     def __init__(self, seed: int, ids: Sequence[int], shape: tuple[int, ...]) -> None:
         self.streams, self.ids, self.shape = Streams(seed), ids, tuple(shape)
 
     def start(self) -> Tensor:
-        """x_T (n,C,H,W) float32 on the CPU."""
+        """x_T (n,C,H,W), or (n, *shape), float32 on the CPU."""
         return self._rows(0, pinned=False)
 
     def __call__(self, k: int, like: Tensor) -> Tensor:
@@ -65,7 +64,7 @@ class SampleNoise:
 
 
 def generate_batches(
-    denoiser: Denoiser,
+    denoiser: nn.Module,
     solver: Solver,
     ids: Sequence[int],
     seed: int,
@@ -79,7 +78,7 @@ def generate_batches(
     """Generate the samples with the given ids, one batch at a time.
 
     Args:
-        denoiser: the model, on `device`.
+        denoiser: the model, on `device`; a generator with the solver `OneCall`.
         solver: how to sample.
         ids: the samples' numbers, e.g. range(64).
         seed: the evaluation's seed.
@@ -101,7 +100,7 @@ def generate_batches(
     with tqdm(total=len(ids), desc="sampling", unit="image", disable=None if progress and many else True) as bar:
         for start in range(0, len(ids), batch_size):
             rows = slice(start, start + batch_size)
-            noise = SampleNoise(seed, ids[rows], shape)
+            noise = SampleNoise(seed, ids[rows], solver.start_shape(denoiser, shape))
             cond = {key: value.to(device) for key, value in conditions(ids[rows]).items()}
             x_start = noise.start().to(device)
             x = solver(denoiser, x_start, noise=noise, progress=progress and not many, **cond)

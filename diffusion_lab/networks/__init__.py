@@ -1,9 +1,26 @@
-"""Networks: (x_t, t, **conditions) -> the output that the prediction defines."""
+"""Networks: (x_t, t, **conditions) -> the output that the prediction defines; and the pairs of networks of a GAN."""
 
 from diffusion_lab.networks.adm import ADMSuperResolution, ADMUNet
+from diffusion_lab.networks.adversarial import AdversarialLoss, AdversarialNetworks, Generator, Hinge, NonSaturating
+from diffusion_lab.networks.biggan import BigGAN
+from diffusion_lab.networks.dcgan import DCGAN
 from diffusion_lab.networks.layers import timestep_embedding
 from diffusion_lab.networks.policy import BetaPolicy
 from diffusion_lab.networks.unet import UNet
 from diffusion_lab.networks.uvit import UViT
 
-__all__ = ["ADMSuperResolution", "ADMUNet", "BetaPolicy", "UNet", "UViT", "timestep_embedding"]
+__all__ = [
+    "DCGAN",
+    "ADMSuperResolution",
+    "ADMUNet",
+    "AdversarialLoss",
+    "AdversarialNetworks",
+    "BetaPolicy",
+    "BigGAN",
+    "Generator",
+    "Hinge",
+    "NonSaturating",
+    "UNet",
+    "UViT",
+    "timestep_embedding",
+]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from diffusion_lab.diffusion import Denoiser, NoiseSchedule
+from diffusion_lab.diffusion import NoiseSchedule
 from diffusion_lab.solvers.respacing import Steps, parse_counts, space_timesteps
 
 Noise = Callable[[int, Tensor], Tensor]
@@ -33,8 +33,12 @@ class Solver(ABC):
     steps: Any
 
     @abstractmethod
-    def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
+    def solve(self, denoiser: Any, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
         """The sampling loop, over bar(number of iterations)."""
+
+    def start_shape(self, model: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of one x_T, for images of the given shape (C,H,W); by default the same."""
+        return shape
 
     @abstractmethod
     def describe(self) -> str:
@@ -59,13 +63,13 @@ class Solver(ABC):
         return solver
 
     def __call__(
-        self, denoiser: Denoiser, x_T: Tensor, *, noise: Noise, progress: bool = False, **cond: Tensor
+        self, denoiser: nn.Module, x_T: Tensor, *, noise: Noise, progress: bool = False, **cond: Tensor
     ) -> Tensor:
         """Sample images.
 
         Args:
-            denoiser: the model, on the device of x_T.
-            x_T: (B,C,H,W) standard normal.
+            denoiser: the model, on the device of x_T; for `OneCall` a generator.
+            x_T: (B,C,H,W) standard normal, or (B, *start_shape).
             noise: noise(k, like) -> standard normal of the shape, dtype and device of `like` for iteration k of the
                 loop, 0 the noisiest. Not called by deterministic steps.
             progress: show a bar, on a terminal only.

@@ -1,5 +1,7 @@
-"""Training: the LightningModule, the loss probe, checkpoints that resume exactly, and the validation loss."""
+"""Training: kinds of models, their LightningModules, the loss probe, checkpoints that resume exactly, validation."""
 
+from diffusion_lab.training.adversarial import AdversarialModule, AdversarialRecord
+from diffusion_lab.training.adversarial_model import AdversarialModel, TrainedGAN
 from diffusion_lab.training.checkpoint_io import (
     DamagedCheckpoint,
     NewerCheckpoint,
@@ -8,25 +10,35 @@ from diffusion_lab.training.checkpoint_io import (
     newest_good,
 )
 from diffusion_lab.training.continuation import Continuation
+from diffusion_lab.training.diffusion_model import DiffusionModel
 from diffusion_lab.training.finite import NotFinite, not_finite
+from diffusion_lab.training.model_kind import ModelKind
 from diffusion_lab.training.module import DiffusionModule
 from diffusion_lab.training.objective import Objective
 from diffusion_lab.training.probe import DenoiserProbe
+from diffusion_lab.training.run_module import RunModule
 from diffusion_lab.training.sharded import ShardedStrategy
 from diffusion_lab.training.trained import Trained, TrainedModel, labels
 from diffusion_lab.training.validation_loss import validation_losses
 
 __all__ = [
+    "AdversarialModel",
+    "AdversarialModule",
+    "AdversarialRecord",
     "Continuation",
     "DamagedCheckpoint",
     "DenoiserProbe",
+    "DiffusionModel",
     "DiffusionModule",
+    "ModelKind",
     "NewerCheckpoint",
     "NoneIntact",
     "NotFinite",
     "Objective",
+    "RunModule",
     "ShardedStrategy",
     "Trained",
+    "TrainedGAN",
     "TrainedModel",
     "VerifiedCheckpointIO",
     "labels",

@@ -14,8 +14,8 @@ class Holder(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.denoiser = nn.Linear(3, 2)
-        self.denoiser.register_buffer("table", torch.ones(5))
+        self.model = nn.Linear(3, 2)
+        self.model.register_buffer("table", torch.ones(5))
 
 
 def run(ema, holder, steps, first=1):
@@ -27,7 +27,7 @@ def run(ema, holder, steps, first=1):
             for p in holder.parameters():
                 p.add_(torch.full_like(p, float(step)))
         ema.on_step_end(trainer, holder, step, [])
-        history.append(holder.denoiser.weight.detach().clone())
+        history.append(holder.model.weight.detach().clone())
     return history
 
 
@@ -35,7 +35,7 @@ def run(ema, holder, steps, first=1):
 def test_averages_follow_their_recursion(warmup):
     torch.manual_seed(0)
     holder = Holder()
-    expected = {d: holder.denoiser.weight.detach().double() for d in (0.5, 0.99)}
+    expected = {d: holder.model.weight.detach().double() for d in (0.5, 0.99)}
     ema = EMA([0.5, 0.99], warmup)
     for step, weight in enumerate(run(ema, holder, 20), start=1):
         for decay in expected:
@@ -43,7 +43,7 @@ def test_averages_follow_their_recursion(warmup):
             expected[decay] = d * expected[decay] + (1 - d) * weight.double()
     for decay in expected:
         with ema.use(holder, decay):
-            assert torch.allclose(holder.denoiser.weight.double(), expected[decay], rtol=1e-5)
+            assert torch.allclose(holder.model.weight.double(), expected[decay], rtol=1e-5)
 
 
 def test_raw_weights_come_back_also_after_a_failure():
@@ -51,9 +51,9 @@ def test_raw_weights_come_back_also_after_a_failure():
     ema = EMA([0.9])
     raw = run(ema, holder, 3)[-1]
     with pytest.raises(RuntimeError, match="inside"), ema.use(holder):
-        assert not torch.equal(holder.denoiser.weight, raw)
+        assert not torch.equal(holder.model.weight, raw)
         raise RuntimeError("inside")
-    assert torch.equal(holder.denoiser.weight, raw)
+    assert torch.equal(holder.model.weight, raw)
 
 
 def test_buffers_are_not_averaged():

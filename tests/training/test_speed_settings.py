@@ -18,7 +18,7 @@ from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.train import facts, quiet_libraries
 from diffusion_lab.diffusion.likelihood import vlb_terms
 from diffusion_lab.testing import same
-from diffusion_lab.training.module import match_layout
+from diffusion_lab.training.run_module import match_layout
 from tests.ddp.test_methods import STEPS, configured
 from tests.harness import final_state, train_child, trained
 

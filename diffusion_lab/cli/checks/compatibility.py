@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -14,8 +15,10 @@ from torch import nn
 from diffusion_lab.annealing import Constant
 from diffusion_lab.callbacks import AnnealingCallback, HeadTracking, TimestepSampling, WeightNormalization
 from diffusion_lab.data import Conditions, ImageSource
+from diffusion_lab.metrics import Metric
 from diffusion_lab.solvers import Solver
 from diffusion_lab.timesteps import Uniform
+from diffusion_lab.training import ModelKind, RunModule
 
 
 def clip_fault(solver: Solver, source: ImageSource) -> str | None:
@@ -39,42 +42,40 @@ def guidance_fault(solver: Solver, conditions: Conditions) -> str | None:
     )
 
 
-def condition_faults(network: nn.Module, conditions: Conditions) -> Iterator[str]:
-    """The network must accept the keywords of the batches and require no others."""
-    name = type(network).__name__
-    taken = dict(list(inspect.signature(network.forward).parameters.items())[2:])  # behind x and t
-    needed = set()
-    for key, parameter in taken.items():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            return
-        if parameter.default is parameter.empty:
-            needed.add(key)
-    for key in sorted(conditions.names - taken.keys(), key=lambda key: (key != "label", key)):
-        yield (
-            f"dataset.conditional=true must have a network that takes labels, and {name} takes none; set "
-            "dataset.conditional=false or another network"
-            if key == "label"
-            else f"task={type(conditions.task).__name__} must have a network that takes {key}, and {name} does not; "
-            "use network=adm_sr_tiny, or task=image_generation"
-        )
-    for key in sorted(needed - conditions.names):
-        cure = "set dataset.conditional=true" if key == "label" else "use task=super_resolution"
-        yield f"network={name} must be given {key}, which this run does not have; {cure} or another network"
-
-
 def missing_callbacks(parts: Mapping[str, Any], callbacks: Iterable[Any]) -> Iterator[str]:
     """A part that acts through a callback needs it: without it a run would not be the method in its record."""
-    sampler, annealing, weighting, prediction = (parts[k] for k in ("sampler", "annealing", "weighting", "prediction"))
+    acting = tuple(callbacks)
+    sampler, annealing, weighting, prediction = (
+        parts.get(group) for group in ("sampler", "annealing", "weighting", "prediction")
+    )
     names = {group: f"{group}={type(part).__name__}" for group, part in parts.items()}
-    norm, there = f"weighting.normalize={weighting.normalize}", tuple(callbacks)
-    for kind, key, needed, by, cure in (
-        (TimestepSampling, "timestep_sampling", type(sampler) is not Uniform, names["sampler"], "sampler=uniform"),
-        (AnnealingCallback, "annealing", type(annealing) is not Constant, names["annealing"], "annealing=constant"),
-        (WeightNormalization, "weight_normalization", weighting.normalize != "none", norm, "weighting.normalize=none"),
-        (HeadTracking, "head_tracking", prediction.heads > 1, names["prediction"], "a prediction of one head"),
+    norm = getattr(weighting, "normalize", "none")
+    names["weighting"] = f"weighting.normalize={norm}"
+    for kind, key, needed, group, cure in (
+        (TimestepSampling, "timestep_sampling", type(sampler) not in (Uniform, NoneType), "sampler", "sampler=uniform"),
+        (AnnealingCallback, "annealing", type(annealing) is not Constant, "annealing", "annealing=constant"),
+        (WeightNormalization, "weight_normalization", norm != "none", "weighting", "weighting.normalize=none"),
+        (HeadTracking, "head_tracking", getattr(prediction, "heads", 1) > 1, "prediction", "a prediction of one head"),
     ):
-        if needed and not any(isinstance(callback, kind) for callback in there):
-            yield f"callbacks.{key}=null must be a {kind.__name__} with {by}; leave it in, or use {cure}"
+        if needed and not any(isinstance(callback, kind) for callback in acting):
+            yield f"callbacks.{key}=null must be a {kind.__name__} with {names[group]}; leave it in, or use {cure}"
+
+
+def unfit_callbacks(kind: type[ModelKind], callbacks: Mapping[str, Any]) -> Iterator[str]:
+    """Each callback must work with the module of this kind of model."""
+    for name, callback in callbacks.items():
+        drives = getattr(callback, "drives", RunModule)
+        if not issubclass(kind.trains, drives):
+            why = f"it works with {drives.__name__}, and this run has {kind.trains.__name__}"
+            yield f"callbacks.{name}={type(callback).__name__} must be null, because {why}; use callbacks.{name}=null"
+
+
+def unfit_metrics(generates: type[nn.Module], metrics: Iterable[Metric]) -> Iterator[str]:
+    """Each metric must be defined for the class that generates."""
+    for metric in metrics:
+        if not issubclass(generates, metric.models):
+            of = f"{metric.models.__name__}, and this model has a {generates.__name__}"
+            yield f"metrics.names=[{metric.name}] must be measured on a {of}; leave it out"
 
 
 def sharding_faults(cfg: DictConfig, sampler: Any) -> Iterator[str]:

@@ -27,6 +27,7 @@ from diffusion_lab.cli.checks.annotations import (
     in_words,
     kinds_of,
 )
+from diffusion_lab.cli.checks.kind import kind_of
 from diffusion_lab.cli.checks.origin import origin
 from diffusion_lab.cli.checks.setting import shown
 from diffusion_lab.cli.checks.settings import required_groups
@@ -34,6 +35,7 @@ from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.targets import Trust, resolve
 
 KINDS = {  # group -> base class of its options
+    "model": "diffusion_lab.training.ModelKind",
     "task": "diffusion_lab.data.Task",
     "dataset": "diffusion_lab.data.ImageDataModule",
     "autoencoder": "diffusion_lab.data.Autoencoder",
@@ -71,10 +73,13 @@ def check_nodes(cfg: DictConfig, trust: Trust, only: Collection[str] | None = No
     """
     check = _NodesCheck(trust)
     content = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=False))
+    for key in kind_of(cfg, trust).unused:  # a scale may set an argument of a part that is not there
+        if isinstance(content.get(key), dict) and "_target_" not in content[key]:
+            del content[key]
     fitting = content.keys() if only is None else content.keys() & set(only)
     check.values({key: value for key, value in content.items() if key in fitting}, cfg, "", ())
     for key in required_groups():
-        if key in fitting and "_target_" not in (content[key] or ()):
+        if key in fitting and key in content and "_target_" not in (content[key] or ()):
             check.family(cfg, key)
     check.fitting = False
     check.values({key: value for key, value in content.items() if key not in fitting}, cfg, "", ())

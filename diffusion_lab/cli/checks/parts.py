@@ -16,18 +16,19 @@ from diffusion_lab.annealing import Constant
 from diffusion_lab.cli.build import build_network
 from diffusion_lab.cli.checks.compatibility import (
     clip_fault,
-    condition_faults,
     deleted_faults,
     guidance_fault,
     missing_callbacks,
     sharding_faults,
     typed,
+    unfit_callbacks,
+    unfit_metrics,
 )
 from diffusion_lab.cli.checks.machine import check_disk
 from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.errors import ConfigError, at, nearest
 from diffusion_lab.cli.run_parts import RunParts
-from diffusion_lab.training import ShardedStrategy
+from diffusion_lab.training import DiffusionModel, ShardedStrategy
 
 MATHS = ("schedule", "prediction", "variance", "preconditioning", "weighting", "sampler", "annealing", "solver")
 
@@ -54,12 +55,16 @@ class _PartsCheck:
 
     def run(self, world_size: int) -> None:
         callbacks = [f"callbacks.{name}" for name, node in self.cfg.callbacks.items() if node is not None]
-        for path in (*MATHS, "metrics", "dataset", *callbacks):
+        self._build("model")
+        kind = type(self.objects.get("model", DiffusionModel()))
+        maths = [path for path in MATHS if path not in kind.unused]
+        for path in (*maths, "metrics", "dataset", *callbacks):
             self._build(path)
         if not self.errors:
-            acting = [self.objects[path] for path in callbacks]
-            self._say(*missing_callbacks(self.objects, acting))
-            self._check_objective(acting)
+            acting = {path.partition(".")[2]: self.objects[path] for path in callbacks}
+            self._say(*missing_callbacks(self.objects, acting.values()), *unfit_callbacks(kind, acting))
+            self._say(*unfit_metrics(kind.generates, self.objects["metrics"].metrics))
+            self._check_objective(acting.values())
         self._say(*deleted_faults(self.cfg, typed()))
         self._check_optimizer()
         if "dataset" in self.objects:
@@ -137,7 +142,7 @@ class _PartsCheck:
         if solver is not None:
             self._try("dataset.source", lambda: self._say(clip_fault(solver, data.source)))
             self._say(guidance_fault(solver, data.conditions))
-        if "prediction" in objects and "variance" in objects:
+        if "model" in objects and objects.keys() >= set(objects["model"].parts):
             self._try("network", self._check_network)
         generation = self.cfg.callbacks.get("generation")
         if "metrics" in objects and generation is not None and generation.get("every"):
@@ -145,15 +150,15 @@ class _PartsCheck:
 
     def _check_network(self) -> None:
         """Build the network of this run on the meta device."""
-        data, prediction, variance = (self.objects[name] for name in ("dataset", "prediction", "variance"))
-        self.objects["network"] = meta_network(self.cfg, data, prediction, variance, self.parts.anew())
+        data = self.objects["dataset"]
+        self.objects["network"] = meta_network(self.parts.anew())
         given, labels = self.cfg.network.get("num_classes"), data.conditions.num_labels
         if given not in (None, labels):
             self._say(
                 f"network.num_classes={given} must be left out, because the data set defines it as "
                 f"{'null' if labels is None else labels}; set dataset.conditional=true for labels"
             )
-        self._say(*condition_faults(self.objects["network"], data.conditions))
+        self._say(*self.objects["model"].faults(self.objects["network"], data))
 
     def _check_timesteps(self) -> None:
         """Sampler, solver and schedule must have the same number of timesteps T."""
@@ -213,9 +218,9 @@ def probability_faults(sampler: Any) -> Iterable[str]:
         )
 
 
-def meta_network(
-    cfg: DictConfig, data: Any, prediction: Any, variance: Any, parts: RunParts | None = None
-) -> torch.nn.Module:
+def meta_network(parts: RunParts) -> torch.nn.Module:
     """The network of the run on the meta device, without memory for its weights."""
+    for path in ("dataset", *parts["model"].parts):
+        parts[path]  # not on the meta device
     with torch.device("meta"):
-        return build_network(cfg, data, prediction, variance, parts)
+        return build_network(parts)

@@ -98,9 +98,6 @@ def check_settings(cfg: DictConfig) -> list[ConfigError]:
             if key not in plain[group]:
                 hint = nearest(str(key), plain[group])
                 errors.append(f"{group}.{key}: there is no setting {group}.{key}{hint}")
-    for group, default in required_groups().items():
-        if not isinstance(cfg.get(group), DictConfig):
-            errors.append(f"{group}=null must be one of the options of its group; use {group}={default}")
     if cfg.get("max_steps") == 0 and cfg.get("init_from") is None:
         errors.append("max_steps=0 must be an integer >= 1; use 2000")
     errors += [*_contradictions(cfg), *_early_ends(cfg)]

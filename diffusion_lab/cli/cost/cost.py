@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.build import part
+from diffusion_lab.cli.build import RunParts, part
 from diffusion_lab.cli.checks.machine import averages, checkpoint_bytes, checkpoints_kept, optimizer_states
 from diffusion_lab.cli.checks.parts import meta_network
 from diffusion_lab.cli.cost.counts import Beside, count_beside, flops, rows_per_pass
@@ -115,7 +115,7 @@ def _count(cfg: DictConfig, data: ImageDataModule) -> tuple[Counts, torch.nn.Mod
     heads = prediction.heads, variance.channels
     key = json.dumps([OmegaConf.to_container(cfg.network, resolve=True), data.shape, heads, cfg.task], default=str)
     if key not in _NETWORKS:
-        network = meta_network(cfg, data, prediction, variance)
+        network = meta_network(RunParts(cfg))
         _NETWORKS[key] = network, sum(p.numel() for p in network.parameters()), *flops(network, data.conditions)
     network, parameters, forward, training = _NETWORKS[key]
     saved = checkpoint_bytes(cfg, parameters)

@@ -67,7 +67,7 @@ def take_steps(cfg: DictConfig, budget_s: float, rows: int) -> Trial:
             run.module.to(run.trainer.strategy.root_device),
             max(1, rows),
         )  # Lightning has moved it off the GPU
-        network = module.denoiser.network.eval()
+        network = module.network.eval()
         with run.trainer.strategy.precision_plugin.forward_context(), torch.no_grad():
             call = clocked(lambda: call_on_zeros(network, run.data.conditions, rows, module.device), module.device)
     return Trial(clock.steps, clock.seconds / clock.steps, call / rows)

@@ -11,8 +11,8 @@ from diffusion_lab.cli.checks.parts import meta_network
 from diffusion_lab.cli.cost.counts import count_beside, flops, rows_per_pass, solver_calls
 from diffusion_lab.cli.dry_run import describe_batch
 from diffusion_lab.cli.processes import world_size
+from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.data import Digits, ImageDataModule
-from diffusion_lab.diffusion import Epsilon, FixedLarge
 from tests.data.fakes import conditions_of
 
 
@@ -114,7 +114,8 @@ def test_optimizer_states_are_those_of_the_optimizer(composed) -> None:
 
 
 def test_published_unet_has_its_published_size(composed) -> None:
-    data = ImageDataModule(Digits(), batch_size=64)
-    data.source.channels, data.source.image_size = 3, 32
-    network = meta_network(composed("network=unet_ddpm"), data, Epsilon(), FixedLarge())
+    parts = RunParts(composed("network=unet_ddpm"))
+    source = parts["dataset"].source
+    source.channels, source.image_size = 3, 32
+    network = meta_network(parts)
     assert sum(p.numel() for p in network.parameters()) == 35_746_307

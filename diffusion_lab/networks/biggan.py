@@ -1,0 +1,150 @@
+"""BigGAN (Brock, Donahue and Simonyan 2018) at a small size: residual blocks, spectral norm, attention, classes.
+
+Symbols: Z numbers of a latent, E of a class's embedding, C channels of an image, s_0 > ... > s_L sides of feature maps.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from diffusion_lab.arguments import check_integer
+from diffusion_lab.networks.adversarial import AdversarialLoss, AdversarialNetworks, Generator, Hinge, halved
+from diffusion_lab.networks.biggan_layers import Attention, DownBlock, UpBlock, batch_norm, normalised
+from diffusion_lab.networks.checks import check_classes, check_label
+
+
+class BigGANGenerator(Generator):
+    """(B,Z), label (B,) -> (B,C,s_0,s_0).
+
+        h = linear(z) as s_L x s_L pixels,   h = up(h, [z, e]) until s_0 x s_0,   G = tanh(conv(ReLU(norm(h))))
+
+    z and the embedding e of the class set scale and shift of every norm, and attention follows one of the blocks.
+
+    Args:
+        channels: C.
+        sizes: s_0 .. s_L.
+        base_channels: at s_0, doubled at each smaller size.
+        latent_dim: Z.
+        attention: side at which there is attention; None for none.
+        class_dim: E.
+        num_classes: None for images without labels.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        sizes: list[int],
+        base_channels: int,
+        latent_dim: int,
+        attention: int | None,
+        class_dim: int,
+        num_classes: int | None,
+    ) -> None:
+        super().__init__()
+        self.latent_dim = latent_dim
+        self.embedding = None if num_classes is None else nn.Embedding(num_classes, class_dim)
+        condition = latent_dim + (0 if num_classes is None else class_dim)
+        widths = [base_channels * 2**level for level in range(len(sizes))]
+        self.first = normalised(nn.Linear(latent_dim, widths[-1] * sizes[-1] ** 2))
+        self.start = widths[-1], sizes[-1], sizes[-1]
+        self.blocks = nn.ModuleList()
+        for level in range(len(sizes) - 1, 0, -1):
+            self.blocks.append(UpBlock(widths[level], widths[level - 1], condition))
+            self.blocks.append(Attention(widths[level - 1]) if sizes[level - 1] == attention else nn.Identity())
+        self.norm = batch_norm(widths[0])
+        self.last = normalised(nn.Conv2d(widths[0], channels, 3, padding=1))
+
+    def forward(self, z: Tensor, label: Tensor | None = None) -> Tensor:
+        check_label(label, self.embedding)
+        condition = z if self.embedding is None else torch.cat([z, self.embedding(label)], 1)
+        h = self.first(z).unflatten(1, self.start)
+        for block in self.blocks:
+            h = block(h, condition) if isinstance(block, UpBlock) else block(h)
+        return self.last(self.norm(h).relu()).tanh()
+
+
+class BigGANDiscriminator(nn.Module):
+    """(B,C,s_0,s_0), label (B,) -> (B,).
+
+        f = sum over pixels of ReLU(down(... down(x))),   D(x, y) = linear(f) + <embedding(y), f>
+
+    The second term is the projection of Miyato and Koyama (2018), and is absent without labels.
+
+    Args:
+        channels, sizes, base_channels, attention, num_classes: as of the generator.
+    """
+
+    def __init__(
+        self, channels: int, sizes: list[int], base_channels: int, attention: int | None, num_classes: int | None
+    ) -> None:
+        super().__init__()
+        widths = [base_channels * 2**level for level in range(len(sizes))]
+        self.first = normalised(nn.Conv2d(channels, widths[0], 3, padding=1))
+        blocks: list[nn.Module] = []
+        for level in range(1, len(sizes)):
+            blocks.append(Attention(widths[level - 1]) if sizes[level - 1] == attention else nn.Identity())
+            blocks.append(DownBlock(widths[level - 1], widths[level]))
+        self.blocks = nn.Sequential(*blocks)
+        self.linear = normalised(nn.Linear(widths[-1], 1))
+        self.embedding = None if num_classes is None else normalised(nn.Embedding(num_classes, widths[-1]))
+
+    def forward(self, x: Tensor, label: Tensor | None = None) -> Tensor:
+        embedding = self.embedding
+        check_label(label, embedding if isinstance(embedding, nn.Embedding) else None)
+        f = self.blocks(self.first(x)).relu().sum((2, 3))
+        logit = self.linear(f)[:, 0]
+        return logit if embedding is None else logit + (embedding(label) * f).sum(1)
+
+
+class BigGAN(AdversarialNetworks):
+    """The networks of BigGAN (appendix B).
+
+    Differs from Brock et al.: the whole z conditions every block instead of a part of its own, because a small latent
+    has no parts to spare; the trunks are as wide as `base_channels` says; and no orthogonal regularisation is used.
+
+    Args:
+        in_channels: C.
+        out_channels: C.
+        image_size: pixels per side, which is halved as often as `smallest` allows.
+        latent_dim: Z >= 1, 120 in the paper.
+        base_channels: channels at full size, >= 8.
+        smallest: smallest side of a feature map, 4 in the paper.
+        attention_resolution: side at which both networks have attention; None for none.
+        class_dim: E >= 1, 128 in the paper.
+        num_classes: None for images without labels.
+        loss: `Hinge` in the paper.
+
+    Raises:
+        ValueError: a number out of range, or an attention resolution that no feature map has.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        image_size: int,
+        latent_dim: int = 64,
+        base_channels: int = 32,
+        smallest: int = 4,
+        attention_resolution: int | None = None,
+        class_dim: int = 32,
+        num_classes: int | None = None,
+        loss: AdversarialLoss | None = None,
+    ) -> None:
+        for name, value in (("latent_dim", latent_dim), ("smallest", smallest), ("class_dim", class_dim)):
+            check_integer(name, value, 1, "see conf/network/biggan_tiny.yaml")
+        check_integer("base_channels", base_channels, 8, "use 32; attention has an eighth of them")
+        check_classes(num_classes)
+        sizes = halved(image_size, smallest)
+        if attention_resolution not in (None, *sizes[:-1]):
+            raise ValueError(
+                f"attention_resolution={attention_resolution} must be null or one of "
+                f"{', '.join(map(str, sizes[:-1]))}, the sides of these networks; use {sizes[0]}"
+            )
+        place = attention_resolution
+        super().__init__(
+            BigGANGenerator(out_channels, sizes, base_channels, latent_dim, place, class_dim, num_classes),
+            BigGANDiscriminator(in_channels, sizes, base_channels, place, num_classes),
+            loss or Hinge(),
+        )

@@ -1,0 +1,101 @@
+"""What a run trains: from the parts of a configuration to a module that trains, and back from a checkpoint.
+
+network + parts -> whole     what has all the weights: a denoiser, or the two networks of a GAN
+whole + parts -> module      what Lightning trains
+whole -> generating          the part that generates, whose weights are averaged and evaluated
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from torch import nn
+
+from diffusion_lab.data import ImageDataModule
+from diffusion_lab.solvers import Solver
+from diffusion_lab.streams import Streams
+from diffusion_lab.training.continuation import Continuation
+from diffusion_lab.training.run_module import RunModule
+from diffusion_lab.training.trained import TrainedModel
+
+Identity = tuple[Path, dict[str, Any], str]  # run folder, configuration and its hash
+
+
+class Parts(Protocol):
+    """The parts of a configuration by the names of their nodes."""
+
+    def __getitem__(self, path: str, /) -> Any: ...
+
+
+class ModelKind(ABC):
+    """A kind of model.
+
+    Attributes:
+        trains: class of the module.
+        generates: class of the part that generates.
+        prefix: beginning of the whole's names in a checkpoint.
+        parts: nodes of the whole, besides data set and network.
+        unused: nodes that have no meaning for this kind and must be null.
+        fixed: dotted setting -> the only value that this kind allows, and why.
+        chosen_by: what chooses this kind with the parts that go with it.
+        why_unused: why the nodes of `unused` have no meaning.
+    """
+
+    trains: ClassVar[type[RunModule]]
+    generates: ClassVar[type[nn.Module]]
+    prefix: ClassVar[str]
+    parts: ClassVar[tuple[str, ...]] = ()
+    unused: ClassVar[tuple[str, ...]] = ()
+    fixed: ClassVar[Mapping[str, tuple[Any, str]]] = {}
+    chosen_by: ClassVar[str] = ""
+    why_unused: ClassVar[str] = ""
+
+    def faults(self, network: nn.Module, data: ImageDataModule) -> Iterator[str]:
+        """One sentence for each reason why this network, on the meta device, cannot be trained on these data."""
+        yield from ()
+
+    @abstractmethod
+    def out_channels(self, channels: int, parts: Parts) -> int:
+        """Output channels of a network for images of so many channels."""
+
+    @abstractmethod
+    def whole(self, network: nn.Module, parts: Parts) -> nn.Module:
+        """What has all weights, from the network and the other `parts`."""
+
+    @abstractmethod
+    def generating(self, whole: Any) -> nn.Module:
+        """The part of the whole that generates."""
+
+    @abstractmethod
+    def module(self, whole: Any, parts: Parts, streams: Streams) -> RunModule:
+        """What Lightning trains."""
+
+    @abstractmethod
+    def trained(
+        self,
+        identity: Identity,
+        whole: Any,
+        data: ImageDataModule,
+        step: int,
+        decay: float | None,
+        callbacks: Mapping[str, Any],
+        continuation: Continuation,
+    ) -> TrainedModel:
+        """The model of a checkpoint.
+
+        Args:
+            identity: of the run.
+            whole: with the weights, in eval mode.
+            data: the training data.
+            step: number of optimizer steps.
+            decay: of the average that the weights are; None for the raw ones.
+            callbacks: the state of the callbacks in the checkpoint.
+            continuation: how the run would train on.
+        """
+
+    @abstractmethod
+    def solver(self, parts: Parts) -> Solver:
+        """How the run samples."""

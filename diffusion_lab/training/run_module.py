@@ -1,0 +1,174 @@
+"""The part of a LightningModule that every kind of model has: the position of a step, and what may be saved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Protocol
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+
+from diffusion_lab.streams import Streams
+from diffusion_lab.timesteps import Position
+from diffusion_lab.training.finite import NotFinite, not_finite
+
+AfterStep = Callable[[int, list[Any]], object]
+
+
+class Record(Protocol):
+    """The rows of one microbatch, detached from the graph, as the callbacks of every kind of model read them."""
+
+    @property
+    def t(self) -> Tensor | None:
+        """(b,) timesteps; None if the model has none."""
+        ...
+
+    @property
+    def loss(self) -> Tensor:
+        """(b,) the loss that a progress bar shows."""
+        ...
+
+    @property
+    def objective(self) -> Tensor:
+        """(b,) what is differentiated, before the draw's weight."""
+        ...
+
+    @property
+    def weight(self) -> Tensor | None:
+        """(b,) weight of each row from the draw; None for 1."""
+        ...
+
+
+class RunModule(LightningModule):
+    """A module that trains in steps whose random numbers are functions of their position.
+
+    A subclass defines `model`, `network`, `configure_optimizers`, and `training_step`, which calls `_tick` first and
+    returns a dict with the entry `record`.
+
+    Args:
+        streams: the run's random numbers.
+    """
+
+    # Lightning calls these in every step unless they are None.
+    on_train_batch_start: Any = None
+    on_before_zero_grad: Any = None
+    on_before_backward: Any = None
+    on_after_backward: Any = None
+    on_before_optimizer_step: Any = None
+
+    def __init__(self, streams: Streams) -> None:
+        super().__init__()
+        self.streams = streams
+        self.after_step: list[AfterStep] = []  # called in this order after each optimizer step
+        self._position = Position(-1)
+        self._records: list[Any] = []
+        self.gradient_norm: Tensor | None = None  # of the last update, before clipping; None without clipping
+
+    @property
+    def model(self) -> nn.Module:
+        """What generates images: its weights are averaged and evaluated."""
+        raise TypeError(f"{type(self).__name__} must define model")
+
+    @property
+    def network(self) -> nn.Module:
+        """What has all the weights that are trained."""
+        raise TypeError(f"{type(self).__name__} must define network")
+
+    # -- position -----------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """Step, process and microbatch of the current training step."""
+        return self._position
+
+    def on_fit_start(self) -> None:
+        self.after_step, self._records = [], []
+
+    def on_train_start(self) -> None:
+        trainer = self.trainer
+        self._position = Position(
+            -1, trainer.global_rank, trainer.world_size, accumulate=trainer.accumulate_grad_batches
+        )
+        if self.device.type == "cpu":
+            # An optimizer checks for a GPU in every step, and with Lightning's setting of this variable the check opens
+            # NVIDIA's library, which takes 0.1 to 0.4 ms without a GPU.
+            os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "0"
+        for optimizer in trainer.optimizers:
+            match_layout(optimizer)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Convert the saved count of microbatches to the present `accumulate_grad_batches`, which may have changed.
+
+        Lightning steps the optimizer when its count of microbatches is a multiple of that number.
+        """
+        if self._trainer is None:
+            return
+        done = checkpoint["global_step"] * self.trainer.accumulate_grad_batches
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        for counts in (progress["total"], progress["current"]):
+            growth = done - counts["ready"]
+            counts.update({key: value + growth for key, value in counts.items()})
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse to save a state from which training could not continue.
+
+        Checks the weights, the optimizer's state and the state of callbacks with the attribute `may_be_infinite`, the
+        names of entries that may hold NaN and infinities.
+
+        Raises:
+            NotFinite: an entry is not finite; on all processes, with the name of the first.
+        """
+        parts: dict[str, Any] = {"state_dict": checkpoint["state_dict"]}
+        parts["optimizer_states"] = [optimizer["state"] for optimizer in checkpoint.get("optimizer_states", [])]
+        allowed: set[str] = set()
+        callbacks: list[Any] = [] if self._trainer is None else attrgetter("callbacks")(self.trainer)
+        for callback in callbacks:
+            if hasattr(callback, "may_be_infinite"):
+                allowed |= set(callback.may_be_infinite)
+                parts[callback.state_key] = checkpoint.get("callbacks", {}).get(callback.state_key, {})
+        if name := not_finite(parts, allowed):
+            raise NotFinite(
+                f"{name} is not finite after optimizer step {checkpoint['global_step']}, so its checkpoint was not "
+                "written; earlier checkpoints are from before it"
+            )
+        checkpoint["may_be_infinite"] = sorted(allowed)
+
+    def _tick(self) -> None:
+        """Count microbatches since the last optimizer step; Lightning's own count is off by one after a crash."""
+        step, before = self.global_step, self._position
+        self._position = before._replace(step=step, micro=before.micro + 1 if step == before.step else 0)
+
+    def on_train_batch_end(self, outputs: dict[str, Any], batch: dict[str, Tensor], batch_idx: int) -> None:
+        """Call `after_step` after the last microbatch of an update, in which `global_step` has increased."""
+        self._records.append(outputs["record"])
+        step = self.global_step
+        if step > self._position.step:
+            records, self._records = self._records, []
+            for act in self.after_step:
+                act(step, records)
+
+
+def match_layout(optimizer: torch.optim.Optimizer) -> None:
+    """Give the optimizer's moments the memory format of their weights.
+
+    A fused optimizer reads both in memory order without a check, and moments from a checkpoint have the memory format
+    in which they were saved, which differs if `channels_last` has changed.
+    """
+    for weight, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.shape == weight.shape and value.stride() != weight.stride():
+                state[key] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
+
+
+def seed_dropout(streams: Streams, position: Position, device: torch.device) -> None:
+    """Seed PyTorch's global generators, which only dropout uses, from the position.
+
+    Masks differ between processes, so results are independent of the number of processes only without dropout.
+    """
+    key = streams.key("dropout", position.step, position.micro, position.rank)
+    torch.default_generator.manual_seed(key)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index].manual_seed(key)
