@@ -167,6 +167,7 @@ def _figures(groups: Sequence[Group], metric: str) -> list[figures.Figure]:
         figures.course(groups, metric),
         figures.loss_by_timestep(groups),
         figures.loss_course(groups),
+        figures.adversarial_losses(groups),
         figures.drawn(groups),
         figures.drawn_over_training(groups),
         figures.objective(groups),

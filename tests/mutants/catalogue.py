@@ -36,6 +36,7 @@ PAIRS = ("tests/metrics/test_paired.py",)
 BOUND = ("tests/diffusion/test_likelihood.py",)
 CELLS = ("tests/reports/test_cells.py",)
 FIGURES = ("tests/reports/figures/test_figure_numbers.py",)
+GANS = ("tests/callbacks/test_adversarial_log.py",)
 AVERAGE = ("tests/callbacks/test_ema.py",)
 
 FLOORS = ("tests/diffusion/test_floor.py",)
@@ -46,6 +47,7 @@ ANALYSES = (
 )
 
 _LOG = "diffusion_lab/callbacks/timestep_log.py"
+_GAN_LOG = "diffusion_lab/callbacks/adversarial_log.py"
 _VALIDATION = "diffusion_lab/callbacks/validation.py"
 _PROGRESS = "diffusion_lab/callbacks/progress.py"
 _INTERVALS = "diffusion_lab/intervals.py"
@@ -366,4 +368,6 @@ MUTANTS = [
         "place = (0,",
         ANALYSES,
     ),
+    Mutant("judged right, of generated images", _GAN_LOG, "record.fake < 0", "record.fake > 0", GANS),
+    Mutant("loss of a generator, since the start", _GAN_LOG, "self._sums.zero_()", "pass", GANS),
 ]

@@ -1,5 +1,6 @@
 """The figures of the report. Each is a function of the groups, and None if the runs have no data for it."""
 
+from diffusion_lab.reports.figures.adversarial_losses import adversarial_losses
 from diffusion_lab.reports.figures.base import Figure
 from diffusion_lab.reports.figures.density_over_training import drawn_over_training
 from diffusion_lab.reports.figures.head_shares import heads
@@ -11,6 +12,7 @@ from diffusion_lab.reports.figures.timestep_bins import drawn, objective
 
 __all__ = [
     "Figure",
+    "adversarial_losses",
     "cost",
     "course",
     "differences",
