@@ -52,6 +52,13 @@ class RunParts:
         """The same parts, none of them built."""
         return RunParts(self.cfg, self._trust)
 
+    def without(self, path: str) -> RunParts:
+        """The same objects, but for the node at `path` and those inside it, which will be built again."""
+        parts = self.anew()
+        inside = (f"{path}.", f"{path}[")
+        parts._made = {key: made for key, made in self._made.items() if key != path and not key.startswith(inside)}
+        return parts
+
     def _object(self, node: Any, path: str) -> Any:
         """The value itself, or for a node with `_target_` its part, which is the same object for the same path."""
         if path not in self._made and isinstance(node, DictConfig) and "_target_" in node:

@@ -151,7 +151,7 @@ class _PartsCheck:
     def _check_network(self) -> None:
         """Build the network of this run on the meta device."""
         data = self.objects["dataset"]
-        self.objects["network"] = meta_network(self.parts.anew())
+        self.objects["network"] = meta_network(self.parts.without("network"))
         given, labels = self.cfg.network.get("num_classes"), data.conditions.num_labels
         if given not in (None, labels):
             self._say(
