@@ -65,7 +65,7 @@ def test_what_fits_is_accepted(overrides, faults):
     assert faults(*overrides) == []
 
 
-def test_the_exit_code_is_2(tmp_path, capsys):
+def test_the_exit_code_is_2(in_folder, tmp_path, capsys):
     words = ["train", "task=gan", "sampler=clts", f"paths.root={tmp_path}"]
     assert main(words) == 2
     assert capsys.readouterr().err == f"config error: sampler=clts {NO_TIMESTEPS}\n"
@@ -125,7 +125,7 @@ def test_a_run_folder_may_name_only_what_belongs_there(run, place, value, words,
 
 
 @pytest.mark.slow
-def test_sample_repeats_the_grid_of_training_and_refuses_a_solver(run, tmp_path, capsys):
+def test_sample_repeats_the_grid_of_training_and_refuses_a_solver(run, in_folder, tmp_path, capsys):
     words = ["sample", f"run={run}", "device=cpu", f"outdir={tmp_path}/out"]
     assert main(words) == 0
     assert (tmp_path / "out" / "grid.png").read_bytes() == (run / "samples" / "step-00000002.png").read_bytes()
