@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 # One thread per test process: two processes with two threads each would wait for one another on two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-quick test-exhaustive mutants faults bench profile lint type wheel pages clean
+.PHONY: help setup demo demo-analyses test test-quick test-exhaustive mutants faults bench profile lint type wheel pages clean
 
 help:
 	@echo "make setup      make .venv and install the package with its tests' requirements"
 	@echo "make demo       compare four timestep samplers on digits, then show the report (about 5 minutes)"
+	@echo "make demo-analyses  train small models of all kinds, and run every analysis on them (20 to 25 minutes)"
 	@echo "make test       everything: the quick suite, then the slow one (10 to 17 minutes)"
 	@echo "make test-quick the quick suite alone (2 to 4 minutes)"
 	@echo "make test-exhaustive  every composition and every network at full size (2 to 4 minutes)"
@@ -34,6 +35,38 @@ setup: $(VENV)/.done
 demo: setup
 	$(BIN)/diffusion-lab train -m experiment=demo
 	$(BIN)/diffusion-lab report runs/demo
+
+# Each sweep has a folder of its own in $(RUNS), which an analysis takes as a whole; A,B is several of them.
+RUNS := runs/demo_analyses
+SMALL := $(BIN)/diffusion-lab train experiment=demo_analyses
+ANALYZE := $(BIN)/diffusion-lab analyze
+PHOTOS := dataset=photos dataset.source.image_size=32 dataset.source.num_images=512 dataset.source.num_test_images=64 \
+	task=super_resolution network=adm_sr_tiny batch_size=32
+
+demo-analyses: setup
+	$(SMALL) name=eps
+	$(SMALL) name=x0 prediction=x0
+	$(SMALL) name=v prediction=v
+	$(SMALL) name=cosine schedule=cosine seed=0
+	$(SMALL) name=combined prediction=combined seed=0
+	$(SMALL) name=mdlrc annealing=mdlrc seed=0
+	$(SMALL) name=learned_beta sampler=learned_beta sampler.every=5 seed=0
+	$(SMALL) name=photos $(PHOTOS) seed=0
+	$(SMALL) name=gan task=gan
+	$(ANALYZE) analysis=per_timestep run=$(RUNS)/eps,$(RUNS)/mdlrc
+	$(ANALYZE) analysis=slots run=$(RUNS)/eps
+	$(ANALYZE) analysis=gradient_variance run=$(RUNS)/eps,$(RUNS)/cosine weights=raw
+	$(ANALYZE) analysis=interdependence run=$(RUNS)/eps weights=raw
+	$(ANALYZE) analysis=prediction_ability run=$(RUNS)/eps,$(RUNS)/x0,$(RUNS)/v,$(RUNS)/combined
+	$(ANALYZE) analysis=replacement run=$(RUNS)/photos analysis.images=16
+	$(ANALYZE) analysis=batch_noise run=$(RUNS)/eps weights=raw
+	$(ANALYZE) analysis=selection run=$(RUNS)/learned_beta checkpoint=step-00000200,last weights=raw
+	$(ANALYZE) analysis=consistency run=$(RUNS)/eps,$(RUNS)/x0,$(RUNS)/gan
+	$(ANALYZE) analysis=interpolation run=$(RUNS)/eps,$(RUNS)/gan checkpoint=step-00000100,last weights=raw
+	$(ANALYZE) analysis=landscape run=$(RUNS)/cosine,$(RUNS)/gan weights=raw
+	$(ANALYZE) analysis=hessian run=$(RUNS)/cosine,$(RUNS)/gan weights=raw
+	$(ANALYZE) analysis=optimizer_noise run=$(RUNS)/mdlrc weights=raw
+	$(BIN)/diffusion-lab report $(RUNS)
 
 # The quick suite in another order each time; its first line gives the seed, --random-order-seed=SEED repeats it.
 test: test-quick

@@ -26,9 +26,8 @@ from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.foreign import read_back, refuse_links
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_run import check_origin
-from diffusion_lab.cli.source import Source, forget, named, read
+from diffusion_lab.cli.source import PREFIX, Source, forget, named, read
 from diffusion_lab.cli.targets import Trust
-from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS
 from diffusion_lab.runs.record import read_record
 from diffusion_lab.training.fitting import Fit, fit, without_prefix
@@ -81,12 +80,12 @@ def source_of(cfg: DictConfig, parts: RunParts) -> tuple[dict[str, Any], Fit]:
     return {"source": cfg.init_from} | source.identity | {"not_loaded": found.sentence or None}, found
 
 
-def load_start(denoiser: Denoiser, tensors: dict[str, Tensor]) -> None:
-    """Copy the tensors that fit into the model."""
-    state = denoiser.state_dict()
+def load_start(module: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Copy the tensors that fit into the denoiser of the module that trains."""
+    state = module.state_dict()
     with torch.no_grad():
         for name, value in tensors.items():
-            state[name].copy_(value)
+            state[PREFIX + name].copy_(value)
     forget()
 
 

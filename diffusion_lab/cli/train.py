@@ -108,7 +108,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     run = build_run(cfg, facts(cfg), parts=parts)
     if initial is not None:
         say("; ".join(filter(None, [f"starting from {cfg.init_from.source}", initial.sentence])))
-        load_start(run.module.denoiser, initial.loaded)
+        load_start(run.module, initial.loaded)
     try:
         with memory_named(cfg):
             run.trainer.fit(run.module, datamodule=run.data, ckpt_path=path, weights_only=True)

@@ -36,7 +36,7 @@ TRAIN = [
     (["dataset.source=null"], "dataset.source=null must be of the class ImageSource", "leave it out"),
     (["sampler=stratified", "sampler.base=3"], "sampler.base=3 must be of the class TimestepSampler", "leave"),
     # a part that Hydra cannot choose
-    (["experiment=methods_fashion_mnist", "method=null"], "method=null must be one of clts,", "the experiment"),
+    (["experiment=methods_fashion_mnist", "method=null"], "method=null must be one of biggan,", "the experiment"),
     (["trainer=null"], "trainer=null must be one of cpu, ddp,", "group=option"),
     (["=5"], "=5 must be the name of an option", "group=option"),
     # what would be another run than its record says

@@ -6,29 +6,41 @@ import inspect
 
 import pytest
 import torch
+from hydra.utils import get_class
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from diffusion_lab.networks import AdversarialNetworks
 from tests.cuda.machine import paper_machine
 from tests.cuda.paper import CUDA
-from tests.cuda.training import options
+from tests.cuda.training import CONF, options
 from tests.networks.configured import configured, parameters
 
 SIZES = (8, 16, 32, 64, 128, 256)
 
 
+def target(name: str) -> type:
+    return get_class(OmegaConf.load(CONF / "network" / f"{name}.yaml")["_target_"])
+
+
 def smallest(name: str) -> tuple[nn.Module, int]:
-    """The network for 10 classes and for the smallest images that it takes; it holds no numbers."""
+    """The network, for 10 classes if it takes labels, and for the smallest images that it takes; without numbers."""
+    classes = {"num_classes": 10} if "num_classes" in inspect.signature(target(name)).parameters else {}
     for size in SIZES:
         try:
-            return configured(name, 3, 3, size, device="meta", num_classes=10), size
+            return configured(name, 3, 3, size, device="meta", **classes), size
         except ValueError:
             continue
     raise AssertionError(f"{name} takes no images of {SIZES} pixels")
 
 
 def answer(network: nn.Module, size: int) -> Tensor:
-    """Of two images, with all that the network's forward pass takes."""
+    """Of two images, with all that the network's forward pass takes; of a GAN two images, judged."""
     cond = {"label": torch.zeros(2, dtype=torch.int64, device=CUDA)}
+    if isinstance(network, AdversarialNetworks):
+        cond = cond if "label" in inspect.signature(network.generator.forward).parameters else {}
+        images = network.generator(torch.randn(2, network.generator.latent_dim, device=CUDA), **cond)
+        return images * network.discriminator(images, **cond).view(-1, 1, 1, 1)
     if "low_res" in inspect.signature(network.forward).parameters:
         cond["low_res"] = torch.randn(2, 3, size // 4, size // 4, device=CUDA)
     t = torch.zeros(2, dtype=torch.int64, device=CUDA)
@@ -57,7 +69,7 @@ def test_a_network_of_full_size_gives_every_weight_a_gradient(name: str) -> None
 @pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
-@pytest.mark.parametrize("name", options()["network"])
+@pytest.mark.parametrize("name", [n for n in options()["network"] if not issubclass(target(n), AdversarialNetworks)])
 def test_a_network_of_full_size_runs_in_half_precision(name: str, dtype: torch.dtype) -> None:
     network, size = smallest(name)
     with paper_machine(values=False, mixed=True) as gpu, torch.no_grad(), torch.autocast("cuda", dtype):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from diffusion_lab.callbacks.base import callbacks_of
 from diffusion_lab.cli.build import TrainingRun, build_run
-from diffusion_lab.cli.config import conf_dir
+from diffusion_lab.cli.config import compose_train, conf_dir
 from diffusion_lab.cli.train import quiet_libraries
 from tests.cuda.machine import paper_machine
 from tests.cuda.paper import PaperGPU, Wait
@@ -115,6 +115,13 @@ def configured(folder: Path, choice: str | None = None, *overrides: str) -> Dict
             if key in cfg.sampler:
                 cfg.sampler[key] = value
     return cfg
+
+
+def gan(folder: Path, *choices: str) -> DictConfig:
+    """The quiet configuration of a GAN in `folder`."""
+    absent = ("schedule.", "callbacks.ema.", "callbacks.weight_normalization.")
+    quiet = [word for word in QUIET if not word.startswith(absent)]
+    return compose_train([*quiet, "~callbacks.generation", *choices], folder)
 
 
 def _chosen(choice: str | None, overrides: tuple[str, ...]) -> DictConfig:

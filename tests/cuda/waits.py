@@ -36,6 +36,7 @@ ALLOWED = [
     _allowed("timesteps/learned_beta.py:LearnedBeta._apply", TO_DEVICE, START, "policy and tables"),
     _allowed("callbacks/timestep_sampling.py:TimestepSampling.on_fit_start", TO_DEVICE, START, "tables of the sampler"),
     _allowed("callbacks/timestep_log.py:TimestepLog.on_fit_start", TO_DEVICE, START, "tables of the log"),
+    _allowed("callbacks/adversarial_log.py:AdversarialLog.on_fit_start", TO_DEVICE, START, "sums of the log of a GAN"),
     _allowed("callbacks/ema.py:EMA.on_fit_start", TO_DEVICE, START, "averages from a checkpoint"),
     _allowed("data/pixels.py:check_range", READ, START, "range of the first batch"),
     _allowed(
@@ -58,6 +59,7 @@ ALLOWED = [
         LOG,
         "the loss that is shown, every `callbacks.progress.every` seconds",
     ),
+    _allowed("callbacks/adversarial_log.py:AdversarialLog.on_step_end", TO_HOST, LOG, "means of a GAN's two losses"),
     _allowed("callbacks/timestep_log.py:TimestepLog._log", READ, LOG, "mean loss"),
     _allowed("callbacks/timestep_log.py:TimestepLog._log", TO_HOST, LOG, "tables by bin"),
     _allowed("callbacks/timestep_log.py:_binned", READ, LOG, "number of bins"),
@@ -115,6 +117,7 @@ ALLOWED = [
     _allowed("training/finite.py:not_finite", TO_HOST, CHECKPOINT, "whether all that is saved is finite"),
     _allowed("training/checkpoint_io.py:save", TO_HOST, CHECKPOINT, "weights, averages and the optimizer's state"),
     _allowed("callbacks/checkpoint.py:Checkpoint._write", READ, CHECKPOINT, "float16 alone: the loss scaler's numbers"),
+    _allowed("callbacks/adversarial_log.py:AdversarialLog.state_dict", TO_HOST, CHECKPOINT, "sums of the log of a GAN"),
     _allowed("callbacks/timestep_log.py:TimestepLog.state_dict", TO_HOST, CHECKPOINT, "tables of the log"),
 ]
 TABLE = {allowed.wait: allowed for allowed in ALLOWED}

@@ -337,8 +337,8 @@ MUTANTS = [
     Mutant(
         "floor of an analysis, its share",
         _PER_TIMESTEP,
-        "[m, :, head].sum() / max(",
-        "[m, :, head].max() / max(",
+        "float(floor.sum() / max(mean.sum()",
+        "float(floor.max() / max(mean.sum()",
         ANALYSES,
     ),
     Mutant(
@@ -352,7 +352,7 @@ MUTANTS = [
     Mutant(
         "floor of mirrored images", "diffusion_lab/analyses/floor.py", "if data.flip:", "if not data.flip:", ANALYSES
     ),
-    Mutant("slots of an analysis, their share", _SLOTS, "/ before[..., -1:]", "/ before[..., -2:-1]", ANALYSES),
+    Mutant("slots of an analysis, their share", _SLOTS, "/ before[-1]", "/ before[-2]", ANALYSES),
     Mutant("variance of the reward, fresh noise", _REWARD, "2 * k + (not common))", "2 * k + common)", ANALYSES),
     Mutant(
         "variance of the reward, over images",
@@ -364,8 +364,8 @@ MUTANTS = [
     Mutant(
         "figure of an analysis, of another model",
         _PER_TIMESTEP,
-        "place = (i // heads,",
-        "place = (0,",
+        "values, errors = data[key], data[error]",
+        "values, errors = data[key][::-1], data[error]",
         ANALYSES,
     ),
     Mutant("judged right, of generated images", _GAN_LOG, "record.fake < 0", "record.fake > 0", GANS),
