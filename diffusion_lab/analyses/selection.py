@@ -24,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.policy_updates import Queue, history, read_queue, selection_at
@@ -118,22 +117,23 @@ class Selection(Analysis):
         }
 
     def _updates(self, queues: Sequence[Queue], sizes: Sequence[int]) -> dict[str, np.ndarray]:
-        """At each policy update whose row is known: its step, S, and the drops on S and in all."""
+        """At each policy update whose row or S is known: its step, S, and the drops on S and in all."""
         rows, queue = history(queues), queues[0]
         own, every = sizes[0], queue.settings["every"]
-        numbers = list(rows)
+        numbers = sorted(rows.keys() | {queue.filled for queue in queues})  # after a checkpoint S is known, not the row
+        drop = np.full(len(numbers), np.nan)
         selected = np.full((len(numbers), own), -1.0)
         drop_on = np.full((len(numbers), len(sizes), 2), np.nan)
         for u, number in enumerate(numbers):
-            row = rows[number][None]
+            row = rows[number][None] if number in rows else None
+            drop[u] = np.nan if row is None else float(queue.bound_drops(row))
             for k, size in enumerate(sizes):
                 chosen = selection_at(number, rows, queue, size)
                 if k == 0 and chosen is not None:
                     selected[u] = chosen
-                if chosen is not None and number >= queue.settings["select_from"]:
+                if chosen is not None and row is not None and number >= queue.settings["select_from"]:
                     spaced = evenly_spaced(len(queue.weights), size)
                     drop_on[u, k] = [float(queue.drops(row, some)) for some in (chosen, spaced)]
-        drop = queue.bound_drops(torch.stack(list(rows.values()))).numpy()
         return {"step": np.array(numbers, dtype=float) * every, "selected": selected, "drop": drop, "drop_on": drop_on}
 
     def figure(self, result: Result) -> Figure:

@@ -82,19 +82,27 @@ def sentence_of(result: Result) -> str:
 
 def _said(group: Mapping[str, Any]) -> str:
     of = f"for {group['name']} " if group["name"] else ""
-    own, sizes = f"{group['sizes'][0]:g}", group["sizes"]
+    own = f"{group['sizes'][0]:g}"
     often = ", ".join(map(str, group["often"]))
     low, middle, high = group["quantiles"]
     next_, interval = (_value(group, key, 0, 0) for key, _ in KINDS)
     control = _value(group, "r2_next", 0, 1)
-    best = [value if value is not None else -1.0 for value, _ in group["r2_next"][1:]]
-    most = 1 + int(np.argmax(best))
-    best_value, cost = _value(group, "r2_next", most, 0), group["rows"][most] / group["rows"][0]
     return (
         f"{of}S of {own} timesteps has its median at t = {middle} (90 % in {low} to {high}, most often {often}), and "
         f"its drop explains R\N{SUPERSCRIPT TWO} = {next_} of the bound's drop in the next update, where as many "
-        f"evenly spaced ones explain {control}, and {interval} in the next interval between checkpoints; the most in "
-        f"the next update, {best_value}, have {sizes[most]:g} timesteps at {cost:.3g} times the rows"
+        f"evenly spaced ones explain {control}, and {interval} in the next interval between checkpoints{_most(group)}"
+    )
+
+
+def _most(group: Mapping[str, Any]) -> str:
+    """Which number of timesteps predicts the next update best, and at what cost."""
+    best = [-1.0 if value is None else value for value, _ in group["r2_next"][1:]]
+    most = 1 + int(np.argmax(best))
+    if best[most - 1] < 0:
+        return ""
+    return (
+        f"; the most in the next update, {_value(group, 'r2_next', most, 0)}, have {group['sizes'][most]:g} timesteps "
+        f"at {group['rows'][most] / group['rows'][0]:.3g} times the rows"
     )
 
 
@@ -102,5 +110,5 @@ def _value(group: Mapping[str, Any], key: str, k: int, kind: int) -> str:
     """R^2 with its error."""
     value, error = group[key][k][kind], group[f"{key}_error"][k][kind]
     if value is None:
-        return "(too few to say)"
+        return "a part that too few known updates tell"
     return f"{value:.3g}" + (f" \N{PLUS-MINUS SIGN} {error:.1g}" if error is not None else "")

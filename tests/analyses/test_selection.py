@@ -86,7 +86,22 @@ def test_one_timestep_that_decides_the_bound_is_found_and_predicts_all_of_it(tmp
     (group,) = result.facts["groups"]
     assert group["often"][0] in (0, 1, 2, 30)
     c = weights().numpy()[30]
-    assert np.allclose(result.data["drop"][0], c * rows[:, 30].numpy())
+    assert np.allclose(result.data["drop"][0, :16], c * rows[:, 30].numpy())
+    assert np.isnan(result.data["drop"][0, 16])  # after the last checkpoint
+
+
+def test_checkpoints_farther_apart_than_the_queue(tmp_path):
+    """S after each checkpoint is known, the drop of no update that used a known S; the intervals are."""
+    models = run(random_rows(40), at=(24, 40), values=(0.1, 0.2))
+    analysis, result = measured(models, tmp_path)
+    steps, selected = result.data["step"][0], result.data["selected"][0]
+    assert {k: selected[steps == 40 * k].ravel().tolist() for k in (24, 40)} == {
+        k: read_queue(model).selected.tolist() for k, model in zip((24, 40), models, strict=True)
+    }
+    assert (selected >= 0).all(1).sum() == 2 and np.isnan(result.data["r2_next"]).all()
+    assert np.isfinite(result.data["r2_interval"]).all()
+    analysis.figure(result)
+    assert "a part that too few known updates tell of the bound's drop" in analysis.sentence(result)
 
 
 def test_the_next_update_is_no_update_that_s_was_chosen_from(tmp_path):
