@@ -138,13 +138,21 @@ def _method(model: TrainedModel) -> dict[str, Any]:
 
 
 def _names(models: Sequence[TrainedModel]) -> list[str]:
-    """Methods and steps, as far as they differ; with differing settings, or else the hash, where that is not enough."""
+    """Methods, as far as they differ; those of one method with what tells them apart."""
     methods = _without_common_start([re.sub(r"-s\d+(-[0-9a-f]{8})?$", "", model.name) for model in models])
-    words = [methods] if len(set(methods)) > 1 else []
-    if len({model.step for model in models}) > 1:
-        words.append([f"step {model.step}" for model in models])
-    if len({model.decay for model in models}) > 1:
-        words.append(["raw weights" if model.decay is None else f"EMA {model.decay:g}" for model in models])
+    names = methods if len(set(methods)) > 1 else [""] * len(models)
+    for method in set(names):
+        alike = [i for i, name in enumerate(names) if name == method]
+        for i, word in zip(alike, _apart([models[i] for i in alike]), strict=True):
+            names[i] = ", ".join(filter(None, (method, word)))
+    return names
+
+
+def _apart(models: Sequence[TrainedModel]) -> list[str]:
+    """What tells models of one name apart: step and weights, else settings, else the hash; "" for one model."""
+    words = [[f"step {model.step}" for model in models]]
+    words.append(["raw weights" if model.decay is None else f"EMA {model.decay:g}" for model in models])
+    words = [some for some in words if len(set(some)) > 1]
     names = [", ".join(some) for some in zip(*words, strict=True)] if words else [""] * len(models)
     if len(set(names)) == len(names):
         return names

@@ -53,6 +53,13 @@ def test_two_configurations_of_one_name():
     assert [name for name, _ in groups_of(runs)] == ["sizes=[1]", "sizes=[2]"]
 
 
+def test_only_those_of_one_name_are_told_apart():
+    """Two networks of one method, which the folders do not name, beside another method with other weights."""
+    runs = [model("/r/digits-uniform-s0", {"network": {"_target_": f"x.{kind}"}}) for kind in ("UNet", "UViT")]
+    runs.append(model("/r/digits-gan-s0", {"network": {"_target_": "x.DCGAN"}}, decay=0.9))
+    assert [name for name, _ in groups_of(runs)] == ["uniform, network UNet", "uniform, network UViT", "gan"]
+
+
 def test_the_mean_over_seeds_and_its_interval():
     values = np.array([[1.0, 10.0], [5.0, 0.0], [2.0, 12.0], [3.0, 17.0]])
     mean, half = over_seeds(values, [0, 2, 3])
