@@ -21,7 +21,7 @@ help:
 	@echo "make lint       ruff, check and format"
 	@echo "make type       pyright"
 	@echo "make wheel      build the wheel into dist/"
-	@echo "make pages      write the computed cells of experiments/ (GPU hours, paired differences)"
+	@echo "make pages      write the computed cells of experiments/ (GPU hours, paired differences), and claims.md"
 	@echo "make clean      remove .venv, caches and build results; runs/ stays"
 
 $(VENV)/.done: pyproject.toml constraints.txt
@@ -106,6 +106,7 @@ wheel: setup
 
 pages: setup
 	$(BIN)/python -m experiments.cells
+	$(BIN)/python -m experiments.claims
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache
