@@ -61,7 +61,7 @@ class Analysis(ABC):
             raise ValueError("run=[] must name at least one model; use the folder of a run")
         for model in trained:
             if not isinstance(model, self.models):
-                raise ValueError(f"run={model.name} must be one of {self.models.kind}, and is one of {model.kind}")
+                raise ValueError(f"run={model.name} must be {self.models.kind}, and is {model.kind}; leave it out")
 
     @abstractmethod
     def run(self, trained: Sequence[Trained], work: Work) -> Result:

@@ -40,7 +40,7 @@ class TrainedGAN(TrainedModel):
     data: ImageDataModule
     step: int
     decay: float | None
-    kind = "GANs"
+    kind = "a GAN"
 
     @property
     def module(self) -> Generator:
