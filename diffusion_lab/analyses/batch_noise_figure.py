@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.plotting import PALETTE, heading, line_style, log_axis, row_names
 
 if TYPE_CHECKING:
@@ -23,10 +24,16 @@ def draw(figure: Figure, axes: Sequence[Axes], result: Result) -> None:
     """A row of three panels for each group."""
     for g, group in enumerate(result.facts["groups"]):
         _draw_group(axes[3 * g : 3 * g + 3], result, group)
-    note = "" if result.data["same"].all() else "; *: another expected gradient"
-    heading(figure, f"whiskers: two standard errors{note}")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
+    note = "" if result.data["same"].all() else "; *: a sampler of another objective, with another expected gradient"
+    whiskers = "95 % intervals over seeds" if _seeds(result) else "two standard errors"
+    heading(figure, f"variance of the gradient of a batch; whiskers, cut at the edges: {whiskers}{note}")
+    axes[0].legend(loc="lower left", bbox_to_anchor=(0, 1.07), ncols=3, borderpad=0)
     figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower left", ncols=5, handlelength=3)
+
+
+def _seeds(result: Result) -> bool:
+    """Whether a group has several seeds."""
+    return any(len(group["members"]) > 1 for group in result.facts["groups"])
 
 
 def _draw_group(axes: Sequence[Axes], result: Result, group: Mapping[str, Any]) -> None:
@@ -50,7 +57,7 @@ def _draw_group(axes: Sequence[Axes], result: Result, group: Mapping[str, Any]) 
     axes[2].minorticks_off()
     log_axis(axes[2])
     axes[2].set_xlabel("rows of a batch, B")
-    axes[2].set_title("the part from the timesteps, %")
+    axes[2].set_title("from the timesteps, % of uniform's total")
 
 
 def _bars(axis: Axes, result: Result, members: Sequence[int], r: int, relative: np.ndarray, error: np.ndarray) -> None:
@@ -65,6 +72,8 @@ def _bars(axis: Axes, result: Result, members: Sequence[int], r: int, relative: 
     for s in np.flatnonzero(~np.isfinite(relative)):
         axis.text(0, float(s), " mean gradient not distinct from 0", va="center", size=7.5)
     axis.errorbar(relative, range(len(share)), xerr=2 * error, fmt="none", ecolor="#222222", elinewidth=0.8)
+    largest = float(np.nanmax(np.where(np.isfinite(relative), relative, np.nan), initial=1))
+    axis.set_xlim(0, min(axis.get_xlim()[1], 1.6 * largest))
     axis.set_xlabel("variance / squared mean, uniform = 1", size=8.5)
     axis.axvline(1, color="#666666", linewidth=0.8)
     axis.grid(visible=False, axis="y")
@@ -75,8 +84,11 @@ def sentence_of(result: Result) -> str:
     groups, sizes = result.facts["groups"], result.data["batch_size"]
     said = [_said(group, result.facts["samplers"], sizes) for group in groups[:MOST]]
     more = f"; and so on for {len(groups) - MOST} more" if len(groups) > MOST else ""
-    seeds = any(len(group["members"]) > 1 for group in groups)
-    error = "half of the 95 % interval over seeds" if seeds else f"standard error over {result.facts['images']} images"
+    error = (
+        "half of the 95 % interval over seeds"
+        if _seeds(result)
+        else f"standard error over {result.facts['images']} images"
+    )
     return (
         "Of the variance of a batch's gradient with uniform draws, what comes from the timesteps is all that an even "
         f"spread of them can remove: {'; '.join(said)}{more} (\N{PLUS-MINUS SIGN}: {error})."
@@ -85,7 +97,7 @@ def sentence_of(result: Result) -> str:
 
 def _said(group: Mapping[str, Any], names: Sequence[str], sizes: np.ndarray) -> str:
     percent = [f"{100 * value:.3g}" for value in group["share"]]
-    error = f"{100 * group['share_error'][0]:.1g}"
+    from_t = plus_minus(100 * group["share"][0], 100 * group["share_error"][0])
     of = f"{group['name']}: " if group["name"] else ""
     relative, errors = (np.array(group[key], dtype=float) for key in ("relative", "relative_error"))
     same = np.array(group["same"])
@@ -97,7 +109,7 @@ def _said(group: Mapping[str, Any], names: Sequence[str], sizes: np.ndarray) -> 
         else "no sampler has the same expected gradient"
     )
     return (
-        f"{of}{percent[0]} \N{PLUS-MINUS SIGN} {error} % come from the timesteps, {percent[1]} % from the noise and "
+        f"{of}{from_t} % come from the timesteps, {percent[1]} % from the noise and "
         f"{percent[2]} % from the images, and {least} (independent draws: at least {relative[-1, 0]:.3g})"
     )
 
@@ -107,5 +119,4 @@ def _best(
 ) -> str:
     """The sampler of least variance at one batch size."""
     best = int(np.argmin(np.where(same, relative[:, r], np.inf)))
-    error = f"{errors[best, r]:.1g}"
-    return f"{relative[best, r]:.3g} \N{PLUS-MINUS SIGN} {error} of it at B = {sizes[r]} ({names[best]})"
+    return f"{plus_minus(relative[best, r], errors[best, r])} of it at B = {sizes[r]} ({names[best]})"

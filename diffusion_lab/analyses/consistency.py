@@ -31,7 +31,7 @@ from diffusion_lab.analyses.seeds import Group, groups_of, over_seeds
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.metrics.psnr import psnr
 from diffusion_lab.solvers import Solver
-from diffusion_lab.training import TrainedModel
+from diffusion_lab.training import Trained, TrainedModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 SHOWN = 8  # images of each model in the figure
 MOST = 6  # comparisons in the sentence
+LESS = " less square difference than unrelated images"
+UNALIKE = ", so they are no more alike than unrelated images"
+ABOVE = " above shuffled pairs ("
 
 
 class Consistency(Analysis):
@@ -109,26 +112,33 @@ class Consistency(Analysis):
         }
         facts = {
             "images": self.images,
-            "solver": self.solver.describe(),
+            "solver": self._sampled_by(trained),
             "groups": [group.name for group in groups],
             "sizes": [len(group.members) for group in groups],
             "models": _short_names(groups),
         }
         return Result(data, facts)
 
+    def _sampled_by(self, trained: Sequence[TrainedModel]) -> str:
+        """The solver, and of which models where others generate without one."""
+        diffusion = sum(isinstance(model, Trained) for model in trained)
+        which = f"{Trained.kind} by " if diffusion < len(trained) else ""
+        return f"{which}{self.solver.describe()}" if diffusion else ""
+
     def figure(self, result: Result) -> Figure:
         return figure_of(result, comparisons(result))
 
     def sentence(self, result: Result) -> str:
         data, facts, names = result.data, result.facts, comparisons(result)
-        parts = [_said(data, p, name) for p, name in enumerate(names[:MOST])]
+        parts = _shortened([_said(data, p, name) for p, name in enumerate(names[:MOST])])
         if np.isnan(data["reference"]).all():
             c = _decibels(float(data["equation_1"]))
             parts.insert(0, f"C is {c} over {len(data['paired'])} models with {facts['models'][0]} as the reference")
         more = "; and so on" if len(names) > MOST else ""
+        solver = f" ({facts['solver']})" if facts["solver"] else ""
         return (
             f"From equal noise, {'; '.join(parts)}{more}; intervals are 95 % over the {facts['images']} images of "
-            f"these models ({facts['solver']})."
+            f"these models{solver}."
         )
 
 
@@ -196,10 +206,23 @@ def _said(data: Mapping[str, np.ndarray], p: int, name: str) -> str:
         return f"{agree}, but some images from other noise are equal too"
     if np.isinf(paired):
         return agree
-    said = f"{agree}, {above:.1f} \N{PLUS-MINUS SIGN} {half:.1f} dB above shuffled pairs ({chance:.1f} dB)"
+    said = f"{agree}, {above:.1f} \N{PLUS-MINUS SIGN} {half:.1f} dB{ABOVE}{chance:.1f} dB)"
     if above - half > 0:
-        return f"{said}, typically {10 ** (above / 10):.2g} times less square difference than unrelated images"
-    return f"{said}, so they are no more alike than unrelated images"
+        return f"{said}, {10 ** (above / 10):.2g} times{LESS}"
+    return f"{said}{UNALIKE}"
+
+
+def _shortened(parts: Sequence[str]) -> list[str]:
+    """The parts, with what recurs in full only the first time."""
+    kept, seen = [], set()
+    for part in parts:
+        for full, short in ((LESS, " less"), (UNALIKE, ", no more than chance"), (ABOVE, " above (")):
+            if full in part and full in seen:
+                part = part.replace(full, short)
+            elif full in part:
+                seen.add(full)
+        kept.append(part)
+    return kept
 
 
 def _decibels(value: float) -> str:

@@ -9,25 +9,33 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diffusion_lab.analyses.base import Result
-from diffusion_lab.plotting import heading, line_style, panels, row_names
+from diffusion_lab.plotting import WIDTH, heading, line_style, row_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ROWS = 10  # models whose images are shown, and comparisons that are drawn
-WORDS = 22  # characters of a model's name
+WORDS = 24  # characters of a model's name
+MANY = 20  # models that all have their number at the matrix
 
 
 def figure_of(result: Result, comparisons: Sequence[str]) -> Figure:
     """Three panels; `comparisons` names the rows of the second."""
+    from matplotlib.figure import Figure
+
     names = [shorten(name, WORDS, placeholder="\N{HORIZONTAL ELLIPSIS}") for name in result.facts["models"]]
+    names = [f"{name}  {number}" for number, name in enumerate(names, start=1)]
     rows = max(min(len(names), ROWS), min(len(comparisons), ROWS))
-    figure, (pictures, means, pairs) = panels(3, height=max(3.0, 0.42 * rows + 1.3))
+    figure = Figure(figsize=(WIDTH, max(3.2, 0.32 * rows + 1.6)), layout="constrained")
+    pictures, means, pairs = figure.subplots(1, 3, width_ratios=(1.5, 0.9, 1.0))
     _pictures(pictures, result.data["samples"][:ROWS], names[:ROWS])
     _means(means, result, comparisons[:ROWS])
-    _pairs(pairs, result.data["paired"].mean(2), names)
-    heading(figure, f"{result.facts['images']} images from the same noise ({result.facts['solver']})")
+    _pairs(pairs, result.data["paired"].mean(2))
+    solver = f" ({result.facts['solver']})" if result.facts["solver"] else ""
+    heading(
+        figure, f"{result.facts['images']} images of each model from the same noise{solver}; bars: 95 % over images"
+    )
     return figure
 
 
@@ -43,7 +51,7 @@ def _pictures(axis: Axes, samples: np.ndarray, names: Sequence[str]) -> None:
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
     axis.set_xlabel("image")
-    axis.set_title("each column starts from the same noise")
+    axis.set_title("each column: the same noise")
 
 
 def _means(axis: Axes, result: Result, comparisons: Sequence[str]) -> None:
@@ -64,11 +72,10 @@ def _means(axis: Axes, result: Result, comparisons: Sequence[str]) -> None:
         axis.set_xlim(right=1.1 * edge)
     row_names(axis, comparisons)
     axis.set_xlabel("PSNR between models, dB")
-    axis.set_title("mean and 95 % interval over images")
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, handletextpad=0.2, columnspacing=0.8, borderpad=0)
 
 
-def _pairs(axis: Axes, mean: np.ndarray, names: Sequence[str]) -> None:
+def _pairs(axis: Axes, mean: np.ndarray) -> None:
     """PSNR of every two models (N,N), with the number in each field where there are few."""
     n = len(mean)
     inside = np.where(np.eye(n, dtype=bool), np.nan, mean)
@@ -79,9 +86,13 @@ def _pairs(axis: Axes, mean: np.ndarray, names: Sequence[str]) -> None:
         for column in range(n):
             value = inside[row, column]
             text = "same" if row == column else "\N{INFINITY}" if np.isinf(value) else f"{value:.1f}"
-            axis.text(column, row, text, ha="center", va="center", size=8 if n < 7 else 6.5, color="#222222")
-    axis.set_xticks(range(n), names, rotation=90 if max(map(len, names)) * n > 30 else 0)
-    axis.set_yticks(range(n), names)
+            axis.text(
+                column, row, text, ha="center", va="center", size=8 if n < 6 else 7 if n < 9 else 6, color="#222222"
+            )
+    numbers = [str(number) if n <= MANY or number % 10 == 0 else "" for number in range(1, n + 1)]
+    axis.set_xticks(range(n), numbers)
+    axis.set_yticks(range(n), numbers)
+    axis.set_xlabel("number of the model")
     axis.tick_params(length=0)
     axis.grid(False)
     axis.spines[:].set_visible(False)

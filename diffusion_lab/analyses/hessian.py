@@ -124,11 +124,11 @@ class Hessian(Analysis):
         found = [ritz(chain["alphas"], chain["betas"]) for chain in chains]
         parameters = np.array([int(chain["parameters"]) for chain in chains[:: self.vectors]])
         data = self._numbers([found[m * self.vectors : (m + 1) * self.vectors] for m in models], quadratic)
-        first = trained[0].objective(self.timesteps, self.images, work.normal, self.batch_size)
+        losses = [model.objective(self.timesteps, self.images, work.normal, self.batch_size).names for model in trained]
         facts = {
             "groups": [group._asdict() for group in groups_of(trained)],
             "images": self.images,
-            "losses": list(first.names),
+            "losses": [list(names) for names in losses],
             "vectors": self.vectors,
             "draws": self.draws,
             "order": "signed size, largest first and smallest first; by_magnitude: |eigenvalue|, largest first",
@@ -193,7 +193,7 @@ def _group(result: Result, group: dict[str, Any]) -> str:
     mean, spread = (float(v) for v in over_seeds(data["largest"][:, 0], members))
     flat = 100 * float(data["flat"][members].mean())
     of = f" of {group['name']}" if group["name"] else ""
-    share = f"{100 * abs(last) / first:.2g} % of it in magnitude" if first > 0 > last else "not negative"
+    share = f"{abs(last) / first:.2g} of it in magnitude" if first > 0 > last else "not negative"
     size = f"{data['parameters'][members[0]]:,}"
     return (
         f"the largest eigenvalue of the Hessian{of} is {plus_minus(mean, spread)} and the smallest {last:.3g}, "

@@ -241,4 +241,4 @@ def _losses(denoiser: Denoiser, x0: Tensor, eps: Tensor, t: Tensor, cond: dict[s
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:+.2g} %".replace("-", "\N{MINUS SIGN}")
+    return f"{100 * value:+{',.0f' if abs(value) >= 1 else '.2g'}} %".replace("-", "\N{MINUS SIGN}")

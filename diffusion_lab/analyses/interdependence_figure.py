@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffusion_lab.plotting import line_style, panels
+from diffusion_lab.plotting import heading, line_style, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,15 +24,15 @@ def draw_matrices(result: Result) -> Figure:
     largest = 100 * float(np.abs(result.data["relative"]).max())
     for i, group in enumerate(facts["groups"]):
         image = _matrix(axes[2 * i], result, group, max(largest, 2 * LINEAR))
-        bar = figure.colorbar(
-            image, ax=axes[2 * i], shrink=0.8, format=lambda value, _: f"{value:+g}" if value else "0"
-        )
+        bar = figure.colorbar(image, ax=axes[2 * i], shrink=0.8, format=_signed)
         bar.set_label("change of the loss, %")
         _curves(axes[2 * i + 1], result, group)
-    figure.suptitle(
+    seeds = " and seeds" if any(len(group["members"]) > 1 for group in facts["groups"]) else ""
+    heading(
+        figure,
         f"{facts['steps']} steps of {facts['batch_size']} images inside one of {facts['num_windows']} windows of "
-        f"{facts['windows']}; {facts['images']} test images, {facts['repeats']} repeats",
-        size=9.5,
+        f"{facts['windows']}; {facts['images']} test images; shaded: two standard errors over {facts['repeats']} "
+        f"repeats{seeds}",
     )
     return figure
 
@@ -47,7 +47,7 @@ def _matrix(axis: Axes, result: Result, group: dict[str, Any], largest: float) -
     image = axis.imshow(percent, cmap="RdBu_r", norm=SymLogNorm(LINEAR, vmin=-largest, vmax=largest, base=10))
     size = 7.5 if len(names) <= 10 else 5
     for (w, v), value in np.ndenumerate(percent) if len(names) <= 20 else ():
-        dark = abs(value) > 0.3 * largest
+        dark = not 0.15 < image.norm(value) < 0.85
         axis.text(v, w, _short(value), ha="center", va="center", size=size, color="white" if dark else "black")
     places = range(len(names))
     axis.set_xticks(places, names, rotation=60, ha="right", size=size)
@@ -91,5 +91,5 @@ def _signed(value: float, _: object) -> str:
 
 
 def _short(value: float) -> str:
-    text = f"{value:+.1f}" if abs(value) < 9.95 else f"{value:+.0f}"
+    text = f"{value:+.1f}" if abs(value) < 9.95 else f"{value:+.0f}" if abs(value) < 999.5 else f"{value / 1000:+.1f}k"
     return text.replace("-", "\N{MINUS SIGN}")

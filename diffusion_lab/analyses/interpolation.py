@@ -125,7 +125,8 @@ class Interpolation(Analysis):
         members = [group["pairs"] for group in facts["groups"]]
         said = joined([_group(data, facts, group) for group in facts["groups"]])
         over = band_words(members, f"{facts['images']} images or latents")
-        return f"On the straight line through the weights of two models {said}; \N{PLUS-MINUS SIGN} is {over}."
+        text = f"On the straight line through the weights of two models {said}"
+        return f"{text}; \N{PLUS-MINUS SIGN} is {over}." if "\N{PLUS-MINUS SIGN}" in text else f"{text}."
 
 
 def check_timesteps(timesteps: Sequence[int]) -> list[int]:
@@ -195,7 +196,7 @@ def _group(data: Any, facts: dict[str, Any], group: dict[str, Any]) -> str:
     between_ends = f"between {words[0]} at alpha = 0) and {words[1]} at alpha = 1)"
     share = f", {barrier / max(ends):.2g} times the higher end" if min(ends) > 0 else ""
     if not barrier > half:
-        return f"{what} meets no barrier {between_ends} (height {plus_minus(barrier, half)}){low}"
+        return f"{what} meets no barrier {between_ends} (height {plus_minus(barrier, half)}), as inside one valley{low}"
     at = float(np.mean(data["barrier_at"][members]))
     return (
         f"{what} meets a barrier of {plus_minus(barrier, half)}{share}, at alpha = {at:.2g}, {between_ends}, which do "

@@ -108,8 +108,9 @@ class Landscape(Analysis):
         members = [group["members"] for group in facts["groups"]]
         over = band_words(members, f"{facts['images']} images or latents")
         angle = float(np.abs(result.data["cosine"]).max())
+        ways = "orthogonal random directions" if angle < 1e-3 else f"random directions (cosine {angle:.1g})"
         return (
-            f"On a plane through the weights, in two random directions as long as each filter (cosine {angle:.1g}), "
+            f"On a plane through the weights, in two {ways} as long as each filter, "
             f"{said}; \N{PLUS-MINUS SIGN} is {over}."
         )
 

@@ -55,6 +55,7 @@ def _losses(axis: Axes, result: Result, group: dict[str, Any]) -> None:
     axis.plot(alpha[ends], average[ends], color="#222222", linestyle="", marker="o", markersize=6)
     log_if_wide(axis, [curves])
     b, a = facts["ends"][first]
+    axis.set_ylabel("loss")
     axis.set_xlabel(f"alpha\n0: {_short(b)}    1: {_short(a)}")
     axis.legend(fontsize=7.5, ncols=2 if len(names) > 4 else 1, loc="upper center", handlelength=1.5)
     low, high = axis.get_ylim()

@@ -40,8 +40,9 @@ def draw_updates(result: Result) -> Figure:
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower left", ncols=4)
     figure.suptitle(
-        f"{facts['steps'] - facts['warmup']} updates after {facts['warmup']}, batches of {facts['batch_size']}, "
-        f"{facts['repeats']} repeats; bars: two standard errors, of several seeds their 95 % interval",
+        f"{facts['steps'] - facts['warmup']} updates after {facts['warmup']} that are not counted, batches of "
+        f"{facts['batch_size']}, {facts['repeats']} repeats; bars: two standard errors, "
+        "of several seeds their 95 % interval",
         size=9.5,
     )
     return figure

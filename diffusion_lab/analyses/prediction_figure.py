@@ -34,16 +34,18 @@ def figure_of(result: Result) -> Figure:
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axis.set_xlabel("timestep t")
     axes[0].set_title("mean square error of the estimate of x0")
-    axes[1].set_title("relative to the least error")
+    axes[1].set_title("the same, divided by the least of all lines")
     axes[1].set_ylim(bottom=min(0.7, float((mean / least).max()) ** -0.08))  # room for the strip
     if len(lines) > 1:
         _strip(axes[1], result)
     if coloured:
         _hue(axes[2], result)
     words = band_words([line["rows"] for line in lines], f"{result.facts['images']} test images")
-    strip = "; strip: the best line, faint where it is not decided" if len(lines) > 1 else ""
+    strip = "; strip below: the best line, faint where another may be as good" if len(lines) > 1 else ""
     heading(figure, f"common noise; shaded: {words}{strip}")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=6, handlelength=3)
+    handles, names = axes[0].get_legend_handles_labels()
+    columns = max(1, 130 // (max(map(len, names)) + 8))
+    figure.legend(handles, names, loc="outside lower left", ncols=columns, handlelength=3)
     return figure
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 KINDS = (("r2_next", "the next update"), ("r2_interval", "the next interval"))
 MOST = 6  # groups in words
+WIDE = 100  # timesteps; S beyond is drawn on a logarithmic axis
 
 
 def draw(figure: Figure, axes: Sequence[Axes], result: Result) -> None:
@@ -31,9 +32,11 @@ def draw(figure: Figure, axes: Sequence[Axes], result: Result) -> None:
         axes[0].plot([], [], color=drawn.color, linestyle="", marker="o", label=group["name"] or "selected")
         for axis, (key, _) in zip(axes[1:], KINDS, strict=True):
             _by_cost(axis, group, key, drawn.color)
-    axes[0].set_yscale("symlog", linthresh=10)
+    if result.data["selected"].max() > WIDE:
+        axes[0].set_yscale("symlog", linthresh=10)
+        axes[0].yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes[0].set_ylim(bottom=-0.5)
-    axes[0].yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes[0].set_ylabel("timestep t")
     axes[0].set_xlabel("optimizer step")
     axes[0].set_title("selected timesteps S")
     for axis, (_, name) in zip(axes[1:], KINDS, strict=True):
@@ -48,10 +51,16 @@ def draw(figure: Figure, axes: Sequence[Axes], result: Result) -> None:
     axes[2].plot([], [], color="#222222", marker="o", label="S by the F-test")
     axes[2].plot([], [], color="#222222", marker="x", linestyle=":", label="evenly spaced")
     axes[2].legend(loc="lower right", fontsize=8)
-    heading(figure, "numbers: timesteps in S; ring: the sampler's own; bars: two standard errors")
+    bars = "95 % intervals over seeds; of one seed, two standard errors" if _seeds(result) else "two standard errors"
+    heading(figure, f"right: numbers beside the points: how many timesteps in S; ring: the sampler's own; bars: {bars}")
     if len(result.facts["groups"]) > 1:
         handles, names = axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower left", ncols=5)
+
+
+def _seeds(result: Result) -> bool:
+    """Whether a group has several seeds."""
+    return any(len(group["members"]) > 1 for group in result.facts["groups"])
 
 
 def _by_cost(axis: Axes, group: Mapping[str, Any], key: str, color: str) -> None:
@@ -74,8 +83,9 @@ def sentence_of(result: Result) -> str:
     groups = result.facts["groups"]
     said = [_said(group) for group in groups[:MOST]]
     more = f"; and so on for {len(groups) - MOST} more" if len(groups) > MOST else ""
-    seeds = any(len(group["members"]) > 1 for group in groups)
-    error = "half of the 95 % interval over seeds" if seeds else "standard error over updates, and over intervals"
+    error = (
+        "half of the 95 % interval over seeds" if _seeds(result) else "standard error over updates, and over intervals"
+    )
     text = "; ".join(said)
     return f"{text[0].upper()}{text[1:]}{more} (\N{PLUS-MINUS SIGN}: {error})."
 

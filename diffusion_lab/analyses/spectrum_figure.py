@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffusion_lab.analyses.seeds import over_seeds
+from diffusion_lab.analyses.seeds import band_words, over_seeds
 from diffusion_lab.plotting import heading, line_style, panels
 
 if TYPE_CHECKING:
@@ -30,26 +31,45 @@ def spectrum(result: Result) -> Figure:
     left.set_ylim(lowest, 3 * float(result.data["density"].max()))
     left.axvline(0, color="#999999", linewidth=0.8)
     left.set_xlabel("eigenvalue")
-    left.set_ylabel("share of the eigenvalues per unit")
-    left.set_title(f"density; thin: each of {result.facts['vectors']} start vectors; dotted: a single eigenvalue")
+    left.set_ylabel("share of the eigenvalues per unit of eigenvalue")
+    left.set_title(f"density; thin: from each of {result.facts['vectors']} start vectors; dotted: one eigenvalue")
     left.axhline(_of_one(result), color="#999999", linewidth=0.8, linestyle=":")
     right.axhline(0, color="#999999", linewidth=0.8)
     right.set_yscale("symlog", linthresh=_threshold(result))
     right.set_ylim(_wider(right.get_ylim()))
     right.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     right.set_xlabel("rank")
-    right.set_title("eigenvalues by signed size: \N{BLACK UP-POINTING TRIANGLE} largest, "
-                    "\N{BLACK DOWN-POINTING TRIANGLE} smallest; bars: error bounds")  # fmt: skip
+    right.set_title("\N{BLACK UP-POINTING TRIANGLE} largest and \N{BLACK DOWN-POINTING TRIANGLE} smallest eigenvalues")
     right.xaxis.set_major_locator(MaxNLocator(integer=True))
-    losses = result.facts["losses"]
-    of = f"mean loss at {', '.join(losses)}" if len(losses) > 1 else losses[0]
-    sizes = sorted(set(result.data["parameters"].tolist()))
-    note = "" if len(sizes) == 1 else "; the density's spread depends on the number of parameters: do not compare it"
-    heading(figure, f"Hessian of the {of}, {result.facts['images']} images{note}")
+    heading(figure, heading_of(result))
     if len(result.facts["groups"]) > 1:
         handles, names = right.get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower left", ncols=3, handlelength=3)
     return figure
+
+
+def heading_of(result: Result) -> str:
+    """The loss of each group, what the bars are, and a warning where the networks differ in size."""
+    groups, losses = result.facts["groups"], result.facts["losses"]
+    said = dict.fromkeys(_loss(losses[group["members"][0]]) for group in groups)
+    bars = band_words([group["members"] for group in groups], "") if _several(groups) else ""
+    bars = bars.partition(";")[0]
+    alone = "" if all(len(group["members"]) > 1 for group in groups) else "bounds of the numerical error"
+    words = " and, of one seed, ".join(filter(None, [bars, alone]))
+    sizes = set(result.data["parameters"].tolist())
+    note = "; networks of different size: do not compare the densities' widths" if len(sizes) > 1 else ""
+    return f"Hessian of {' or '.join(said)}, {result.facts['images']} images; bars: {words}{note}"
+
+
+def _several(groups: Sequence[dict[str, Any]]) -> bool:
+    return any(len(group["members"]) > 1 for group in groups)
+
+
+def _loss(names: Sequence[str]) -> str:
+    """`the mean loss at t = 0, 10, 50`, or the name of a single one."""
+    if len(names) == 1:
+        return f"the {names[0]}" if " = " not in names[0] else f"the loss at {names[0]}"
+    return f"the mean loss at t = {', '.join(name.removeprefix('t = ') for name in names)}"
 
 
 def _density(axis: Axes, result: Result, group: dict[str, Any], color: str, dash: str) -> None:
@@ -67,6 +87,7 @@ def _ranks(axis: Axes, result: Result, group: dict[str, Any], color: str) -> Non
         half = result.data[f"{key}_error"][members[0]] if len(members) == 1 else half
         name = f"{group['name'] or 'model'}, {size:,} parameters" if key == "largest" else None
         rank = 1 + np.arange(len(values))
+        values = np.where(values * values[0] > 0, values, np.nan)  # beyond 0 a Ritz value is inside the spectrum
         axis.errorbar(rank, values, half, color=color, marker=marker, linestyle="", markersize=5, label=name)
 
 

@@ -12,6 +12,7 @@ from diffusion_lab.analyses import BatchNoise, Work
 from diffusion_lab.analyses.batch_draws import coverages, density
 from diffusion_lab.analyses.gradient_table import Sketch, Table
 from diffusion_lab.analyses.row_gradients import row_gradients
+from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.diffusion.denoiser import Loss
 from diffusion_lab.streams import Streams
@@ -151,10 +152,10 @@ def test_the_limit_has_the_least_variance_of_independent_unbiased_draws(tmp_path
     best = int(relative[:-1].argmin())
     names = result.facts["samplers"]
     error = result.data["relative_error"][0, best, 0]
-    assert f"{relative[best]:.3g} \N{PLUS-MINUS SIGN} {error:.1g} of it at B = 5 ({names[best]})" in said
+    assert f"{plus_minus(relative[best], error)} of it at B = 5 ({names[best]})" in said
     assert f"independent draws: at least {relative[-1]:.3g}" in said
     share, error = (100 * result.data[key][0, 0] for key in ("share", "share_error"))
-    assert f"{share:.3g} \N{PLUS-MINUS SIGN} {error:.1g} % come from the timesteps" in said
+    assert f"{plus_minus(share, error)} % come from the timesteps" in said
     assert analysis.figure(result).axes
 
 

@@ -73,6 +73,7 @@ def test_equation_1_by_hand(tmp_path):
     assert result.data["paired"][1, 2] == pytest.approx([of[50], of[30]], rel=1e-12)
     assert result.data["shuffled"][0, 1, 0] == pytest.approx(10 * np.log10(255**2 / 30**2), rel=1e-12)  # 100 and 70
     assert f"C is {c:.1f} dB over 3 models with p0 as the reference" in analysis.sentence(result)
+    assert "ddpm" not in analysis.sentence(result)  # no diffusion model
 
 
 def test_a_model_and_itself_agree_infinitely(tmp_path):
@@ -148,6 +149,10 @@ def test_seeds_within_groups_and_between_them(tmp_path):
     said = analysis.sentence(result)
     assert f"2 runs of eps agree to C = {expected[0]:.1f} dB, " in said
     assert f"eps and x0 agree to {expected[2]:.1f} dB, " in said
+    assert said.count("less square difference than unrelated images") == 1 and said.endswith(" (ddpm-full-unclipped).")
+    # Beside a model of another kind, the solver is said to be that of the diffusion models.
+    beside, mixed = measured([*models, Painter(grey(*range(8)), Path("painter"))], tmp_path / "mixed")
+    assert beside.sentence(mixed).endswith("(diffusion models by ddpm-full-unclipped).")
 
 
 def test_the_reference_is_the_first_model_of_a_group():

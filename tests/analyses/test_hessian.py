@@ -8,6 +8,7 @@ from torch import nn
 from diffusion_lab.analyses import Hessian, Work, lanczos
 from diffusion_lab.analyses.curvature import HessianVector
 from diffusion_lab.analyses.lanczos import density, largest, ritz, smallest
+from diffusion_lab.analyses.spectrum_figure import heading_of
 from diffusion_lab.analyses.weights import doubled
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.networks import UViT
@@ -186,6 +187,16 @@ def test_networks_of_different_size_are_said_not_to_be_compared(tmp_path):
     analysis = Hessian((0,), images=2, steps=5, draws=2, count=2)
     result = analysis.run(models, Work(tmp_path, Streams(0)))
     assert "with 39 and 77 parameters only eigenvalues and traces can be compared" in analysis.sentence(result)
+    assert "of the loss at t = 0, 2 images; bars: bounds of the numerical error; networks of" in heading_of(result)
+
+
+def test_the_heading_names_the_losses_of_each_kind_of_model(tmp_path):
+    analysis = Hessian((0, 500), images=2, steps=5, draws=2, count=2)
+    result = analysis.run([trained(Small(2), source(), folder="a")], Work(tmp_path, Streams(0)))
+    groups = [{"name": name, "members": [m]} for m, name in enumerate(("a", "gan"))]
+    assert result.facts["losses"] == [["t = 0", "t = 25"]]
+    facts = result.facts | {"groups": groups, "losses": [["t = 0", "t = 25"], ["generator loss"]]}
+    assert "of the mean loss at t = 0, 25 or the generator loss, " in heading_of(result._replace(facts=facts))
 
 
 @pytest.mark.parametrize(
