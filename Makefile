@@ -52,7 +52,8 @@ demo-analyses: setup
 	$(SMALL) name=mdlrc annealing=mdlrc seed=0
 	$(SMALL) name=learned_beta sampler=learned_beta sampler.every=5 seed=0
 	$(SMALL) name=photos $(PHOTOS) seed=0
-	$(SMALL) name=gan task=gan
+	$(BIN)/diffusion-lab train -m task=gan name=gan paths.root=$(RUNS) seed=0,1 hydra.launcher.n_jobs=2 threads=1 \
+		max_steps=900 snapshot_every=0 metrics.names=[] checkpoint_every=100 keep_every=100
 	$(ANALYZE) analysis=per_timestep run=$(RUNS)/eps,$(RUNS)/mdlrc
 	$(ANALYZE) analysis=slots run=$(RUNS)/eps
 	$(ANALYZE) analysis=gradient_variance run=$(RUNS)/eps,$(RUNS)/cosine weights=raw

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PARTS = ("timesteps", "noise", "images")
 MOST = 6  # groups in words
+TITLE_PAD = 22  # points between a panel and its title, where the parts' legend is
 
 
 def draw(figure: Figure, axes: Sequence[Axes], result: Result) -> None:
@@ -27,7 +28,8 @@ def draw(figure: Figure, axes: Sequence[Axes], result: Result) -> None:
     note = "" if result.data["same"].all() else "; *: a sampler of another objective, with another expected gradient"
     whiskers = "95 % intervals over seeds" if _seeds(result) else "two standard errors"
     heading(figure, f"variance of the gradient of a batch; whiskers, cut at the edges: {whiskers}{note}")
-    axes[0].legend(loc="lower left", bbox_to_anchor=(0, 1.07), ncols=3, borderpad=0)
+    parts = axes[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderpad=0.2)
+    parts.set_in_layout(False)  # it is wider than its panel
     figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower left", ncols=5, handlelength=3)
 
 
@@ -44,7 +46,7 @@ def _draw_group(axes: Sequence[Axes], result: Result, group: Mapping[str, Any]) 
     of = f"{group['name']}: " if group["name"] else ""
     for axis, r in zip(axes[:2], (0, len(sizes) - 1), strict=True):
         _bars(axis, result, members, r, relative[:, r], error[:, r])
-        axis.set_title(f"{of if r == 0 else ''}batch of {sizes[r]}")
+        axis.set_title(f"{of if r == 0 else ''}batch of {sizes[r]}", pad=TITLE_PAD)
         row_names(axis, names if r == 0 else [""] * len(names))
     parts = result.data["parts"][members]
     timesteps = 100 * relative * (parts[..., 0] / parts.sum(3)).mean(0)
@@ -57,7 +59,7 @@ def _draw_group(axes: Sequence[Axes], result: Result, group: Mapping[str, Any]) 
     axes[2].minorticks_off()
     log_axis(axes[2])
     axes[2].set_xlabel("rows of a batch, B")
-    axes[2].set_title("from the timesteps, % of uniform's total")
+    axes[2].set_title("from the timesteps, % of uniform's total", pad=TITLE_PAD)
 
 
 def _bars(axis: Axes, result: Result, members: Sequence[int], r: int, relative: np.ndarray, error: np.ndarray) -> None:

@@ -27,12 +27,10 @@ def draw_matrices(result: Result) -> Figure:
         bar = figure.colorbar(image, ax=axes[2 * i], shrink=0.8, format=_signed)
         bar.set_label("change of the loss, %")
         _curves(axes[2 * i + 1], result, group)
-    seeds = " and seeds" if any(len(group["members"]) > 1 for group in facts["groups"]) else ""
     heading(
         figure,
         f"{facts['steps']} steps of {facts['batch_size']} images inside one of {facts['num_windows']} windows of "
-        f"{facts['windows']}; {facts['images']} test images; shaded: two standard errors over {facts['repeats']} "
-        f"repeats{seeds}",
+        f"{facts['windows']}; {facts['images']} test images, {facts['repeats']} repeats; shaded: two standard errors",
     )
     return figure
 
@@ -45,7 +43,7 @@ def _matrix(axis: Axes, result: Result, group: dict[str, Any], largest: float) -
     edges = result.data["edges"]
     names = [f"{a}\N{EN DASH}{b - 1}" if b - a > 1 else str(a) for a, b in zip(edges, edges[1:], strict=False)]
     image = axis.imshow(percent, cmap="RdBu_r", norm=SymLogNorm(LINEAR, vmin=-largest, vmax=largest, base=10))
-    size = 7.5 if len(names) <= 10 else 5
+    size = (7.5 if largest < 100 else 6.5) if len(names) <= 10 else 5
     for (w, v), value in np.ndenumerate(percent) if len(names) <= 20 else ():
         dark = not 0.15 < image.norm(value) < 0.85
         axis.text(v, w, _short(value), ha="center", va="center", size=size, color="white" if dark else "black")
@@ -61,7 +59,7 @@ def _matrix(axis: Axes, result: Result, group: dict[str, Any], largest: float) -
 
 
 def _curves(axis: Axes, result: Result, group: dict[str, Any]) -> None:
-    """Change over the loss before at each evaluated timestep; the band is two standard errors over repeats."""
+    """Change over the loss before at each evaluated timestep; the band is two standard errors over repeats and seeds."""
     data, members, edges = result.data, group["members"], result.data["edges"]
     change = 100 * data["change"][members] / data["before"][members][:, None, None]  # (m,R,W,P)
     each = change.reshape(-1, *change.shape[2:])

@@ -139,7 +139,7 @@ def _method(model: TrainedModel) -> dict[str, Any]:
 
 def _names(models: Sequence[TrainedModel]) -> list[str]:
     """Methods, as far as they differ; those of one method with what tells them apart."""
-    methods = _without_common_start([re.sub(r"-s\d+(-[0-9a-f]{8})?$", "", model.name) for model in models])
+    methods = _methods(models)
     names = methods if len(set(methods)) > 1 else [""] * len(models)
     for method in set(names):
         alike = [i for i, name in enumerate(names) if name == method]
@@ -160,6 +160,24 @@ def _apart(models: Sequence[TrainedModel]) -> list[str]:
     if len(set(names)) == len(names):
         return names
     return [f"{name} {model.config_hash[:4]}".strip() for name, model in zip(names, models, strict=True)]
+
+
+def _methods(models: Sequence[TrainedModel]) -> list[str]:
+    """What the folders' names differ in, e.g. "clts".
+
+    Beside "uniform-x0", "uniform" is named by the setting that differs: "prediction Epsilon" and "x0".
+    """
+    slugs = [re.sub(r"-s\d+(-[0-9a-f]{8})?$", "", model.name) for model in models]
+    start = min(slugs, key=len)
+    if len(set(slugs)) > 1 and all(slug == start or slug.startswith(f"{start}-") for slug in slugs):
+        said = _settings(models)
+        defaults = {word for slug, word in zip(slugs, said, strict=True) if slug == start}
+        if len(defaults) == 1 and all(defaults):
+            return [
+                slug.removeprefix(f"{start}-") if slug != start else word
+                for slug, word in zip(slugs, said, strict=True)
+            ]
+    return _without_common_start(slugs)
 
 
 def _settings(models: Sequence[TrainedModel]) -> list[str]:

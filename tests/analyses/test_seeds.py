@@ -60,6 +60,18 @@ def test_only_those_of_one_name_are_told_apart():
     assert [name for name, _ in groups_of(runs)] == ["uniform, network UNet", "uniform, network UViT", "gan"]
 
 
+def test_the_default_beside_others_is_named_by_its_setting():
+    """ "uniform" beside "uniform-x0" would not say which prediction it has."""
+    kinds = [("digits-uniform", "Epsilon"), ("digits-uniform-x0", "X0")]
+    runs = [model(f"/r/{slug}-s0", {"prediction": {"_target_": f"x.{kind}"}}) for slug, kind in kinds]
+    assert [name for name, _ in groups_of(runs)] == ["prediction Epsilon", "x0"]
+    later = [replace(run, step=2) for run in runs]
+    names = [name for name, _ in groups_of([*runs, *later])]
+    assert names == ["prediction Epsilon, step 1", "x0, step 1", "prediction Epsilon, step 2", "x0, step 2"]
+    other = model("/r/digits-clts-s0", {"sampler": "clts"})
+    assert [name for name, _ in groups_of([*runs, other])] == ["uniform", "uniform-x0", "clts"]
+
+
 def test_the_mean_over_seeds_and_its_interval():
     values = np.array([[1.0, 10.0], [5.0, 0.0], [2.0, 12.0], [3.0, 17.0]])
     mean, half = over_seeds(values, [0, 2, 3])
