@@ -26,6 +26,7 @@ from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.gradient_moments import jackknife, moments, without_each
 from diffusion_lab.analyses.row_gradients import check_same_images, row_gradients, training_images
 from diffusion_lab.analyses.seeds import band_words, groups_of, over_seeds
+from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.diffusion import bound_weights
 from diffusion_lab.distributed import rank, sum_, world_size
@@ -130,7 +131,7 @@ class GradientVariance(Analysis):
         steps, curves = result.facts["timesteps"], result.facts["curves"]
         said = []
         for curve in curves[:MOST]:
-            plain, weighted = (_number(*curve[key]) for key in ("early_late", "early_late_weighted"))
+            plain, weighted = (plus_minus(*curve[key]) for key in ("early_late", "early_late_weighted"))
             of = f" for {curve['name']}" if curve["name"] else ""
             said.append(f"{plain} times{of} ({weighted} with the bound's weights)")
         more = f" and so on for {len(curves) - MOST} more" if len(curves) > MOST else ""
@@ -225,7 +226,3 @@ def _limits(data: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def _any_limit(data: Mapping[str, np.ndarray]) -> bool:
     return bool(_limits(data).any())
-
-
-def _number(value: float, error: float) -> str:
-    return f"{value:,.3g} \N{PLUS-MINUS SIGN} {error:,.1g}"

@@ -43,9 +43,10 @@ def _matrix(axis: Axes, result: Result, group: dict[str, Any], largest: float) -
     edges = result.data["edges"]
     names = [f"{a}\N{EN DASH}{b - 1}" if b - a > 1 else str(a) for a, b in zip(edges, edges[1:], strict=False)]
     image = axis.imshow(percent, cmap="RdBu_r", norm=SymLogNorm(LINEAR, vmin=-largest, vmax=largest, base=10))
+    shade = np.asarray(image.norm(percent))
     size = (7.5 if largest < 100 else 6.5) if len(names) <= 10 else 5
     for (w, v), value in np.ndenumerate(percent) if len(names) <= 20 else ():
-        dark = not 0.15 < image.norm(value) < 0.85
+        dark = not 0.15 < shade[w, v] < 0.85
         axis.text(v, w, _short(value), ha="center", va="center", size=size, color="white" if dark else "black")
     places = range(len(names))
     axis.set_xticks(places, names, rotation=60, ha="right", size=size)
@@ -59,7 +60,7 @@ def _matrix(axis: Axes, result: Result, group: dict[str, Any], largest: float) -
 
 
 def _curves(axis: Axes, result: Result, group: dict[str, Any]) -> None:
-    """Change over the loss before at each evaluated timestep; the band is two standard errors over repeats and seeds."""
+    """Change over the loss before at each evaluated timestep; band: two standard errors over repeats and seeds."""
     data, members, edges = result.data, group["members"], result.data["edges"]
     change = 100 * data["change"][members] / data["before"][members][:, None, None]  # (m,R,W,P)
     each = change.reshape(-1, *change.shape[2:])

@@ -15,6 +15,7 @@ from torch import nn
 from diffusion_lab.analyses import GradientVariance, Result, Work
 from diffusion_lab.analyses.gradient_moments import jackknife, moments, without_each
 from diffusion_lab.analyses.row_gradients import row_gradients
+from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.diffusion import bound_weights, cosine, linear
 from diffusion_lab.networks import UNet
 from diffusion_lab.streams import Streams
@@ -149,7 +150,7 @@ def test_schedules_share_an_axis_and_the_sentence_has_their_ratios(tmp_path):
         every = np.interp(np.arange(50), t, v)
         ratio, error = (result.data[key][m] for key in ("early_late", "early_late_error"))
         assert ratio == pytest.approx(every[:5].mean() / every[25:].mean())
-        assert f"{ratio:,.3g} \N{PLUS-MINUS SIGN} {error:,.1g} times for {name}" in said
+        assert f"{plus_minus(ratio, error)} times for {name}" in said
     assert "of 2 cases" in said and said.endswith("standard error over pairs).")
     figure = analysis.figure(result)
     (line, *_) = figure.axes[0].lines
