@@ -59,7 +59,7 @@ def _draw_group(axes: Sequence[Axes], result: Result, group: Mapping[str, Any]) 
     axes[2].minorticks_off()
     log_axis(axes[2])
     axes[2].set_xlabel("rows of a batch, B")
-    axes[2].set_title("from the timesteps, % of uniform's total", pad=TITLE_PAD)
+    axes[2].set_title("from the timesteps, % of uniform", pad=TITLE_PAD)
 
 
 def _bars(axis: Axes, result: Result, members: Sequence[int], r: int, relative: np.ndarray, error: np.ndarray) -> None:
