@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 help:
 	@echo "make setup      make .venv and install the package with its tests' requirements"
 	@echo "make demo       compare four timestep samplers on digits, then show the report (about 5 minutes)"
-	@echo "make demo-analyses  train small models of all kinds, and run every analysis on them (20 to 25 minutes)"
+	@echo "make demo-analyses  train small models of all kinds, and run every analysis on them (about 20 minutes)"
 	@echo "make test       everything: the quick suite, then the slow one (10 to 17 minutes)"
 	@echo "make test-quick the quick suite alone (2 to 4 minutes)"
 	@echo "make test-exhaustive  every composition and every network at full size (2 to 4 minutes)"
