@@ -33,12 +33,15 @@ from diffusion_lab.analyses.seeds import groups_of, over_seeds
 from diffusion_lab.analyses.selection_figure import draw, sentence_of
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.plotting import panels
+from diffusion_lab.runs.find import read_run
 from diffusion_lab.training import Trained
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from diffusion_lab.analyses.work import Work
+
+PASSES = 3  # forward passes in the time of a training row: its backward pass takes twice its forward pass
 
 
 class Selection(Analysis):
@@ -184,7 +187,11 @@ def _groups(runs: Sequence[Trained], data: Mapping[str, np.ndarray]) -> list[dic
         group["often"] = [int(value) for value in often]
         group["quantiles"] = [int(value) for value in np.quantile(chosen, [0.05, 0.5, 0.95])]
         group["rows"] = data["rows"][members[0]].tolist()
+        rates = [rate for m in members if (rate := read_run(runs[m].folder).images_per_second)]
+        group["seconds_per_row"] = 1 / (PASSES * float(np.mean(rates))) if rates else None
         groups.append(group)
+    if any(group["seconds_per_row"] is None for group in groups):  # one axis has one unit
+        groups = [group | {"seconds_per_row": None} for group in groups]
     return groups
 
 

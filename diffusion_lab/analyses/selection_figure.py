@@ -43,10 +43,10 @@ def draw(figure: Figure, axes: Sequence[Axes], result: Result) -> None:
         axis.set_ylim(0, 1.12)
         axis.set_xscale("log")
         axis.minorticks_off()
-        ticks = sorted({rows for group in result.facts["groups"] for rows in group["rows"]})
+        ticks = sorted({cost for group in result.facts["groups"] for cost in _cost(group)[0]})
         shown = ticks[:: max(1, len(ticks) // 3)]
-        axis.set_xticks(shown, [f"{tick:g}" for tick in shown])
-        axis.set_xlabel("rows of network calls of a policy update")
+        axis.set_xticks(shown, [f"{tick:.3g}" for tick in shown])
+        axis.set_xlabel(_cost(result.facts["groups"][0])[1])
         axis.set_title(f"R\N{SUPERSCRIPT TWO} of the bound's drop in {name}")
     axes[2].plot([], [], color="#222222", marker="o", label="S by the F-test")
     axes[2].plot([], [], color="#222222", marker="x", linestyle=":", label="evenly spaced")
@@ -63,9 +63,17 @@ def _seeds(result: Result) -> bool:
     return any(len(group["members"]) > 1 for group in result.facts["groups"])
 
 
+def _cost(group: Mapping[str, Any]) -> tuple[np.ndarray, str]:
+    """Cost of a policy update by number of timesteps, and its unit: seconds if the run has recorded its rate."""
+    rows, seconds = np.array(group["rows"]), group["seconds_per_row"]
+    if seconds is None:
+        return rows, "rows of network calls of a policy update"
+    return rows * seconds, "seconds of a policy update, from the run's images/s"
+
+
 def _by_cost(axis: Axes, group: Mapping[str, Any], key: str, color: str) -> None:
-    """R^2 by rows, of selected and evenly spaced timesteps."""
-    rows, sizes = np.array(group["rows"]), np.array(group["sizes"])
+    """R^2 by cost, of selected and evenly spaced timesteps."""
+    rows, sizes = _cost(group)[0], np.array(group["sizes"])
     value, error = (np.array(group[name], dtype=float) for name in (key, f"{key}_error"))
     order = 1 + np.argsort(rows[1:])  # the first is the sampler's own
     axis.errorbar(

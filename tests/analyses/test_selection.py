@@ -157,6 +157,21 @@ def test_rows_of_calls_and_the_sentence(tmp_path):
     assert analysis.figure(result).axes
 
 
+def test_seconds_are_those_of_the_runs_own_rate(tmp_path):
+    """300 images a second, of which a forward pass takes a third: 900 rows a second; rows where it is not known."""
+    models = run(random_rows(16), at=(8, 16), folder=str(tmp_path / "run"))
+    analysis, result = measured(models, tmp_path / "a")
+    assert result.facts["groups"][0]["seconds_per_row"] is None
+    assert analysis.figure(result).axes[1].get_xlabel() == "rows of network calls of a policy update"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "timing.jsonl").write_text('{"step": 9, "images": 600, "seconds": 2.0}\n')
+    analysis, result = measured(models, tmp_path / "b")
+    axis = analysis.figure(result).axes[1]
+    assert axis.get_xlabel() == "seconds of a policy update, from the run's images/s"
+    drawn = {float(x) for line in axis.lines for x in line.get_xdata()}
+    assert drawn == {rows / 900 for rows in result.data["rows"][0]}
+
+
 def test_seeds_are_one_group(tmp_path):
     models = [
         model for seed in range(2) for model in run(random_rows(16, seed), at=(8, 16), folder=f"a-s{seed}", seed=seed)
