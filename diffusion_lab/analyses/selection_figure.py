@@ -67,8 +67,8 @@ def _cost(group: Mapping[str, Any]) -> tuple[np.ndarray, str]:
     """Cost of a policy update by number of timesteps, and its unit: seconds if the run has recorded its rate."""
     rows, seconds = np.array(group["rows"]), group["seconds_per_row"]
     if seconds is None:
-        return rows, "rows of network calls of a policy update"
-    return rows * seconds, "seconds of a policy update, from the run's images/s"
+        return rows, "policy update, rows of network calls"
+    return rows * seconds, "policy update, seconds (estimated)"
 
 
 def _by_cost(axis: Axes, group: Mapping[str, Any], key: str, color: str) -> None:

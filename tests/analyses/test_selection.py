@@ -162,12 +162,12 @@ def test_seconds_are_those_of_the_runs_own_rate(tmp_path):
     models = run(random_rows(16), at=(8, 16), folder=str(tmp_path / "run"))
     analysis, result = measured(models, tmp_path / "a")
     assert result.facts["groups"][0]["seconds_per_row"] is None
-    assert analysis.figure(result).axes[1].get_xlabel() == "rows of network calls of a policy update"
+    assert analysis.figure(result).axes[1].get_xlabel() == "policy update, rows of network calls"
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "timing.jsonl").write_text('{"step": 9, "images": 600, "seconds": 2.0}\n')
     analysis, result = measured(models, tmp_path / "b")
     axis = analysis.figure(result).axes[1]
-    assert axis.get_xlabel() == "seconds of a policy update, from the run's images/s"
+    assert axis.get_xlabel() == "policy update, seconds (estimated)"
     drawn = {float(x) for line in axis.lines for x in line.get_xdata()}
     assert drawn == {rows / 900 for rows in result.data["rows"][0]}
 
