@@ -61,7 +61,10 @@ class Analysis(ABC):
             raise ValueError("run=[] must name at least one model; use the folder of a run")
         for model in trained:
             if not isinstance(model, self.models):
-                raise ValueError(f"run={model.name} must be {self.models.kind}, and is {model.kind}; leave it out")
+                raise ValueError(
+                    f"run={model.name} must be left out: this analysis takes {self.models.kind}, and it is one of the "
+                    f"{model.kind}"
+                )
 
     @abstractmethod
     def run(self, trained: Sequence[Trained], work: Work) -> Result:

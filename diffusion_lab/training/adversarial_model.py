@@ -40,7 +40,7 @@ class TrainedGAN(TrainedModel):
     data: ImageDataModule
     step: int
     decay: float | None
-    kind = "a GAN"
+    kind = "GANs"
 
     @property
     def module(self) -> Generator:

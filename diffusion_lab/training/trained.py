@@ -35,7 +35,7 @@ class TrainedModel(ABC):
         data: its training data.
         step: number of optimizer steps of the weights.
         decay: decay of the moving average of the weights; None for the raw weights.
-        kind: what it is, for messages.
+        kind: what it is, in the plural, for messages.
     """
 
     folder: Path
@@ -142,7 +142,7 @@ class Trained(TrainedModel):
     decay: float | None
     sampler: Mapping[str, Any] = field(default_factory=dict)
     continuation: Continuation = Continuation()
-    kind = "a diffusion model"
+    kind = "diffusion models"
 
     @property
     def module(self) -> Denoiser:
