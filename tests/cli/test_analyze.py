@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -25,12 +26,14 @@ SMALL = (
     "dataset=gaussian",
     "dataset.source.image_size=2",
     "dataset.source.num_images=64",
-    "dataset.source.num_test_images=64",
+    "dataset.source.num_test_images=128",
     "batch_size=16",
     "solver.clip=false",
     "network.base_channels=4",
     "network.channel_multipliers=[1]",
     "schedule.num_timesteps=1000",
+    "sampler=learned_beta",
+    "sampler.every=1",
     "trainer.accelerator=cpu",
     "metrics=none",
 )
@@ -82,7 +85,7 @@ def test_every_analysis_of_a_trained_run(name: str, here: Path, capsys: pytest.C
     assert main(words) == 0 and files(folder) == first
     assert main(["report", "runs"]) == 0
     page = (here / "runs" / "report.html").read_text()
-    assert f"<h2>{name.replace('_', ' ').capitalize()}</h2>" in page and sentence in page
+    assert f"<h2>{name.replace('_', ' ').capitalize()}</h2>" in page and sentence in html.unescape(page)
     assert f"a, step 1, weights raw; a, step 2, weights raw; numbers and protocol in <code>a/analyses/{name}" in page
 
 
@@ -118,7 +121,7 @@ def test_several_runs_by_name_by_their_folder_and_by_several_checkpoints(
     named = files(folder)
     facts = json.loads(named["facts.json"])
     assert [model["run"] for model in facts["protocol"]["models"]] == ["a", "b"]
-    assert [curve["name"] for curve in facts["facts"]["curves"]] == ["a", "b"]
+    assert [(curve["name"], curve["members"]) for curve in facts["facts"]["curves"]] == [("", [0, 1])]  # two seeds
     shutil.rmtree(folder)
     (here / "runs" / "c").mkdir()
     (here / "runs" / "c" / "run.json").write_text("{}")  # a run that is not finished is left out
