@@ -80,6 +80,12 @@ def cost_of(cfg: DictConfig, budget_s: float, missing: bool) -> Cost:
     return Cost(counts, memory, step, cfg.max_steps, beside, basis, gpus, counts.checkpoint * checkpoints_kept(cfg))
 
 
+def counted_flops(cfg: DictConfig) -> float:
+    """FLOPs of a run, evaluation included; without a measurement."""
+    counts, _ = _count(cfg, part(cfg, "dataset"))
+    return cfg.max_steps * cfg.batch_size * counts.training + counts.beside.calls * counts.forward
+
+
 def estimate_gpu_seconds(cfg: DictConfig) -> float:
     """GPU seconds of the run on GPUs of the kind `cost.device`, estimated from FLOPs as `dry_run=true` does without a
     GPU."""

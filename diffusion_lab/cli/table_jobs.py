@@ -1,0 +1,224 @@
+"""The jobs of a table at a scale: the words of `diffusion-lab train` for each model of each row, column and seed.
+
+A job is composed twice: as the paper has it, to know its run's length and its parts, and at the scale, with what stands in
+for them. At paper scale the two are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import DictConfig, OmegaConf
+
+from diffusion_lab.cli.config import choices_of, conf_dir, config_hash, register_resolvers, run_name
+from diffusion_lab.tables.scale import Scale, scaled_cells, scaled_decay, scaled_length, scaled_period
+from diffusion_lab.tables.table import Column, Model, Row, Table
+
+# Lengths of a run's parts, in optimizer steps, wherever they are in its configuration.
+LENGTHS = ("total_steps", "target_steps", "warmup_steps", "update_every", "first")
+
+
+class Job(NamedTuple):
+    """One training of a table.
+
+    Attributes:
+        row, column: which.
+        model: number of the model among those of the row.
+        seed: of the entry; the run's own is the model's further on.
+        words: of `diffusion-lab train`.
+        folder: name of its run folder.
+        steps: optimizer steps of the column's cells.
+        config: the composed configuration of the first seed.
+    """
+
+    row: Row
+    column: Column
+    model: int
+    seed: int
+    words: tuple[str, ...]
+    folder: str
+    steps: tuple[int, ...]
+    config: DictConfig
+
+
+class Jobs:
+    """Composes the jobs of a table.
+
+    Args:
+        table: the table.
+        scale: the scale.
+        further: words of the command line, which win.
+        config_dirs: folders of the user's own yaml files.
+    """
+
+    def __init__(self, table: Table, scale: Scale, further: Sequence[str] = (), config_dirs: Sequence[str] = ()) -> None:
+        self.table, self.scale, self.further, self.config_dirs = table, scale, tuple(further), tuple(config_dirs)
+        self._longest: int | None = None
+
+    def of(self, rows: Sequence[Row], seeds: Sequence[int], starts: dict[tuple[str, str, int], Path]) -> Iterator[Job]:
+        """The jobs of rows, by column, row and seed.
+
+        Args:
+            rows: of the table, all of which start from new weights or from a run in `starts`.
+            seeds: of the entries.
+            starts: (row, column, seed) -> the run folder from which rows that start there go on.
+        """
+        with composing(self.config_dirs) as compose:
+            for column in self.table.columns:
+                for row in (row for row in rows if column in self.table.columns_of(row)):
+                    for number, model in enumerate(row.models):
+                        yield from self._of_model(compose, column, row, number, model, seeds, starts)
+
+    def _of_model(
+        self,
+        compose: Any,
+        column: Column,
+        row: Row,
+        number: int,
+        model: Model,
+        seeds: Sequence[int],
+        starts: dict[tuple[str, str, int], Path],
+    ) -> Iterator[Job]:
+        paper = self.paper_words(column, row, model)
+        words, steps, config = self._at_scale(compose, paper, column, model)
+        for seed in seeds:
+            own = [f"seed={seed + model.seed}"]
+            if row.start:
+                own.append(f"init_from={starts[row.start, column.name, seed]}:raw")
+            one = config if seed == seeds[0] and not row.start else None
+            cfg = _with_seed(one or config, seed + model.seed) if not row.start else compose([*words, *own])
+            folder = f"{run_name(cfg)}-{config_hash(cfg)[:8]}"
+            yield Job(row, column, number, seed, (*words, *own), folder, tuple(steps), config)
+
+    def paper_words(self, column: Column, row: Row, model: Model) -> list[str]:
+        """The words of a job as the paper has it, without its seed."""
+        experiment = f"experiment={column.experiment or self.table.experiment}"
+        return merged([experiment, *column.overrides, *model.overrides, *row.within.get(column.name, ()), *model.paper])
+
+    def _at_scale(
+        self, compose: Any, paper: list[str], column: Column, model: Model
+    ) -> tuple[list[str], list[int], DictConfig]:
+        """The words without seed, the steps of the cells, and the configuration."""
+        published = compose(merged([*paper, *(self.further if self.scale.steps is None else ())]))
+        if self.scale.steps is None:
+            every, steps = scaled_cells(column.at, published.max_steps, published.max_steps)
+            return merged([*paper, *self.further]), steps, published
+        share = self.scale.steps / self.longest(compose)
+        steps = max(1, round(share * published.max_steps))
+        every, cells = scaled_cells(column.at, steps, published.max_steps)
+        words = merged([*_without(paper, model.paper), *self._stand_ins(published), *_lengths(published, steps, every)])
+        words = merged([*words, *self.scale.overrides, *model.scaled, *self.further])
+        words += self._corrections(published, compose(words), steps)
+        return words, cells, compose(words)
+
+    def longest(self, compose: Any) -> int:
+        """Optimizer steps of the table's longest run as the paper has it."""
+        if self._longest is None:
+            rows = self.table.rows
+            first = [next(row for row in rows if column in self.table.columns_of(row)) for column in self.table.columns]
+            words = [self.paper_words(c, row, row.models[0]) for c, row in zip(self.table.columns, first, strict=True)]
+            self._longest = max(compose(one).max_steps for one in words)
+        return self._longest
+
+    def _stand_ins(self, published: DictConfig) -> list[str]:
+        """Data, network, learning rate and solver of the scale, for those of the paper."""
+        choices = choices_of(published)
+        words = [f"{group}={self.scale.option(group, str(choices.get(group)))}" for group in self.scale.options]
+        words.append(f"optimizer.lr={published.optimizer.lr * self.scale.lr:g}" if "lr" in published.optimizer else "")
+        solver = published.get("solver")
+        if solver is not None and self.scale.solver_steps is not None:
+            most = solver.get("steps") or published.schedule.num_timesteps
+            words.append(f"solver.steps={min(most, self.scale.solver_steps)}")
+        return [word for word in words if word]
+
+    def _corrections(self, published: DictConfig, here: DictConfig, steps: int) -> list[str]:
+        """Words for lengths that are not in proportion yet, and for the periods of methods."""
+        papers, ours = lengths(published), lengths(here)
+        wanted = {key: scaled_length(value, steps, published.max_steps) for key, value in papers.items() if key in ours}
+        for key in self.table.periods:
+            period = OmegaConf.select(published, key)
+            if isinstance(period, int):
+                wanted[key] = scaled_period(period, steps)
+        return [f"{key}={value}" for key, value in wanted.items() if OmegaConf.select(here, key) != value]
+
+
+def lengths(cfg: DictConfig) -> dict[str, int]:
+    """Dotted key -> optimizer steps, of all `LENGTHS` in a configuration."""
+    found: dict[str, int] = {}
+
+    def walk(node: Any, path: str) -> None:
+        for key, value in node.items() if isinstance(node, dict) else ():
+            here = f"{path}.{key}" if path else str(key)
+            if key in LENGTHS and isinstance(value, int) and not isinstance(value, bool):
+                found[here] = value
+            walk(value, here)
+
+    parts = OmegaConf.masked_copy(cfg, ["weighting", "sampler", "annealing", "preconditioning"])
+    walk(OmegaConf.to_container(parts, resolve=False) and _resolved(cfg, parts), "")
+    return found
+
+
+def _resolved(cfg: DictConfig, parts: DictConfig) -> dict[str, Any]:
+    resolved = {}
+    for key in parts:
+        node = cfg[key]
+        resolved[str(key)] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    return resolved
+
+
+def _lengths(published: DictConfig, steps: int, every: int) -> list[str]:
+    """The length of the run, its snapshots, and the average that looks back over the same share of it."""
+    words = [f"max_steps={steps}", f"snapshot_every={every}", f"checkpoint_every={every}", f"keep_every={every}"]
+    words.append("metrics_every=0")
+    average = published.callbacks.get("ema")
+    if average is not None:
+        decays = [scaled_decay(decay, steps, published.max_steps) for decay in average.decays]
+        words.append(f"callbacks.ema.decays=[{','.join(f'{decay:g}' for decay in decays)}]")
+    return words
+
+
+def _without(words: Sequence[str], left_out: Sequence[str]) -> list[str]:
+    return [word for word in words if word not in left_out]
+
+
+def merged(words: Sequence[str]) -> list[str]:
+    """The words in order, of several for one key the last, in the place of the first."""
+    by_key: dict[str, str] = {}
+    for word in words:
+        by_key[word.partition("=")[0].lstrip("+~")] = word
+    return list(by_key.values())
+
+
+def _with_seed(cfg: DictConfig, seed: int) -> DictConfig:
+    """The same configuration with another seed."""
+    if cfg.seed == seed:
+        return cfg
+    changed = cfg.copy()
+    OmegaConf.set_readonly(changed, False)
+    OmegaConf.update(changed, "seed", seed)
+    return changed
+
+
+@contextmanager
+def composing(config_dirs: Sequence[str] = ()) -> Iterator[Any]:
+    """Yields a function from words to the configuration of `diffusion-lab train` with Hydra's node."""
+    from hydra import compose, initialize_config_dir
+
+    register_resolvers()
+    search = [f"hydra.searchpath=[{','.join(f'file://{Path(folder).resolve()}' for folder in config_dirs)}]"]
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        known: dict[tuple[str, ...], DictConfig] = {}
+
+        def composed(words: Sequence[str]) -> DictConfig:
+            key = tuple(words)
+            if key not in known:
+                all_words = [*(search if config_dirs else []), *words]
+                cfg = compose("train", overrides=all_words, return_hydra_config=True)
+                OmegaConf.update(cfg, "paths", {"root": "runs", "run_dir": "runs/composed"}, force_add=True)
+                known[key] = cfg
+            return known[key]
+
+        yield composed

@@ -1,0 +1,95 @@
+"""The terminal of `diffusion-lab reproduce`: its plan, its table, and the files it has written."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from diffusion_lab.cli.reproduce import Study
+    from diffusion_lab.cli.table_jobs import Job
+    from diffusion_lab.cli.table_plan import Plan
+    from diffusion_lab.tables import Row
+    from diffusion_lab.tables.page import TablePage
+
+
+def print_plan(study: Study, plan: Plan, later: Sequence[Row]) -> None:
+    """Jobs, time, disk, what is missing, and settings."""
+    from diffusion_lab.cli.dry_run import duration, size
+    from diffusion_lab.cli.table_plan import common_and_different
+    from diffusion_lab.reports.cells import Cell, Comparison
+
+    done = len(plan.jobs) - len(plan.open)
+    print(f"{study.table.title} at scale {study.scale.name}: {study.scale.says}")
+    print(f"{len(plan.jobs)} runs with seeds {', '.join(map(str, study.seeds))}, {done} done before", flush=True)
+    if later:
+        print(f"after them, from their weights: {', '.join(row.title for row in later)}")
+    if plan.open:
+        hours = f" ({plan.gpu_hours:.3g} GPU hours)" if plan.gpu_hours else ""
+        print(f"one after another {duration(plan.seconds)}{hours}, {size(plan.disk)} of checkpoints; {plan.basis}")
+    for name, reason in ((row.title, row.absent.get(study.scale.name)) for row in study.table.rows):
+        if reason:
+            print(f"not at this scale: {name}, because {reason}")
+    for text in plan.missing:
+        print(f"missing here: {text}")
+    shared, titles, lines = common_and_different(plan.jobs)
+    print(f"all: {', '.join(f'{key} {value}' for key, value in shared.items())}")
+    if len(titles) > 2:
+        _show(Comparison(titles, [[Cell(text) for text in line] for line in lines], "", []))
+    sys.stdout.flush()
+
+
+def write_all(study: Study, jobs: Sequence[Job], place: Path) -> int:
+    """Measure, write the files, print the table; returns 1 if some cell could not be measured."""
+    from diffusion_lab.tables.page import write_pages
+
+    page = page_of(study, jobs)
+    paths = write_pages(page, place)
+    for title, table in page.tables.items():
+        print(f"\n{title}" if len(page.tables) > 1 else "")
+        _show(table)
+        for note in table.notes:
+            print(note)
+    print(f"\n{next(iter(page.tables.values())).legend}")
+    if page.summary:
+        print(page.summary)
+    for _, text in page.verdicts:
+        print(f"  {text}")
+    print(f"\nwritten to {place}: {', '.join(path.name for path in paths)}")
+    print(f"next: open {place / 'page.html'}, or diffusion-lab report {study.root}")
+    return int(bool(page.gathered.missing))
+
+
+def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
+    """Everything that the pages show."""
+    from hydra.utils import instantiate
+
+    from diffusion_lab.cli.table_plan import common_and_different
+    from diffusion_lab.reports.notes import versions
+    from diffusion_lab.tables.gather import Trained, gather
+    from diffusion_lab.tables.page import TablePage
+    from diffusion_lab.tables.results import summarise
+
+    measure: Any = instantiate(dict(study.table.measure), _convert_="all")
+    trained = [
+        Trained(job.row, job.column, job.model, job.seed, study.root / job.folder, job.steps) for job in jobs
+    ]
+    gathered = gather(study.table, trained, measure, study.analyse)
+    results = summarise(gathered.values, measure.better)
+    runs = [run for own in gathered.runs.values() for run in own]
+    commands = [shlex.join(["diffusion-lab", *study.typed])]
+    return TablePage(results, gathered, study.scale, common_and_different(jobs), commands, versions(runs))
+
+
+def _show(table: Any) -> None:
+    from rich.console import Console
+
+    from diffusion_lab.reports.cells import WIDTH
+    from diffusion_lab.reports.terminal import rich_table
+
+    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    made, _ = rich_table(table, console.width)
+    console.print(made)

@@ -1,0 +1,113 @@
+"""What `diffusion-lab reproduce` is about to do: jobs, time, disk, what is missing here, and the settings of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import DictConfig, OmegaConf
+
+from diffusion_lab.cli.config import choices_of
+from diffusion_lab.cli.table_jobs import Job
+from diffusion_lab.runs.record import is_done, read_result
+
+BUDGET_S = 2.0  # for the measured steps of one job
+
+
+class Plan(NamedTuple):
+    """The plan of a table.
+
+    Attributes:
+        jobs: all trainings, without repetitions.
+        open: those that are not done.
+        seconds: of the open ones, one after another; on GPUs, of each.
+        gpu_hours: of the open ones; 0 on a CPU.
+        disk: bytes of the open ones' checkpoints.
+        basis: where the time is from.
+        missing: sentences about what this machine lacks.
+    """
+
+    jobs: Sequence[Job]
+    open: Sequence[Job]
+    seconds: float
+    gpu_hours: float
+    disk: float
+    basis: str
+    missing: Sequence[str]
+
+
+def plan_of(jobs: Sequence[Job], root: Path) -> Plan:
+    """The plan of a table's jobs, whose folders are in `root`."""
+    distinct = list({job.folder: job for job in jobs}.values())
+    waiting = [job for job in distinct if not is_done(read_result(root / job.folder), job.config.max_steps)]
+    missing = _missing(waiting)
+    if not waiting:
+        return Plan(distinct, waiting, 0.0, 0.0, 0.0, "", [])
+    from diffusion_lab.cli.cost.cost import cost_of, counted_flops
+
+    first = cost_of(waiting[0].config, BUDGET_S, bool(missing))
+    flops = {id(job.config): counted_flops(job.config) for job in waiting}
+    rate = first.seconds / flops[id(waiting[0].config)]
+    seconds = [rate * flops[id(job.config)] for job in waiting]
+    hours = first.gpus * sum(seconds) / 3600
+    return Plan(distinct, waiting, sum(seconds), hours, first.disk * len(waiting), first.basis, missing)
+
+
+def _missing(jobs: Sequence[Job]) -> list[str]:
+    """What the first job of each data set and trainer lacks here."""
+    from diffusion_lab.cli.validate import missing_here
+
+    kinds: dict[str, DictConfig] = {}
+    for job in jobs:
+        choices = choices_of(job.config)
+        kinds.setdefault(f"{choices.get('dataset')} {choices.get('trainer')}", job.config)
+    return list(dict.fromkeys(str(error) for cfg in kinds.values() for error in missing_here(_task(cfg))))
+
+
+def _task(cfg: DictConfig) -> DictConfig:
+    """The configuration without Hydra's node."""
+    return OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
+
+
+def settings_of(cfg: DictConfig) -> dict[str, str]:
+    """What distinguishes rows of papers' tables, in the field's words."""
+    choices, get = choices_of(cfg), lambda key: OmegaConf.select(cfg, key)
+    named = {
+        "data": choices.get("dataset"),
+        "network": choices.get("network"),
+        "schedule": choices.get("schedule"),
+        "T": get("schedule.num_timesteps"),
+        "prediction": choices.get("prediction"),
+        "weighting": choices.get("weighting"),
+        "sampler": choices.get("sampler"),
+        "lr": get("optimizer.lr"),
+        "betas": get("optimizer.betas"),
+        "warm-up": get("annealing.warmup_steps"),
+        "annealing": choices.get("annealing"),
+        "EMA": get("callbacks.ema.decays"),
+        "clip": get("gradient_clip"),
+        "batch": cfg.batch_size,
+        "steps": cfg.max_steps,
+        "solver": choices.get("solver"),
+        "solver steps": get("solver.steps"),
+        "samples": get("metrics.num_samples"),
+    }
+    return {key: _text(value) for key, value in named.items() if value is not None}
+
+
+def common_and_different(jobs: Sequence[Job]) -> tuple[dict[str, str], list[str], list[list[str]]]:
+    """Settings that all jobs share; the names of the others, and a line of them for each row in each column."""
+    lines = {(job.column.title, job.row.title, job.model): settings_of(job.config) for job in jobs}
+    keys = list(dict.fromkeys(key for settings in lines.values() for key in settings))
+    shared = {key for key in keys if len({settings.get(key) for settings in lines.values()}) == 1}
+    first = next(iter(lines.values()), {})
+    different = [key for key in keys if key not in shared]
+    rows = [[row, column, *(settings.get(k, "") for k in different)] for (column, row, _), settings in lines.items()]
+    return {key: first[key] for key in keys if key in shared}, ["row", "column", *different], rows
+
+
+def _text(value: Any) -> str:
+    if OmegaConf.is_list(value):
+        return ", ".join(_text(entry) for entry in value)
+    return f"{value:g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,84 @@
+"""From finished runs to the numbers of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from diffusion_lab.runs.find import read_run
+from diffusion_lab.runs.run import Run
+from diffusion_lab.tables.measure import Analyse, Entry, Measure
+from diffusion_lab.tables.table import Column, Row, Table, cell_titles
+from diffusion_lab.tables.values import Value, Values
+
+
+class Trained(NamedTuple):
+    """A run folder and what it is for: number `model` of a row in a column, for one seed, with the steps of the cells."""
+
+    row: Row
+    column: Column
+    model: int
+    seed: int
+    folder: Path
+    steps: tuple[int, ...]
+
+
+class Gathered(NamedTuple):
+    """The numbers, the runs behind them, and what has none.
+
+    Attributes:
+        values: the numbers.
+        runs: (row, column) -> the runs of the row's first model, by seed.
+        missing: (row, column) -> why some seed has no number.
+    """
+
+    values: Values
+    runs: Mapping[tuple[str, str], Sequence[Run]]
+    missing: Mapping[tuple[str, str], str]
+
+
+def gather(table: Table, trained: Sequence[Trained], measure: Measure, analyse: Analyse) -> Gathered:
+    """Measure every entry whose runs are done.
+
+    Args:
+        table: the table.
+        trained: all of its runs, done or not.
+        measure: the table's.
+        analyse: computes an analysis of runs.
+    """
+    read: dict[Path, Run] = {one.folder: read_run(one.folder) for one in trained}
+    entries: dict[tuple[str, str, int], list[Trained]] = {}
+    for one in trained:
+        entries.setdefault((one.row.name, one.column.name, one.seed), []).append(one)
+    values, runs, missing = [], {}, {}
+    for (row, column, seed), models in entries.items():
+        own = tuple(read[one.folder] for one in sorted(models, key=lambda one: one.model))
+        waiting = [run for run in own if run.status != "done"]
+        if waiting:
+            missing[row, column] = f"seed {seed} is not there: {waiting[0].cause or waiting[0].status}"
+            continue
+        start = entries.get((models[0].row.start, column, seed))
+        entry = Entry(
+            models[0].row,
+            models[0].column,
+            seed,
+            own,
+            read[start[0].folder] if start else None,
+            models[0].steps,
+            analyse,
+        )
+        runs.setdefault((row, column), []).append(own[0])
+        values += _values(entry, measure)
+    return Gathered(Values(table, values), runs, missing)
+
+
+def _values(entry: Entry, measure: Measure) -> list[Value]:
+    measured = measure(entry)
+    cells = zip(cell_titles(entry.column), entry.steps, measured.values, strict=True)
+    name = " ".join(run.folder.name for run in entry.runs)
+    return [
+        Value(entry.row.name, entry.column.name, cell, step, entry.seed, measured.quantity, float(value), name)
+        for cell, step, value in cells
+        if value is not None
+    ]

@@ -1,0 +1,99 @@
+"""A table in the paper's layout: one text table for each column of settings, with the steps side by side.
+
+Every cell is `measured / published`: the mean over seeds with half the width of its 95 % interval, and the paper's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from diffusion_lab.intervals import Interval
+from diffusion_lab.reports.cells import Cell as TextCell
+from diffusion_lab.reports.cells import Comparison, decimals, number, with_interval
+from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS
+from diffusion_lab.tables.results import Cell, Results
+from diffusion_lab.tables.table import Column, Row, cell_titles
+
+NONE = "\N{EN DASH}"
+
+
+def comparisons(results: Results, missing: Mapping[tuple[str, str], str]) -> dict[str, Comparison]:
+    """Title of a column -> its table.
+
+    Args:
+        results: the numbers.
+        missing: (row, column) -> why it has no numbers.
+    """
+    return {column.title: _comparison(results, column, missing) for column in results.table.columns}
+
+
+def _comparison(results: Results, column: Column, missing: Mapping[tuple[str, str], str]) -> Comparison:
+    table = results.table
+    rows = [row for row in table.rows if column in table.columns_of(row)]
+    titles = ["", *(_title(results, column, cell) for cell in cell_titles(column))]
+    shown = [cell for cell in results.cells if cell.column == column and cell.mean is not None]
+    places = decimals([cell.mean.mean for cell in shown if cell.mean is not None], digits=3)
+    lines = [[TextCell(row.title), *_cells(results, row, column, places)] for row in rows]
+    compared = any(cell.difference for cell in shown)
+    if compared:
+        titles += [f"to {table.row(table.baseline).title}, {cell_titles(column)[-1]}", "verdict"]
+        for line, row in zip(lines, rows, strict=True):
+            line += _compared(results, row, column, places)
+    notes = [f"{row.title}: {missing[row.name, column.name]}." for row in rows if (row.name, column.name) in missing]
+    return Comparison(titles, lines, legend(results), notes)
+
+
+def _title(results: Results, column: Column, cell: str) -> str:
+    """`200k (here 400)`; the title alone where the steps are the paper's."""
+    step = results.values.step(column.name, cell)
+    paper = dict(zip(cell_titles(column), column.at, strict=True))[cell]
+    return cell if step is None or step == paper or column.labels else f"{cell} (here {step:,})"
+
+
+def _cells(results: Results, row: Row, column: Column, places: int) -> list[TextCell]:
+    cells = [results.cell(row, column, cell) for cell in cell_titles(column)]
+    return [TextCell(measured_and_published(cell, places)) for cell in cells if cell is not None]
+
+
+def measured_and_published(cell: Cell, places: int) -> str:
+    """`12.31 ± 0.52 / 8.16`; what does not exist is a dash, and a paper that has no number has no slash."""
+    ours = plus_minus(cell.mean, places) if cell.mean is not None else NONE
+    return ours if cell.published is None else f"{ours} / {cell.published:g}"
+
+
+def plus_minus(mean: Interval, places: int) -> str:
+    """`12.31 ± 0.52`, half the width of the interval; `12.31 (n=1)`."""
+    text = number(mean.mean, 3) if places < 0 else f"{mean.mean:.{places}f}".replace("-", "\N{MINUS SIGN}")
+    if mean.half_width is None:
+        return f"{text} (n=1)"
+    half = number(mean.half_width, 2) if places < 0 else f"{mean.half_width:.{places}f}"
+    return f"{text} ± {half}"
+
+
+def _compared(results: Results, row: Row, column: Column, places: int) -> list[TextCell]:
+    """The difference to the baseline in the last cell, and its verdict; bold where it may be claimed."""
+    cell = results.cell(row, column, cell_titles(column)[-1])
+    if cell is None or cell.difference is None or cell.verdict is None:
+        return [TextCell("baseline" if row.name == results.table.baseline else NONE), TextCell("")]
+    bold = cell.verdict.decided
+    word = cell.verdict.word
+    if cell.verdict.p is not None:
+        word += ", p < 0.001" if cell.verdict.p < 0.001 else f", p = {cell.verdict.p:.2g}"
+    return [TextCell(with_interval(cell.difference, places, signed=True), bold), TextCell(word, bold)]
+
+
+def legend(results: Results) -> str:
+    """What the numbers are."""
+    counts = sorted({cell.mean.n for cell in results.cells if cell.mean is not None})
+    seeds = " to ".join(str(count) for count in dict.fromkeys((counts or [0])[:1] + counts[-1:]))
+    text = f"measured / published; {results.values.quantity or 'nothing measured'}, mean over n = {seeds} seeds"
+    if counts and counts[-1] > 1:
+        text += " ± half the width of Student's 95 % interval"
+    if not results.table.baseline:
+        return text
+    if not results.tested:
+        return f"{text}; with fewer than {CLAIM_SEEDS} seeds nothing is set in bold: no claim"
+    return (
+        f"{text}; differences are paired by seed; bold: p of the paired t-test at most {100 * ALPHA:g} % after Holm's "
+        f"correction for the {results.tested} differences of this table"
+    )

@@ -1,0 +1,183 @@
+"""The pages of a table: Markdown, LaTeX, CSV and one self-contained HTML page, all of them functions of the runs."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from diffusion_lab.files import write_whole
+from diffusion_lab.reports import figures
+from diffusion_lab.reports.cells import Comparison, latex, markdown, tex
+from diffusion_lab.reports.groups import Group
+from diffusion_lab.tables.gather import Gathered
+from diffusion_lab.tables.layout import comparisons
+from diffusion_lab.tables.results import FAILS, HOLDS, Results, table_csv
+from diffusion_lab.tables.scale import Scale
+from diffusion_lab.tables.values import per_seed_csv
+from diffusion_lab.tables.words import sentences
+
+Settings = tuple[Mapping[str, str], Sequence[str], Sequence[Sequence[str]]]  # shared; titles and lines of the others
+
+
+class TablePage(NamedTuple):
+    """What the pages of a table show.
+
+    Attributes:
+        results, gathered, scale: the numbers and where they are from.
+        settings: of the rows.
+        commands: that made it.
+        versions: library -> version, of the runs.
+    """
+
+    results: Results
+    gathered: Gathered
+    scale: Scale
+    settings: Settings
+    commands: Sequence[str]
+    versions: Mapping[str, Sequence[str]]
+
+    @property
+    def tables(self) -> dict[str, Comparison]:
+        """Title of a column -> its table."""
+        return comparisons(self.results, self.gathered.missing)
+
+    @property
+    def verdicts(self) -> list[tuple[str, str]]:
+        """(outcome, sentence)."""
+        return sentences(self.results)
+
+    @property
+    def summary(self) -> str:
+        """How many of the paper's statements hold here."""
+        words = [word for word, _ in self.verdicts if word]
+        if not words:
+            return ""
+        held, failed = words.count(HOLDS), words.count(FAILS)
+        return (
+            f"Of {len(words)} statements on rows against the baseline {held} hold{'s' if held == 1 else ''} here, "
+            f"{failed} do{'es' if failed == 1 else ''} not, {len(words) - held - failed} not decided."
+        )
+
+
+def write_pages(page: TablePage, folder: Path) -> list[Path]:
+    """Write all files of a table into its folder; returns their paths."""
+    drawn = curves(page)
+    texts = {
+        "table.md": as_markdown(page, drawn),
+        "table.tex": as_latex(page),
+        "table.csv": table_csv(page.results),
+        "per_seed.csv": per_seed_csv(page.gathered.values.values),
+        "page.html": as_html(page, drawn),
+    }
+    for name, text in texts.items():
+        write_whole(folder / name, text.encode())
+    paths = [folder / name for name in texts]
+    for name, figure in drawn.items():
+        write_whole(folder / name, base64.b64decode(figure.image.partition("base64,")[2]))
+        paths.append(folder / name)
+    return paths
+
+
+def curves(page: TablePage) -> dict[str, figures.Figure]:
+    """File name -> the metric and the validation loss of all rows over training, for each column."""
+    table, drawn = page.results.table, {}
+    for column in table.columns:
+        groups = [
+            Group(list(page.gathered.runs[row.name, column.name]), label=row.title)
+            for row in table.rows
+            if (row.name, column.name) in page.gathered.runs
+        ]
+        figure = figures.course(groups, page.results.values.quantity) if groups else None
+        if figure is not None:
+            drawn[f"curves-{column.name}.svg"] = figure._replace(title=f"{column.title}: over training")
+    return drawn
+
+
+def as_markdown(page: TablePage, drawn: Mapping[str, figures.Figure]) -> str:
+    """The table as a page of a repository."""
+    table = page.results.table
+    pieces = [f"# {table.title}: {page.scale.name}\n", f"{table.says}\n", f"Here: {page.scale.says}.\n"]
+    for title, one in page.tables.items():
+        pieces.append((f"## {title}\n\n" if len(table.columns) > 1 else "") + markdown(one))
+    pieces.append(f"{next(iter(page.tables.values())).legend}.\n")
+    if page.verdicts:
+        lines = [f"- {_bold_outcome(word, text)}" for word, text in page.verdicts]
+        pieces.append("\n".join(["## What it says of the paper\n", *([page.summary, ""] if page.summary else []), *lines, ""]))
+    for name, figure in drawn.items():
+        pieces.append(f"![{figure.title}]({name})\n\n{figure.caption}\n")
+    pieces.append(_settings_markdown(page.settings))
+    if table.not_stated:
+        pieces.append("\n".join(["## Not stated in the paper, or stated twice\n", *(f"- {s}" for s in table.not_stated), ""]))
+    made = "".join(f"    {command}\n" for command in page.commands)
+    pieces.append(f"## Command and versions\n\n{made}\n{_versions(page)}\n")
+    return "\n".join(pieces)
+
+
+def _bold_outcome(word: str, text: str) -> str:
+    return text.replace(f": {word}", f": **{word}**", 1) if word in (HOLDS, FAILS) else text
+
+
+def _versions(page: TablePage) -> str:
+    return ", ".join(f"{library} {' and '.join(versions)}" for library, versions in page.versions.items())
+
+
+def _settings_markdown(settings: Settings) -> str:
+    shared, titles, lines = settings
+    text = ", ".join(f"{key} {value}" for key, value in shared.items())
+    pieces = [f"## Settings\n\n{text}\n"]
+    if len(titles) > 2:
+        rows = [titles, ["---"] * len(titles), *lines]
+        pieces.append("\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n")
+    return "\n".join(pieces)
+
+
+def as_latex(page: TablePage) -> str:
+    """One tabular for each column, with the legend."""
+    pieces = []
+    for title, one in page.tables.items():
+        if len(page.tables) > 1:
+            pieces.append(rf"\subsubsection*{{{tex(title)}}}" + "\n")
+        pieces.append(latex(one))
+    pieces.append(rf"\par\noindent {tex(next(iter(page.tables.values())).legend)}." + "\n")
+    return "\n".join(pieces)
+
+
+def as_html(page: TablePage, drawn: Mapping[str, figures.Figure]) -> str:
+    """The page for a browser; it loads nothing."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    here = Path(__file__).parent
+    environment = Environment(
+        loader=FileSystemLoader([here, here.parent / "reports"]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page_of_table.html.j2").render(**_content(page, drawn))
+
+
+def _content(page: TablePage, drawn: Mapping[str, figures.Figure]) -> dict[str, Any]:
+    tables, table = page.tables, page.results.table
+    shared, titles, lines = page.settings
+    return {
+        "title": f"{table.title}: {page.scale.name}",
+        "says": table.says,
+        "here": page.scale.says,
+        "summary": page.summary,
+        "verdicts": [(re.sub(r"\W+", "-", word), text) for word, text in page.verdicts],
+        "tables": [(title if len(tables) > 1 else "", one) for title, one in tables.items()],
+        "legend": next(iter(tables.values())).legend,
+        "figures": list(drawn.values()),
+        "shared": shared,
+        "setting_titles": titles,
+        "setting_lines": lines if len(titles) > 2 else [],
+        "not_stated": table.not_stated,
+        "commands": page.commands,
+        "versions": _versions(page),
+        "markdown": "\n".join(markdown(one) for one in tables.values()),
+        "latex": as_latex(page),
+    }

@@ -1,0 +1,175 @@
+"""The cells of a table: mean and interval over seeds, difference to the baseline, and what it says of the paper.
+
+    mean        of the seeds, with the 95 % interval of Student's t
+    difference  to the baseline in the same cell, over the seeds that both have
+    verdict     on the last cell of each column: better, worse or not decided, corrected by Holm for all rows and columns of
+                the table (`diffusion_lab.reports.verdicts`)
+    outcome     of the paper's statement on that row: holds here, does not, or not decided
+
+A paper states that a row is better than the baseline, or worse, by its numbers in the last cell of the column; where it
+has none, by the word of the row (`Row.expects`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diffusion_lab.intervals import Interval, mean_interval, paired_difference, seeds_needed
+from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS, Verdict, judge
+from diffusion_lab.tables.table import Column, Row, Table, cell_titles
+from diffusion_lab.tables.values import Values, as_csv
+
+HOLDS, FAILS, OPEN = "holds here", "does not hold here", "not decided"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of the table; everything that does not exist is None or empty."""
+
+    row: Row
+    column: Column
+    cell: str
+    step: int | None
+    mean: Interval | None
+    difference: Interval | None
+    published: float | None
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a table says of a row against the baseline in a column.
+
+    Attributes:
+        cell: the last one of the column.
+        stated: what the paper says, better or worse; "" if nothing.
+        word: `HOLDS`, `FAILS` or `OPEN`; "" where the paper says nothing.
+        seeds: pairs that would decide a difference as large as the measured one; None if decided or unknown.
+    """
+
+    cell: Cell
+    stated: str
+    word: str
+    seeds: int | None
+
+
+@dataclass(frozen=True)
+class Results:
+    """A table with its numbers.
+
+    Attributes:
+        table, values: as given.
+        cells: of all rows in all columns, in the order of the columns.
+        outcomes: one for each row but the baseline and each column that has a difference there.
+        tested: number of differences that the verdicts are corrected for.
+    """
+
+    table: Table
+    values: Values
+    better: str
+    cells: tuple[Cell, ...]
+    outcomes: tuple[Outcome, ...]
+    tested: int
+
+    def cell(self, row: Row, column: Column, cell: str) -> Cell | None:
+        """A cell; None if the row has no such column."""
+        return next((c for c in self.cells if (c.row, c.column, c.cell) == (row, column, cell)), None)
+
+
+def summarise(values: Values, better: str) -> Results:
+    """The cells of a table.
+
+    Args:
+        values: its numbers.
+        better: lower or higher; "" if neither is better.
+    """
+    table = values.table
+    cells = [
+        _cell(values, row, column, i)
+        for column in table.columns
+        for i in range(len(column.at))
+        for row in table.rows
+        if column in table.columns_of(row)
+    ]
+    last = [cell for cell in cells if cell.cell == cell_titles(cell.column)[-1] and cell.difference is not None]
+    verdicts = judge([_pairs(values, cell) for cell in last], rising=better == "higher")
+    judged = dict(zip(map(id, last), verdicts, strict=True))
+    cells = [Cell(**{**vars(cell), "verdict": judged.get(id(cell))}) for cell in cells]
+    tested = sum(verdict is not None and verdict.p is not None for verdict in verdicts)
+    outcomes = [_outcome(values, cell, better, tested) for cell in cells if cell.verdict is not None]
+    return Results(table, values, better, tuple(cells), tuple(outcomes), tested)
+
+
+def _cell(values: Values, row: Row, column: Column, index: int) -> Cell:
+    title = cell_titles(column)[index]
+    own = values.of(row.name, column.name, title)
+    published = row.published.get(column.name)
+    cell = Cell(
+        row,
+        column,
+        title,
+        values.step(column.name, title),
+        mean_interval([own[seed] for seed in sorted(own)]) if own else None,
+        None,
+        published[index] if published else None,
+    )
+    pairs = [] if row.name == values.table.baseline else _pairs(values, cell)
+    if not pairs:
+        return cell
+    ours, theirs = zip(*pairs, strict=True)
+    return Cell(**{**vars(cell), "difference": paired_difference(ours, theirs)})
+
+
+def _pairs(values: Values, cell: Cell) -> list[tuple[float, float]]:
+    """(the row's, the baseline's) value of the seeds that both have."""
+    ours = values.of(cell.row.name, cell.column.name, cell.cell)
+    theirs = values.of(values.table.baseline, cell.column.name, cell.cell)
+    return [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+
+
+def _outcome(values: Values, cell: Cell, better: str, tested: int) -> Outcome:
+    verdict, stated = cell.verdict, _stated(values.table, cell, better)
+    assert verdict is not None and cell.difference is not None
+    if not stated:
+        word = ""
+    elif not verdict.decided:
+        word = OPEN
+    else:
+        word = HOLDS if verdict.word == stated else FAILS
+    needed = None
+    if not verdict.decided and cell.difference.std and cell.difference.mean:
+        needed = seeds_needed(cell.difference.std, abs(cell.difference.mean), ALPHA / max(1, tested))
+    return Outcome(cell, stated, word, needed)
+
+
+def _stated(table: Table, cell: Cell, better: str) -> str:
+    """Whether the paper has this row better or worse than the baseline; "" if it says neither."""
+    theirs = table.row(table.baseline).published.get(cell.column.name)
+    base = theirs[-1] if theirs else None
+    if cell.published is None or base is None or not better:
+        return cell.row.expects
+    if cell.published == base:
+        return ""
+    return "better" if (cell.published > base) == (better == "higher") else "worse"
+
+
+def table_csv(results: Results) -> str:
+    """Everything that is printed, with all digits: a function of the values."""
+    titles = ("row", "column", "cell", "step", "quantity", "n", "mean", "low", "high", "published")
+    titles += ("difference", "difference_low", "difference_high", "p_corrected", "verdict", "outcome")
+    outcomes = {id(outcome.cell): outcome.word for outcome in results.outcomes}
+    lines = []
+    for cell in results.cells:
+        mean, difference, verdict = cell.mean, cell.difference, cell.verdict
+        first = (cell.row.name, cell.column.name, cell.cell, cell.step, results.values.quantity if mean else "")
+        numbers = (mean.n, mean.mean, mean.low, mean.high) if mean else (0, None, None, None)
+        paired = (difference.mean, difference.low, difference.high) if difference else (None, None, None)
+        judged = (verdict.p, verdict.word) if verdict else (None, "")
+        line = (*first, *numbers, cell.published, *paired, *judged, outcomes.get(id(cell), ""))
+        lines.append(["" if entry is None else repr(entry) if isinstance(entry, float) else entry for entry in line])
+    return as_csv(titles, lines)
+
+
+def claims_possible(results: Results) -> bool:
+    """Whether there are seeds enough for a verdict."""
+    return len(results.values.seeds) >= CLAIM_SEEDS

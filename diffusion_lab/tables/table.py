@@ -1,0 +1,200 @@
+"""A table of a paper: rows of trained models, columns of settings and steps, published values beside them.
+
+A table is one yaml file, `conf/table/PAPER/NAME.yaml`. An entry is a row in a column for one seed: one or several models
+that are trained with the overrides of the column, the row, the two together, and the model. What is measured of an entry
+is the table's `measure` (`diffusion_lab.tables.measure`): one number for each of the column's cells, which are steps in
+the paper's count or the names that the column gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+KINDS = ("table", "figure", "ablation")
+Overrides = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Model:
+    """One training of an entry.
+
+    Args:
+        overrides: of `diffusion-lab train`, at every scale.
+        paper: further ones at the paper's scale.
+        scaled: further ones at every other scale.
+        seed: added to the seed of the entry.
+    """
+
+    overrides: Overrides = ()
+    paper: Overrides = ()
+    scaled: Overrides = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Column:
+    """Settings that all rows share, and the cells measured under them.
+
+    Args:
+        name: key in the yaml file.
+        title: as the paper has it.
+        at: the paper's optimizer steps of the cells, ascending; of a measure without steps, one number for each label.
+        labels: titles of the cells; empty: the steps.
+        experiment: preset of the runs; empty: the table's.
+        overrides: of `diffusion-lab train`.
+    """
+
+    name: str
+    title: str
+    at: tuple[int, ...]
+    labels: tuple[str, ...] = ()
+    experiment: str = ""
+    overrides: Overrides = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method.
+
+    Args:
+        name: key in the yaml file.
+        title: as the paper has it.
+        models: what is trained for an entry.
+        within: column -> overrides in that column alone.
+        only: the columns that the row has; empty: all.
+        published: column -> one value or None for each cell.
+        expects: what the paper says of this row against the baseline, where it has no numbers: better, worse, no more
+            than "" (nothing).
+        start: a row from whose weights this one starts; empty: from new ones.
+        absent: scale -> why the row cannot be trained at that scale.
+        pick: what the measure needs to know about this row.
+    """
+
+    name: str
+    title: str
+    models: tuple[Model, ...] = (Model(),)
+    within: Mapping[str, Overrides] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
+    published: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    expects: str = ""
+    start: str = ""
+    absent: Mapping[str, str] = field(default_factory=dict)
+    pick: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, a figure or an ablation.
+
+    Args:
+        name: paper/name.
+        title: the paper's name of it.
+        kind: table, figure or ablation.
+        says: what the paper concludes from it, in a sentence.
+        experiment: preset with the settings that all rows share, as the paper states them.
+        columns, rows: at least one each.
+        baseline: row that the others are compared with; empty: no comparison.
+        measure: configuration of the `Measure`.
+        not_stated: sentences: what the paper does not state, and what we chose.
+        periods: configuration keys that are periods of a method, in optimizer steps: at a smaller scale at most a
+            500th of the run.
+        speedup: how many times as fast the paper says its method is; None: nothing.
+        overturned_by: what would overturn a verdict, beside more seeds.
+    """
+
+    name: str
+    title: str
+    kind: str
+    says: str
+    experiment: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    baseline: str
+    measure: Mapping[str, Any]
+    not_stated: tuple[str, ...] = ()
+    periods: tuple[str, ...] = ()
+    speedup: float | None = None
+    overturned_by: str = "the same at a larger scale with the other sign"
+
+    def row(self, name: str) -> Row:
+        """The row of that name."""
+        return next(row for row in self.rows if row.name == name)
+
+    def columns_of(self, row: Row) -> list[Column]:
+        """The columns that a row has."""
+        return [column for column in self.columns if not row.only or column.name in row.only]
+
+
+def read_table(name: str, content: Mapping[str, Any]) -> Table:
+    """The table in a yaml file's content.
+
+    Raises:
+        ValueError: a key is unknown or missing, or a value does not fit the others.
+    """
+    content = dict(content)
+    columns = tuple(_column(name, key, value or {}) for key, value in content.pop("columns").items())
+    rows = tuple(_row(name, key, value or {}) for key, value in content.pop("rows").items())
+    table = _made(Table, name, {**_tuples(content), "columns": columns, "rows": rows, "name": name})
+    _check(table)
+    return table
+
+
+def _column(table: str, name: str, content: Mapping[str, Any]) -> Column:
+    return _made(Column, f"{table}: {name}", {"title": name, "name": name, **_tuples(content)})
+
+
+def _row(table: str, name: str, content: Mapping[str, Any]) -> Row:
+    place, content = f"{table}: {name}", dict(content)
+    if "overrides" in content:  # the usual row is one model
+        content["models"] = [{"overrides": content.pop("overrides")}]
+    if "models" in content:
+        content["models"] = tuple(_made(Model, place, _tuples(model)) for model in content["models"])
+    content |= {key: _tuples(content[key]) for key in ("within", "published") if key in content}
+    return _made(Row, place, {"title": name, "name": name, **_tuples(content)})
+
+
+def _made(kind: type, place: str, content: Mapping[str, Any]) -> Any:
+    try:
+        return kind(**content)
+    except TypeError as error:
+        known = ", ".join(kind.__dataclass_fields__)
+        raise ValueError(f"table={place} must have the keys of {kind.__name__}, {known} ({error})") from error
+
+
+def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+
+
+def _check(table: Table) -> None:
+    names = [row.name for row in table.rows]
+    if table.kind not in KINDS:
+        raise ValueError(f"kind={table.kind} of {table.name} must be one of {', '.join(KINDS)}")
+    for what, name in [("baseline", table.baseline), *(("start", row.start) for row in table.rows)]:
+        if name and name not in names:
+            raise ValueError(f"{what}={name} of {table.name} must be a row; use one of {', '.join(names)}")
+    columns = {column.name: column for column in table.columns}
+    for row in table.rows:
+        unknown = {*row.within, *row.only, *row.published} - columns.keys()
+        if unknown:
+            raise ValueError(f"row {row.name} of {table.name} must name columns only, and {unknown} are none")
+        for name, values in row.published.items():
+            if len(values) != len(columns[name].at):
+                raise ValueError(
+                    f"published={list(values)} of {row.name} in {table.name} must have a value for each of "
+                    f"at={list(columns[name].at)}; use null where there is none"
+                )
+
+
+def cell_titles(column: Column) -> Sequence[str]:
+    """Titles of a column's cells: labels, or the paper's steps as 200k and 1M."""
+    return column.labels or tuple(thousands(step) for step in column.at)
+
+
+def thousands(step: int) -> str:
+    """200000 -> 200k, 1000000 -> 1M, 26042 -> 26,042."""
+    for unit, size in (("M", 10**6), ("k", 1000)):
+        if step and step % size == 0:
+            return f"{step // size}{unit}"
+    return f"{step:,}"

@@ -1,0 +1,59 @@
+"""What a table says of a paper's statements, one sentence for each row and column."""
+
+from __future__ import annotations
+
+from diffusion_lab.reports.cells import decimals, with_interval
+from diffusion_lab.reports.verdicts import CLAIM_SEEDS
+from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, Outcome, Results
+
+_STATED = {"better": "better than", "worse": "worse than"}
+
+
+def sentences(results: Results) -> list[tuple[str, str]]:
+    """(the outcome, the sentence) of each row but the baseline in each column."""
+    return [(outcome.word, sentence(results, outcome)) for outcome in results.outcomes]
+
+
+def sentence(results: Results, outcome: Outcome) -> str:
+    """`Ours, linear: the paper has 2.94 against 3.19 of DDPM, better; here −0.52 [−0.90, −0.14], n = 3: holds here; ...`"""
+    cell, table = outcome.cell, results.table
+    base = table.row(table.baseline)
+    where = f"{cell.row.title}, {cell.column.title}" if len(table.columns) > 1 else cell.row.title
+    theirs = base.published.get(cell.column.name)
+    if cell.published is not None and theirs and theirs[-1] is not None:
+        said = f"the paper has {cell.published:g} against {theirs[-1]:g} of {base.title}"
+    elif outcome.stated:
+        said = f"the paper says {_STATED.get(outcome.stated, outcome.stated)} {base.title}, without a number"
+    else:
+        said = "the paper has no number"
+    return f"{where}: {said}; here {_measured(outcome)}: {_conclusion(results, outcome)}."
+
+
+def _measured(outcome: Outcome) -> str:
+    difference, mean = outcome.cell.difference, outcome.cell.mean
+    assert difference is not None and mean is not None
+    places = decimals([mean.mean], digits=3)
+    text = with_interval(difference, places, signed=True).replace(" (n=1, no interval)", "")
+    return f"{text}, n = {difference.n}"
+
+
+def _conclusion(results: Results, outcome: Outcome) -> str:
+    verdict = outcome.cell.verdict
+    assert verdict is not None
+    if outcome.word in (HOLDS, FAILS):
+        return f"{outcome.word}; would be overturned by {results.table.overturned_by}"
+    if verdict.word == "identical":
+        return "identical to the baseline for every seed"
+    if outcome.word == OPEN or not verdict.decided:
+        return f"{OPEN}; {_needed(outcome)}"
+    return f"{verdict.word} here, and the paper states neither"
+
+
+def _needed(outcome: Outcome) -> str:
+    difference = outcome.cell.difference
+    assert difference is not None
+    if difference.n < CLAIM_SEEDS:
+        return f"a verdict takes at least {CLAIM_SEEDS} seeds"
+    if outcome.seeds is None:
+        return "no number of seeds below 10,000 would decide a difference this small"
+    return f"about {outcome.seeds} seeds would decide a difference of this size"

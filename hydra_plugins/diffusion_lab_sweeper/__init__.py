@@ -1,0 +1,1 @@
+"""Hydra's sweeper for jobs that are listed one by one."""
