@@ -1,8 +1,8 @@
 """`diffusion-lab reproduce PAPER/TABLE scale=mini`: a table of a paper, from its runs to its pages, with one command.
 
 First the plan; then the sweep, which skips what is done and goes on with what is not; then what the table measures of
-every run; then the table in the paper's layout, measured beside published, on the terminal and as files. The same command
-after an interruption goes on.
+every run; then the table in the paper's layout, measured beside published, on the terminal and as files. After an
+interruption the same command goes on.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", metavar="ROW,..", help="train these rows alone")
     parser.add_argument("--seeds", metavar="0,1,2", help="seeds; default: the scale's")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
-    parser.add_argument("--out", metavar="DIR", help="write to DIR/PAPER/results/SCALE/TABLE instead of beside the runs")
+    parser.add_argument(
+        "--out", metavar="DIR", help="write to DIR/PAPER/results/SCALE/TABLE instead of beside the runs"
+    )
     parser.add_argument("--config-dir", metavar="DIR", help="folder of your own yaml files")
     return parser
 
@@ -156,7 +158,9 @@ class Study:
             place = out / paper / "results" / self.scale.name / name
         return write_all(self, jobs, place)
 
-    def analyse(self, name: str, runs: Sequence[Any], words: Sequence[str]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def analyse(
+        self, name: str, runs: Sequence[Any], words: Sequence[str]
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """The facts and the arrays of an analysis of runs, which is computed unless it is there.
 
         Raises:
@@ -206,8 +210,11 @@ def load_table(name: str, folders: Sequence[Path]) -> Table:
     names = table_names(folders)
     if name not in names:
         raise ConfigError(f"table={name} must be one of {', '.join(names)}{nearest(name, names)}")
+    content = _content(TABLES, name, folders)
+    if "like" in content:  # the same rows and columns under another title
+        content = _content(TABLES, str(content.pop("like")), folders) | content
     with config_errors(""):
-        return read_table(name, _content(TABLES, name, folders))
+        return read_table(name, content)
 
 
 def load_scale(name: str, folders: Sequence[Path]) -> Scale:

@@ -1,7 +1,7 @@
 """The jobs of a table at a scale: the words of `diffusion-lab train` for each model of each row, column and seed.
 
-A job is composed twice: as the paper has it, to know its run's length and its parts, and at the scale, with what stands in
-for them. At paper scale the two are one.
+A job is composed twice: as the paper has it, to know its run's length and its parts, and at the scale, with what stands
+in for them. At paper scale the two are one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Job(NamedTuple):
         words: of `diffusion-lab train`.
         folder: name of its run folder.
         steps: optimizer steps of the column's cells.
-        config: the composed configuration of the first seed.
+        config: the composed configuration, of this seed or of another.
     """
 
     row: Row
@@ -54,7 +54,9 @@ class Jobs:
         config_dirs: folders of the user's own yaml files.
     """
 
-    def __init__(self, table: Table, scale: Scale, further: Sequence[str] = (), config_dirs: Sequence[str] = ()) -> None:
+    def __init__(
+        self, table: Table, scale: Scale, further: Sequence[str] = (), config_dirs: Sequence[str] = ()
+    ) -> None:
         self.table, self.scale, self.further, self.config_dirs = table, scale, tuple(further), tuple(config_dirs)
         self._longest: int | None = None
 
@@ -85,42 +87,49 @@ class Jobs:
         paper = self.paper_words(column, row, model)
         words, steps, config = self._at_scale(compose, paper, column, model)
         for seed in seeds:
-            own = [f"seed={seed + model.seed}"]
+            own = f"seed={seed + model.seed}"
             if row.start:
-                own.append(f"init_from={starts[row.start, column.name, seed]}:raw")
-            one = config if seed == seeds[0] and not row.start else None
-            cfg = _with_seed(one or config, seed + model.seed) if not row.start else compose([*words, *own])
+                start = f"init_from={starts[row.start, column.name, seed]}:raw"
+                words, config = merged([*words, start]), compose([*merged([*words, start]), own])
+            cfg = _with_seed(config, seed + model.seed)
             folder = f"{run_name(cfg)}-{config_hash(cfg)[:8]}"
-            yield Job(row, column, number, seed, (*words, *own), folder, tuple(steps), config)
+            yield Job(row, column, number, seed, (*words, own), folder, tuple(steps), config)
 
     def paper_words(self, column: Column, row: Row, model: Model) -> list[str]:
         """The words of a job as the paper has it, without its seed."""
-        experiment = f"experiment={column.experiment or self.table.experiment}"
-        return merged([experiment, *column.overrides, *model.overrides, *row.within.get(column.name, ()), *model.paper])
+        experiment = f"experiment={row.experiment or column.experiment or self.table.experiment}"
+        return merged([experiment, *column.overrides, *model.overrides, *row.within.get(column.name, ())])
 
     def _at_scale(
         self, compose: Any, paper: list[str], column: Column, model: Model
     ) -> tuple[list[str], list[int], DictConfig]:
         """The words without seed, the steps of the cells, and the configuration."""
-        published = compose(merged([*paper, *(self.further if self.scale.steps is None else ())]))
         if self.scale.steps is None:
-            every, steps = scaled_cells(column.at, published.max_steps, published.max_steps)
-            return merged([*paper, *self.further]), steps, published
-        share = self.scale.steps / self.longest(compose)
-        steps = max(1, round(share * published.max_steps))
-        every, cells = scaled_cells(column.at, steps, published.max_steps)
-        words = merged([*_without(paper, model.paper), *self._stand_ins(published), *_lengths(published, steps, every)])
-        words = merged([*words, *self.scale.overrides, *model.scaled, *self.further])
-        words += self._corrections(published, compose(words), steps)
+            words = merged([*paper, *self.table.paper, *model.paper, *self.further])
+            return words, list(column.at), compose(words)
+        published = compose(paper)
+        longest = published.max_steps if self.table.equal_steps else self.longest(compose)
+        steps = max(1, round(self.scale.steps / longest * published.max_steps))
+        at = (
+            tuple(step * published.max_steps // column.at[-1] for step in column.at)
+            if self.table.equal_steps
+            else column.at
+        )
+        every, cells = scaled_cells(at, steps, published.max_steps)
+        words = merged([*paper, *self._stand_ins(published), *_lengths(published, steps, every)])
+        words = merged([*words, *self.scale.overrides, *self.table.scaled, *model.scaled, *self.further])
+        words = merged([*words, *self._corrections(published, compose(words), steps)])
         return words, cells, compose(words)
 
     def longest(self, compose: Any) -> int:
         """Optimizer steps of the table's longest run as the paper has it."""
         if self._longest is None:
-            rows = self.table.rows
-            first = [next(row for row in rows if column in self.table.columns_of(row)) for column in self.table.columns]
-            words = [self.paper_words(c, row, row.models[0]) for c, row in zip(self.table.columns, first, strict=True)]
-            self._longest = max(compose(one).max_steps for one in words)
+            presets: dict[tuple[str, str], list[str]] = {}
+            for row in self.table.rows:
+                for column in self.table.columns_of(row) if row.models else ():
+                    words = self.paper_words(column, row, row.models[0])
+                    presets.setdefault((words[0], column.name), words)
+            self._longest = max(int(compose(words).max_steps) for words in presets.values())
         return self._longest
 
     def _stand_ins(self, published: DictConfig) -> list[str]:
@@ -178,10 +187,6 @@ def _lengths(published: DictConfig, steps: int, every: int) -> list[str]:
         decays = [scaled_decay(decay, steps, published.max_steps) for decay in average.decays]
         words.append(f"callbacks.ema.decays=[{','.join(f'{decay:g}' for decay in decays)}]")
     return words
-
-
-def _without(words: Sequence[str], left_out: Sequence[str]) -> list[str]:
-    return [word for word in words if word not in left_out]
 
 
 def merged(words: Sequence[str]) -> list[str]:

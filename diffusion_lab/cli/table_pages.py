@@ -74,9 +74,7 @@ def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
     from diffusion_lab.tables.results import summarise
 
     measure: Any = instantiate(dict(study.table.measure), _convert_="all")
-    trained = [
-        Trained(job.row, job.column, job.model, job.seed, study.root / job.folder, job.steps) for job in jobs
-    ]
+    trained = [Trained(job.row, job.column, job.model, job.seed, study.root / job.folder, job.steps) for job in jobs]
     gathered = gather(study.table, trained, measure, study.analyse)
     results = summarise(gathered.values, measure.better)
     runs = [run for own in gathered.runs.values() for run in own]

@@ -1,4 +1,4 @@
-"""What `diffusion-lab reproduce` is about to do: jobs, time, disk, what is missing here, and the settings of each row."""
+"""What `diffusion-lab reproduce` is about to do: jobs, time, disk, what is missing here, and the rows' settings."""
 
 from __future__ import annotations
 

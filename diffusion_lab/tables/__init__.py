@@ -1,4 +1,4 @@
-"""Tables of the papers: rows, columns and published values, what is measured, and what it says. Does not import torch."""
+"""Tables of the papers: rows, columns, published values, what is measured and what it says. Does not import torch."""
 
 from diffusion_lab.tables.analysed import Analysed
 from diffusion_lab.tables.loss_ratio import LossRatio

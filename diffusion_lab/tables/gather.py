@@ -14,7 +14,7 @@ from diffusion_lab.tables.values import Value, Values
 
 
 class Trained(NamedTuple):
-    """A run folder and what it is for: number `model` of a row in a column, for one seed, with the steps of the cells."""
+    """A run folder, and which it is: number `model` of a row in a column for one seed, with the steps of the cells."""
 
     row: Row
     column: Column

@@ -1,6 +1,7 @@
 """A table in the paper's layout: one text table for each column of settings, with the steps side by side.
 
-Every cell is `measured / published`: the mean over seeds with half the width of its 95 % interval, and the paper's number.
+Every cell is `measured / published`: the mean over seeds with half the width of its 95 % interval, and the paper's
+number.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from diffusion_lab.reports.cells import Cell as TextCell
 from diffusion_lab.reports.cells import Comparison, decimals, number, with_interval
 from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS
 from diffusion_lab.tables.results import Cell, Results
-from diffusion_lab.tables.table import Column, Row, cell_titles
+from diffusion_lab.tables.table import Column, Row, Table, cell_titles, reference_title
 
 NONE = "\N{EN DASH}"
 
@@ -36,7 +37,7 @@ def _comparison(results: Results, column: Column, missing: Mapping[tuple[str, st
     lines = [[TextCell(row.title), *_cells(results, row, column, places)] for row in rows]
     compared = any(cell.difference for cell in shown)
     if compared:
-        titles += [f"to {table.row(table.baseline).title}, {cell_titles(column)[-1]}", "verdict"]
+        titles += [f"to {reference_title(table)}, {cell_titles(column)[-1]}", "verdict"]
         for line, row in zip(lines, rows, strict=True):
             line += _compared(results, row, column, places)
     notes = [f"{row.title}: {missing[row.name, column.name]}." for row in rows if (row.name, column.name) in missing]
@@ -52,13 +53,20 @@ def _title(results: Results, column: Column, cell: str) -> str:
 
 def _cells(results: Results, row: Row, column: Column, places: int) -> list[TextCell]:
     cells = [results.cell(row, column, cell) for cell in cell_titles(column)]
-    return [TextCell(measured_and_published(cell, places)) for cell in cells if cell is not None]
+    return [TextCell(measured_and_published(results.table, cell, places)) for cell in cells if cell is not None]
 
 
-def measured_and_published(cell: Cell, places: int) -> str:
+def measured_and_published(table: Table, cell: Cell, places: int) -> str:
     """`12.31 ± 0.52 / 8.16`; what does not exist is a dash, and a paper that has no number has no slash."""
     ours = plus_minus(cell.mean, places) if cell.mean is not None else NONE
-    return ours if cell.published is None else f"{ours} / {cell.published:g}"
+    return ours if cell.published is None else f"{ours} / {published_number(table, cell.published)}"
+
+
+def published_number(table: Table, value: float) -> str:
+    """A published value with as many decimals as the table's most exact one: 2.60 beside 2.72."""
+    numbers = [n for row in table.rows for own in row.published.values() for n in own if n is not None]
+    places = max((len(f"{number:g}".partition(".")[2]) for number in numbers), default=2)
+    return f"{value:.{places}f}"
 
 
 def plus_minus(mean: Interval, places: int) -> str:
@@ -76,7 +84,7 @@ def _compared(results: Results, row: Row, column: Column, places: int) -> list[T
     if cell is None or cell.difference is None or cell.verdict is None:
         return [TextCell("baseline" if row.name == results.table.baseline else NONE), TextCell("")]
     bold = cell.verdict.decided
-    word = cell.verdict.word
+    word = ("higher" if cell.difference.mean > 0 else "lower") if bold else cell.verdict.word
     if cell.verdict.p is not None:
         word += ", p < 0.001" if cell.verdict.p < 0.001 else f", p = {cell.verdict.p:.2g}"
     return [TextCell(with_interval(cell.difference, places, signed=True), bold), TextCell(word, bold)]
@@ -89,7 +97,7 @@ def legend(results: Results) -> str:
     text = f"measured / published; {results.values.quantity or 'nothing measured'}, mean over n = {seeds} seeds"
     if counts and counts[-1] > 1:
         text += " ± half the width of Student's 95 % interval"
-    if not results.table.baseline:
+    if not reference_title(results.table):
         return text
     if not results.tested:
         return f"{text}; with fewer than {CLAIM_SEEDS} seeds nothing is set in bold: no claim"

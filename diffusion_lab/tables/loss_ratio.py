@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from diffusion_lab.tables.measure import Entry, Measure, Measured
 
 
 class LossRatio(Measure):
-    """Mean over a range of timesteps of log10(loss / loss of the starting run), at the end of training.
-
-    The validation loss is that of the weights that are trained or of their average, whichever the run logs; of the
-    starting run it is the last one.
+    """Mean over a range of timesteps of log10(loss / loss of the starting run), each at the end of its training.
 
     Args:
-        ranges: first and last share of T of each cell, in the order of the column's cells.
+        ranges: column -> first and last share of T.
         key: logged list over equal ranges of timesteps.
     """
 
     better = "lower"
 
-    def __init__(self, ranges: list[list[float]], key: str = "val/loss_t") -> None:
-        self.ranges, self.key = ranges, key
+    def __init__(self, ranges: Mapping[str, Sequence[float]], key: str = "val/loss_t") -> None:
+        self.ranges, self.key = dict(ranges), key
 
     def __call__(self, entry: Entry) -> Measured:
-        assert entry.start is not None, "every row of the table but the first starts from it"
+        if entry.start is None:
+            return Measured("", [None] * len(entry.column.at))
         ours, theirs = (run.curve(self.key).values[-1] for run in (entry.runs[0], entry.start))
-        change, bins = np.log10(ours / theirs), len(ours)
-        parts = [slice(round(first * bins), round(last * bins)) for first, last in self.ranges]
-        return Measured("log10 of the loss over the start's", [float(np.nanmean(change[part])) for part in parts])
+        first, last = (round(share * len(ours)) for share in self.ranges[entry.column.name])
+        change = float(np.nanmean(np.log10(ours[first:last] / theirs[first:last])))
+        return Measured("log10 of the loss over the start's", [change] * len(entry.column.at))

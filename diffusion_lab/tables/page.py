@@ -105,15 +105,27 @@ def as_markdown(page: TablePage, drawn: Mapping[str, figures.Figure]) -> str:
     pieces.append(f"{next(iter(page.tables.values())).legend}.\n")
     if page.verdicts:
         lines = [f"- {_bold_outcome(word, text)}" for word, text in page.verdicts]
-        pieces.append("\n".join(["## What it says of the paper\n", *([page.summary, ""] if page.summary else []), *lines, ""]))
+        pieces.append(
+            "\n".join(["## What it says of the paper\n", *([page.summary, ""] if page.summary else []), *lines, ""])
+        )
     for name, figure in drawn.items():
         pieces.append(f"![{figure.title}]({name})\n\n{figure.caption}\n")
     pieces.append(_settings_markdown(page.settings))
-    if table.not_stated:
-        pieces.append("\n".join(["## Not stated in the paper, or stated twice\n", *(f"- {s}" for s in table.not_stated), ""]))
+    for title, said in notes_of(page).items():
+        pieces.append("\n".join([f"## {title}\n", *(f"- {sentence}" for sentence in said), ""]))
     made = "".join(f"    {command}\n" for command in page.commands)
     pieces.append(f"## Command and versions\n\n{made}\n{_versions(page)}\n")
     return "\n".join(pieces)
+
+
+def notes_of(page: TablePage) -> dict[str, Sequence[str]]:
+    """Title -> sentences: what differs from the paper, and what the paper leaves open."""
+    table, scaled = page.results.table, page.scale.steps is not None
+    notes = {
+        "What differs from the paper": [*page.scale.differs, *table.differs] if scaled else [],
+        "Not stated in the paper, or stated twice": table.not_stated,
+    }
+    return {title: said for title, said in notes.items() if said}
 
 
 def _bold_outcome(word: str, text: str) -> str:
@@ -175,7 +187,7 @@ def _content(page: TablePage, drawn: Mapping[str, figures.Figure]) -> dict[str, 
         "shared": shared,
         "setting_titles": titles,
         "setting_lines": lines if len(titles) > 2 else [],
-        "not_stated": table.not_stated,
+        "notes": notes_of(page),
         "commands": page.commands,
         "versions": _versions(page),
         "markdown": "\n".join(markdown(one) for one in tables.values()),

@@ -2,11 +2,11 @@
 
     mean        of the seeds, with the 95 % interval of Student's t
     difference  to the baseline in the same cell, over the seeds that both have
-    verdict     on the last cell of each column: better, worse or not decided, corrected by Holm for all rows and columns of
-                the table (`diffusion_lab.reports.verdicts`)
+    verdict     on the last cell of each column: lower, higher or not decided, corrected by Holm for all rows and
+                columns of the table (`diffusion_lab.reports.verdicts`)
     outcome     of the paper's statement on that row: holds here, does not, or not decided
 
-A paper states that a row is better than the baseline, or worse, by its numbers in the last cell of the column; where it
+A paper states that a row is lower than the baseline, or higher, by its numbers in the last cell of the column; where it
 has none, by the word of the row (`Row.expects`).
 """
 
@@ -42,13 +42,15 @@ class Outcome:
 
     Attributes:
         cell: the last one of the column.
-        stated: what the paper says, better or worse; "" if nothing.
+        stated: what the paper says, lower or higher; "" if nothing.
+        measured: what is decided here, lower or higher; "" if nothing.
         word: `HOLDS`, `FAILS` or `OPEN`; "" where the paper says nothing.
         seeds: pairs that would decide a difference as large as the measured one; None if decided or unknown.
     """
 
     cell: Cell
     stated: str
+    measured: str
     word: str
     seeds: int | None
 
@@ -96,7 +98,7 @@ def summarise(values: Values, better: str) -> Results:
     judged = dict(zip(map(id, last), verdicts, strict=True))
     cells = [Cell(**{**vars(cell), "verdict": judged.get(id(cell))}) for cell in cells]
     tested = sum(verdict is not None and verdict.p is not None for verdict in verdicts)
-    outcomes = [_outcome(values, cell, better, tested) for cell in cells if cell.verdict is not None]
+    outcomes = [_outcome(values, cell, tested) for cell in cells if cell.verdict is not None]
     return Results(table, values, better, tuple(cells), tuple(outcomes), tested)
 
 
@@ -113,7 +115,7 @@ def _cell(values: Values, row: Row, column: Column, index: int) -> Cell:
         None,
         published[index] if published else None,
     )
-    pairs = [] if row.name == values.table.baseline else _pairs(values, cell)
+    pairs = [] if row.name == values.table.baseline and not row.against else _pairs(values, cell)
     if not pairs:
         return cell
     ours, theirs = zip(*pairs, strict=True)
@@ -123,34 +125,39 @@ def _cell(values: Values, row: Row, column: Column, index: int) -> Cell:
 def _pairs(values: Values, cell: Cell) -> list[tuple[float, float]]:
     """(the row's, the baseline's) value of the seeds that both have."""
     ours = values.of(cell.row.name, cell.column.name, cell.cell)
-    theirs = values.of(values.table.baseline, cell.column.name, cell.cell)
+    number = cell.row.against.get(cell.column.name)
+    theirs = (
+        values.of(values.table.baseline, cell.column.name, cell.cell) if number is None else dict.fromkeys(ours, number)
+    )
     return [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
 
 
-def _outcome(values: Values, cell: Cell, better: str, tested: int) -> Outcome:
-    verdict, stated = cell.verdict, _stated(values.table, cell, better)
+def _outcome(values: Values, cell: Cell, tested: int) -> Outcome:
+    verdict, stated = cell.verdict, _stated(values.table, cell)
     assert verdict is not None and cell.difference is not None
-    if not stated:
-        word = ""
-    elif not verdict.decided:
-        word = OPEN
-    else:
-        word = HOLDS if verdict.word == stated else FAILS
+    measured = ("higher" if cell.difference.mean > 0 else "lower") if verdict.decided else ""
+    word = "" if not stated else OPEN if not measured else HOLDS if measured == stated else FAILS
     needed = None
-    if not verdict.decided and cell.difference.std and cell.difference.mean:
+    if not measured and cell.difference.std and cell.difference.mean:
         needed = seeds_needed(cell.difference.std, abs(cell.difference.mean), ALPHA / max(1, tested))
-    return Outcome(cell, stated, word, needed)
+    return Outcome(cell, stated, measured, word, needed)
 
 
-def _stated(table: Table, cell: Cell, better: str) -> str:
-    """Whether the paper has this row better or worse than the baseline; "" if it says neither."""
-    theirs = table.row(table.baseline).published.get(cell.column.name)
-    base = theirs[-1] if theirs else None
-    if cell.published is None or base is None or not better:
-        return cell.row.expects
-    if cell.published == base:
-        return ""
-    return "better" if (cell.published > base) == (better == "higher") else "worse"
+def _stated(table: Table, cell: Cell) -> str:
+    """Whether the paper has this row lower or higher than the baseline; "" if it says neither."""
+    base = published_baseline(table, cell)
+    if cell.published is None or base is None:
+        expects = cell.row.expects
+        return expects if isinstance(expects, str) else expects.get(cell.column.name, "")
+    return "" if cell.published == base else "higher" if cell.published > base else "lower"
+
+
+def published_baseline(table: Table, cell: Cell) -> float | None:
+    """The paper's number of the baseline in the last cell of a column, or what stands for it."""
+    if cell.column.name in cell.row.against:
+        return cell.row.against[cell.column.name]
+    theirs = table.row(table.baseline).published.get(cell.column.name) if table.baseline else None
+    return theirs[-1] if theirs else None
 
 
 def table_csv(results: Results) -> str:

@@ -35,6 +35,7 @@ class Scale:
             `default` is for all others.
         overrides: further settings of every run.
         launcher: settings of Hydra's launcher.
+        differs: sentences: what differs from the paper.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Scale:
     options: Mapping[str, Any] = field(default_factory=dict)
     overrides: tuple[str, ...] = ()
     launcher: tuple[str, ...] = ()
+    differs: tuple[str, ...] = ()
 
     def option(self, group: str, paper: str) -> str:
         """The option of a group where the paper has `paper`."""
@@ -61,7 +63,7 @@ def read_scale(name: str, content: Mapping[str, Any]) -> Scale:
     Raises:
         ValueError: a key is unknown or missing.
     """
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
     try:
         return Scale(name, **given)
     except TypeError as error:
@@ -90,7 +92,7 @@ def scaled_cells(at: tuple[int, ...], steps: int, paper_steps: int) -> tuple[int
     The distance is the first cell's share of the run. A cell is the snapshot nearest to its share; there is one at the
     end of the run.
     """
-    every = scaled_length(at[0], steps, paper_steps)
+    every = min(steps, scaled_length(at[0], steps, paper_steps))
     snapshots = [*range(every, steps, every), steps]
     shares = [step * steps / paper_steps for step in at]
     return every, [min(snapshots, key=lambda snapshot: (abs(snapshot - share), -snapshot)) for share in shares]

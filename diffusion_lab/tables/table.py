@@ -1,9 +1,9 @@
 """A table of a paper: rows of trained models, columns of settings and steps, published values beside them.
 
-A table is one yaml file, `conf/table/PAPER/NAME.yaml`. An entry is a row in a column for one seed: one or several models
-that are trained with the overrides of the column, the row, the two together, and the model. What is measured of an entry
-is the table's `measure` (`diffusion_lab.tables.measure`): one number for each of the column's cells, which are steps in
-the paper's count or the names that the column gives.
+A table is one yaml file, `conf/table/PAPER/NAME.yaml`. An entry is a row in a column for one seed: one or several
+models that are trained with the overrides of the column, the model, the row in that column and the scale. What is
+measured of an entry is the table's `measure` (`diffusion_lab.tables.measure`): one number for each of the column's
+cells, which are steps in the paper's count or the names that the column gives.
 """
 
 from __future__ import annotations
@@ -65,8 +65,10 @@ class Row:
         within: column -> overrides in that column alone.
         only: the columns that the row has; empty: all.
         published: column -> one value or None for each cell.
-        expects: what the paper says of this row against the baseline, where it has no numbers: better, worse, no more
-            than "" (nothing).
+        expects: what the paper says of this row against the baseline where it has no numbers: lower or higher in all
+            columns, or by column; empty: nothing.
+        against: column -> a number that takes the place of the baseline's, one for all seeds and cells.
+        experiment: preset of the runs; empty: the column's.
         start: a row from whose weights this one starts; empty: from new ones.
         absent: scale -> why the row cannot be trained at that scale.
         pick: what the measure needs to know about this row.
@@ -78,7 +80,9 @@ class Row:
     within: Mapping[str, Overrides] = field(default_factory=dict)
     only: tuple[str, ...] = ()
     published: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
-    expects: str = ""
+    expects: str | Mapping[str, str] = ""
+    against: Mapping[str, float] = field(default_factory=dict)
+    experiment: str = ""
     start: str = ""
     absent: Mapping[str, str] = field(default_factory=dict)
     pick: Mapping[str, Any] = field(default_factory=dict)
@@ -95,11 +99,16 @@ class Table:
         says: what the paper concludes from it, in a sentence.
         experiment: preset with the settings that all rows share, as the paper states them.
         columns, rows: at least one each.
-        baseline: row that the others are compared with; empty: no comparison.
+        baseline: row that the others are compared with; empty: the numbers that rows are `against`, if they have some.
+        against: what these numbers are.
         measure: configuration of the `Measure`.
+        paper, scaled: overrides of all runs at the paper's scale, and at every other.
+        differs: sentences: where the smaller scales differ from the paper beside data, network, batch and length.
         not_stated: sentences: what the paper does not state, and what we chose.
         periods: configuration keys that are periods of a method, in optimizer steps: at a smaller scale at most a
             500th of the run.
+        equal_steps: whether all runs have the scale's steps, instead of shares of the longest one's: for rows of
+            different kinds of models.
         speedup: how many times as fast the paper says its method is; None: nothing.
         overturned_by: what would overturn a verdict, beside more seeds.
     """
@@ -113,8 +122,13 @@ class Table:
     rows: tuple[Row, ...]
     baseline: str
     measure: Mapping[str, Any]
+    against: str = ""
+    paper: Overrides = ()
+    scaled: Overrides = ()
+    differs: tuple[str, ...] = ()
     not_stated: tuple[str, ...] = ()
     periods: tuple[str, ...] = ()
+    equal_steps: bool = False
     speedup: float | None = None
     overturned_by: str = "the same at a larger scale with the other sign"
 
@@ -176,7 +190,12 @@ def _check(table: Table) -> None:
             raise ValueError(f"{what}={name} of {table.name} must be a row; use one of {', '.join(names)}")
     columns = {column.name: column for column in table.columns}
     for row in table.rows:
-        unknown = {*row.within, *row.only, *row.published} - columns.keys()
+        words = set(row.expects.values()) if isinstance(row.expects, Mapping) else {row.expects}
+        if words - {"", "lower", "higher"}:
+            raise ValueError(
+                f"expects={row.expects} of {row.name} in {table.name} must be lower or higher; or leave it out"
+            )
+        unknown = {*row.within, *row.only, *row.published, *row.against} - columns.keys()
         if unknown:
             raise ValueError(f"row {row.name} of {table.name} must name columns only, and {unknown} are none")
         for name, values in row.published.items():
@@ -185,6 +204,11 @@ def _check(table: Table) -> None:
                     f"published={list(values)} of {row.name} in {table.name} must have a value for each of "
                     f"at={list(columns[name].at)}; use null where there is none"
                 )
+
+
+def reference_title(table: Table) -> str:
+    """What rows are compared with."""
+    return table.row(table.baseline).title if table.baseline else table.against
 
 
 def cell_titles(column: Column) -> Sequence[str]:

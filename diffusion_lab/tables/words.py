@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from diffusion_lab.reports.cells import decimals, with_interval
 from diffusion_lab.reports.verdicts import CLAIM_SEEDS
-from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, Outcome, Results
-
-_STATED = {"better": "better than", "worse": "worse than"}
+from diffusion_lab.tables.layout import published_number
+from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, Outcome, Results, published_baseline
+from diffusion_lab.tables.table import reference_title
 
 
 def sentences(results: Results) -> list[tuple[str, str]]:
@@ -15,15 +15,15 @@ def sentences(results: Results) -> list[tuple[str, str]]:
 
 
 def sentence(results: Results, outcome: Outcome) -> str:
-    """`Ours, linear: the paper has 2.94 against 3.19 of DDPM, better; here −0.52 [−0.90, −0.14], n = 3: holds here; ...`"""
+    """`Ours, linear: the paper has 2.94 against 3.19 of DDPM; here −0.52 [−0.90, −0.14], n = 3: holds here; ...`"""
     cell, table = outcome.cell, results.table
-    base = table.row(table.baseline)
+    base, theirs = reference_title(table), published_baseline(table, cell)
     where = f"{cell.row.title}, {cell.column.title}" if len(table.columns) > 1 else cell.row.title
-    theirs = base.published.get(cell.column.name)
-    if cell.published is not None and theirs and theirs[-1] is not None:
-        said = f"the paper has {cell.published:g} against {theirs[-1]:g} of {base.title}"
+    if cell.published is not None and theirs is not None:
+        ours, reference = published_number(table, cell.published), published_number(table, theirs)
+        said = f"the paper has {ours} against {reference} of {base}"
     elif outcome.stated:
-        said = f"the paper says {_STATED.get(outcome.stated, outcome.stated)} {base.title}, without a number"
+        said = f"the paper says {outcome.stated} than {base}, without a number"
     else:
         said = "the paper has no number"
     return f"{where}: {said}; here {_measured(outcome)}: {_conclusion(results, outcome)}."
@@ -46,7 +46,7 @@ def _conclusion(results: Results, outcome: Outcome) -> str:
         return "identical to the baseline for every seed"
     if outcome.word == OPEN or not verdict.decided:
         return f"{OPEN}; {_needed(outcome)}"
-    return f"{verdict.word} here, and the paper states neither"
+    return f"{outcome.measured} here; the paper states neither"
 
 
 def _needed(outcome: Outcome) -> str:

@@ -35,7 +35,9 @@ class ListedSweeper(Sweeper):
         try:
             lines = Path(str(file)).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"hydra.sweeper.file={file} must be a file with one job on each line ({error})") from error
+            raise ConfigError(
+                f"hydra.sweeper.file={file} must be a file with one job on each line ({error})"
+            ) from error
         self.jobs = [shlex.split(line) for line in lines if line.strip()]
         if not self.jobs:
             raise ConfigError(f"hydra.sweeper.file={file} must have a job on some line, e.g. method=ddpm seed=0")
@@ -51,6 +53,7 @@ class ListedSweeper(Sweeper):
         Raises:
             JobsFailed: some job is not done; the launcher has said which.
         """
+        assert self.launcher is not None, "Hydra calls setup first"
         returned = self.launcher.launch([[*arguments, *job] for job in self.jobs], initial_job_idx=0)
         for job in returned:
             _ = job.return_value  # raises what the job raised
