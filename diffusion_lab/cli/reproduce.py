@@ -104,6 +104,7 @@ class Study:
     ) -> None:
         self.table, self.scale, self.root, self.seeds = table, scale, root, list(seeds)
         self.jobs, self.typed, self.launcher = jobs, typed, list(launcher)
+        self._analysed: dict[Path, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
 
     def run(self, rows: Sequence[Row], chosen: Sequence[Row], dry_run: bool, out: Path | None) -> int:
         """Plan, train, measure and write; returns the exit code."""
@@ -172,8 +173,11 @@ class Study:
         from diffusion_lab.files import read_object
         from diffusion_lab.runs.analyses import DATA, FACTS
 
+        words = [*words, *self.scale.analysis.get(name, ())]
         key = hashlib.sha256(" ".join([*(run.folder.name for run in runs), *words]).encode()).hexdigest()[:8]
         place = self.root / "analyses" / f"{name}-{key}"
+        if place in self._analysed:
+            return self._analysed[place]
         folders = ",".join(str(run.folder) for run in runs)
         arguments = [f"analysis={name}", f"run={folders}", f"outdir={place}", *words]
         with contextlib.redirect_stdout(io.StringIO()):
@@ -183,7 +187,8 @@ class Study:
         import numpy as np
 
         with np.load(place / DATA) as data:
-            return read_object(place / FACTS) or {}, dict(data)
+            self._analysed[place] = read_object(place / FACTS) or {}, dict(data)
+        return self._analysed[place]
 
 
 def conf_folders(config_dir: str | None) -> list[Path]:

@@ -106,7 +106,8 @@ class Jobs:
         """The words without seed, the steps of the cells, and the configuration."""
         if self.scale.steps is None:
             words = merged([*paper, *self.table.paper, *model.paper, *self.further])
-            return words, list(column.at), compose(words)
+            config = compose(words)
+            return words, [config.max_steps] if self.table.equal_steps else list(column.at), config
         published = compose(paper)
         longest = published.max_steps if self.table.equal_steps else self.longest(compose)
         steps = max(1, round(self.scale.steps / longest * published.max_steps))

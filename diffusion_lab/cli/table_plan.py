@@ -46,12 +46,14 @@ def plan_of(jobs: Sequence[Job], root: Path) -> Plan:
         return Plan(distinct, waiting, 0.0, 0.0, 0.0, "", [])
     from diffusion_lab.cli.cost.cost import cost_of, counted_flops
 
-    first = cost_of(waiting[0].config, BUDGET_S, bool(missing))
-    flops = {id(job.config): counted_flops(job.config) for job in waiting}
-    rate = first.seconds / flops[id(waiting[0].config)]
-    seconds = [rate * flops[id(job.config)] for job in waiting]
-    hours = first.gpus * sum(seconds) / 3600
-    return Plan(distinct, waiting, sum(seconds), hours, first.disk * len(waiting), first.basis, missing)
+    counted = [job for job in waiting if job.config.get("prediction") is not None]
+    if not counted:
+        return Plan(distinct, waiting, 0.0, 0.0, 0.0, "a GAN's cost is not estimated", missing)
+    first = cost_of(counted[0].config, BUDGET_S, bool(missing))
+    rate = first.seconds / counted_flops(counted[0].config)
+    seconds = sum(rate * counted_flops(job.config) for job in counted)
+    basis = first.basis + (", without the GANs" if len(counted) < len(waiting) else "")
+    return Plan(distinct, waiting, seconds, first.gpus * seconds / 3600, first.disk * len(counted), basis, missing)
 
 
 def _missing(jobs: Sequence[Job]) -> list[str]:

@@ -34,6 +34,7 @@ class Scale:
         options: group -> option that stands in for the paper's, or a mapping from the paper's option to it, in which
             `default` is for all others.
         overrides: further settings of every run.
+        analysis: analysis -> words of its command line.
         launcher: settings of Hydra's launcher.
         differs: sentences: what differs from the paper.
     """
@@ -46,6 +47,7 @@ class Scale:
     seeds: tuple[int, ...] = (0, 1, 2)
     options: Mapping[str, Any] = field(default_factory=dict)
     overrides: tuple[str, ...] = ()
+    analysis: Mapping[str, list[str]] = field(default_factory=dict)
     launcher: tuple[str, ...] = ()
     differs: tuple[str, ...] = ()
 

@@ -1,0 +1,122 @@
+"""Every table at every scale: what it trains is the paper's in proportion, and may run."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from diffusion_lab.cli.config import conf_dir, config_hash
+from diffusion_lab.cli.reproduce import load_scale, load_table, table_names
+from diffusion_lab.cli.table_jobs import Job, Jobs, composing, lengths
+from diffusion_lab.cli.validate import check
+from tests.conf.test_scales import with_sweep
+
+FOLDERS = [conf_dir()]
+TABLES = table_names(FOLDERS)
+SCALES = sorted(path.stem for path in (conf_dir() / "table_scale").glob("*.yaml"))
+QUICK = ("clts_mdlrc/table3", "smoke"), ("adaptive_beta/table4", "mini")
+
+
+@cache
+def jobs_of(name: str, scale: str) -> list[Job]:
+    """The jobs of seed 0 at a scale, of all rows that start from new weights and can be trained there."""
+    table = load_table(name, FOLDERS)
+    rows = [row for row in table.rows if not row.start and scale not in row.absent]
+    return list(Jobs(table, load_scale(scale, FOLDERS)).of(rows, [0], {}))
+
+
+@cache
+def published(name: str) -> dict[tuple[str, str, int], DictConfig]:
+    """(row, column, model) -> the configuration as the paper has it."""
+    table = load_table(name, FOLDERS)
+    jobs, found = Jobs(table, load_scale("paper", FOLDERS)), {}
+    with composing() as compose:
+        for column in table.columns:
+            for row in (row for row in table.rows if column in table.columns_of(row)):
+                for number, model in enumerate(row.models):
+                    found[row.name, column.name, number] = compose(jobs.paper_words(column, row, model))
+    return found
+
+
+def task(cfg: DictConfig) -> DictConfig:
+    return OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
+
+
+CASES = [
+    pytest.param(name, scale, marks=() if (name, scale) in QUICK else pytest.mark.slow)
+    for name in TABLES
+    for scale in SCALES
+]
+
+
+@pytest.mark.parametrize(("name", "scale"), CASES)
+def test_lengths_have_the_papers_share_of_the_run_within_one_snapshot(name: str, scale: str) -> None:
+    for job in jobs_of(name, scale):
+        paper, cfg = published(name)[job.row.name, job.column.name, job.model], job.config
+        if not cfg.max_steps:
+            continue  # a trained model from elsewhere, which is analysed as it is
+        within = cfg.snapshot_every / cfg.max_steps
+        theirs, ours = lengths(paper), lengths(cfg)
+        assert theirs.keys() == ours.keys()
+        for key, length in theirs.items():
+            assert abs(ours[key] / cfg.max_steps - length / paper.max_steps) <= within, (job.row.name, key)
+        if "ema" in cfg.callbacks:
+            looks_back = [1 / (1 - one.callbacks.ema.decays[0]) / one.max_steps for one in (cfg, paper)]
+            assert abs(looks_back[0] - looks_back[1]) <= within, job.row.name
+        whole = job.column.at[-1] if load_table(name, FOLDERS).equal_steps else paper.max_steps
+        for step, at in zip(job.steps, job.column.at, strict=True):
+            assert abs(step / cfg.max_steps - at / whole) <= within, job.row.name
+
+
+@pytest.mark.parametrize(("name", "scale"), CASES)
+def test_every_job_may_run_where_its_data_are(name: str, scale: str) -> None:
+    passed: set[str] = set()
+    for job in jobs_of(name, scale):
+        cfg = task(job.config)
+        OmegaConf.set_struct(cfg, False)
+        cfg.dry_run = True
+        assert check(cfg, passed=passed, here=False) == [], " ".join(job.words)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in TABLES if "ours" in {row.name for row in load_table(name, FOLDERS).rows}]
+)
+def test_the_policy_has_its_period(name: str) -> None:
+    for job in jobs_of(name, "mini"):
+        if "LearnedBeta" in str(job.config.sampler.get("_target_")):
+            assert job.config.sampler.every == min(40, max(1, job.config.max_steps // 500))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("preset", "table"),
+    [
+        ("adaptive_beta/table1", "adaptive_beta/table1"),
+        ("adaptive_beta/table1_cosine", "adaptive_beta/table1"),
+        ("adaptive_beta/table1_cosine_ours", "adaptive_beta/table1"),
+        ("adaptive_beta/table2", "adaptive_beta/table2"),
+        ("adaptive_beta/table2_ours", "adaptive_beta/table2"),
+        ("adaptive_beta/table3", "adaptive_beta/table3"),
+        ("adaptive_beta/table3_ours", "adaptive_beta/table3"),
+        ("adaptive_beta/table4", "adaptive_beta/table4"),
+        ("clts_mdlrc/table2", "clts_mdlrc/table2"),
+        ("clts_mdlrc/table2_ours", "clts_mdlrc/table2"),
+        ("clts_mdlrc/table3", "clts_mdlrc/table3"),
+    ],
+)
+def test_the_runs_of_the_old_presets_are_runs_of_the_tables(preset: str, table: str) -> None:
+    with composing() as compose:
+        old = {config_hash(compose(words)) for words in with_sweep(f"experiment={preset}")}
+    assert old <= {config_hash(job.config) for job in jobs_of(table, "paper")}
+
+
+def test_a_run_that_another_table_has_is_the_same_folder() -> None:
+    def folders(name: str) -> dict[tuple[str, str], str]:
+        return {(job.row.name, job.column.name): job.folder for job in jobs_of(name, "mini")}
+
+    assert folders("adaptive_beta/table4")["ours", "linear"] == folders("adaptive_beta/table1")["ours", "linear"]
+    assert folders("adaptive_beta/table4")["ours", "cosine"] == folders("adaptive_beta/table1")["ours", "cosine"]
+    assert folders("adaptive_beta/figure7")["s3", "linear"] == folders("adaptive_beta/table1")["ours", "linear"]
+    assert folders("clts_mdlrc/figure6")["ours", "modules"] == folders("clts_mdlrc/table3")["ours", "cifar10"]

@@ -1,0 +1,151 @@
+"""Intervals, verdicts and outcomes of a table, recomputed with NumPy and SciPy from the file of its values."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from diffusion_lab.tables import Values, summarise
+from diffusion_lab.tables.layout import comparisons
+from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, table_csv
+from diffusion_lab.tables.values import per_seed_csv, read_per_seed
+from diffusion_lab.tables.words import sentences
+from tests.tables.made import table, values
+
+BASE = [5.1, 5.0, 4.8, 5.2, 4.9]
+DECIDED = {
+    ("base", "linear", "100k"): [9.0, 9.1, 8.9, 9.2, 9.0],
+    ("base", "linear", "200k"): BASE,
+    ("ours", "linear", "100k"): [8.0, 8.2, 8.1, 8.0, 8.4],
+    ("ours", "linear", "200k"): [value - 1 + 0.02 * i for i, value in enumerate(BASE)],
+    ("other", "linear", "200k"): [value + 0.3 * (-1) ** i for i, value in enumerate(BASE)],
+    ("base", "cosine", "100k"): BASE,
+    ("ours", "cosine", "100k"): [value - 2 - 0.03 * i for i, value in enumerate(BASE)],
+}
+
+
+def made(numbers=DECIDED, better: str = "lower"):
+    return summarise(values(table(), numbers), better)
+
+
+def test_numpy_recomputes_every_printed_interval_from_the_file() -> None:
+    results = made()
+    written = list(csv.DictReader(io.StringIO(per_seed_csv(results.values.values))))
+    checked = 0
+    for line in csv.DictReader(io.StringIO(table_csv(results))):
+        place = [(v["row"], v["column"], v["cell"]) == (line["row"], line["column"], line["cell"]) for v in written]
+        own = np.array([float(v["value"]) for v, here in zip(written, place, strict=True) if here])
+        if not line["mean"]:
+            assert own.size == 0
+            continue
+        half = stats.t.ppf(0.975, len(own) - 1) * own.std(ddof=1) / np.sqrt(len(own))
+        np.testing.assert_allclose(
+            [float(line[k]) for k in ("mean", "low", "high")],
+            own.mean() + half * np.array([0, -1, 1]),
+            rtol=0,
+            atol=1e-9,
+        )
+        if line["difference"]:
+            base = np.array(
+                [
+                    float(v["value"])
+                    for v in written
+                    if (v["row"], v["column"], v["cell"]) == ("base", line["column"], line["cell"])
+                ]
+            )
+            d = own - base
+            half = stats.t.ppf(0.975, len(d) - 1) * d.std(ddof=1) / np.sqrt(len(d))
+            np.testing.assert_allclose(
+                [float(line[k]) for k in ("difference", "difference_low", "difference_high")],
+                d.mean() + half * np.array([0, -1, 1]),
+                rtol=0,
+                atol=1e-9,
+            )
+            checked += 1
+    assert checked == 4
+
+
+def test_p_values_are_corrected_for_the_last_cells_of_all_rows_and_columns() -> None:
+    results = made()
+    pairs = [("ours", "linear", "200k"), ("other", "linear", "200k"), ("ours", "cosine", "100k")]
+    raw = [stats.ttest_rel(DECIDED[key], DECIDED[("base", *key[1:])]).pvalue for key in pairs]
+    order = np.argsort(raw)
+    holm = np.empty(3)
+    holm[order] = np.minimum(1, np.maximum.accumulate((3 - np.arange(3)) * np.array(raw)[order]))
+    found = {(c.row.name, c.column.name, c.cell): c.verdict.p for c in results.cells if c.verdict}
+    np.testing.assert_allclose([found[key] for key in pairs], holm, rtol=1e-7, atol=1e-12)
+    assert results.tested == 3
+
+
+def test_outcomes_are_the_papers_side_or_the_other() -> None:
+    outcomes = {(o.cell.row.name, o.cell.column.name): o for o in made().outcomes}
+    assert outcomes["ours", "linear"].word == HOLDS  # published 3.25 below 5
+    assert outcomes["ours", "cosine"].word == FAILS  # published 4.5 above 4, measured 2 below
+    assert outcomes["other", "linear"].word == OPEN  # published without a number: higher
+    assert outcomes["other", "linear"].seeds is None or outcomes["other", "linear"].seeds > 5
+
+
+def test_nothing_is_bold_below_three_seeds_or_where_the_correction_takes_it_back() -> None:
+    two = made({key: own[:2] for key, own in DECIDED.items()})
+    assert not any(cell.bold for one in comparisons(two, {}).values() for line in one.lines for cell in line)
+    assert not two.tested and all(outcome.word in ("", OPEN) for outcome in two.outcomes)
+    # p = 0.03 by itself, 0.06 as one of two
+    weak = {("base", "linear", "200k"): [0.0] * 3, ("ours", "linear", "200k"): [-0.7, -1.0, -1.3]}
+    assert stats.ttest_1samp(weak["ours", "linear", "200k"], 0).pvalue == pytest.approx(0.0292, abs=1e-3)
+    noise = {("other", "linear", "200k"): [0.5, -0.6, 0.2]}
+    alone, beside = made(weak), made({**weak, **noise})
+    assert [cell.bold for cell in comparisons(alone, {})["linear"].lines[1]][-1]
+    assert not any(cell.bold for cell in comparisons(beside, {})["linear"].lines[1])
+
+
+def test_the_sentence_has_both_papers_and_our_numbers() -> None:
+    said = dict(
+        (o.cell.row.name + o.cell.column.name, text)
+        for o, (_, text) in zip(made().outcomes, sentences(made()), strict=True)
+    )
+    assert said["ourslinear"].startswith("Ours, linear: the paper has 3.25 against 5.00 of Base; here −0.96")
+    assert "holds here; would be overturned by" in said["ourslinear"]
+    assert "the paper says higher than Base, without a number" in said["otherlinear"]
+    assert "does not hold here" in said["ourscosine"]
+
+
+def test_a_number_may_take_the_place_of_the_baseline() -> None:
+    rows = {"slot": {"title": "slot 1", "published": {"linear": [4.0, 5.0]}, "against": {"linear": 100.0}}}
+    results = summarise(
+        values(table(rows=rows, baseline="", against="equal slots"), {("slot", "linear", "200k"): [40.0, 42.0, 41.0]}),
+        "",
+    )
+    (outcome,) = results.outcomes
+    assert outcome.word == HOLDS and outcome.cell.difference.mean == pytest.approx(-59)
+
+
+def test_a_repeated_baseline_is_called_identical() -> None:
+    results = made({**DECIDED, ("ours", "linear", "200k"): BASE})
+    text = next(
+        text
+        for o, (_, text) in zip(results.outcomes, sentences(results), strict=True)
+        if o.cell.column.name == "linear"
+    )
+    assert "identical to the baseline for every seed" in text
+
+
+def test_values_are_read_back_as_they_were_written() -> None:
+    ours = made().values
+    assert read_per_seed(per_seed_csv(ours.values)) == ours.values
+
+
+def test_different_quantities_in_one_table_are_refused() -> None:
+    ours = made().values.values
+    with pytest.raises(ValueError, match="measure different quantities, fd1k_digits, fd256_digits"):
+        Values(table(), [*ours[:-1], ours[-1]._replace(quantity="fd256_digits")])
+
+
+def test_what_is_not_there_is_a_dash_with_its_reason() -> None:
+    tables = comparisons(made(), {("other", "linear"): "seed 1 is not there: killed"})
+    assert tables["linear"].lines[2][1].text == "–"
+    assert tables["linear"].notes == ["Other: seed 1 is not there: killed."]
+    assert tables["linear"].lines[1][1].text == "8.14 ± 0.21 / 8.00"

@@ -1,0 +1,47 @@
+"""The yaml of a table: what fits, and one sentence for what does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diffusion_lab.tables.table import cell_titles, read_table, thousands
+from tests.tables.made import CONTENT, table
+
+
+def test_the_usual_row_is_one_model() -> None:
+    rows = {"base": {"overrides": ["method=ddpm"]}, "ours": {"models": [{"overrides": ["a=1"]}, {"seed": 1000}]}}
+    made = table(rows=rows)
+    assert made.row("base").models[0].overrides == ("method=ddpm",)
+    assert [model.seed for model in made.row("ours").models] == [0, 1000]
+
+
+def test_a_row_may_have_some_columns_alone() -> None:
+    made = table()
+    assert [column.name for column in made.columns_of(made.row("other"))] == ["linear"]
+    assert [column.name for column in made.columns_of(made.row("base"))] == ["linear", "cosine"]
+
+
+def test_cells_are_called_by_the_papers_steps() -> None:
+    assert list(cell_titles(table().columns[0])) == ["100k", "200k"]
+    assert [thousands(n) for n in (1_000_000, 26_042, 0)] == ["1M", "26,042", "0"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"kind": "tabel"}, "kind=tabel of paper/table9 must be one of table, figure, ablation"),
+        ({"baseline": "bass"}, "baseline=bass of paper/table9 must be a row; use one of base, ours, other"),
+        ({"rows": {"base": {"start": "x"}}}, "start=x of paper/table9 must be a row"),
+        ({"rows": {"base": {"published": {"linear": [1.0]}}}}, "must have a value for each of at="),
+        ({"rows": {"base": {"only": ["quadratic"]}}}, "must name columns only, and {'quadratic'} are none"),
+        ({"rows": {"base": {"expects": "better"}}}, "expects=better of base in paper/table9 must be lower or higher"),
+        ({"rows": {"base": {"titel": "B"}}}, "table=paper/table9: base must have the keys of Row.*titel"),
+        ({"columns": {"linear": {}}}, "table=paper/table9: linear must have the keys of Column.*at"),
+        ({"metric": "fid"}, "table=paper/table9 must have the keys of Table.*metric"),
+    ],
+)
+def test_a_wrong_table_is_one_sentence(changed: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        read_table("paper/table9", {**CONTENT, **changed})
