@@ -30,7 +30,7 @@ from diffusion_lab.analyses.batch_noise_figure import draw, sentence_of
 from diffusion_lab.analyses.batch_parts import numbers
 from diffusion_lab.analyses.gradient_table import Table, measure
 from diffusion_lab.analyses.row_gradients import check_same_images
-from diffusion_lab.analyses.seeds import groups_of, over_seeds
+from diffusion_lab.analyses.seeds import groups_of
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.plotting import panels
 from diffusion_lab.timesteps import FixedSampler, TimestepSampler
@@ -177,20 +177,8 @@ def _ideal(table: Table, grid: torch.Tensor) -> TimestepSampler:
 
 
 def _groups(trained: Sequence[Trained], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """The numbers of the sentence, means over seeds."""
-    groups = []
-    for name, members in groups_of(trained):
-        group: dict[str, Any] = {"name": name, "members": members, "same": data["same"][members].all(0).tolist()}
-        for key in ("share", "relative"):
-            value, half = over_seeds(data[key], members)
-            error = data[f"{key}_error"][members[0]] if len(members) == 1 else half / 2
-            group[key], group[f"{key}_error"] = plain(value), plain(error)
-        groups.append(group)
-    return groups
-
-
-def plain(values: np.ndarray) -> Any:
-    """Nested lists, with None for NaN, which JSON does not have."""
-    if values.ndim:
-        return [plain(value) for value in values]
-    return None if np.isnan(values) else float(values)
+    """The groups of seeds, and which samplers have the expected gradient of uniform draws for all models of each."""
+    return [
+        {"name": name, "members": members, "same": data["same"][members].all(0).tolist()}
+        for name, members in groups_of(trained)
+    ]

@@ -25,7 +25,7 @@ import torch
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.gradient_moments import jackknife, moments, without_each
 from diffusion_lab.analyses.row_gradients import check_same_images, row_gradients, training_images
-from diffusion_lab.analyses.seeds import band_words, groups_of, over_seeds
+from diffusion_lab.analyses.seeds import band_words, groups_of, with_error
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.diffusion import bound_weights
@@ -120,8 +120,8 @@ class GradientVariance(Analysis):
             axis.set_xlabel("timestep t")
             axis.set_title(title)
         above = "; triangle: at least this (the mean is not distinct from 0)" if _any_limit(data) else ""
-        words = band_words([curve["members"] for curve in curves], "pairs")
-        heading(figure, f"{result.facts['pairs']} pairs of image and noise at each t; shaded: {words}{above}")
+        pairs = f"{result.facts['pairs']} pairs of image and noise at each t"
+        heading(figure, f"{pairs}; shaded: {_error_words(result)}{above}")
         if len(curves) > 1:
             handles, names = axes[0].get_legend_handles_labels()
             figure.legend(handles, names, loc="outside lower left", ncols=5, handlelength=3)
@@ -129,15 +129,17 @@ class GradientVariance(Analysis):
 
     def sentence(self, result: Result) -> str:
         steps, curves = result.facts["timesteps"], result.facts["curves"]
+        ratios, weighted = (
+            [[float(v) for v in _of_group(result.data, key, curve["members"])] for curve in curves]
+            for key in ("early_late", "early_late_weighted")
+        )
         said = []
-        for curve in curves[:MOST]:
-            plain, weighted = (plus_minus(*curve[key]) for key in ("early_late", "early_late_weighted"))
+        for curve, plain, other in list(zip(curves, ratios, weighted, strict=True))[:MOST]:
             of = f" for {curve['name']}" if curve["name"] else ""
-            said.append(f"{plain} times{of} ({weighted} with the bound's weights)")
+            said.append(f"{plus_minus(*plain)} times{of} ({plus_minus(*other)} with the bound's weights)")
         more = f" and so on for {len(curves) - MOST} more" if len(curves) > MOST else ""
-        ratios = [curve["early_late"] for curve in curves]
-        higher = sum(ratio - 2 * error > 1 for ratio, error in ratios)
-        lower = sum(ratio + 2 * error < 1 for ratio, error in ratios)
+        higher = sum(ratio - half > 1 for ratio, half in ratios)
+        lower = sum(ratio + half < 1 for ratio, half in ratios)
         verdict = (
             f"higher at small t in {higher} of {len(curves)} cases, lower in {lower}"
             if len(curves) > 1
@@ -152,7 +154,7 @@ class GradientVariance(Analysis):
             f"The variance of the gradient at t < {steps // 10} is, relative to t >= {steps // 2}, {', '.join(said)}"
             f"{more}: {verdict}; between single timesteps it differs up to {largest['largest_over_smallest']:,.3g} "
             f"times, from t = {largest['at'][0]} to t = {largest['at'][1]} (\N{PLUS-MINUS SIGN}: "
-            f"{curves[0]['error_of']})."
+            f"{_error_words(result)})."
         )
 
 
@@ -184,30 +186,30 @@ def _early_over_late(values: np.ndarray, timesteps: np.ndarray, steps: int) -> n
 
 
 def _curves(trained: Sequence[Trained], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """A line for each group of seeds, with the numbers of the sentence."""
+    """A line for each group of seeds, and at which timesteps its variance is largest and smallest."""
     curves = []
     for name, members in groups_of(trained):
-        mean, _ = over_seeds(data["variance"], members)
+        mean, t = data["variance"][members].mean(0), data["timesteps"]
         low, high = int(mean.argmin()), int(mean.argmax())
-        t = data["timesteps"]
-        curve: dict[str, Any] = {"name": name, "members": members}
-        for key in ("early_late", "early_late_weighted"):
-            value, half = over_seeds(data[key], members)
-            error = data[f"{key}_error"][members[0]] if len(members) == 1 else half / 2
-            curve[key] = [float(value), float(error)]
-        curve["largest_over_smallest"] = float(mean[high] / mean[low])
-        curve["at"] = [int(t[high]), int(t[low])]
-        curve["error_of"] = "standard error over pairs" if len(members) == 1 else "half of the 95 % interval over seeds"
-        curves.append(curve)
+        ends = {"largest_over_smallest": float(mean[high] / mean[low]), "at": [int(t[high]), int(t[low])]}
+        curves.append({"name": name, "members": members} | ends)
     return curves
+
+
+def _of_group(data: Mapping[str, np.ndarray], key: str, members: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of a group's models, and half the width of its band."""
+    return with_error(data[key], data[f"{key}_error"], members)
+
+
+def _error_words(result: Result) -> str:
+    """What the bands are, and the numbers after the sentence's plus-minus signs."""
+    return band_words([curve["members"] for curve in result.facts["curves"]], f"{result.facts['pairs']} pairs")
 
 
 def _draw(axis: Axes, data: Mapping[str, np.ndarray], key: str, curve: Mapping[str, Any], g: int) -> None:
     """The line of a group, with its interval; for a ratio only where the denominator is distinct from 0."""
     drawn, t, members = line_style(g), data["timesteps"], curve["members"]
-    mean, half = over_seeds(data[key], members)
-    if len(members) == 1:
-        half = 2 * data[f"{key}_error"][members[0]]
+    mean, half = _of_group(data, key, members)
     limit = _limits(data)[members].any(0) if key == "relative" else np.zeros(len(t), dtype=bool)
     shown = np.where(limit | (mean <= 0), np.nan, mean)
     axis.plot(t, shown, color=drawn.color, linestyle=drawn.dash, label=curve["name"] or "all pairs")

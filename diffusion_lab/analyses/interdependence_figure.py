@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffusion_lab.analyses.seeds import band_words, with_error
 from diffusion_lab.plotting import heading, line_style, panels
 
 if TYPE_CHECKING:
@@ -27,10 +28,12 @@ def draw_matrices(result: Result) -> Figure:
         bar = figure.colorbar(image, ax=axes[2 * i], shrink=0.8, format=_signed)
         bar.set_label("change of the loss, %")
         _curves(axes[2 * i + 1], result, group)
+    members = [group["members"] for group in facts["groups"]]
+    bands = band_words(members, "the repeats")
     heading(
         figure,
         f"{facts['steps']} steps of {facts['batch_size']} images inside one of {facts['num_windows']} windows of "
-        f"{facts['windows']}; {facts['images']} test images, {facts['repeats']} repeats; shaded: two standard errors",
+        f"{facts['windows']}; {facts['images']} test images, {facts['repeats']} repeats; shaded: {bands}",
     )
     return figure
 
@@ -60,17 +63,17 @@ def _matrix(axis: Axes, result: Result, group: dict[str, Any], largest: float) -
 
 
 def _curves(axis: Axes, result: Result, group: dict[str, Any]) -> None:
-    """Change over the loss before at each evaluated timestep; band: two standard errors over repeats and seeds."""
-    data, members, edges = result.data, group["members"], result.data["edges"]
-    change = 100 * data["change"][members] / data["before"][members][:, None, None]  # (m,R,W,P)
-    each = change.reshape(-1, *change.shape[2:])
-    mean, error = each.mean(0), each.std(0, ddof=1) / len(each) ** 0.5
+    """Change over the loss before at each evaluated timestep, with its band."""
+    data, edges = result.data, result.data["edges"]
+    change = 100 * data["change"] / data["before"][:, None, None]  # (M,R,W,P)
+    error = change.std(1, ddof=1) / change.shape[1] ** 0.5
+    mean, half = with_error(change.mean(1), error, group["members"])
     for i, w in enumerate(result.facts["shown"]):
         style, t = line_style(i), data["timesteps"]
         label = f"trained in window {w}, t = {edges[w - 1]} to {edges[w] - 1}"
         axis.plot(t, mean[w - 1], color=style.color, linestyle=style.dash, label=label)
-        low, high = mean[w - 1] - 2 * error[w - 1], mean[w - 1] + 2 * error[w - 1]
-        axis.fill_between(t, low, high, color=style.color, alpha=0.2, linewidth=0)
+        low, high = mean[w - 1] - half[w - 1], mean[w - 1] + half[w - 1]
+        axis.fill_between(t, low, high, color=style.color, alpha=0.12, linewidth=0)
         inside = (t >= edges[w - 1]) & (t < edges[w])
         axis.plot(t[inside], mean[w - 1][inside], color=style.color, linewidth=5, alpha=0.5, solid_capstyle="butt")
     axis.axhline(0, color="#222222", linewidth=0.8)

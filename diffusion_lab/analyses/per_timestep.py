@@ -153,7 +153,7 @@ class PerTimestep(Analysis):
                     "relative_half_width": float(np.max(half / np.maximum(mean, TINY))),
                     "floor_share": float(floor.sum() / max(mean.sum(), TINY)),
                     "largest_excess": [int(t[gain]), float(excess[gain])],
-                    "lowest_in_errors": float(np.min(2 * excess / np.maximum(beside, TINY))),
+                    "lowest_in_half_widths": float(np.min(excess / np.maximum(beside, TINY))),
                 }
             )
         return curves

@@ -29,7 +29,7 @@ from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.policy_updates import Queue, history, read_queue, selection_at
 from diffusion_lab.analyses.prediction_of_bound import evenly_spaced, grid_losses, jackknife_r2, of_intervals
 from diffusion_lab.analyses.row_gradients import check_same_images
-from diffusion_lab.analyses.seeds import groups_of, over_seeds
+from diffusion_lab.analyses.seeds import groups_of
 from diffusion_lab.analyses.selection_figure import draw, sentence_of
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.plotting import panels
@@ -172,14 +172,10 @@ def _standard_error(values: np.ndarray) -> np.ndarray:
 
 
 def _groups(runs: Sequence[Trained], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """Means over seeds of R^2, and the timesteps that are selected most."""
+    """The groups of seeds, the timesteps that each selects most, and the cost of its policy updates."""
     groups = []
     for name, members in groups_of(runs):
         group: dict[str, Any] = {"name": name, "members": members, "sizes": data["size"][members[0]].tolist()}
-        for key in ("r2_next", "r2_interval"):
-            value, half = over_seeds(data[key], members)
-            error = data[f"{key}_error"][members[0]] if len(members) == 1 else half / 2
-            group[key], group[f"{key}_error"] = _plain(value), _plain(error)
         chosen = data["selected"][members]
         chosen = chosen[chosen >= 0]
         t, counts = np.unique(chosen, return_counts=True)
@@ -193,10 +189,3 @@ def _groups(runs: Sequence[Trained], data: Mapping[str, np.ndarray]) -> list[dic
     if any(group["seconds_per_row"] is None for group in groups):  # one axis has one unit
         groups = [group | {"seconds_per_row": None} for group in groups]
     return groups
-
-
-def _plain(values: np.ndarray) -> Any:
-    """Nested lists, with None for NaN, which JSON does not have."""
-    if values.ndim:
-        return [_plain(value) for value in values]
-    return None if np.isnan(values) else float(values)

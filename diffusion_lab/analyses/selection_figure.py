@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffusion_lab.analyses.seeds import band_words, with_error
+from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.plotting import heading, line_style
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def draw(figure: Figure, axes: Sequence[Axes], result: Result) -> None:
             axes[0].plot(steps, shown, color=drawn.color, linestyle="", marker="o", markersize=3, alpha=0.7)
         axes[0].plot([], [], color=drawn.color, linestyle="", marker="o", label=group["name"] or "selected")
         for axis, (key, _) in zip(axes[1:], KINDS, strict=True):
-            _by_cost(axis, group, key, drawn.color)
+            _by_cost(axis, result, group, key, drawn.color)
     if result.data["selected"].max() > WIDE:
         axes[0].set_yscale("symlog", linthresh=10)
         axes[0].yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -51,16 +53,21 @@ def draw(figure: Figure, axes: Sequence[Axes], result: Result) -> None:
     axes[2].plot([], [], color="#222222", marker="o", label="S by the F-test")
     axes[2].plot([], [], color="#222222", marker="x", linestyle=":", label="evenly spaced")
     axes[2].legend(loc="lower right", fontsize=8)
-    bars = "95 % intervals over seeds; of one seed, two standard errors" if _seeds(result) else "two standard errors"
+    bars = _error_words(result)
     heading(figure, f"right: numbers beside the points: how many timesteps in S; ring: the sampler's own; bars: {bars}")
     if len(result.facts["groups"]) > 1:
         handles, names = axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower left", ncols=5)
 
 
-def _seeds(result: Result) -> bool:
-    """Whether a group has several seeds."""
-    return any(len(group["members"]) > 1 for group in result.facts["groups"])
+def _error_words(result: Result) -> str:
+    """What the bars are, and the numbers after the sentence's plus-minus signs."""
+    return band_words([group["members"] for group in result.facts["groups"]], "updates, and over intervals")
+
+
+def _r2(result: Result, group: Mapping[str, Any], key: str) -> tuple[np.ndarray, np.ndarray]:
+    """(K,2): R^2, the mean of a group's runs, and half the width of its interval."""
+    return with_error(result.data[key], result.data[f"{key}_error"], group["members"])
 
 
 def _cost(group: Mapping[str, Any]) -> tuple[np.ndarray, str]:
@@ -71,14 +78,12 @@ def _cost(group: Mapping[str, Any]) -> tuple[np.ndarray, str]:
     return rows * seconds, "policy update, seconds (estimated)"
 
 
-def _by_cost(axis: Axes, group: Mapping[str, Any], key: str, color: str) -> None:
+def _by_cost(axis: Axes, result: Result, group: Mapping[str, Any], key: str, color: str) -> None:
     """R^2 by cost, of selected and evenly spaced timesteps."""
     rows, sizes = _cost(group)[0], np.array(group["sizes"])
-    value, error = (np.array(group[name], dtype=float) for name in (key, f"{key}_error"))
+    value, half = _r2(result, group, key)
     order = 1 + np.argsort(rows[1:])  # the first is the sampler's own
-    axis.errorbar(
-        rows[order], value[order, 0], 2 * error[order, 0], color=color, marker="o", markersize=4, elinewidth=0.8
-    )
+    axis.errorbar(rows[order], value[order, 0], half[order, 0], color=color, marker="o", markersize=4, elinewidth=0.8)
     axis.plot(rows[order], value[order, 1], color=color, marker="x", markersize=4, linestyle=":", linewidth=1.2)
     axis.plot(rows[:1], value[:1, 0], color=color, marker="o", markersize=11, fillstyle="none", linestyle="")
     for k in order:
@@ -89,44 +94,41 @@ def _by_cost(axis: Axes, group: Mapping[str, Any], key: str, color: str) -> None
 def sentence_of(result: Result) -> str:
     """Which timesteps stand for the bound, how well, and what more of them would add."""
     groups = result.facts["groups"]
-    said = [_said(group) for group in groups[:MOST]]
+    said = [_said(result, group) for group in groups[:MOST]]
     more = f"; and so on for {len(groups) - MOST} more" if len(groups) > MOST else ""
-    error = (
-        "half of the 95 % interval over seeds" if _seeds(result) else "standard error over updates, and over intervals"
-    )
     text = "; ".join(said)
-    return f"{text[0].upper()}{text[1:]}{more} (\N{PLUS-MINUS SIGN}: {error})."
+    return f"{text[0].upper()}{text[1:]}{more} (\N{PLUS-MINUS SIGN}: {_error_words(result)})."
 
 
-def _said(group: Mapping[str, Any]) -> str:
+def _said(result: Result, group: Mapping[str, Any]) -> str:
     of = f"for {group['name']} " if group["name"] else ""
     own = f"{group['sizes'][0]:g}"
     often = ", ".join(map(str, group["often"]))
     low, middle, high = group["quantiles"]
-    next_, interval = (_value(group, key, 0, 0) for key, _ in KINDS)
-    control = _value(group, "r2_next", 0, 1)
+    next_, interval = (_value(*_r2(result, group, key), 0, 0) for key, _ in KINDS)
+    control = _value(*_r2(result, group, "r2_next"), 0, 1)
     return (
         f"{of}S of {own} timesteps has its median at t = {middle} (90 % in {low} to {high}, most often {often}), and "
         f"its drop explains R\N{SUPERSCRIPT TWO} = {next_} of the bound's drop in the next update, where as many "
-        f"evenly spaced ones explain {control}, and {interval} in the next interval between checkpoints{_most(group)}"
+        f"evenly spaced ones explain {control}, and {interval} in the next interval between checkpoints"
+        f"{_most(result, group)}"
     )
 
 
-def _most(group: Mapping[str, Any]) -> str:
+def _most(result: Result, group: Mapping[str, Any]) -> str:
     """Which number of timesteps predicts the next update best, and at what cost."""
-    best = [-1.0 if value is None else value for value, _ in group["r2_next"][1:]]
-    most = 1 + int(np.argmax(best))
-    if best[most - 1] < 0:
+    r2, half = _r2(result, group, "r2_next")
+    if np.isnan(r2[1:, 0]).all():
         return ""
+    most = 1 + int(np.nanargmax(r2[1:, 0]))
     return (
-        f"; the most in the next update, {_value(group, 'r2_next', most, 0)}, have {group['sizes'][most]:g} timesteps "
+        f"; the most in the next update, {_value(r2, half, most, 0)}, have {group['sizes'][most]:g} timesteps "
         f"at {group['rows'][most] / group['rows'][0]:.3g} times the rows"
     )
 
 
-def _value(group: Mapping[str, Any], key: str, k: int, kind: int) -> str:
-    """R^2 with its error."""
-    value, error = group[key][k][kind], group[f"{key}_error"][k][kind]
-    if value is None:
+def _value(r2: np.ndarray, half: np.ndarray, k: int, kind: int) -> str:
+    """One R^2 with half the width of its interval."""
+    if np.isnan(r2[k, kind]):
         return "a part that too few known updates tell"
-    return f"{value:.3g}" + (f" \N{PLUS-MINUS SIGN} {error:.1g}" if error is not None else "")
+    return plus_minus(float(r2[k, kind]), float(half[k, kind]))

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -45,6 +46,20 @@ class Optimal(nn.Module):
 
 def source(images=64, size=4, **given):
     return GaussianMixture([0.5], [0.25], image_size=size, num_images=64, num_test_images=images, **given)
+
+
+def of_seeds(make, count=2):
+    """Models of runs that differ in their seed alone; `make` gets the seed and the folder."""
+    models = [make(seed, folder=f"run-s{seed}") for seed in range(count)]
+    for seed, model in enumerate(models):
+        model.config.update({"seed": seed, "x": 1})
+    return models
+
+
+def half_width(values):
+    """Half the width of Student's 95 % interval over two or three values, along the first axis."""
+    n = len(values)
+    return {2: 12.7062047, 3: 4.3026527}[n] * np.std(values, 0, ddof=1) / n**0.5
 
 
 def trained(network, data, prediction=None, schedule=None, step=1, decay=None, folder="run", config_hash="a" * 64):

@@ -17,7 +17,7 @@ from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.diffusion.denoiser import Loss
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Antithetic, Context, LossSecondMoment, Position, Power, Stratified, Uniform
-from tests.analyses.models import source, trained
+from tests.analyses.models import half_width, of_seeds, source, trained
 from tests.analyses.test_gradient_variance import Linear
 
 T, SIZES = 50, [5, 10]
@@ -152,11 +152,29 @@ def test_the_limit_has_the_least_variance_of_independent_unbiased_draws(tmp_path
     best = int(relative[:-1].argmin())
     names = result.facts["samplers"]
     error = result.data["relative_error"][0, best, 0]
-    assert f"{plus_minus(relative[best], error)} of it at B = 5 ({names[best]})" in said
+    assert f"{plus_minus(relative[best], 2 * error)} of it at B = 5 ({names[best]})" in said
     assert f"independent draws: at least {relative[-1]:.3g}" in said
     share, error = (100 * result.data[key][0, 0] for key in ("share", "share_error"))
-    assert f"{plus_minus(share, error)} % come from the timesteps" in said
+    assert f"{plus_minus(share, 2 * error)} % come from the timesteps" in said
+    assert said.endswith("(\N{PLUS-MINUS SIGN}: two standard errors over 16 images).")
     assert analysis.figure(result).axes
+
+
+def test_seeds_are_one_group_with_their_interval(tmp_path):
+    models = of_seeds(lambda seed, **given: trained(Linear(seed), source(), **given), 3)
+    samplers = {"uniform": Uniform(T), "power": Power(T, -0.5, reweight=True)}
+    analysis = BatchNoise(T, samplers, SIZES, images=16, points=8)
+    analysis.check(models)
+    result = analysis.run(models, Work(tmp_path, Streams(0)))
+    said, relative = analysis.sentence(result), result.data["relative"]  # (M,S,R)
+    share = 100 * result.data["share"][:, 0]
+    assert f"{plus_minus(share.mean(), half_width(share))} % come from the timesteps" in said
+    best = int(relative[:, :-1, 0].mean(0).argmin())
+    seeds = relative[:, best, 0]
+    assert f"{plus_minus(seeds.mean(), half_width(seeds))} of it at B = 5 ({['uniform', 'power'][best]})" in said
+    assert said.endswith("(\N{PLUS-MINUS SIGN}: 95 % intervals over 3 seeds).")
+    whiskers = analysis.figure(result).axes[0].containers[-1].lines[2][0].get_segments()
+    assert np.allclose(np.ptp(whiskers[1], 0), [2 * half_width(relative[:, 1, 0]), 0])
 
 
 def test_another_objective_is_relative_to_its_own_mean(tmp_path):

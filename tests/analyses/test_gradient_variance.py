@@ -19,7 +19,7 @@ from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.diffusion import bound_weights, cosine, linear
 from diffusion_lab.networks import UNet
 from diffusion_lab.streams import Streams
-from tests.analyses.models import source, trained
+from tests.analyses.models import half_width, of_seeds, source, trained
 
 D, N = 16, 64
 
@@ -150,32 +150,40 @@ def test_schedules_share_an_axis_and_the_sentence_has_their_ratios(tmp_path):
         every = np.interp(np.arange(50), t, v)
         ratio, error = (result.data[key][m] for key in ("early_late", "early_late_error"))
         assert ratio == pytest.approx(every[:5].mean() / every[25:].mean())
-        assert f"{plus_minus(ratio, error)} times for {name}" in said
-    assert "of 2 cases" in said and said.endswith("standard error over pairs).")
+        assert f"{plus_minus(ratio, 2 * error)} times for {name}" in said
+    assert "of 2 cases" in said and said.endswith(": two standard errors over 8 pairs).")
     figure = analysis.figure(result)
     (line, *_) = figure.axes[0].lines
     assert np.array_equal(line.get_ydata(), result.data["variance"][0])
 
 
 def test_what_the_sentence_concludes():
-    curve = {"name": "", "members": [0], "largest_over_smallest": 50.0, "at": [0, 900], "error_of": "standard error"}
-    analysis = GradientVariance()
-    for ratio, words in ((3.0, "higher at small t"), (0.1, "lower at small t"), (1.1, "not decided")):
-        curve |= {"early_late": [ratio, 0.1], "early_late_weighted": [2.0, 0.1]}
-        said = analysis.sentence(Result({}, {"timesteps": 1000, "curves": [curve]}))
+    curve = {"name": "", "members": [0], "largest_over_smallest": 50.0, "at": [0, 900]}
+    facts, analysis = {"timesteps": 1000, "pairs": 64, "curves": [curve]}, GradientVariance()
+    cases = ([3.0], "higher at small t"), ([0.1], "lower at small t"), ([1.15], "not decided"), ([0.85], "not decided")
+    seeds = ([2.0, 2.4, 2.2], "higher at small t"), ([1.2, 1.6, 1.4], "not decided")  # 1.4 - 4.30 * 0.2 / sqrt(3) < 1
+    for ratios, words in (*cases, *seeds):
+        curve["members"] = list(range(len(ratios)))
+        data = {key: np.array(ratios) for key in ("early_late", "early_late_weighted")}
+        data |= {f"{key}_error": np.full(len(ratios), 0.1) for key in data}
+        said = analysis.sentence(Result(data, facts))
         assert words in said and "at t < 100 is, relative to t >= 500, " in said and "up to 50 times" in said
 
 
 def test_seeds_are_one_line(tmp_path):
-    models = [model(folder=f"run-s{seed}") for seed in range(2)]
-    for seed, one in enumerate(models):
-        one.config.update({"seed": seed, "x": 1})
-        with torch.no_grad():
-            one.denoiser.network.a.mul_(1 + seed)
+    models = of_seeds(lambda seed, **given: model(**given))
+    with torch.no_grad():
+        models[1].denoiser.network.a.mul_(2)
     analysis, result = measured(models, tmp_path, pairs=8)
-    (curve,) = result.facts["curves"]
-    assert curve["early_late"][0] == pytest.approx(result.data["early_late"].mean())
-    assert "half of the 95 % interval over seeds" in analysis.sentence(result)
+    said = analysis.sentence(result)
+    for key, words in (("early_late", " times ("), ("early_late_weighted", " with the bound's weights)")):
+        ratios = result.data[key]
+        assert f"{plus_minus(ratios.mean(), half_width(ratios))}{words}" in said
+    assert said.endswith("(\N{PLUS-MINUS SIGN}: 95 % intervals over 2 seeds).")
+    (band, *_) = analysis.figure(result).axes[0].collections
+    top = max(y for t, y in band.get_paths()[0].vertices if t == 49)
+    last = result.data["variance"][:, -1]
+    assert top == pytest.approx(last.mean() + half_width(last))
 
 
 def test_fewer_images_than_pairs_and_other_numbers_of_timesteps():

@@ -12,7 +12,7 @@ from diffusion_lab.analyses.interdependence import summary
 from diffusion_lab.data import GaussianMixture
 from diffusion_lab.diffusion import X0, linear
 from diffusion_lab.streams import Streams
-from tests.analyses.models import Constant, source, trained
+from tests.analyses.models import Constant, half_width, source, trained
 
 
 class OneEach(nn.Module):
@@ -112,7 +112,12 @@ def test_the_sentence_counts_what_data_has_and_seeds_are_one_group(tmp_path):
     counts = (net.mean(0) > half).sum(), (net.mean(0) < -half).sum()
     numbers = re.search(r"for (\d+) of the 5 windows, falls for (\d+) and", analysis.sentence(result))
     assert tuple(map(int, numbers.groups())) == counts == (group["harmful"], group["useful"])
-    assert analysis.figure(result).axes
+    (band, *_) = analysis.figure(result).axes[1].collections
+    change = 100 * (result.data["change"].mean(1) / result.data["before"][:, None])[:, 0, -1]  # after the first window
+    last = result.data["timesteps"][-1]
+    assert max(y for t, y in band.get_paths()[0].vertices if t == last) == pytest.approx(
+        change.mean() + half_width(change)
+    )
 
 
 @pytest.mark.parametrize(

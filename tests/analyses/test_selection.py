@@ -9,11 +9,12 @@ import torch
 from diffusion_lab.analyses import Selection, Work
 from diffusion_lab.analyses.policy_updates import history, read_queue, selection_at
 from diffusion_lab.analyses.prediction_of_bound import evenly_spaced, jackknife_r2, r_squared
+from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.diffusion import bound_weights, linear
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import LearnedBeta
 from diffusion_lab.timesteps.grid import masses
-from tests.analyses.models import Constant, source, trained
+from tests.analyses.models import Constant, half_width, source, trained
 
 T, QUEUE = 50, 8  # the default grid has all 50 timesteps
 D = 16
@@ -148,10 +149,10 @@ def test_rows_of_calls_and_the_sentence(tmp_path):
     assert result.data["size"][0].tolist() == [3, 1, 3, 10]
     assert result.data["rows"][0].tolist() == [2 * (50 + rewarded * size) for size in (3, 1, 3, 10)]
     said, data = analysis.sentence(result), result.data
-    own, error = data["r2_next"][0, 0, 0], data["r2_next_error"][0, 0, 0]
-    assert f"R\N{SUPERSCRIPT TWO} = {own:.3g} \N{PLUS-MINUS SIGN} {error:.1g} of the bound's drop in the next" in said
-    interval = data["r2_interval"][0, 0, 0]
-    assert f"and {interval:.3g} \N{PLUS-MINUS SIGN} " in said
+    own, interval = ((data[key][0, 0, 0], 2 * data[f"{key}_error"][0, 0, 0]) for key in ("r2_next", "r2_interval"))
+    assert f"R\N{SUPERSCRIPT TWO} = {plus_minus(*own)} of the bound's drop in the next update" in said
+    assert f"and {plus_minus(*interval)} in the next interval" in said
+    assert said.endswith("(\N{PLUS-MINUS SIGN}: two standard errors over updates, and over intervals).")
     chosen = data["selected"][0]
     assert f"median at t = {int(np.median(chosen[chosen >= 0]))} " in said
     assert analysis.figure(result).axes
@@ -179,8 +180,13 @@ def test_seeds_are_one_group(tmp_path):
     analysis, result = measured(models, tmp_path)
     (group,) = result.facts["groups"]
     assert group["members"] == [0, 1]
-    assert group["r2_next"][0][0] == pytest.approx(result.data["r2_next"][:, 0, 0].mean())
-    assert "half of the 95 % interval over seeds" in analysis.sentence(result)
+    said = analysis.sentence(result)
+    own, spaced = result.data["r2_next"][:, 0].T
+    assert f"= {plus_minus(own.mean(), half_width(own))} of the bound's drop in the next update" in said
+    assert f"evenly spaced ones explain {plus_minus(spaced.mean(), half_width(spaced))}, and" in said
+    assert said.endswith("(\N{PLUS-MINUS SIGN}: 95 % intervals over 2 seeds).")
+    first, *_ = analysis.figure(result).axes[1].containers[0].lines[2][0].get_segments()
+    assert np.ptp(first[:, 1]) == pytest.approx(2 * half_width(result.data["r2_next"][:, 1, 0]))
 
 
 def test_what_cannot_be_analyzed_is_refused():
