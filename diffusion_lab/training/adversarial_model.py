@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.data import ImageDataModule
-from diffusion_lab.metrics.sampling import generate
 from diffusion_lab.networks import AdversarialNetworks, Generator
 from diffusion_lab.solvers import OneCall, Solver
 from diffusion_lab.streams import Streams
@@ -50,18 +49,8 @@ class TrainedGAN(TrainedModel):
     def device(self) -> torch.device:
         return next(self.networks.parameters()).device
 
-    def samples(self, ids: Sequence[int], seed: int, solver: Solver, batch_size: int = 64) -> Tensor:
-        return generate(
-            self.module,
-            OneCall(),
-            ids,
-            seed,
-            self.data.shape,
-            batch_size=batch_size,
-            device=self.device,
-            conditions=self.data.conditions.of_samples,
-            to_pixels=self.data.source.to_pixels,
-        )
+    def solver(self, given: Solver) -> Solver:
+        return OneCall()
 
     def objective(self, timesteps: Sequence[int], images: int, noise: Noise, batch_size: int = 256) -> Objective:
         """The generator's loss, with the discriminator of the checkpoint, on so many latents and the labels of samples.

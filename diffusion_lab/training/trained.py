@@ -71,7 +71,6 @@ class TrainedModel(ABC):
         if count > n:
             raise ValueError(f"analysis.images={count} must be at most {n}, the test images of {self.name}; use {n}")
 
-    @abstractmethod
     def samples(self, ids: Sequence[int], seed: int, solver: Solver, batch_size: int = 64) -> Tensor:
         """Generated images with the given numbers.
 
@@ -87,6 +86,21 @@ class TrainedModel(ABC):
         Raises:
             ValueError: an image is not finite.
         """
+        return generate(
+            self.module,
+            self.solver(solver),
+            ids,
+            seed,
+            self.data.shape,
+            batch_size=batch_size,
+            device=self.device,
+            conditions=self.data.conditions.of_samples,
+            to_pixels=self.data.source.to_pixels,
+        )
+
+    def solver(self, given: Solver) -> Solver:
+        """How `module` generates, given the solver of diffusion models."""
+        return given
 
     @abstractmethod
     def objective(self, timesteps: Sequence[int], images: int, noise: Noise, batch_size: int = 256) -> Objective:
@@ -151,19 +165,6 @@ class Trained(TrainedModel):
     @property
     def device(self) -> torch.device:
         return self.denoiser.timesteps.device
-
-    def samples(self, ids: Sequence[int], seed: int, solver: Solver, batch_size: int = 64) -> Tensor:
-        return generate(
-            self.denoiser,
-            solver,
-            ids,
-            seed,
-            self.data.shape,
-            batch_size=batch_size,
-            device=self.device,
-            conditions=self.data.conditions.of_samples,
-            to_pixels=self.data.source.to_pixels,
-        )
 
     def objective(self, timesteps: Sequence[int], images: int, noise: Noise, batch_size: int = 256) -> Objective:
         """The native loss at timesteps floor(t T / 1000), each once; without the bound's term of a learned variance.
