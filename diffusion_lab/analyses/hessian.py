@@ -21,7 +21,6 @@ from torch import Tensor
 
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.curvature import HessianVector
-from diffusion_lab.analyses.interpolation import check_timesteps
 from diffusion_lab.analyses.lanczos import Ritz, density, lanczos, largest, ritz, smallest
 from diffusion_lab.analyses.seeds import band_words, groups_of, over_seeds, with_error
 from diffusion_lab.analyses.spectrum_figure import spectrum
@@ -29,6 +28,7 @@ from diffusion_lab.analyses.weights import doubled
 from diffusion_lab.analyses.words import joined, plus_minus
 from diffusion_lab.arguments import check_flag, check_integer, check_number
 from diffusion_lab.training import TrainedModel
+from diffusion_lab.training.objective import TIMESTEPS, check_timesteps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +72,7 @@ class Hessian(Analysis):
 
     def __init__(
         self,
-        timesteps: Sequence[int] = (0, 10, 50, 100, 300, 500, 900),
+        timesteps: Sequence[int] = TIMESTEPS,
         images: int = 8,
         vectors: int = 3,
         steps: int = 30,

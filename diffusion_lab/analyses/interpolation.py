@@ -26,6 +26,7 @@ from diffusion_lab.analyses.weights import between, borrowed, write
 from diffusion_lab.analyses.words import joined, plus_minus
 from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.training import TrainedModel, labels
+from diffusion_lab.training.objective import TIMESTEPS, check_timesteps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,7 +70,7 @@ class Interpolation(Analysis):
 
     def __init__(
         self,
-        timesteps: Sequence[int] = (0, 10, 50, 100, 300, 500, 900),
+        timesteps: Sequence[int] = TIMESTEPS,
         images: int = 32,
         points: int = 41,
         low: float = -0.5,
@@ -127,17 +128,6 @@ class Interpolation(Analysis):
         over = band_words(members, f"{facts['images']} images or latents")
         text = f"On the straight line through the weights of two models {said}"
         return f"{text}; \N{PLUS-MINUS SIGN} is {over}." if "\N{PLUS-MINUS SIGN}" in text else f"{text}."
-
-
-def check_timesteps(timesteps: Sequence[int]) -> list[int]:
-    """The timesteps of an objective.
-
-    Raises:
-        ValueError: there is none, or one outside 0..999.
-    """
-    if not timesteps:
-        raise ValueError(f"timesteps={timesteps} must name at least one timestep; use [0,10,50,100,300,500,900]")
-    return [check_integer("timesteps", t, 0, "they count on a scale of 1000, whatever T is", 999) for t in timesteps]
 
 
 def pairs_of(trained: Sequence[TrainedModel]) -> list[Pair]:

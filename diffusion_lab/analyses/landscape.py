@@ -22,13 +22,13 @@ import torch
 
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.directions import cosine, directions, displaced
-from diffusion_lab.analyses.interpolation import check_timesteps
 from diffusion_lab.analyses.seeds import band_words, groups_of, with_error
 from diffusion_lab.analyses.surface_figure import surfaces
 from diffusion_lab.analyses.weights import borrowed, write
 from diffusion_lab.analyses.words import joined, plus_minus
 from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.training import TrainedModel
+from diffusion_lab.training.objective import TIMESTEPS, check_timesteps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,7 +63,7 @@ class Landscape(Analysis):
 
     def __init__(
         self,
-        timesteps: Sequence[int] = (0, 10, 50, 100, 300, 500, 900),
+        timesteps: Sequence[int] = TIMESTEPS,
         images: int = 8,
         points: int = 25,
         radius: float = 1.0,

@@ -14,6 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import check_integer
+
+TIMESTEP_SCALE = 1000  # timesteps of an objective count from 0 to this, whatever T is
+TIMESTEPS = (0, 10, 50, 100, 300, 500, 900)  # closer to one another at little noise
 Noise = Callable[..., Tensor]  # noise(shape, number): standard normal, a function of the number
 
 
@@ -36,3 +40,17 @@ class Objective(NamedTuple):
     def loss(self) -> Tensor:
         """L_k (K,). Its gradient holds the activations of all parts at once; sum over `parts` to hold those of one."""
         return self.rows().mean(0)
+
+
+def check_timesteps(timesteps: Sequence[int]) -> list[int]:
+    """The timesteps of an objective.
+
+    Raises:
+        ValueError: there is none, or one outside 0..999.
+    """
+    if not timesteps:
+        raise ValueError(
+            f"timesteps={timesteps} must name at least one timestep; use [{','.join(map(str, TIMESTEPS))}]"
+        )
+    cure = "they count on a scale of 1000, whatever T is"
+    return [check_integer("timesteps", t, 0, cure, TIMESTEP_SCALE - 1) for t in timesteps]

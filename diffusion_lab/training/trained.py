@@ -20,9 +20,7 @@ from diffusion_lab.diffusion.schedule import working_dtype
 from diffusion_lab.metrics.sampling import generate
 from diffusion_lab.solvers import Solver
 from diffusion_lab.training.continuation import Continuation
-from diffusion_lab.training.objective import Noise, Objective
-
-TIMESTEP_SCALE = 1000  # timesteps given to `objective` count from 0 to this, whatever T is
+from diffusion_lab.training.objective import TIMESTEP_SCALE, Noise, Objective
 
 
 class TrainedModel(ABC):
