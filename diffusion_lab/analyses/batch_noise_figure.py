@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffusion_lab.analyses.seeds import band_words, with_error
-from diffusion_lab.analyses.words import plus_minus
+from diffusion_lab.analyses.words import joined, plus_minus
 from diffusion_lab.plotting import PALETTE, heading, line_style, log_axis, row_names
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from diffusion_lab.analyses.base import Result
 
 PARTS = ("timesteps", "noise", "images")
-MOST = 6  # groups in words
 TITLE_PAD = 22  # points between a panel and its title, where the parts' legend is
 
 
@@ -88,12 +87,10 @@ def _bars(axis: Axes, result: Result, members: Sequence[int], r: int, relative: 
 
 def sentence_of(result: Result) -> str:
     """What evenly spread draws can remove, and which sampler has the least variance at small and large batches."""
-    groups = result.facts["groups"]
-    said = [_said(result, group) for group in groups[:MOST]]
-    more = f"; and so on for {len(groups) - MOST} more" if len(groups) > MOST else ""
+    said = joined([_said(result, group) for group in result.facts["groups"]])
     return (
         "Of the variance of a batch's gradient with uniform draws, what comes from the timesteps is all that an even "
-        f"spread of them can remove: {'; '.join(said)}{more} (\N{PLUS-MINUS SIGN}: {_error_words(result)})."
+        f"spread of them can remove: {said} (\N{PLUS-MINUS SIGN}: {_error_words(result)})."
     )
 
 

@@ -28,6 +28,7 @@ from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.consistency_figure import figure_of
 from diffusion_lab.analyses.generation import check_solver
 from diffusion_lab.analyses.seeds import Group, groups_of, over_seeds
+from diffusion_lab.analyses.words import joined
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.metrics.psnr import psnr
 from diffusion_lab.solvers import Solver
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from diffusion_lab.analyses.work import Work
 
 SHOWN = 8  # images of each model in the figure
-MOST = 6  # comparisons in the sentence
 LESS = " less square difference than unrelated images"
 UNALIKE = ", so they are no more alike than unrelated images"
 ABOVE = " above shuffled pairs ("
@@ -130,15 +130,13 @@ class Consistency(Analysis):
 
     def sentence(self, result: Result) -> str:
         data, facts, names = result.data, result.facts, comparisons(result)
-        parts = _shortened([_said(data, p, name) for p, name in enumerate(names[:MOST])])
+        said = joined(_shortened([_said(data, p, name) for p, name in enumerate(names)]))
         if np.isnan(data["reference"]).all():
             c = _decibels(float(data["equation_1"]))
-            parts.insert(0, f"C is {c} over {len(data['paired'])} models with {facts['models'][0]} as the reference")
-        more = "; and so on" if len(names) > MOST else ""
+            said = f"C is {c} over {len(data['paired'])} models with {facts['models'][0]} as the reference; {said}"
         solver = f" ({facts['solver']})" if facts["solver"] else ""
         return (
-            f"From equal noise, {'; '.join(parts)}{more}; intervals are 95 % over the {facts['images']} images of "
-            f"these models{solver}."
+            f"From equal noise, {said}; intervals are 95 % over the {facts['images']} images of these models{solver}."
         )
 
 

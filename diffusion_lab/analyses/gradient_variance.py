@@ -26,7 +26,7 @@ from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.gradient_moments import jackknife, moments, without_each
 from diffusion_lab.analyses.row_gradients import check_same_images, row_gradients, training_images
 from diffusion_lab.analyses.seeds import band_words, groups_of, with_error
-from diffusion_lab.analyses.words import plus_minus
+from diffusion_lab.analyses.words import joined, plus_minus
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.diffusion import bound_weights
 from diffusion_lab.distributed import rank, sum_, world_size
@@ -45,7 +45,6 @@ PANELS = (
     ("relative", "V / squared mean gradient"),
     ("weighted", "V with the bound's weight, c\N{SUPERSCRIPT TWO} V"),
 )
-MOST = 6  # groups in words
 
 
 class GradientVariance(Analysis):
@@ -130,14 +129,13 @@ class GradientVariance(Analysis):
     def sentence(self, result: Result) -> str:
         steps, curves = result.facts["timesteps"], result.facts["curves"]
         ratios, weighted = (
-            [[float(v) for v in _of_group(result.data, key, curve["members"])] for curve in curves]
+            [_ratio(result.data, key, curve["members"]) for curve in curves]
             for key in ("early_late", "early_late_weighted")
         )
         said = []
-        for curve, plain, other in list(zip(curves, ratios, weighted, strict=True))[:MOST]:
+        for curve, plain, other in zip(curves, ratios, weighted, strict=True):
             of = f" for {curve['name']}" if curve["name"] else ""
             said.append(f"{plus_minus(*plain)} times{of} ({plus_minus(*other)} with the bound's weights)")
-        more = f" and so on for {len(curves) - MOST} more" if len(curves) > MOST else ""
         higher = sum(ratio - half > 1 for ratio, half in ratios)
         lower = sum(ratio + half < 1 for ratio, half in ratios)
         verdict = (
@@ -151,10 +149,10 @@ class GradientVariance(Analysis):
         )
         largest = max(curves, key=lambda curve: curve["largest_over_smallest"])
         return (
-            f"The variance of the gradient at t < {steps // 10} is, relative to t >= {steps // 2}, {', '.join(said)}"
-            f"{more}: {verdict}; between single timesteps it differs up to {largest['largest_over_smallest']:,.3g} "
-            f"times, from t = {largest['at'][0]} to t = {largest['at'][1]} (\N{PLUS-MINUS SIGN}: "
-            f"{_error_words(result)})."
+            f"The variance of the gradient at t < {steps // 10} is, relative to t >= {steps // 2}, "
+            f"{joined(said, by=', ')}: {verdict}; between single timesteps it differs up to "
+            f"{largest['largest_over_smallest']:,.3g} times, from t = {largest['at'][0]} to t = {largest['at'][1]} "
+            f"(\N{PLUS-MINUS SIGN}: {_error_words(result)})."
         )
 
 
@@ -199,6 +197,11 @@ def _curves(trained: Sequence[Trained], data: Mapping[str, np.ndarray]) -> list[
 def _of_group(data: Mapping[str, np.ndarray], key: str, members: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """The mean of a group's models, and half the width of its band."""
     return with_error(data[key], data[f"{key}_error"], members)
+
+
+def _ratio(data: Mapping[str, np.ndarray], key: str, members: Sequence[int]) -> tuple[float, float]:
+    value, half = _of_group(data, key, members)
+    return float(value), float(half)
 
 
 def _error_words(result: Result) -> str:

@@ -26,7 +26,8 @@ from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.continued import Continued, draw
 from diffusion_lab.analyses.interdependence_figure import draw_matrices
 from diffusion_lab.analyses.per_timestep import PerTimestep
-from diffusion_lab.analyses.seeds import Group, groups_of, over_seeds
+from diffusion_lab.analyses.seeds import Group, groups_of, with_error
+from diffusion_lab.analyses.words import joined
 from diffusion_lab.arguments import check_choice, check_flag, check_integer, check_number
 from diffusion_lab.timesteps import equal_sum_slots
 from diffusion_lab.training import Trained
@@ -162,12 +163,10 @@ class Interdependence(Analysis):
 
     def sentence(self, result: Result) -> str:
         facts = result.facts
-        groups = list(zip(facts["groups"], facts["optimizers"], strict=True))
-        said = "; ".join(self._said(*pair, facts["num_windows"]) for pair in groups[:6])
-        more = "; and so on" if len(groups) > 6 else ""
+        pairs = zip(facts["groups"], facts["optimizers"], strict=True)
+        said = joined([self._said(*pair, facts["num_windows"]) for pair in pairs])
         return (
-            f"After {facts['steps']} steps inside one of {facts['num_windows']} windows of {facts['windows']}, "
-            f"{said}{more}."
+            f"After {facts['steps']} steps inside one of {facts['num_windows']} windows of {facts['windows']}, {said}."
         )
 
     def _said(self, group: Mapping[str, Any], optimizer: str, windows: int) -> str:
@@ -217,11 +216,9 @@ def _errors(by_repeat: np.ndarray, by_image: np.ndarray, repeats: int, images: i
 def _of_group(group: Group, data: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Means over seeds; windows whose net change is more than its uncertainty above or below zero are counted."""
     own = np.eye(len(data["edges"]) - 1, dtype=bool)
-    net, half = over_seeds(data["net"], group.members)
-    uncertainty = "the 95 % interval over the seeds"
-    if len(group.members) == 1:
-        uncertainty = "two standard errors over draws and images"
-        half = 2 * data["net_error"][group.members[0]]
+    net, half = with_error(data["net"], data["net_error"], group.members)
+    single = len(group.members) == 1
+    uncertainty = "two standard errors over draws and images" if single else "the 95 % interval over the seeds"
     harmful, useful = int((net > half).sum()), int((net < -half).sum())
     relative = data["relative"][group.members].mean(0)
     numbers = {"inside": float(relative[own].mean()), "outside": float(relative[~own].mean())}

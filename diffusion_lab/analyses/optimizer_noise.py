@@ -22,9 +22,10 @@ import torch
 
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.continued import Continued, draw
-from diffusion_lab.analyses.optimizer_noise_figure import PANELS, draw_updates
-from diffusion_lab.analyses.seeds import groups_of, over_seeds
+from diffusion_lab.analyses.optimizer_noise_figure import draw_updates, error_words, of_group
+from diffusion_lab.analyses.seeds import groups_of
 from diffusion_lab.analyses.updates import follow, noise_scale
+from diffusion_lab.analyses.words import joined, plus_minus
 from diffusion_lab.annealing import MDLRC, Annealing, ConstantBeta1
 from diffusion_lab.arguments import check_flag, check_integer, check_number
 from diffusion_lab.training import Trained
@@ -108,7 +109,7 @@ class OptimizerNoise(Analysis):
         hyper = np.array([[annealing(k) for k in range(self.steps)] for annealing in settings], dtype=float)
         data |= {"lr_factor": hyper[..., 0], "beta1": hyper[..., 1]}
         data |= summary(data["norm"][..., self.warmup :], data["cosine"][..., self.warmup :], data["gram"])
-        return Result(data, self._facts(trained, data))
+        return Result(data, self._facts(trained))
 
     def _updates(self, model: Trained, annealing: Annealing, work: Work) -> Any:
         copies = [Continued(model, self.lr, self.fresh) for _ in range(self.repeats)]
@@ -122,7 +123,7 @@ class OptimizerNoise(Analysis):
 
         return follow([copied.parameters for copied in copies], self.steps, update, self.warmup)
 
-    def _facts(self, trained: Sequence[Trained], data: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def _facts(self, trained: Sequence[Trained]) -> dict[str, Any]:
         groups = groups_of(trained)
         return {
             "settings": list(self.annealings),
@@ -131,7 +132,7 @@ class OptimizerNoise(Analysis):
             "batch_size": self.batch_size,
             "repeats": self.repeats,
             "optimizers": [Continued(trained[group.members[0]], self.lr, self.fresh).words for group in groups],
-            "groups": [_of_group(group.name, group.members, data) for group in groups],
+            "groups": [group._asdict() for group in groups],
         }
 
     def figure(self, result: Result) -> Figure:
@@ -139,30 +140,32 @@ class OptimizerNoise(Analysis):
 
     def sentence(self, result: Result) -> str:
         facts = result.facts
-        said = [self._said(facts["settings"], *pair) for pair in zip(facts["groups"], facts["optimizers"], strict=True)]
-        text = "; ".join(said[:6]) + ("; and so on" if len(said) > 6 else "")
-        return f"{text[0].upper()}{text[1:]}."
+        pairs = zip(facts["groups"], facts["optimizers"], strict=True)
+        text = joined([self._said(result, *pair) for pair in pairs])
+        return f"{text[0].upper()}{text[1:]}; \N{PLUS-MINUS SIGN} is {error_words(result)}."
 
-    def _said(self, settings: Sequence[str], group: Mapping[str, Any], optimizer: str) -> str:
+    def _said(self, result: Result, group: Mapping[str, Any], optimizer: str) -> str:
         def each(key: str) -> str:
-            pairs = zip(settings, group[key], group[f"{key}_half"], strict=True)
-            return ", ".join(f"{_number(value, half)} for {name}" for name, value, half in pairs)
+            values = zip(result.facts["settings"], *of_group(result, group, key), strict=True)
+            return ", ".join(
+                f"{plus_minus(float(value), float(half), 'not measurable')} for {name}" for name, value, half in values
+            )
 
         name = f"{group['name']}: " if group["name"] else ""
         return (
-            f"{name}the cosine of consecutive updates is {each('mean_cosine')}, {self._compared(group)}; the noise "
-            f"scale of an update, its variance over its squared mean, is {each('noise_scale')} ({optimizer}; "
-            f"\N{PLUS-MINUS SIGN} {group['uncertainty']})"
+            f"{name}the cosine of consecutive updates is {each('mean_cosine')}, "
+            f"{self._compared(*of_group(result, group, 'mean_cosine'))}; the noise scale of an update, its variance "
+            f"over its squared mean, is {each('noise_scale')} ({optimizer})"
         )
 
-    def _compared(self, group: Mapping[str, Any]) -> str:
+    def _compared(self, cosine: np.ndarray, halves: np.ndarray) -> str:
         """The cosines beside those of white noise, the mean beta1 of the counted steps."""
         counted, annealings = range(self.warmup, self.steps), self.annealings.values()
         noise = [float(np.mean([annealing(k).beta1 or 0.0 for k in counted])) for annealing in annealings]
         known = [
             (value - beta1, half)
-            for value, half, beta1 in zip(group["mean_cosine"], group["mean_cosine_half"], noise, strict=True)
-            if value is not None and half is not None
+            for value, half, beta1 in zip(cosine, halves, noise, strict=True)
+            if np.isfinite(value) and np.isfinite(half)
         ]
         text = f"where white noise alone would give {BETA1}"
         if known and all(gap + half < 0 for gap, half in known):
@@ -186,25 +189,3 @@ def summary(norm: np.ndarray, cosine: np.ndarray, gram: np.ndarray) -> dict[str,
         "noise_scale": scales[..., 0],
         "noise_scale_error": scales[..., 1],
     }
-
-
-def _of_group(name: str, members: list[int], data: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Means over seeds with half the width of their interval; of a single seed two standard errors."""
-    single = len(members) == 1
-    uncertainty = "two standard errors over the repeats" if single else "95 % interval over the seeds"
-    group: dict[str, Any] = {"name": name, "members": members, "uncertainty": uncertainty}
-    for key, error, _ in PANELS:
-        mean, half = over_seeds(data[key], members)
-        half = 2 * data[error][members[0]] if single else half
-        group |= {key: _plain(mean), f"{key}_half": _plain(half)}
-    return group
-
-
-def _plain(values: np.ndarray) -> list[float | None]:
-    return [float(value) if np.isfinite(value) else None for value in values]
-
-
-def _number(value: float | None, half: float | None) -> str:
-    if value is None:
-        return "not measurable"
-    return f"{value:.3g}" + (f" \N{PLUS-MINUS SIGN} {half:.2g}" if half is not None else "")

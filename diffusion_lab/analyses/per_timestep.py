@@ -24,6 +24,7 @@ from torch import Tensor
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.floor import bound_floor, least_losses
 from diffusion_lab.analyses.seeds import band_words, lines_of, with_error
+from diffusion_lab.analyses.words import joined
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.plotting import LineStyle, heading, line_style, log_axis, panels
 from diffusion_lab.training import Trained
@@ -198,8 +199,7 @@ class PerTimestep(Analysis):
             parts.append(f"{curve['name'] + ': the' if curve['name'] else 'The'} largest native loss, {where}; {floor}")
         worst = max(curve["relative_half_width"] for curve in result.facts["curves"])
         words = band_words([curve["members"] for curve in result.facts["curves"]], f"{result.facts['images']} images")
-        text = "; ".join(parts[:6]) + ("; and so on" if len(parts) > 6 else "")
-        return f"{text}; the bands ({words}) are at most {100 * worst:.2g} % of the mean to each side."
+        return f"{joined(parts)}; the bands ({words}) are at most {100 * worst:.2g} % of the mean to each side."
 
 
 def _values(data: Mapping[str, np.ndarray], members: Sequence[int], head: int) -> tuple[np.ndarray, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from diffusion_lab.analyses.base import Result
 from diffusion_lab.analyses.seeds import band_words, with_error
+from diffusion_lab.analyses.words import joined, plus_minus
 
-MOST = 6
 MOST_CROSSINGS = 3
 
 
@@ -32,7 +32,7 @@ def _best(result: Result) -> str:
     said = [f"{names[line]} at t = {a} to {b}" if a < b else f"{names[line]} at t = {a}" for a, b, line in found]
     share = 100 * float(result.data["decided"].mean())
     first = (
-        f"The true image is best known by {', '.join(said[:MOST])}{', and so on' if len(said) > MOST else ''} (one is "
+        f"The true image is best known by {joined(said, by=', ')} (one is "
         f"better than all others at {share:.0f} % of the timesteps)"
         if found
         else "No prediction knows the true image better than all others at any t"
@@ -43,7 +43,7 @@ def _best(result: Result) -> str:
     ]
     if not crossed:
         return f"{first}; no two of them cross"
-    return f"{first}; {', '.join(crossed[:MOST_CROSSINGS])}{', and so on' if len(crossed) > MOST_CROSSINGS else ''}"
+    return f"{first}; {joined(crossed, MOST_CROSSINGS, by=', ')}"
 
 
 def _worst(result: Result) -> str:
@@ -52,16 +52,15 @@ def _worst(result: Result) -> str:
         f"{line['name']} {f'{ratio:.3g}' if ratio < 1000 else f'{ratio:,.0f}'} times at t = {t}"
         for line, ratio, t in pairs
     ]
-    more = ", and so on" if len(said) > MOST else ""
-    return f"the largest ratios to the least error are {', '.join(said[:MOST])}{more}"
+    return f"the largest ratios to the least error are {joined(said, by=', ')}"
 
 
 def _hue(result: Result) -> str:
     if "hue_error" not in result.data:
         return "the hue error is left out, because the images do not have three colours"
     said = []
-    for group in result.facts["groups"][:MOST]:
+    for group in result.facts["groups"]:
         mean, half = with_error(result.data["hue_error"], result.data["hue_standard_error"], group["members"])
         name = f"{group['name']} " if group["name"] else ""
-        said.append(f"{name}{mean:.3g} \N{PLUS-MINUS SIGN} {half:.2g}")
-    return f"the hue error of the samples in grey levels is {', '.join(said)}"
+        said.append(f"{name}{plus_minus(float(mean), float(half))}")
+    return f"the hue error of the samples in grey levels is {joined(said, by=', ')}"

@@ -9,6 +9,7 @@ import numpy as np
 from diffusion_lab.analyses.base import Result
 from diffusion_lab.analyses.replacement_figure import per_model
 from diffusion_lab.analyses.seeds import band_words, with_error
+from diffusion_lab.analyses.words import joined
 
 MOST = 3  # groups in words
 
@@ -16,8 +17,7 @@ MOST = 3  # groups in words
 def sentence_of(result: Result) -> str:
     """The PSNR of each range, the largest gain, hue error and Fréchet distance there, and what was left out."""
     facts = result.facts
-    parts = [_group(result, group) for group in facts["groups"][:MOST]]
-    more = "; and so on" if len(facts["groups"]) > MOST else ""
+    said = joined([_group(result, group) for group in facts["groups"]], MOST)
     words = band_words([group["members"] for group in facts["groups"]], f"{facts['images']} images")
     kept = (
         f"the last {facts['last']} timesteps are never replaced, because C1 = 1 and C2 = 0 at the last one return the "
@@ -29,7 +29,7 @@ def sentence_of(result: Result) -> str:
     paired = "" if facts["paired"] else "; the truth is any test image, since the model is given no small version of it"
     needs = facts["frechet_needs"]
     few = f"; a Fréchet distance would need {needs} images" if needs and "frechet" not in result.data else ""
-    return f"{'; '.join(parts)}{more}; {kept}{empty}{paired}{few}; \N{PLUS-MINUS SIGN} is {words}."
+    return f"{said}; {kept}{empty}{paired}{few}; \N{PLUS-MINUS SIGN} is {words}."
 
 
 def _group(result: Result, group: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffusion_lab.analyses.seeds import band_words, with_error
-from diffusion_lab.analyses.words import plus_minus
+from diffusion_lab.analyses.words import joined, plus_minus
 from diffusion_lab.plotting import heading, line_style
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from diffusion_lab.analyses.base import Result
 
 KINDS = (("r2_next", "the next update"), ("r2_interval", "the next interval"))
-MOST = 6  # groups in words
 WIDE = 100  # timesteps; S beyond is drawn on a logarithmic axis
 
 
@@ -93,11 +92,8 @@ def _by_cost(axis: Axes, result: Result, group: Mapping[str, Any], key: str, col
 
 def sentence_of(result: Result) -> str:
     """Which timesteps stand for the bound, how well, and what more of them would add."""
-    groups = result.facts["groups"]
-    said = [_said(result, group) for group in groups[:MOST]]
-    more = f"; and so on for {len(groups) - MOST} more" if len(groups) > MOST else ""
-    text = "; ".join(said)
-    return f"{text[0].upper()}{text[1:]}{more} (\N{PLUS-MINUS SIGN}: {_error_words(result)})."
+    text = joined([_said(result, group) for group in result.facts["groups"]])
+    return f"{text[0].upper()}{text[1:]} (\N{PLUS-MINUS SIGN}: {_error_words(result)})."
 
 
 def _said(result: Result, group: Mapping[str, Any]) -> str:
@@ -129,6 +125,4 @@ def _most(result: Result, group: Mapping[str, Any]) -> str:
 
 def _value(r2: np.ndarray, half: np.ndarray, k: int, kind: int) -> str:
     """One R^2 with half the width of its interval."""
-    if np.isnan(r2[k, kind]):
-        return "a part that too few known updates tell"
-    return plus_minus(float(r2[k, kind]), float(half[k, kind]))
+    return plus_minus(float(r2[k, kind]), float(half[k, kind]), "a part that too few known updates tell")

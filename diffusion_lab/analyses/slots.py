@@ -17,6 +17,7 @@ import torch
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.per_timestep import PerTimestep
 from diffusion_lab.analyses.seeds import lines_of
+from diffusion_lab.analyses.words import joined
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.plotting import line_style, log_axis, panels
 from diffusion_lab.timesteps import equal_sum_slots
@@ -103,7 +104,7 @@ class Slots(Analysis):
 
     def sentence(self, result: Result) -> str:
         said = []
-        for curve in result.facts["curves"][:6]:
+        for curve in result.facts["curves"]:
             size, share = np.diff(curve["edges"]), [100 * value for value in curve["share"]]
             of = f" of {curve['name']}" if curve["name"] else ""
             said.append(
@@ -111,7 +112,7 @@ class Slots(Analysis):
                 f"{curve['edges'][-1]} timesteps, the last {size[-1]}, and each {min(share):.3g} to {max(share):.3g} % "
                 f"of the loss{_over_seeds(curve)}"
             )
-        text = "; ".join(said) + ("; and so on" if len(result.facts["curves"]) > 6 else "")
+        text = joined(said)
         return f"{text[0].upper()}{text[1:]}."
 
 

@@ -8,8 +8,16 @@ from collections.abc import Sequence
 MOST = 6  # groups in words
 
 
-def plus_minus(value: float, half: float) -> str:
-    """`0.43 ± 0.05`, with as many decimals as two digits of the half width need; without one, three digits."""
+def plus_minus(value: float, half: float, unknown: str | None = None) -> str:
+    """`0.43 ± 0.05`, with as many decimals as two digits of the half width need; without one, three digits.
+
+    Args:
+        value: the number.
+        half: half the width of its interval.
+        unknown: what is written for a number that is not finite; None for `nan` or `inf`.
+    """
+    if unknown is not None and not math.isfinite(value):
+        return unknown
     if not math.isfinite(half) or half <= 0 or not math.isfinite(value):
         return f"{value:,.3g}"
     decimals = 1 - math.floor(math.log10(half))
@@ -19,6 +27,13 @@ def plus_minus(value: float, half: float) -> str:
     return f"{round(value, decimals):,.{shown}f} ± {round(half, decimals):,.{shown}f}"
 
 
-def joined(parts: Sequence[str]) -> str:
-    """The first parts, separated by semicolons."""
-    return "; ".join(parts[:MOST]) + ("; and so on" if len(parts) > MOST else "")
+def joined(parts: Sequence[str], most: int = MOST, by: str = "; ") -> str:
+    """The first parts, and how many more there are.
+
+    Args:
+        parts: what is said of each group.
+        most: how many of them are written.
+        by: what separates them.
+    """
+    more = [f"and so on for {len(parts) - most} more"] if len(parts) > most else []
+    return by.join([*parts[:most], *more])

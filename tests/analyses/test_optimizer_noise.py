@@ -6,6 +6,7 @@ import torch
 
 from diffusion_lab.analyses import OptimizerNoise, Work
 from diffusion_lab.analyses.updates import noise_scale
+from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.annealing import MDLRC
 from diffusion_lab.streams import Streams
 from diffusion_lab.testing.analyses import tiny_update
@@ -43,7 +44,7 @@ def test_the_sentence_has_the_numbers_of_data(done):
     said, data = analysis.sentence(result), result.data
     for s, name in enumerate(("\N{GREEK SMALL LETTER BETA}1 = 0.9", "\N{GREEK SMALL LETTER BETA}1 = 0.4", "MDLRC")):
         for key, error in (("mean_cosine", "cosine_error"), ("noise_scale", "noise_scale_error")):
-            assert f"{data[key][0, s]:.3g} \N{PLUS-MINUS SIGN} {2 * data[error][0, s]:.2g} for {name}" in said
+            assert f"{plus_minus(data[key][0, s], 2 * data[error][0, s])} for {name}" in said
     assert "(Adam at 0.0002 without a state, so that its first steps have about equal size" in said
     assert len(analysis.figure(result).axes) == 3
 

@@ -10,6 +10,7 @@ from torch import nn
 from diffusion_lab.analyses import PredictionAbility, Work
 from diffusion_lab.analyses.best_line import crossings, segments, winners
 from diffusion_lab.analyses.hue import mean_hue, paired_hue
+from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.data import GaussianMixture, ImageDataModule, SuperResolution
 from diffusion_lab.diffusion import X0, Epsilon, V, cosine, linear
@@ -141,7 +142,7 @@ def test_the_hue_error_of_colour_images(paired, tmp_path):
     else:
         expected = mean_hue(samples, data.to_pixels(data.test().take(range(8))))
     assert (result.data["hue_error"][0], result.data["hue_standard_error"][0]) == pytest.approx(expected)
-    said = f"the hue error of the samples in grey levels is {expected[0]:.3g} \N{PLUS-MINUS SIGN} {2 * expected[1]:.2g}"
+    said = f"the hue error of the samples in grey levels is {plus_minus(expected[0], 2 * expected[1])}"
     assert said in analysis.sentence(result)
     with style():
         assert len(analysis.figure(result).axes) == 3
