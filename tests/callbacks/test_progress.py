@@ -27,8 +27,8 @@ def started(callback: Progress, step: int) -> Any:
     """A trainer at `step` with 12 images per step, on which the callback has begun."""
     data = types.SimpleNamespace(batch_size=12)
     strategy = types.SimpleNamespace(root_device=torch.device("cpu"))
-    told = {"datamodule": data, "callbacks": [callback], "strategy": strategy, "world_size": 1}
-    trainer = types.SimpleNamespace(global_step=step, max_steps=20, is_global_zero=True, **told)
+    given = {"datamodule": data, "callbacks": [callback], "strategy": strategy, "world_size": 1}
+    trainer = types.SimpleNamespace(global_step=step, max_steps=20, is_global_zero=True, **given)
     callback.on_train_start(trainer, types.SimpleNamespace(after_step=[]))
     return trainer
 

@@ -135,9 +135,9 @@ def test_the_hash_is_of_the_weights_and_not_of_their_place(source, in_folder):
 def test_another_head_and_other_classes_are_named_and_the_rest_is_loaded(source, capfd):
     words = ["init_from=source:raw", "max_steps=0", "prediction=combined", "dataset.conditional=true"]
     assert command(*words, "hydra.run.dir=run") == 0
-    told, theirs, ours = Path("log").read_text(), model(state(source)), model(state("run"))
+    log, theirs, ours = Path("log").read_text(), model(state(source)), model(state("run"))
     recorded = json.loads(Path("run/run.json").read_text())["config"]["init_from"]["not_loaded"]
-    assert recorded in told and "which keep their initial values" in recorded
+    assert recorded in log and "which keep their initial values" in recorded
     names = {name for name in theirs if name.startswith("network.") and torch.equal(theirs[name], ours[name])}
     network = {name for name in ours if name.startswith("network.")}
     assert all(name in recorded for name in network - names)
@@ -180,8 +180,8 @@ def test_what_cannot_be_a_start_is_one_sentence(words, sentence, source, capsys)
     Path("evil.pt").write_bytes(pickle.dumps(Payload()))
     tiny = [word for word in SMALL if not any(word.startswith(f"{w.split('=')[0]}=") for w in words)]
     tiny = [word for word in tiny if "network=uvit_tiny" not in words or not word.startswith("network.")]
-    told = refused(["train", *([] if "resume=source" in words else tiny), *words, "max_steps=6"], capsys)
-    assert sentence in told and len(told.splitlines()) == 1
+    message = refused(["train", *([] if "resume=source" in words else tiny), *words, "max_steps=6"], capsys)
+    assert sentence in message and len(message.splitlines()) == 1
     assert not Path("runs").exists()
 
 

@@ -91,5 +91,5 @@ def test_what_needs_the_whole_network_is_refused_with_sharded_weights(composed) 
     for key in ("channels_last", "compile"):
         (error,) = check(composed(*sharded, f"{key}=true"))
         assert str(error).startswith(f"{key}=true must be false with trainer=fsdp")
-    told = [str(error) for error in check(composed(*sharded, "precision=16-mixed"))]
-    assert any("must be bf16-mixed or 32-true with trainer=fsdp" in error for error in told)
+    messages = [str(error) for error in check(composed(*sharded, "precision=16-mixed"))]
+    assert any("must be bf16-mixed or 32-true with trainer=fsdp" in error for error in messages)

@@ -34,7 +34,7 @@ TIGHT = {"rtol": 1e-12, "atol": 1e-12}
 
 
 class Answers(nn.Module):
-    """A network that answers what it was told."""
+    """A network that returns the tensor it was built with."""
 
     def __init__(self, out: torch.Tensor) -> None:
         super().__init__()

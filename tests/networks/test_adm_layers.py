@@ -60,11 +60,11 @@ def test_residual_block_is_its_formula(out_channels, resample, scale_shift_norm)
     if resample is double:
         h, skip = (v.repeat_interleave(2, 2).repeat_interleave(2, 3) for v in (h, skip))
     h = F.conv2d(h, block.conv1.weight, block.conv1.bias, padding=1)
-    told = (e @ block.modulation.weight.T + block.modulation.bias)[:, :, None, None]
+    modulation = (e @ block.modulation.weight.T + block.modulation.bias)[:, :, None, None]
     if scale_shift_norm:
-        h = group_norm(h, block.norm2) * (1 + told[:, :out_channels]) + told[:, out_channels:]
+        h = group_norm(h, block.norm2) * (1 + modulation[:, :out_channels]) + modulation[:, out_channels:]
     else:
-        h = group_norm(h + told, block.norm2)
+        h = group_norm(h + modulation, block.norm2)
     h = F.conv2d(silu(h), block.conv2.weight, block.conv2.bias, padding=1)
     skip = skip if out_channels == 8 else F.conv2d(skip, block.skip.weight, block.skip.bias)
     assert torch.allclose(block(x, e), skip + h, atol=1e-10)

@@ -50,7 +50,7 @@ class Eight:
 
     @torch.no_grad()
     def loss(self, shift: int = 0) -> float:
-        """Mean over the levels; image i is told the condition of image i - shift."""
+        """Mean over the levels; image i is given the condition of image i - shift."""
         n = len(LEVELS)
         cond = {k: v.roll(shift, 0).repeat(n, *[1] * (v.ndim - 1)) for k, v in self.cond.items()}
         t = LEVELS.repeat_interleave(8)

@@ -4,6 +4,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -159,23 +160,22 @@ def test_modes_are_counted(tmp_path, caplog):
     assert "5 images (4 RGB, 1 L)" in caplog.text
 
 
-def test_a_second_look_reads_only_what_changed(tmp_path, monkeypatch):
+def test_a_second_scan_reads_only_what_changed(tmp_path, monkeypatch):
     root = folder(tmp_path / "photos", 6)
-    looked: list[str] = []
-    look = scan._decode
-    monkeypatch.setattr(scan, "_decode", lambda seen, read: looked.append(seen.name) or look(seen, read))
+    decode = Mock(wraps=scan._decode)
+    monkeypatch.setattr(scan, "_decode", decode)
     first = scan.scan(root, tmp_path / "cache")
-    assert len(looked) == 6
-    assert scan.scan(root, tmp_path / "cache") == first and len(looked) == 6
+    assert len(decode.call_args_list) == 6
+    assert scan.scan(root, tmp_path / "cache") == first and len(decode.call_args_list) == 6
     (root / "001.jpg").write_text("now it is text")
     os.utime(root / "002.png", ns=(1, 1))
     (root / "005.jpg").unlink()
     picture().save(root / "new.png")
     again = scan.scan(root, tmp_path / "cache")
-    assert sorted(looked[6:]) == ["001.jpg", "002.png", "new.png"]
+    assert sorted(call.args[0].name for call in decode.call_args_list[6:]) == ["001.jpg", "002.png", "new.png"]
     assert [seen.name for seen in again if seen.error] == ["001.jpg"] and len(again) == 6
     for cache in (tmp_path / "cache").iterdir():
-        cache.write_text("[{")  # torn: look again
+        cache.write_text("[{")  # torn: all are read again
     assert scan.scan(root, tmp_path / "cache") == again
 
 
