@@ -19,6 +19,7 @@ Table = dict[str, dict[str, Any]]
 # never change: a default that is changed later makes another run.
 ADDED_LATER: Table = {
     "": {"init_from": None, "model": {"_target_": "diffusion_lab.training.DiffusionModel"}},
+    "diffusion_lab.data.FashionMNIST": {"image_size": 28},
     "diffusion_lab.solvers.Guided": {"steps": None},
     "diffusion_lab.timesteps.SlotRestricted": {"loss_curve": None},
 }

@@ -2,6 +2,12 @@
 
 H. Xiao, K. Rasul, R. Vollgraf, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms",
 arXiv 1708.07747.
+
+At S < 28 pixels every image is reduced to the means of its k x k blocks, k = 28 / S:
+
+    y[i,j] = round(1/k^2 sum_{a,b < k} x[k i + a, k j + b])
+
+The sum is exact in float32, and halves are rounded to even, so no grey level is preferred.
 """
 
 from __future__ import annotations
@@ -9,12 +15,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.data.source import ArrayImages, ImageSource
 from diffusion_lab.data.sources.download import fetch
 from diffusion_lab.data.sources.idx import idx_shape, read_idx
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # folder of the package dataset-fashion-mnist
+STORED = 28  # pixels along a side of a stored image
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -22,7 +32,7 @@ FILES = {
 
 
 class FashionMNIST(ImageSource):
-    """Images (1,28,28) with labels 0..9 from the four IDX files, each gzipped or not.
+    """Images (1,S,S) with labels 0..9 from the four IDX files, each gzipped or not.
 
     Searched for in `root`, in torchvision's `root`/FashionMNIST/raw, and in the folder of the Debian package
     dataset-fashion-mnist; the first folder with all four is used.
@@ -30,21 +40,28 @@ class FashionMNIST(ImageSource):
     Args:
         root: folder of the files.
         download: download the files into `root` with torchvision if no folder has them.
+        image_size: S, a divisor of 28. Below 28 it is part of the data set's name, e.g. fashion_mnist14.
 
     Raises:
+        ValueError: `image_size` does not divide 28.
         FileNotFoundError: no folder has all four files (from `check` and on loading).
         ValueError: a file is damaged (from `check` if its header is, else on loading).
     """
 
     name = "fashion_mnist"
     channels = 1
-    image_size = 28
     num_classes = 10
 
-    def __init__(self, root: str | Path, download: bool = False) -> None:
+    def __init__(self, root: str | Path, download: bool = False, image_size: int = STORED) -> None:
         super().__init__()
+        cure = f"use {STORED} or 14"
+        check_integer("image_size", image_size, 1, cure)
+        if STORED % image_size:
+            raise ValueError(f"image_size={image_size} must divide the {STORED} pixels of a stored image; {cure}")
         self.root = Path(root).expanduser()
-        self.download = download
+        self.download, self.image_size = download, image_size
+        if image_size != STORED:
+            self.name = f"fashion_mnist{image_size}"
 
     def check(self) -> None:
         if self._find() is None and self.download:
@@ -66,7 +83,8 @@ class FashionMNIST(ImageSource):
             images, labels = (read_idx(_existing(folder, name)) for name in FILES[split])
         except ValueError as error:
             raise self._damaged(error) from error
-        return ArrayImages(torch.from_numpy(images)[:, None], torch.from_numpy(labels))
+        pixels = block_means(torch.from_numpy(images)[:, None], STORED // self.image_size)
+        return ArrayImages(pixels, torch.from_numpy(labels))
 
     def _shapes(self, folder: Path) -> tuple[int, int]:
         """Numbers of training and test images, from the headers, which are checked."""
@@ -76,9 +94,9 @@ class FashionMNIST(ImageSource):
                 images, labels = (idx_shape(_existing(folder, name)) for name in (image_name, label_name))
             except ValueError as error:
                 raise self._damaged(error) from error
-            if images[1:] != (28, 28) or labels != images[:1]:
+            if images[1:] != (STORED, STORED) or labels != images[:1]:
                 shapes = f"{folder / image_name} has the shape {images}, {label_name} {labels}"
-                raise self._damaged(ValueError(f"{shapes} where (N, 28, 28) and (N,) belong"))
+                raise self._damaged(ValueError(f"{shapes} where (N, {STORED}, {STORED}) and (N,) belong"))
             sizes.append(images[0])
         return sizes[0], sizes[1]
 
@@ -102,6 +120,14 @@ class FashionMNIST(ImageSource):
                 f"dataset-fashion-mnist. Searched: {searched}"
             )
         return folder
+
+
+def block_means(images: Tensor, k: int) -> Tensor:
+    """Rounded means of the k x k blocks of images (N,C,H,W) uint8, where k divides H and W: (N,C,H/k,W/k) uint8."""
+    if k == 1:
+        return images
+    parts = images.split(4096)  # all images as float32 would take four times the memory of the stored ones
+    return torch.cat([avg_pool2d(part.float(), k).round_().to(torch.uint8) for part in parts])
 
 
 def _missing(folder: Path) -> list[str]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,38 @@ def test_four_files_gzipped_or_not(tmp_path, zipped, below):
         assert np.array_equal(split.images[:, 0].numpy(), ARRAYS[f"{name}-images-idx3-ubyte"])
         assert split.labels.tolist() == ARRAYS[f"{name}-labels-idx1-ubyte"].tolist()
     assert source.train() is source.train()
+
+
+@pytest.mark.parametrize(("size", "name"), [(14, "fashion_mnist14"), (7, "fashion_mnist7"), (28, "fashion_mnist")])
+def test_a_smaller_image_has_the_means_of_blocks(tmp_path, size, name):
+    write(tmp_path, zipped=False)
+    source, k = FashionMNIST(tmp_path, image_size=size), 28 // size
+    assert source.name == name and source.shape == (1, size, size)
+    for split, file in ((source.train(), "train"), (source.test(), "t10k")):
+        stored = ARRAYS[f"{file}-images-idx3-ubyte"]
+        assert split.images.dtype == torch.uint8 and split.images.shape == (len(stored), 1, size, size)
+        assert split.labels.tolist() == ARRAYS[f"{file}-labels-idx1-ubyte"].tolist()
+        for i, row, column in [(0, 0, 0), (7, 2, 5), (19, size - 1, size - 2)]:
+            block = stored[i, k * row : k * (row + 1), k * column : k * (column + 1)]
+            exact = Fraction(int(block.sum()), k * k)  # round() takes halves to the even neighbour
+            assert split.images[i, 0, row, column] == round(exact)
+    assert (source.train().fingerprint() == FashionMNIST(tmp_path).train().fingerprint()) == (size == 28)
+
+
+def test_means_of_four_are_exact_for_every_sum(tmp_path):
+    """All sums 0..1020, and many images, so that they are computed in parts."""
+    sums = torch.arange(1021)
+    four = torch.stack([(sums + j) // 4 for j in range(4)], 1)  # they add up to the sum
+    assert torch.equal(four.sum(1), sums)
+    images = four.to(torch.uint8).view(1021, 1, 2, 2).repeat(5, 1, 1, 1)
+    wanted = [round(Fraction(total, 4)) for total in range(1021)] * 5
+    assert fashion_mnist.block_means(images, 2).flatten().tolist() == wanted
+
+
+@pytest.mark.parametrize(("size", "message"), [(0, "must be an integer >= 1"), (14.0, "must be"), (13, "must divide")])
+def test_a_size_that_is_no_divisor_is_refused(tmp_path, size, message):
+    with pytest.raises(ValueError, match=f"^image_size={size} {message}.*; use 28 or 14$"):
+        FashionMNIST(tmp_path, image_size=size)
 
 
 if fashion_mnist.DEBIAN_FOLDER.is_dir():  # the package is on no machine by default
