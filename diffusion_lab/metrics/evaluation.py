@@ -18,7 +18,7 @@ from diffusion_lab.metrics.features import FeatureExtractor
 from diffusion_lab.metrics.first_samples import FirstSamples
 from diffusion_lab.metrics.generated import Batch, Generated
 from diffusion_lab.metrics.hue_error import HueError
-from diffusion_lab.metrics.image_sets import check_same_shape
+from diffusion_lab.metrics.image_sets import check_extractor, check_same_shape
 from diffusion_lab.metrics.metric import OF_EXTRACTOR, Given, Metric, Model, SampleMetric, check_metric
 from diffusion_lab.metrics.protocol import protocol
 from diffusion_lab.metrics.psnr import PSNR
@@ -104,8 +104,8 @@ class Evaluation:
         measured = self.measured(data_module)
         for metric in measured:
             metric.check(self.num_samples, data_module)
-        if any(metric.needs & OF_EXTRACTOR for metric in measured):
-            data_module.features.check()
+        if featured := [m.name for m in self.metrics if m in measured and m.needs & OF_EXTRACTOR]:
+            check_extractor(data_module.features, data_module.source, featured)
 
     def measured(self, data_module: ImageDataModule) -> list[Metric]:
         """The metrics of `metrics` and `always` that can be evaluated on this data; those that call the model last.

@@ -34,10 +34,11 @@ class Features(NamedTuple):
 class FeatureExtractor(nn.Module, ABC):
     """A frozen network from uint8 images to `Features`, loaded at its first use.
 
-    A subclass defines `name`, `feature_dim`, `channels`, `preprocessing`, `weights_file()` and `load()`, and
-    `images_per_call` if 64 is not best.
+    A subclass defines `name`, `feature_dim`, `channels`, `preprocessing`, `weights_file()` and `load()`,
+    `image_size` if it takes only one, and `images_per_call` if 64 is not best.
 
     Attributes:
+        image_size: H = W of the images in pixels; None: any size, because the network resizes.
         preprocessing: description of the operations on the bytes before the network. It is part of the key of cached
             statistics, so it must change when they change.
     """
@@ -45,6 +46,7 @@ class FeatureExtractor(nn.Module, ABC):
     name: str
     feature_dim: int
     channels: int
+    image_size: int | None = None
     preprocessing: str
     images_per_call: int = 64  # images of one network call; 64 is fastest on a CPU
 
@@ -59,6 +61,15 @@ class FeatureExtractor(nn.Module, ABC):
     def check(self) -> None:
         """Raise FileNotFoundError or ValueError if the extractor cannot be used on this machine."""
         self.weights_file()
+
+    @property
+    def input_shape(self) -> tuple[int | str, ...]:
+        """Shape of an image, e.g. (1, 28, 28), or (3, "H", "W") for any size."""
+        return (self.channels, *("HW" if self.image_size is None else (self.image_size, self.image_size)))
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether the extractor is for images of the shape (C,H,W)."""
+        return shape[0] == self.channels and all(self.image_size in (None, side) for side in shape[1:])
 
     @cached_property
     def weights_sha256(self) -> str:
@@ -84,12 +95,13 @@ class FeatureExtractor(nn.Module, ABC):
             images: (N,C,H,W) uint8.
 
         Raises:
-            ValueError: another dtype (a float image in [0, 1] would be black) or number of channels.
+            ValueError: another dtype (a float image in [0, 1] would be black), number of channels or size.
         """
-        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != self.channels:
+        if images.dtype != torch.uint8 or images.ndim != 4 or not self.takes(tuple(images.shape[1:])):
+            wanted = ",".join(map(str, ("N", *self.input_shape)))
             raise ValueError(
-                f"images of shape {tuple(images.shape)} and {images.dtype} must be uint8 (N,{self.channels},H,W) for "
-                f"the extractor {self.name!r}; turn [-1, 1] floats into bytes with diffusion_lab.data.to_uint8"
+                f"images of shape {tuple(images.shape)} and {images.dtype} must be uint8 ({wanted}) for the extractor "
+                f"{self.name!r}; turn [-1, 1] floats into bytes with diffusion_lab.data.to_uint8"
             )
         # Training may run in bfloat16; features of that precision would shift every distance.
         with torch.autocast(images.device.type, enabled=False), torch.inference_mode():
@@ -106,8 +118,8 @@ class ClassifierFeatures(FeatureExtractor):
     Test accuracy, size and the training command are in `weights/README.md` and in the json file of each classifier.
 
     Args:
-        weights: name of a file in the package's weights folder: "digits" (1x8x8, D=64) or "fashion_mnist"
-            (1x28x28, D=128).
+        weights: name of a file in the package's weights folder: "digits" (1x8x8, D=64), "fashion_mnist" (1x28x28,
+            D=128) or "fashion_mnist14" (1x14x14, D=64).
 
     Raises:
         ValueError: there are no such weights.
@@ -127,7 +139,7 @@ class ClassifierFeatures(FeatureExtractor):
         self.card = json.loads(card.read_text())
         self.name = weights
         self.feature_dim = self.card["network"]["feature_dim"]
-        self.channels = self.card["network"]["channels"]
+        self.channels, self.image_size = self.card["network"]["channels"], self.card["network"]["image_size"]
 
     def weights_file(self) -> Path:
         path = WEIGHTS / f"{self.name}.pt"

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from diffusion_lab.data import ImageSource
 from diffusion_lab.metrics.features import FeatureExtractor, extract
 from diffusion_lab.metrics.frechet import statistics
 from diffusion_lab.metrics.generated import Batch, Generated
@@ -44,6 +45,27 @@ def evaluate_images(
     given = Given(len(generated), kept, lambda: Reference({}, statistics(theirs.features), theirs.features))
     values = ((metric.public_name(len(generated), extractor), metric(given)) for metric in metrics)
     return {name: value for name, value in values if value is not None}
+
+
+def check_extractor(extractor: FeatureExtractor, source: ImageSource, names: Sequence[str]) -> None:
+    """Raise ValueError or FileNotFoundError unless the extractor is on this machine and takes the images of the source.
+
+    Args:
+        extractor: the feature extractor.
+        source: what the model is trained on.
+        names: the metrics that need features, for the message.
+    """
+    extractor.check()
+    try:
+        shape = source.pixels().shape
+    except ValueError:
+        return  # latents without their images; the check of the data reports them
+    if not extractor.takes(shape):
+        ours, theirs = ("x".join(map(str, sides)) for sides in (extractor.input_shape, shape))
+        raise ValueError(
+            f"names=[{','.join(names)}] must be measured with features of {theirs} images, and dataset.features="
+            f"{extractor.name} is for {ours}; use other features, or leave these metrics out"
+        )
 
 
 def check_same_shape(ours: tuple[int, ...], theirs: tuple[int, ...]) -> None:

@@ -4,7 +4,7 @@ Writes weights/<name>.pt (a state dict in half precision) and weights/<name>.jso
 on the test split, measured with the rounded weights). The seed is fixed, and the data set is the one that models are
 trained on, so its scaling and split agree with the evaluation.
 
-Adam with a cosine learning rate from 3e-3 (digits) or 2e-3 (fashion_mnist) to 0, cross entropy with label smoothing
+Adam with a cosine learning rate from 3e-3 (digits) or 2e-3 (Fashion-MNIST) to 0, cross entropy with label smoothing
 0.05, images shifted by at most `shift` pixels. Images are not mirrored: a mirrored digit is not a digit, and nearly all
 shoes of Fashion-MNIST point to the left, so the features should detect a model that mirrors.
 """
@@ -48,6 +48,10 @@ class Recipe:
 RECIPES = {
     "digits": (lambda root: Digits(), Recipe(32, 64, epochs=60, learning_rate=3e-3, shift=1)),
     "fashion_mnist": (FashionMNIST, Recipe(16, 128, epochs=10, learning_rate=2e-3, shift=2)),
+    "fashion_mnist14": (
+        lambda root: FashionMNIST(root, image_size=14),
+        Recipe(32, 64, epochs=20, learning_rate=2e-3, shift=1),
+    ),
 }
 
 

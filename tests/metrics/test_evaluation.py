@@ -12,6 +12,7 @@ from torch import nn
 from diffusion_lab.data import Digits, GaussianMixture, ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.metrics import (
+    ClassifierFeatures,
     Evaluation,
     InceptionFeatures,
     evaluate_images,
@@ -189,6 +190,31 @@ def test_check_refuses_missing_inception_weights():
     data = ImageDataModule(Digits(), batch_size=16, features=InceptionFeatures(os.devnull + "/none.pth"))
     with pytest.raises(FileNotFoundError, match="weights-inception"):
         Evaluation(num_samples=5000, metrics=named()).check(data)
+
+
+@pytest.mark.parametrize("extractor", [ClassifierFeatures("fashion_mnist14"), ClassifierFeatures("fashion_mnist")])
+def test_check_refuses_an_extractor_of_other_images_before_one_is_loaded(extractor, monkeypatch):
+    monkeypatch.setattr(Digits, "load", None)
+    data = ImageDataModule(Digits(), batch_size=16, conditional=True, features=extractor)
+    shape = "x".join(map(str, extractor.input_shape))
+    with pytest.raises(ValueError) as caught:
+        Evaluation(num_samples=256, metrics=named("fid", "is", "sample_variance")).check(data)
+    assert str(caught.value) == (
+        f"names=[fid,is] must be measured with features of 1x8x8 images, and dataset.features={extractor.name} is for "
+        f"{shape}; use other features, or leave these metrics out"
+    )
+    Evaluation(num_samples=256, metrics=named("sample_variance")).check(data)  # needs no features
+
+
+def test_latents_without_their_images_are_left_to_the_check_of_the_data(digits):
+    class Hidden(Digits):
+        def pixels(self):
+            raise ValueError("images=null must be the encoded image source")
+
+    data = ImageDataModule(Hidden(), batch_size=16, features=digits.features)
+    Evaluation(num_samples=128, metrics=named("fid")).check(data)
+    with pytest.raises(ValueError, match="^source.images=null"):
+        data.check()
 
 
 def test_images_of_another_size_are_refused(digits):

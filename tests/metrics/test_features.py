@@ -18,6 +18,7 @@ from tests.metrics.named import named
 SOURCES = {"digits": (Digits, 0.98)}
 if (DEBIAN_FOLDER / "t10k-images-idx3-ubyte.gz").is_file():
     SOURCES["fashion_mnist"] = (lambda: FashionMNIST(DEBIAN_FOLDER), 0.91)
+    SOURCES["fashion_mnist14"] = (lambda: FashionMNIST(DEBIAN_FOLDER, image_size=14), 0.89)
 
 
 def accuracy(found, labels):
@@ -47,7 +48,7 @@ def test_the_accuracy_is_what_the_card_says(name):
     assert share == pytest.approx(extractor.card["accuracy"]["test"], abs=5e-4)
 
 
-@pytest.mark.parametrize("name", ["digits", "fashion_mnist"])
+@pytest.mark.parametrize("name", ["digits", "fashion_mnist", "fashion_mnist14"])
 def test_weights_are_small_and_described(name):
     assert (WEIGHTS / f"{name}.pt").stat().st_size < 1_000_000
     card = json.loads((WEIGHTS / f"{name}.json").read_text())
@@ -85,12 +86,36 @@ def test_built_on_the_meta_device_it_still_works():
 def test_wrong_images_are_refused(digits):
     with pytest.raises(ValueError, match="torch.float32 must be uint8"):
         digits.features(torch.rand(2, 1, 8, 8))
-    with pytest.raises(ValueError, match=r"must be uint8 \(N,1,H,W\)"):
+    with pytest.raises(ValueError, match=r"must be uint8 \(N,1,8,8\)"):
         digits.features(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
 
 
+@pytest.mark.parametrize(("name", "size", "other"), [("fashion_mnist14", 14, 28), ("fashion_mnist", 28, 14)])
+def test_an_extractor_refuses_images_of_the_other_size(name, size, other):
+    extractor = ClassifierFeatures(name)
+    assert extractor.takes((1, size, size)) and not extractor.takes((1, other, other))
+    assert not extractor.takes((3, size, size)) and not extractor.takes((1, size, other))
+    with pytest.raises(ValueError, match=rf"must be uint8 \(N,1,{size},{size}\) for the extractor '{name}'"):
+        extractor(torch.zeros(2, 1, other, other, dtype=torch.uint8))
+
+
+def test_inception_takes_colour_images_of_any_size():
+    assert InceptionFeatures().takes((3, 32, 32)) and InceptionFeatures().takes((3, 17, 64))
+    assert not InceptionFeatures().takes((1, 28, 28)) and InceptionFeatures().input_shape == (3, "H", "W")
+
+
+def test_the_same_images_have_the_same_features_every_time():
+    images = torch.randint(0, 256, (90, 1, 14, 14), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    first, again = (extract(ClassifierFeatures("fashion_mnist14"), images) for _ in range(2))
+    assert torch.equal(first.features, again.features) and torch.equal(first.logits, again.logits)
+    turned = extract(ClassifierFeatures("fashion_mnist14"), images.flip(-1))  # the control: other images have others
+    assert not torch.allclose(first.features, turned.features, atol=0.1)
+
+
 def test_unknown_weights_are_refused():
-    with pytest.raises(ValueError, match="^weights='mnist' must be one of digits, fashion_mnist; train your own"):
+    with pytest.raises(
+        ValueError, match="^weights='mnist' must be one of digits, fashion_mnist, fashion_mnist14; train your own"
+    ):
         ClassifierFeatures("mnist")
 
 
@@ -112,6 +137,10 @@ def test_metric_names_tell_the_extractor_and_the_number_of_samples():
     digits = ["fd1k_digits", "kd1k_digits", "is1k_digits", "precision1k_digits", "recall1k_digits"]
     assert public(ClassifierFeatures("digits"), 1000) == digits
     assert public(ClassifierFeatures("fashion_mnist"), 1500, "fid") == ["fd1500_fashion_mnist"]
+    assert public(ClassifierFeatures("fashion_mnist14"), 1000, "fid", "kid") == [
+        "fd1k_fashion_mnist14",
+        "kd1k_fashion_mnist14",
+    ]
     assert public(InceptionFeatures(), 50000) == ["fid50k", "kid50k", "is50k", "precision50k", "recall50k"]
     assert public(InceptionFeatures(), 1000, "psnr", "sample_variance") == ["psnr1k", "sample_variance1k"]
 
