@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 # One thread per test process: two processes with two threads each would wait for one another on two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-analyses test test-quick test-exhaustive mutants faults bench profile lint type wheel pages clean
+.PHONY: help setup demo demo-analyses reproduce-smoke test test-quick test-exhaustive mutants faults bench profile lint type wheel pages clean
 
 help:
 	@echo "make setup      make .venv and install the package with its tests' requirements"
 	@echo "make demo       compare four timestep samplers on digits, then show the report (about 5 minutes)"
 	@echo "make demo-analyses  train small models of all kinds, and run every analysis on them (about 20 minutes)"
+	@echo "make reproduce-smoke  every table of the papers with runs of 20 steps, to its pages (below 20 minutes)"
 	@echo "make test       everything: the quick suite, then the slow one (10 to 17 minutes)"
 	@echo "make test-quick the quick suite alone (2 to 4 minutes)"
 	@echo "make test-exhaustive  every composition and every network at full size (2 to 4 minutes)"
@@ -78,6 +79,10 @@ test-quick: setup
 
 test-exhaustive: setup
 	$(BIN)/python -m pytest -m exhaustive -n 2
+
+# Every table of every paper on digits, a few steps: shows that each reaches its page.
+reproduce-smoke: setup
+	for table in $$(cd conf/table && ls */*.yaml); do $(BIN)/diffusion-lab reproduce $${table%.yaml} scale=smoke || exit 1; done
 
 mutants: setup
 	$(BIN)/python -m tests.mutants

@@ -8,22 +8,18 @@ interruption the same command goes on.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
-import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, ConfigError, InvalidConfig, config_errors, nearest
+from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, ConfigError, InvalidConfig, nearest
+from diffusion_lab.cli.study import Study
+from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, scale_names, table_names
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.table_jobs import Job
-    from diffusion_lab.cli.table_plan import Plan
-    from diffusion_lab.tables import Row, Scale, Table
-
-TABLES, SCALES = "table", "table_scale"
+    from diffusion_lab.tables import Row
 
 
 def main(argv: list[str]) -> int:
@@ -77,174 +73,42 @@ def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str]) -
     chosen = _chosen(rows, options.only)
     jobs = Jobs(table, scale, further, [options.config_dir] if options.config_dir else [])
     study = Study(table, scale, root, seeds, jobs, ["reproduce", *argv], [*scale.launcher, *hydra])
-    return study.run(rows, chosen, options.dry_run, Path(options.out) if options.out else None)
+    return _run(study, rows, chosen, options.dry_run, Path(options.out) if options.out else None)
 
 
-class Study:
-    """A table at a scale, with its seeds and folders.
+def _run(study: Study, rows: Sequence[Row], chosen: Sequence[Row], dry_run: bool, out: Path | None) -> int:
+    """Plan, train, measure and write; returns the exit code."""
+    from diffusion_lab.cli.table_pages import write_all
 
-    Args:
-        table, scale: as loaded.
-        root: folder of the runs of all tables at this scale.
-        seeds: of the entries.
-        jobs: composes the jobs.
-        typed: the command's words.
-        launcher: settings of Hydra's launcher.
-    """
-
-    def __init__(
-        self,
-        table: Table,
-        scale: Scale,
-        root: Path,
-        seeds: Sequence[int],
-        jobs: Any,
-        typed: list[str],
-        launcher: Sequence[str],
-    ) -> None:
-        self.table, self.scale, self.root, self.seeds = table, scale, root, list(seeds)
-        self.jobs, self.typed, self.launcher = jobs, typed, list(launcher)
-        self._analysed: dict[Path, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
-
-    def run(self, rows: Sequence[Row], chosen: Sequence[Row], dry_run: bool, out: Path | None) -> int:
-        """Plan, train, measure and write; returns the exit code."""
-        first, after = ([row for row in rows if bool(row.start) == late] for late in (False, True))
-        jobs = list(self.jobs.of(first, self.seeds, {}))
-        code = self._stage(jobs, chosen, dry_run, after)
-        if after and not dry_run and code in (0, EXIT_FAILED):
-            starts = {(job.row.name, job.column.name, job.seed): self.root / job.folder for job in jobs}
-            later = list(self.jobs.of(after, self.seeds, starts))
-            code = max(code, self._stage(later, chosen, False, []))
-            jobs += later
-        if dry_run or code not in (0, EXIT_FAILED):
-            return code
-        return self._finish(jobs, out) or code
-
-    def _stage(self, jobs: Sequence[Job], chosen: Sequence[Row], dry_run: bool, later: Sequence[Row]) -> int:
-        """Print the plan of jobs that can run now, and train what is not done; `later` come after them.
-
-        Raises:
-            InvalidConfig: this machine lacks something.
-        """
-        from diffusion_lab.cli.table_pages import print_plan
-        from diffusion_lab.cli.table_plan import plan_of
-
-        plan = plan_of([job for job in jobs if job.row in chosen], self.root)
-        print_plan(self, plan, later)
-        if dry_run:
-            return 0
-        if plan.missing:
-            raise InvalidConfig([ConfigError(text) for text in plan.missing])
-        return self._sweep(plan)
-
-    def _sweep(self, plan: Plan) -> int:
-        """Train what is not done."""
-        from diffusion_lab.cli.app import App
-        from diffusion_lab.files import write_whole
-
-        if not plan.open:
-            return 0
-        file = self.root / f"{self.table.name.replace('/', '-')}.jobs"
-        write_whole(file, "".join(shlex.join(job.words) + "\n" for job in plan.open).encode())
-        words = ["-m", "hydra/sweeper=listed", f"hydra.sweeper.file={file}", f"hydra.sweep.dir={self.root}"]
-        return App("train", [*words, *self.launcher], typed=self.typed).run()
-
-    def _finish(self, jobs: Sequence[Job], out: Path | None) -> int:
-        """Measure, write the files and print the table."""
-        from diffusion_lab.cli.table_pages import write_all
-
-        place = self.root / "tables" / self.table.name
-        if out is not None:
-            paper, _, name = self.table.name.partition("/")
-            place = out / paper / "results" / self.scale.name / name
-        return write_all(self, jobs, place)
-
-    def analyse(
-        self, name: str, runs: Sequence[Any], words: Sequence[str]
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """The facts and the arrays of an analysis of runs, which is computed unless it is there.
-
-        Raises:
-            ValueError: it cannot be computed; the reason has been printed.
-        """
-        import hashlib
-
-        from diffusion_lab.cli.app import App
-        from diffusion_lab.files import read_object
-        from diffusion_lab.runs.analyses import DATA, FACTS
-
-        words = [*words, *self.scale.analysis.get(name, ())]
-        key = hashlib.sha256(" ".join([*(run.folder.name for run in runs), *words]).encode()).hexdigest()[:8]
-        place = self.root / "analyses" / f"{name}-{key}"
-        if place in self._analysed:
-            return self._analysed[place]
-        folders = ",".join(str(run.folder) for run in runs)
-        arguments = [f"analysis={name}", f"run={folders}", f"outdir={place}", *words]
-        with contextlib.redirect_stdout(io.StringIO()):
-            code = App("analyze", arguments, typed=["analyze", *arguments]).run()
-        if code:
-            raise ValueError(f"`diffusion-lab {shlex.join(['analyze', *arguments])}` ended with exit code {code}")
-        import numpy as np
-
-        with np.load(place / DATA) as data:
-            self._analysed[place] = read_object(place / FACTS) or {}, dict(data)
-        return self._analysed[place]
+    first, after = ([row for row in rows if bool(row.start) == late] for late in (False, True))
+    jobs = list(study.jobs.of(first, study.seeds, {}))
+    code = _stage(study, jobs, chosen, dry_run, after)
+    if after and not dry_run and code in (0, EXIT_FAILED):
+        starts = {(job.row.name, job.column.name, job.seed): study.root / job.folder for job in jobs}
+        later = list(study.jobs.of(after, study.seeds, starts))
+        code = max(code, _stage(study, later, chosen, False, []))
+        jobs += later
+    if dry_run or code not in (0, EXIT_FAILED):
+        return code
+    return write_all(study, jobs, study.place(out)) or code
 
 
-def conf_folders(config_dir: str | None) -> list[Path]:
-    """Folders with yaml files, the project's first."""
-    from diffusion_lab.cli.config import conf_dir
-
-    return [conf_dir(), *([Path(config_dir)] if config_dir else [])]
-
-
-def table_names(folders: Sequence[Path]) -> list[str]:
-    """All tables, as PAPER/NAME."""
-    paths = [path.relative_to(folder / TABLES) for folder in folders for path in (folder / TABLES).glob("*/*.yaml")]
-    return sorted(str(path.with_suffix("")) for path in paths)
-
-
-def load_table(name: str, folders: Sequence[Path]) -> Table:
-    """The table PAPER/NAME.
+def _stage(study: Study, jobs: Sequence[Job], chosen: Sequence[Row], dry_run: bool, later: Sequence[Row]) -> int:
+    """Print the plan of jobs that can run now, and train what is not done; `later` come after them.
 
     Raises:
-        ConfigError: there is none, or its file is wrong.
+        InvalidConfig: this machine lacks something.
     """
-    from diffusion_lab.tables import read_table
+    from diffusion_lab.cli.table_pages import print_plan
+    from diffusion_lab.cli.table_plan import plan_of
 
-    names = table_names(folders)
-    if name not in names:
-        raise ConfigError(f"table={name} must be one of {', '.join(names)}{nearest(name, names)}")
-    content = _content(TABLES, name, folders)
-    if "like" in content:  # the same rows and columns under another title
-        content = _content(TABLES, str(content.pop("like")), folders) | content
-    with config_errors(""):
-        return read_table(name, content)
-
-
-def load_scale(name: str, folders: Sequence[Path]) -> Scale:
-    """The scale of that name.
-
-    Raises:
-        ConfigError: there is none, or its file is wrong.
-    """
-    from diffusion_lab.tables import read_scale
-
-    names = sorted(path.stem for folder in folders for path in (folder / SCALES).glob("*.yaml"))
-    if name not in names:
-        raise ConfigError(f"scale={name} must be one of {', '.join(names)}{nearest(name, names)}")
-    with config_errors(""):
-        return read_scale(name, _content(SCALES, name, folders))
-
-
-def _content(kind: str, name: str, folders: Sequence[Path]) -> dict[str, Any]:
-    from omegaconf import OmegaConf
-
-    path = next(folder / kind / f"{name}.yaml" for folder in folders if (folder / kind / f"{name}.yaml").is_file())
-    content = OmegaConf.to_container(OmegaConf.load(path))
-    if not isinstance(content, dict):
-        raise ConfigError(f"{kind}={name} must be a yaml file of keys; see conf/{kind}")
-    return {str(key): value for key, value in content.items()}
+    plan = plan_of([job for job in jobs if job.row in chosen], study.root)
+    print_plan(study, plan, later)
+    if dry_run:
+        return 0
+    if plan.missing:
+        raise InvalidConfig([ConfigError(text) for text in plan.missing])
+    return study.train(plan)
 
 
 def _settings(words: Sequence[str]) -> dict[str, str]:
@@ -285,12 +149,7 @@ def _list(config_dir: str | None) -> int:
         for table in (one for one in tables if one.kind == kind):
             print(f"  {table.name:<{width}}{table.says}")
     print("scales")
-    for path in _scale_files(folders):
-        print(f"  {path.stem:<{width}}{load_scale(path.stem, folders).says}")
+    for name in scale_names(folders):
+        print(f"  {name:<{width}}{load_scale(name, folders).says}")
     print("\nnext: diffusion-lab reproduce adaptive_beta/table1 scale=smoke --dry-run")
     return 0
-
-
-def _scale_files(folders: Sequence[Path]) -> Iterator[Path]:
-    for folder in folders:
-        yield from sorted((folder / SCALES).glob("*.yaml"))

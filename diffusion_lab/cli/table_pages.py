@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from diffusion_lab.cli.reproduce import Study
+    from diffusion_lab.cli.study import Study
     from diffusion_lab.cli.table_jobs import Job
     from diffusion_lab.cli.table_plan import Plan
     from diffusion_lab.tables import Row

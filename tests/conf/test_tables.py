@@ -8,14 +8,14 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.config import conf_dir, config_hash
-from diffusion_lab.cli.reproduce import load_scale, load_table, table_names
+from diffusion_lab.cli.table_files import load_scale, load_table, scale_names, table_names
 from diffusion_lab.cli.table_jobs import Job, Jobs, composing, lengths
 from diffusion_lab.cli.validate import check
 from tests.conf.test_scales import with_sweep
 
 FOLDERS = [conf_dir()]
 TABLES = table_names(FOLDERS)
-SCALES = sorted(path.stem for path in (conf_dir() / "table_scale").glob("*.yaml"))
+SCALES = scale_names(FOLDERS)
 QUICK = ("clts_mdlrc/table3", "smoke"), ("adaptive_beta/table4", "mini")
 
 

@@ -1,0 +1,91 @@
+"""A table at a scale with its runs' folder: trains what is not done, and analyses what is."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from diffusion_lab.cli.table_jobs import Jobs
+    from diffusion_lab.cli.table_plan import Plan
+    from diffusion_lab.tables import Scale, Table
+
+
+class Study:
+    """A table at a scale, with its seeds and folders.
+
+    Args:
+        table, scale: as loaded.
+        root: folder of the runs of all tables at this scale.
+        seeds: of the entries.
+        jobs: composes the jobs.
+        typed: the command's words.
+        launcher: settings of Hydra's launcher.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        scale: Scale,
+        root: Path,
+        seeds: Sequence[int],
+        jobs: Jobs,
+        typed: list[str],
+        launcher: Sequence[str],
+    ) -> None:
+        self.table, self.scale, self.root, self.seeds = table, scale, root, list(seeds)
+        self.jobs, self.typed, self.launcher = jobs, typed, list(launcher)
+        self._analysed: dict[Path, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+
+    def train(self, plan: Plan) -> int:
+        """Train what is not done; returns the sweep's exit code."""
+        from diffusion_lab.cli.app import App
+        from diffusion_lab.files import write_whole
+
+        if not plan.open:
+            return 0
+        file = self.root / f"{self.table.name.replace('/', '-')}.jobs"
+        write_whole(file, "".join(shlex.join(job.words) + "\n" for job in plan.open).encode())
+        words = ["-m", "hydra/sweeper=listed", f"hydra.sweeper.file={file}", f"hydra.sweep.dir={self.root}"]
+        return App("train", [*words, *self.launcher], typed=self.typed).run()
+
+    def place(self, out: Path | None) -> Path:
+        """Folder of the table's files: beside the runs, or in `out`."""
+        if out is None:
+            return self.root / "tables" / self.table.name
+        paper, _, name = self.table.name.partition("/")
+        return out / paper / "results" / self.scale.name / name
+
+    def analyse(
+        self, name: str, runs: Sequence[Any], words: Sequence[str]
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """The facts and the arrays of an analysis of runs, which is computed unless it is there.
+
+        Raises:
+            ValueError: it cannot be computed; the reason has been printed.
+        """
+        from diffusion_lab.cli.app import App
+        from diffusion_lab.files import read_object
+        from diffusion_lab.runs.analyses import DATA, FACTS
+
+        words = [*words, *self.scale.analysis.get(name, ())]
+        key = hashlib.sha256(" ".join([*(run.folder.name for run in runs), *words]).encode()).hexdigest()[:8]
+        place = self.root / "analyses" / f"{name}-{key}"
+        if place in self._analysed:
+            return self._analysed[place]
+        folders = ",".join(str(run.folder) for run in runs)
+        arguments = [f"analysis={name}", f"run={folders}", f"outdir={place}", *words]
+        with contextlib.redirect_stdout(io.StringIO()):
+            code = App("analyze", arguments, typed=["analyze", *arguments]).run()
+        if code:
+            raise ValueError(f"`diffusion-lab {shlex.join(['analyze', *arguments])}` ended with exit code {code}")
+        import numpy as np
+
+        with np.load(place / DATA) as data:
+            self._analysed[place] = read_object(place / FACTS) or {}, dict(data)
+        return self._analysed[place]
