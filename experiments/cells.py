@@ -9,6 +9,7 @@ table of which the last cells are written, and the first ones say what for:
     gpu_hours            | text | `experiment` | GPU hours |  as `dry_run=true precision=bf16-mixed` prints them
     pairs FILE METRIC    | row - row | mean | interval |      differences paired by seed, from a FILE that
                                                               `report --table` has written
+    published PAPER/TABLE   the whole table: a paper's numbers, from conf/table
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ def written(page: Path) -> str:
     """The page's text with its cells as they are now."""
 
     def block(match: re.Match[str]) -> str:
+        arguments = match[3].split()
+        if match[2] in WHOLE:
+            return match[1] + WHOLE[match[2]](*arguments) + "\n" + match[5]
         fill = KINDS[match[2]]
         head, rule, *rows = match[4].strip().split("\n")
-        arguments = match[3].split()
         return match[1] + "\n".join([head, rule, *(fill(page, row, *arguments) for row in rows)]) + "\n" + match[5]
 
     return _BLOCK.sub(block, page.read_text(encoding="utf-8"))
@@ -98,7 +101,24 @@ def seeds(path: Path, label: str, metric: str) -> dict[int, float]:
     return {int(line["seed"]): float(line["value"]) for line in lines}
 
 
+def published(name: str) -> str:
+    """The numbers that a paper has published, a line for each row."""
+    from diffusion_lab.cli.table_files import conf_folders, load_table
+    from diffusion_lab.tables.layout import published_number
+    from diffusion_lab.tables.table import cell_titles
+
+    table = load_table(name, conf_folders(None))
+    several = len(table.columns) > 1
+    titles = [f"{c.title} {cell}" if several else cell for c in table.columns for cell in cell_titles(c)]
+    lines = [[table.title, *titles], ["---"] + ["---:"] * len(titles)]
+    for row in (row for row in table.rows if row.published):
+        numbers = [row.published.get(column.name, (None,) * len(column.at)) for column in table.columns]
+        lines.append([row.title, *("" if n is None else published_number(table, n) for own in numbers for n in own)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 KINDS: dict[str, Callable[..., str]] = {"gpu_hours": gpu_hours, "pairs": pairs}
+WHOLE: dict[str, Callable[..., str]] = {"published": published}
 
 
 def stale() -> list[Path]:

@@ -36,11 +36,19 @@ def main(argv: list[str]) -> int:
         for line in error.errors if isinstance(error, InvalidConfig) else [error]:
             print(f"config error: {line}", file=sys.stderr)
         return EXIT_CONFIG
+    except Exception as error:  # Hydra's, from composing a job
+        from diffusion_lab.cli.compose_errors import explain, is_compose_error
+
+        if not is_compose_error(error):
+            raise
+        print(f"config error: {explain(error, 'train', words)}", file=sys.stderr)
+        return EXIT_CONFIG
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="diffusion-lab reproduce",
+        allow_abbrev=False,
         usage="diffusion-lab reproduce PAPER/TABLE [scale=smoke|mini|small|paper] [key=value ...]",
         description="A table or figure of a paper from one command: plan, runs, and the table with measured beside "
         "published numbers. Further words are settings of every run, e.g. trainer.devices=4, or of the launcher, e.g. "

@@ -100,13 +100,20 @@ def settings_of(cfg: DictConfig) -> dict[str, str]:
 
 def common_and_different(jobs: Sequence[Job]) -> tuple[dict[str, str], list[str], list[list[str]]]:
     """Settings that all jobs share; the names of the others, and a line of them for each row in each column."""
-    lines = {(job.column.title, job.row.title, job.model): settings_of(job.config) for job in jobs}
+    lines = {(job.column.title, job.row.title, job.model): settings_of(job.config) | _further(job) for job in jobs}
     keys = list(dict.fromkeys(key for settings in lines.values() for key in settings))
     shared = {key for key in keys if len({settings.get(key) for settings in lines.values()}) == 1}
     first = next(iter(lines.values()), {})
     different = [key for key in keys if key not in shared]
     rows = [[row, column, *(settings.get(k, "") for k in different)] for (column, row, _), settings in lines.items()]
     return {key: first[key] for key in keys if key in shared}, ["row", "column", *different], rows
+
+
+def _further(job: Job) -> dict[str, str]:
+    """The row's own settings beside its options."""
+    words = (*job.row.models[job.model].overrides, *job.row.within.get(job.column.name, ()))
+    own = " ".join(word for word in words if "." in word.partition("=")[0])
+    return {"further": own} if own else {}
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,136 @@
+"""`diffusion-lab reproduce`: what it lists and refuses, and a table from its runs to its pages, also when killed."""
+
+from __future__ import annotations
+
+import csv
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from diffusion_lab.cli.main import main
+from diffusion_lab.runs.find import read_runs
+
+
+def run(capsys, *words: str) -> tuple[int, str, str]:
+    code = main(["reproduce", *words])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_list_has_eight_tables_and_five_figures(capsys) -> None:
+    code, out, _ = run(capsys, "--list")
+    parts = {}
+    for line in out.splitlines():
+        if not line.startswith(" "):
+            parts[line] = names = []
+        else:
+            names.append(line.split()[0])
+    assert code == 0
+    assert parts["tables"] == [
+        *(f"adaptive_beta/table{i}" for i in (1, 2, 3, 4)),
+        *(f"clts_mdlrc/table{i}" for i in (1, 2, 3)),
+        "equal_loss_slots/table1",
+    ]
+    assert parts["figures"] == [
+        "adaptive_beta/figure1",
+        "adaptive_beta/figure7",
+        "clts_mdlrc/figure6",
+        "equal_loss_slots/figure1",
+        "equal_loss_slots/predictions",
+    ]
+    assert {"smoke", "mini", "small", "paper"} <= set(parts["scales"])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["adaptive_beta/tabel1"], "table=adaptive_beta/tabel1 must be one of .*did you mean 'adaptive_beta/table1'"),
+        (["clts_mdlrc/table3", "scale=tiny"], "scale=tiny must be one of .*smoke"),
+        (
+            ["clts_mdlrc/table3", "--only", "our"],
+            "only=our must be a row; use one of id, fdm, ours .did you mean 'ours'",
+        ),
+        (["clts_mdlrc/table3", "--seeds", "0,0"], "seeds=0,0 must be different integers >= 0; use e.g. --seeds 0,1,2"),
+        (["clts_mdlrc/table3", "--seeds", "x"], "seeds=x must be different integers"),
+        (["clts_mdlrc/table3", "--seed", "0"], "--seed must be a setting, key=value, or an option"),
+        (["clts_mdlrc/table3", "--onyl=ours"], "--onyl=ours must be a setting, key=value, or an option"),
+        (["clts_mdlrc/table3", "scale=smoke", "optimizer.lrr=1"], "optimizer.lrr"),
+    ],
+)
+def test_bad_words_are_one_sentence(capsys, words: list[str], sentence: str, tmp_path: Path) -> None:
+    import re
+
+    code, _, err = run(capsys, *words, f"paths.root={tmp_path}")
+    assert code == 2
+    assert re.search(sentence, err) and "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_dry_run_prints_the_plan_and_writes_nothing(capsys, tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "clts_mdlrc/table3", "scale=smoke", "--dry-run", f"paths.root={tmp_path}")
+    assert code == 0
+    assert "6 runs with seeds 0, 1, 0 done before" in out
+    assert "schedule cosine" in out and "solver steps 4" in out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_papers_scale_says_what_is_missing_before_it_starts(capsys, tmp_path: Path) -> None:
+    words = ["clts_mdlrc/table2", "scale=paper", f"dataset.source.root={tmp_path}/none", f"paths.root={tmp_path}"]
+    code, out, err = run(capsys, *words)
+    assert code == 2
+    assert "GPU hours" in out and "ImageNet" in err
+    assert not list(tmp_path.iterdir())
+
+
+def table(tmp_path: Path, *words: str) -> list[str]:
+    command = [sys.executable, "-m", "diffusion_lab.cli.main", "reproduce", "clts_mdlrc/table3", "scale=smoke"]
+    return [*command, f"paths.root={tmp_path}", *words]
+
+
+@pytest.mark.slow
+def test_one_row_of_a_table_reaches_its_pages(capsys, tmp_path: Path) -> None:
+    words = ["clts_mdlrc/table3", "scale=smoke", "--only", "id,ours", f"paths.root={tmp_path}"]
+    code, out, _ = run(capsys, *words)
+    place = tmp_path / "reproduce" / "smoke" / "tables" / "clts_mdlrc" / "table3"
+    assert code == 1  # FDM has no numbers, which is said
+    assert "FDM: seed" in out and "ID + Ours: the paper has 2.31 against 2.60 of ID" in out
+    lines = list(csv.DictReader((place / "table.csv").open()))
+    assert [line["n"] for line in lines if line["row"] == "ours"] == ["2"] * 5
+    assert "http" not in (place / "page.html").read_text().replace("http://www.w3.org", "")
+    runs = read_runs(tmp_path / "reproduce" / "smoke").runs
+    assert len(runs) == 4 and all(one.status == "done" for one in runs)
+    # the folders are those that the table expects: a second time nothing is trained
+    code, out, _ = run(capsys, *words)
+    assert "4 runs with seeds 0, 1, 4 done before" in out
+
+
+@pytest.mark.slow
+def test_killed_ten_times_it_ends_with_the_same_table(tmp_path: Path) -> None:
+    small = ["--only", "id,ours", "--seeds", "0"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run(table(whole, *small), env=environment, capture_output=True, check=False)
+    draw = random.Random(0)
+    for _ in range(10):
+        process = subprocess.Popen(
+            table(killed, *small),
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        time.sleep(draw.uniform(1, 7))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run(table(killed, *small), env=environment, capture_output=True, check=False)
+    files = [root / "reproduce/smoke/tables/clts_mdlrc/table3" for root in (whole, killed)]
+    for name in ("table.csv", "per_seed.csv"):
+        assert (files[0] / name).read_bytes() == (files[1] / name).read_bytes(), name
