@@ -1,0 +1,219 @@
+"""Every job of the papers' tables has the papers' settings, written down in `experiments/*/settings.yaml`.
+
+The controls are configurations in which one key is changed: `differences` must name it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from diffusion_lab.cli.table_jobs import merged
+from tests.conf.paper_jobs import Cell, jobs, names
+from tests.conf.paper_keys import CHECKS
+from tests.conf.paper_settings import Settings, differences, papers, settings_of
+from tests.conf.test_options import composed
+
+CELLS = [(name, cell) for name in names() for cell in jobs(name)]
+LAST = {name: list(jobs(name))[-1] for name in names()}  # the paper's own method, in most; the others are slow
+
+
+@cache
+def _job(name: str, cell: Cell) -> DictConfig:
+    """The configuration of a job without references, so that one key can be changed alone."""
+    return DictConfig(OmegaConf.to_container(composed(*jobs(name)[cell]), resolve=True))
+
+
+def _settings(name: str, cell: Cell) -> Settings:
+    paper, table = name.split("/")
+    return settings_of(papers()[paper], table, cell)
+
+
+def _entries(node: Any) -> Iterator[dict[str, Any]]:
+    """All settings below a node of a file."""
+    if isinstance(node, dict) and "value" in node:
+        yield node
+    else:
+        for below in node.values() if isinstance(node, dict) else ():
+            yield from _entries(below)
+
+
+def _names(sentences: list[str]) -> set[str]:
+    return {sentence.split(":")[0] for sentence in sentences}
+
+
+def test_the_files_have_every_table_and_row_and_no_other():
+    assert {f"{paper}/{table}" for paper, file in papers().items() for table in file["tables"]} == set(names())
+    for name in names():
+        paper, table = name.split("/")
+        assert set(papers()[paper]["tables"][table]["rows"]) == {cell.row for cell in jobs(name)}, name
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_every_setting_says_where_it_is_from_and_every_choice_why(paper):
+    for entry in _entries(papers()[paper]):
+        assert entry.keys() <= {"value", "from", "why", "otherwise"}, entry
+        assert isinstance(entry["from"], str) and entry["from"], entry
+        assert ("why" in entry) == (entry["from"] == "chosen"), entry
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_job_of_every_table_has_the_papers_settings(name):
+    assert differences(_settings(name, LAST[name]), _job(name, LAST[name])) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "cell"), CELLS, ids=[f"{name}-{cell.row}-{cell.column}-{cell.model}" for name, cell in CELLS]
+)
+def test_every_job_has_the_papers_settings(name, cell):
+    assert differences(_settings(name, cell), _job(name, cell)) == []
+
+
+OURS = ("adaptive_beta/table1", "ours", "cosine")
+SPEED = ("adaptive_beta/table1", "speed", "linear")
+FULL = ("clts_mdlrc/table3", "ours", "cifar10")
+
+
+@pytest.mark.parametrize(
+    ("job", "key", "value", "setting"),
+    [
+        (OURS, "optimizer.lr", 1e-4, "lr"),
+        (OURS, "optimizer.betas", [0.9, 0.99], "betas"),
+        (OURS, "callbacks.ema.decays", [0.999], "ema_decay"),
+        (OURS, "annealing.warmup_steps", 3000, "warmup_steps"),
+        (OURS, "batch_size", 64, "batch"),
+        (OURS, "max_steps", 700_000, "steps"),
+        (OURS, "keep_every", 300_000, "snapshots"),
+        (OURS, "network.dropout", 0.0, "dropout"),
+        (OURS, "solver.steps", 250, "solver_steps"),
+        (OURS, "gradient_clip", None, "gradient_clip"),
+        (OURS, "schedule.num_timesteps", 4000, "T"),
+        (OURS, "schedule.offset", 0.009, "schedule"),
+        (OURS, "sampler.lr", 1e-2, "policy_lr"),
+        (OURS, "sampler.num_selected", 4, "policy_selected"),
+        (SPEED, "sampler.suppression", 4.0, "speed_suppression"),
+        (SPEED, "weighting.gamma", 0.5, "weight_gamma"),
+        (SPEED, "metrics.num_samples", 10_000, "samples"),
+        (FULL, "sampler.mean", 0.4, "clts_mean"),
+        (FULL, "sampler.target_steps", 100_000, "clts_target"),
+        (FULL, "annealing.floor", None, "mdlrc_floor"),
+        (FULL, "variance.vlb_weight", 1.0, "vlb_weight"),
+        (FULL, "network.num_res_blocks", 2, "res_blocks"),
+    ],
+)
+def test_one_changed_key_is_named(job, key, value, setting):
+    name, cell = job[0], Cell(*job[1:])
+    config = copy.deepcopy(_job(name, cell))
+    OmegaConf.update(config, key, value)
+    follows = {"T": {"solver_steps"}, "res_blocks": {"parameters"}}  # steps null: all T
+    found = _names(differences(_settings(name, cell), config))
+    assert setting in found and found <= {setting} | follows.get(setting, set())
+
+
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        (["schedule=quadratic"], "schedule"),
+        (["prediction=v"], "prediction"),
+        (["variance=fixed_small"], "variance"),
+        (["sampler=uniform", "weighting=unit"], "timesteps"),
+        (["solver=ddim"], "solver"),
+        (["dataset=celeba64"], "images"),
+    ],
+)
+def test_another_part_is_named(words, setting):
+    name, cell = SPEED[0], Cell(*SPEED[1:])
+    config = composed(*merged([*jobs(name)[cell], *words]))
+    assert setting in _names(differences(_settings(name, cell), config))
+
+
+PARTS = (
+    "schedule prediction variance preconditioning weighting sampler optimizer annealing solver network callbacks.ema "
+    "max_steps batch_size gradient_clip precision metrics.num_samples metrics.split dataset.flip dataset.conditional "
+    "dataset.label_dropout"
+).split()
+# What no paper can state, with the reason.
+ELSEWHERE = {
+    "sampler.num_timesteps": "the schedule's T",
+    "sampler.schedule": "the run's schedule",
+    "sampler.reward_weights": "of the run's schedule, prediction and variance",
+    "sampler.seed": "the run's seed",
+    "optimizer.fused": "how, not what",
+    "network.checkpointing": "memory for time, the same result",
+}
+
+
+def _leaves(config: DictConfig) -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of all numbers, words and lists in PARTS."""
+
+    def walk(node: DictConfig, path: str) -> Iterator[tuple[str, Any]]:
+        for key in node:
+            here, value = f"{path}.{key}", node[key]
+            if here in ELSEWHERE or key in ("_target_", "_partial_"):
+                continue
+            yield from walk(value, here) if isinstance(value, DictConfig) else [(here, value)]
+
+    for path in PARTS:
+        node = OmegaConf.select(config, path)
+        yield from walk(node, path) if isinstance(node, DictConfig) else [(path, node)]
+
+
+def _another(value: Any) -> Any:
+    """A value of the same kind that is not the same."""
+    if isinstance(value, ListConfig):
+        return [_another(value[0]), *value[1:]]
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value / 2 + 0.1
+    return 3 if value is None else f"{value}x"
+
+
+def _unseen(name: str, cell: Cell, settings: Settings) -> list[str]:
+    """Keys of a job that can be changed without a difference."""
+    config = _job(name, cell)
+    settings = {name: entry for name, entry in settings.items() if name not in ("parameters", "shape")}
+    unseen = []
+    for key, value in _leaves(config):
+        if key.startswith("metrics.") and "samples" not in settings:
+            continue  # a paper without a metric
+        other = copy.deepcopy(config)
+        OmegaConf.update(other, key, _another(value))
+        if not _found(settings, other, key):
+            unseen.append(key)
+    return unseen
+
+
+def _found(settings: Settings, config: DictConfig, key: str) -> bool:
+    if not key.startswith("schedule."):  # the same schedule, whose betas need not be computed again
+        settings = {name: entry for name, entry in settings.items() if name != "schedule"}
+    try:
+        return differences(settings, config) != []
+    except Exception:  # a schedule's constructor refuses the value
+        return key.startswith("schedule.")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in names() if name != "clts_mdlrc/table1"])
+def test_no_key_of_a_job_can_be_changed_unseen(name):
+    assert _unseen(name, LAST[name], _settings(name, LAST[name])) == []
+
+
+@pytest.mark.slow
+def test_a_key_without_a_setting_is_seen():
+    name, cell = FULL[0], Cell(*FULL[1:])
+    settings = {key: entry for key, entry in _settings(name, cell).items() if key not in ("adam_eps", "clts_std")}
+    assert _unseen(name, cell, settings) == ["sampler.std", "optimizer.eps"]
+
+
+def test_every_name_is_used():
+    used = {setting for name, cell in CELLS for setting in _settings(name, cell)}
+    assert used == set(CHECKS)
