@@ -25,12 +25,13 @@ def papers() -> dict[str, dict[str, Any]]:
 
 def settings_of(paper: dict[str, Any], table: str, cell: Cell) -> Settings:
     """The settings of one model: those of the table, the column, the row, the two together and the model, the later
-    ones standing. A file without columns has the same settings in all of them.
+    ones standing. A table without columns or models has the same settings in all of them.
 
     Raises:
         KeyError: the file has no such table, row, column or model.
     """
     node = paper["tables"][table]
+    node = paper["tables"][node["as"]] if "as" in node else node
     row = dict(node["rows"][cell.row])
     models = row.pop("models", [{}])
     layers = [

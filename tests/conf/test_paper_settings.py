@@ -7,26 +7,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import pytest
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from diffusion_lab.cli.table_jobs import merged
-from tests.conf.paper_jobs import Cell, jobs, names
+from tests.conf.paper_jobs import Cell, cells, job, tables
 from tests.conf.paper_keys import CHECKS
 from tests.conf.paper_settings import Settings, differences, papers, settings_of
 from tests.conf.test_options import composed
 
-CELLS = [(name, cell) for name in names() for cell in jobs(name)]
-LAST = {name: list(jobs(name))[-1] for name in names()}  # the paper's own method, in most; the others are slow
-
-
-@cache
-def _job(name: str, cell: Cell) -> DictConfig:
-    """The configuration of a job without references, so that one key can be changed alone."""
-    return DictConfig(OmegaConf.to_container(composed(*jobs(name)[cell]), resolve=True))
+CELLS = [(name, cell) for name, table in tables().items() for cell in cells(table)]
+LAST = {name: cells(table)[-1] for name, table in tables().items()}  # quick; the others are slow
 
 
 def _settings(name: str, cell: Cell) -> Settings:
@@ -34,12 +27,12 @@ def _settings(name: str, cell: Cell) -> Settings:
     return settings_of(papers()[paper], table, cell)
 
 
-def _entries(node: Any) -> Iterator[dict[str, Any]]:
-    """All settings below a node of a file."""
-    if isinstance(node, dict) and "value" in node:
-        yield node
-    else:
-        for below in node.values() if isinstance(node, dict) else ():
+def _entries(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, setting) of all settings below a node of a file."""
+    for key, below in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        if isinstance(below, dict) and "value" in below:
+            yield str(key), below
+        else:
             yield from _entries(below)
 
 
@@ -47,24 +40,25 @@ def _names(sentences: list[str]) -> set[str]:
     return {sentence.split(":")[0] for sentence in sentences}
 
 
-def test_the_files_have_every_table_and_row_and_no_other():
-    assert {f"{paper}/{table}" for paper, file in papers().items() for table in file["tables"]} == set(names())
-    for name in names():
-        paper, table = name.split("/")
-        assert set(papers()[paper]["tables"][table]["rows"]) == {cell.row for cell in jobs(name)}, name
+@pytest.mark.parametrize("name", tables())
+def test_the_files_have_every_row(name):
+    paper, table = name.split("/")
+    node = papers()[paper]["tables"][table]
+    rows = papers()[paper]["tables"][node.get("as", table)]["rows"]
+    assert {cell.row for cell in cells(tables()[name])} <= set(rows)
 
 
 @pytest.mark.parametrize("paper", papers())
 def test_every_setting_says_where_it_is_from_and_every_choice_why(paper):
-    for entry in _entries(papers()[paper]):
+    for _, entry in _entries(papers()[paper]):
         assert entry.keys() <= {"value", "from", "why", "otherwise"}, entry
         assert isinstance(entry["from"], str) and entry["from"], entry
         assert ("why" in entry) == (entry["from"] == "chosen"), entry
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", tables())
 def test_a_job_of_every_table_has_the_papers_settings(name):
-    assert differences(_settings(name, LAST[name]), _job(name, LAST[name])) == []
+    assert differences(_settings(name, LAST[name]), job(name, LAST[name])) == []
 
 
 @pytest.mark.slow
@@ -72,7 +66,7 @@ def test_a_job_of_every_table_has_the_papers_settings(name):
     ("name", "cell"), CELLS, ids=[f"{name}-{cell.row}-{cell.column}-{cell.model}" for name, cell in CELLS]
 )
 def test_every_job_has_the_papers_settings(name, cell):
-    assert differences(_settings(name, cell), _job(name, cell)) == []
+    assert differences(_settings(name, cell), job(name, cell)) == []
 
 
 OURS = ("adaptive_beta/table1", "ours", "cosine")
@@ -81,7 +75,7 @@ FULL = ("clts_mdlrc/table3", "ours", "cifar10")
 
 
 @pytest.mark.parametrize(
-    ("job", "key", "value", "setting"),
+    ("place", "key", "value", "setting"),
     [
         (OURS, "optimizer.lr", 1e-4, "lr"),
         (OURS, "optimizer.betas", [0.9, 0.99], "betas"),
@@ -107,9 +101,9 @@ FULL = ("clts_mdlrc/table3", "ours", "cifar10")
         (FULL, "network.num_res_blocks", 2, "res_blocks"),
     ],
 )
-def test_one_changed_key_is_named(job, key, value, setting):
-    name, cell = job[0], Cell(*job[1:])
-    config = copy.deepcopy(_job(name, cell))
+def test_one_changed_key_is_named(place, key, value, setting):
+    name, cell = place[0], Cell(*place[1:])
+    config = copy.deepcopy(job(name, cell))
     OmegaConf.update(config, key, value)
     follows = {"T": {"solver_steps"}, "res_blocks": {"parameters"}}  # steps null: all T
     found = _names(differences(_settings(name, cell), config))
@@ -129,7 +123,7 @@ def test_one_changed_key_is_named(job, key, value, setting):
 )
 def test_another_part_is_named(words, setting):
     name, cell = SPEED[0], Cell(*SPEED[1:])
-    config = composed(*merged([*jobs(name)[cell], *words]))
+    config = composed(*merged(["experiment=adaptive_beta/table1", "schedule=linear", "method=speed", *words]))
     assert setting in _names(differences(_settings(name, cell), config))
 
 
@@ -179,7 +173,7 @@ def _another(value: Any) -> Any:
 
 def _unseen(name: str, cell: Cell, settings: Settings) -> list[str]:
     """Keys of a job that can be changed without a difference."""
-    config = _job(name, cell)
+    config = job(name, cell)
     settings = {name: entry for name, entry in settings.items() if name not in ("parameters", "shape")}
     unseen = []
     for key, value in _leaves(config):
@@ -202,7 +196,7 @@ def _found(settings: Settings, config: DictConfig, key: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in names() if name != "clts_mdlrc/table1"])
+@pytest.mark.parametrize("name", tables())
 def test_no_key_of_a_job_can_be_changed_unseen(name):
     assert _unseen(name, LAST[name], _settings(name, LAST[name])) == []
 
@@ -215,5 +209,4 @@ def test_a_key_without_a_setting_is_seen():
 
 
 def test_every_name_is_used():
-    used = {setting for name, cell in CELLS for setting in _settings(name, cell)}
-    assert used == set(CHECKS)
+    assert {name for file in papers().values() for name, _ in _entries(file)} == set(CHECKS)
