@@ -40,12 +40,16 @@ def _names(sentences: list[str]) -> set[str]:
     return {sentence.split(":")[0] for sentence in sentences}
 
 
+def test_the_files_have_every_table_and_no_other():
+    assert {f"{paper}/{table}" for paper, file in papers().items() for table in file["tables"]} == set(tables())
+
+
 @pytest.mark.parametrize("name", tables())
-def test_the_files_have_every_row(name):
+def test_the_files_have_every_row_and_no_other(name):
     paper, table = name.split("/")
     node = papers()[paper]["tables"][table]
     rows = papers()[paper]["tables"][node.get("as", table)]["rows"]
-    assert {cell.row for cell in cells(tables()[name])} <= set(rows)
+    assert set(rows) == {row.name for row in tables()[name].rows}
 
 
 @pytest.mark.parametrize("paper", papers())
