@@ -50,13 +50,9 @@ def part(path: str) -> Check:
 
     def check(value: Any, config: DictConfig) -> Any:
         has = str(OmegaConf.select(config, f"{path}._target_")).rsplit(".", 1)[-1]
-        return SAME if _letters(value) == _letters(has) else has
+        return SAME if re.sub(r"[^a-z0-9]", "", value.lower()) == has.lower() else has
 
     return check
-
-
-def _letters(word: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", word.lower())
 
 
 def schedule(value: dict[str, Any], config: DictConfig) -> Any:
@@ -227,6 +223,7 @@ CHECKS: dict[str, Check] = {
     "policy_eval_mode": key("sampler.eval_mode"),
     "policy_entropy": key("sampler.entropy"),
     "policy_entropy_form": key("sampler.entropy_mode"),
+    "policy_rewards": key("sampler.rewards"),
     "policy_lr": key("sampler.lr"),
     "policy_clip": key("sampler.clip"),
     "policy_width": key("sampler.hidden"),
