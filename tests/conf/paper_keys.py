@@ -101,8 +101,8 @@ def metric(value: str, config: DictConfig) -> Any:
 
 def images(value: str, config: DictConfig) -> Any:
     """The images that are trained on, or that the latents were made of."""
-    encoded = config.dataset.source.get("images") is not None
-    return part("dataset.source.images" if encoded else "dataset.source")(value, config)
+    encoded = ".images" if config.dataset.source.get("images") is not None else ""
+    return part(f"dataset.source{encoded}")(value, config)
 
 
 def initial_weights(value: str | None, config: DictConfig) -> Any:
@@ -169,6 +169,8 @@ CHECKS: dict[str, Check] = {
     "width": key("network.dim"),
     "depth": key("network.depth"),
     "final_convolution": key("network.conv"),
+    "latent": key("network.latent_dim"),
+    "smallest": key("network.smallest"),
     "optimizer": part("optimizer"),
     "lr": key("optimizer.lr"),
     "betas": key("optimizer.betas"),
