@@ -9,7 +9,7 @@ from typing import NamedTuple
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.config import conf_dir, plain
-from diffusion_lab.cli.reproduce import load_scale, load_table, table_names
+from diffusion_lab.cli.table_files import load_scale, load_table, table_names
 from diffusion_lab.cli.table_jobs import Jobs
 from diffusion_lab.tables import Table
 
