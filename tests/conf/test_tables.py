@@ -7,11 +7,10 @@ from functools import cache
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.config import conf_dir, config_hash
+from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.table_files import load_scale, load_table, scale_names, table_names
 from diffusion_lab.cli.table_jobs import Job, Jobs, composing, lengths
 from diffusion_lab.cli.validate import check
-from tests.conf.test_scales import with_sweep
 
 FOLDERS = [conf_dir()]
 TABLES = table_names(FOLDERS)
@@ -87,29 +86,6 @@ def test_the_policy_has_its_period(name: str) -> None:
     for job in jobs_of(name, "mini"):
         if "LearnedBeta" in str(job.config.sampler.get("_target_")):
             assert job.config.sampler.every == min(40, max(1, job.config.max_steps // 500))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("preset", "table"),
-    [
-        ("adaptive_beta/table1", "adaptive_beta/table1"),
-        ("adaptive_beta/table1_cosine", "adaptive_beta/table1"),
-        ("adaptive_beta/table1_cosine_ours", "adaptive_beta/table1"),
-        ("adaptive_beta/table2", "adaptive_beta/table2"),
-        ("adaptive_beta/table2_ours", "adaptive_beta/table2"),
-        ("adaptive_beta/table3", "adaptive_beta/table3"),
-        ("adaptive_beta/table3_ours", "adaptive_beta/table3"),
-        ("adaptive_beta/table4", "adaptive_beta/table4"),
-        ("clts_mdlrc/table2", "clts_mdlrc/table2"),
-        ("clts_mdlrc/table2_ours", "clts_mdlrc/table2"),
-        ("clts_mdlrc/table3", "clts_mdlrc/table3"),
-    ],
-)
-def test_the_runs_of_the_old_presets_are_runs_of_the_tables(preset: str, table: str) -> None:
-    with composing() as compose:
-        old = {config_hash(compose(words)) for words in with_sweep(f"experiment={preset}")}
-    assert old <= {config_hash(job.config) for job in jobs_of(table, "paper")}
 
 
 def test_a_run_that_another_table_has_is_the_same_folder() -> None:
