@@ -151,7 +151,7 @@ class Jobs:
         for key in self.table.periods:
             period = OmegaConf.select(published, key)
             if isinstance(period, int):
-                wanted[key] = scaled_period(period, steps)
+                wanted[key] = scaled_period(period, steps, published.max_steps)
         return [f"{key}={value}" for key, value in wanted.items() if OmegaConf.select(here, key) != value]
 
 

@@ -6,8 +6,9 @@ others and every length in them as many as the paper's share: a run of S_p steps
     S = round(steps S_p / max S_p),
 
 a warm-up or curriculum of w steps one of max(1, round(w S / S_p)), an average with decay d, which looks back over
-1 / (1 - d) steps, one with decay 1 - (1 - d) S_p / S, and a period p of a method min(p, max(1, S / 500)). Data set,
-network, batch, learning rate and the solver's steps are the scale's own.
+1 / (1 - d) steps, one with decay 1 - (1 - d) S_p / S, and a period p of a method min(p, max(1, S / 500)), unless it is
+longer than a 500th of the paper's run and so a length. Data set, network, batch, learning rate and the solver's steps
+are the scale's own.
 """
 
 from __future__ import annotations
@@ -83,8 +84,10 @@ def scaled_decay(decay: float, steps: int, paper_steps: int) -> float:
     return float(f"{max(LEAST_DECAY, 1 - (1 - decay) * paper_steps / steps):.6g}")
 
 
-def scaled_period(period: int, steps: int) -> int:
+def scaled_period(period: int, steps: int, paper_steps: int) -> int:
     """The period of a method."""
+    if period * PERIODS > paper_steps:
+        return scaled_length(period, steps, paper_steps)
     return min(period, max(1, steps // PERIODS))
 
 

@@ -102,7 +102,7 @@ def test_one_row_of_a_table_reaches_its_pages(capsys, tmp_path: Path) -> None:
     place = tmp_path / "reproduce" / "smoke" / "tables" / "clts_mdlrc" / "table3"
     assert code == 1  # FDM has no numbers, which is said
     assert "FDM: seed" in out and "ID + Ours: the paper has 2.31 against 2.60 of ID" in out
-    lines = list(csv.DictReader((place / "table.csv").open()))
+    lines = list(csv.DictReader((place / "table.csv").read_text().splitlines()))
     assert [line["n"] for line in lines if line["row"] == "ours"] == ["2"] * 5
     assert "http" not in (place / "page.html").read_text().replace("http://www.w3.org", "")
     runs = read_runs(tmp_path / "reproduce" / "smoke").runs

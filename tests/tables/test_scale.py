@@ -28,7 +28,11 @@ def test_an_average_looks_back_over_the_same_share() -> None:
 
 @pytest.mark.parametrize(("steps", "period"), [(20, 1), (2000, 4), (20_000, 40), (1_000_000, 40)])
 def test_a_period_is_at_most_a_five_hundredth_of_the_run(steps: int, period: int) -> None:
-    assert scaled_period(40, steps) == period
+    assert scaled_period(40, steps, 1_000_000) == period
+
+
+def test_a_long_period_is_a_length() -> None:
+    assert scaled_period(100_000, 2000, 1_000_000) == 200
 
 
 def test_cells_are_snapshots_at_the_papers_shares() -> None:
