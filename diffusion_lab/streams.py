@@ -3,7 +3,7 @@
 Every number that a run draws is named by
 
     seed      the run's seed,
-    stream    its purpose: "init", "order", "augment", "timesteps", "noise", "dropout", "eval",
+    stream    its purpose: "init", "order", "augment", "timesteps", "rewards", "noise", "dropout", "eval",
     position  integers such as the optimizer step, the number of a draw, or the id of a sample.
 
 The numbers do not depend on how many were drawn before. A run can therefore be stopped and continued at any step, and

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.diffusion import bound_weights
-from diffusion_lab.timesteps.grid import interpolated, masses, strided
-from diffusion_lab.timesteps.learned_beta import default_grid
+from diffusion_lab.timesteps.grid import default_grid, interpolated, masses, strided
 from diffusion_lab.timesteps.timestep_selection import best_timesteps
 from diffusion_lab.training import Trained
 

@@ -15,8 +15,7 @@ from diffusion_lab.analyses import Analysis, perform
 from diffusion_lab.data import GaussianMixture, ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, bound_weights, linear
 from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE, PICTURE, read_analyses
-from diffusion_lab.timesteps.grid import masses
-from diffusion_lab.timesteps.learned_beta import default_grid
+from diffusion_lab.timesteps.grid import default_grid, masses
 from diffusion_lab.training import Trained
 
 Bytes = dict[str, bytes]

@@ -7,6 +7,7 @@ from diffusion_lab.timesteps.gradient_variance import GradientVariance
 from diffusion_lab.timesteps.learned_beta import LearnedBeta
 from diffusion_lab.timesteps.loss_aware import LossSecondMoment
 from diffusion_lab.timesteps.mixture import Mixture
+from diffusion_lab.timesteps.rewards import Rewards, ShuffledRewards, ZeroRewards
 from diffusion_lab.timesteps.slots import EqualLossSlots, SlotRestricted, equal_sum_slots
 from diffusion_lab.timesteps.speed import SpeeD
 from diffusion_lab.timesteps.static import LogitNormal, LogNormal, Power, Uniform
@@ -30,12 +31,15 @@ __all__ = [
     "Position",
     "Power",
     "Probe",
+    "Rewards",
+    "ShuffledRewards",
     "SlotRestricted",
     "SpeeD",
     "StepRecord",
     "Stratified",
     "TimestepSampler",
     "Uniform",
+    "ZeroRewards",
     "equal_sum_slots",
     "f_statistic",
 ]

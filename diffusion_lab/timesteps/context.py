@@ -130,6 +130,11 @@ class Context:
         self._calls += 1
         return self._streams.generator(self.device, "timesteps", self.step, self._calls)
 
+    def generator_of(self, stream: str) -> torch.Generator:
+        """A generator of another stream, a function of seed, stream and step alone: equal on every process and in
+        every call. For what must be independent of the draws of the same step."""
+        return self._streams.generator(self.device, stream, self.step)
+
 
 @dataclass
 class StepRecord:

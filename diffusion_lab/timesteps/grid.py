@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+POINTS, BY_WEIGHT = 100, 0.7  # of the default grid; the share of them that is placed by the reward's weights
+
 
 def placed(mass: Tensor, count: int) -> Tensor:
     """A grid whose density follows the mass of the timesteps: (T,) >= 0, not all 0 -> (min(count, T),) int64.
@@ -39,6 +41,13 @@ def placed(mass: Tensor, count: int) -> Tensor:
     points = torch.searchsorted(density.cumsum(0), middles).clamp(max=total - 1)
     points[0], points[-1] = 0, total - 1
     return points
+
+
+def default_grid(reward_weights: Tensor) -> Tensor:
+    """100 of T timesteps, 70 % of them by the weights c (T,) and the rest evenly; all where T is 100 or less."""
+    c = reward_weights.double()
+    even = torch.full_like(c, 1 / len(c))
+    return placed(torch.lerp(even, c / c.sum(), BY_WEIGHT) if bool(c.sum() > 0) else even, POINTS)
 
 
 def strided(total: int, stride: int) -> Tensor:

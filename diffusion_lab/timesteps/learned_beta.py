@@ -41,11 +41,11 @@ from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps.base import Draw, TimestepSampler
 from diffusion_lab.timesteps.beta import beta_masses, draw_beta
 from diffusion_lab.timesteps.context import Context, Probe, StepRecord
-from diffusion_lab.timesteps.grid import masses, placed, strided
+from diffusion_lab.timesteps.grid import default_grid, masses, strided
 from diffusion_lab.timesteps.probed_pairs import Pairs, Probed, queue_pairs, reward_pairs
+from diffusion_lab.timesteps.rewards import Rewards
 from diffusion_lab.timesteps.timestep_selection import best_timesteps
 
-POINTS, BY_WEIGHT = 100, 0.7  # of the default grid; the share of them that is placed by the reward's weights
 REMEMBERED = 64  # images whose distributions make up the running marginal
 ENTROPY_MODES = ("additive", "released")
 
@@ -76,7 +76,7 @@ class LearnedBeta(TimestepSampler):
         num_timesteps: T >= 2.
         reward_weights: (T,) c_t on the native loss, finite, >= 0.
         every: f_S >= 1, optimizer steps between two policy updates.
-        num_selected: |S| in [1, number of grid points].
+        num_selected: |S| in [1, T]; T is the exact reward of eq. 12, at T probes of each rewarded row.
         queue: |Q| >= 3 rows.
         select_from: rows from which S is selected, in [2, |Q|].
         grid_stride: stride of the timesteps that the queue measures, with the last; 0: the default grid; 1: all T.
@@ -90,6 +90,7 @@ class LearnedBeta(TimestepSampler):
         hidden: width of the policy: 128 for CIFAR-10, 256 for the larger sets.
         hidden_layers: hidden layers of the policy.
         seed: of the policy's weights.
+        rewards: what the policy is updated with in place of the measured rewards, as a control; None: those.
 
     Raises:
         ValueError: an argument outside its range.
@@ -125,14 +126,15 @@ class LearnedBeta(TimestepSampler):
         hidden: int = 128,
         hidden_layers: int = 2,
         seed: int = 0,
+        rewards: Rewards | None = None,
     ) -> None:
         super().__init__(check_integer("num_timesteps", num_timesteps, 2, "use 1000 as published"))
         stride = check_integer("grid_stride", grid_stride, 0, "use 0 for about 100 points", maximum=num_timesteps - 1)
         check_reward_weights(reward_weights, num_timesteps)
         grid = strided(num_timesteps, stride) if stride else default_grid(reward_weights)
         self.every = check_integer("every", every, 1, "use 40 optimizer steps as published")
-        cure = "use 3 as published, at most the timesteps that the queue measures"
-        check_integer("num_selected", num_selected, 1, cure, maximum=len(grid))
+        cure = "use 3 as published, or the number of timesteps for all of them"
+        check_integer("num_selected", num_selected, 1, cure, maximum=num_timesteps)
         check_integer("queue", queue, 3, "use 20 rows: columns of two have equal F-statistics")
         cure = "use 5, at most the queue's rows"
         self.select_from = check_integer("select_from", select_from, 2, cure, maximum=queue)
@@ -147,6 +149,7 @@ class LearnedBeta(TimestepSampler):
         self._hidden = check_integer("hidden", hidden, 1, "use 128 as published")
         self._hidden_layers = check_integer("hidden_layers", hidden_layers, 1, "use 2 as published")
         self._seed = seed
+        self.rewards = rewards
         self.register_buffer("_grid", grid, persistent=False)
         self.register_buffer("_c", reward_weights.double(), persistent=False)
         self.register_buffer("_mass", masses(reward_weights, grid), persistent=False)
@@ -162,6 +165,14 @@ class LearnedBeta(TimestepSampler):
             torch.manual_seed(Streams(self._seed).key("init", 1))
             self.policy = BetaPolicy(image_shape[0], self._hidden, self._hidden_layers)
         self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=self.lr)
+
+    def check(self, batch_size: int) -> None:
+        rows, least = -(-batch_size // self.reward_every), 1 if self.rewards is None else self.rewards.minimum
+        if rows < least:
+            raise ValueError(
+                f"reward_every={self.reward_every} must leave at least {least} rewarded rows of a batch of "
+                f"{batch_size}, which {type(self.rewards).__name__} needs; use a larger batch_size or reward_every=1"
+            )
 
     def probe_rows(self, steps: int, batch_size: int) -> int:
         rewarded = -(-batch_size // self.reward_every)
@@ -221,7 +232,12 @@ class LearnedBeta(TimestepSampler):
         queued = probed.pairs.index < len(self._grid)
         row = torch.zeros_like(self.changes[0]).index_add_(0, probed.pairs.index[queued], change[queued])
         of_bound = self._c[probed.pairs.t[~queued]] * change[~queued]
-        self._learn(probed.rewarded, probed.u, reward=of_bound.view(-1, len(self.selected)).sum(1))
+        reward = of_bound.view(-1, len(self.selected)).sum(1)
+        if self.rewards is not None:
+            points, size = len(self._grid), len(self.selected)  # pair = points + row * size + column
+            number = torch.div(probed.pairs.index[~queued][::size] - points, size, rounding_mode="floor")
+            reward = self.rewards.of_rows(reward, number, (probed.total - points) // size, context)
+        self._learn(probed.rewarded, probed.u, reward)
         self._remember(record)
         self._select(sum_(row))
 
@@ -275,13 +291,6 @@ class LearnedBeta(TimestepSampler):
                 if key != "step":  # Adam keeps its count on the host
                     moments[key] = fn(value)
         return self
-
-
-def default_grid(reward_weights: Tensor) -> Tensor:
-    """100 of T timesteps, 70 % of them by the weights c (T,) and the rest evenly; all where T is 100 or less."""
-    c = reward_weights.double()
-    even = torch.full_like(c, 1 / len(c))
-    return placed(torch.lerp(even, c / c.sum(), BY_WEIGHT) if bool(c.sum() > 0) else even, POINTS)
 
 
 def check_reward_weights(weights: Tensor, num_timesteps: int) -> None:

@@ -49,11 +49,15 @@ def recorded(folder, *overrides):
     return rows
 
 
-@pytest.mark.parametrize("sampler", ["stratified", "loss_second_moment"])
-def test_every_split_sees_the_same_rows(sampler, tmp_path):
-    arguments = [f"sampler={sampler}"]
-    if sampler == "loss_second_moment":
-        arguments.append("sampler.history_per_timestep=1")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["sampler=stratified"],
+        ["sampler=loss_second_moment", "sampler.history_per_timestep=1"],
+        ["sampler=learned_beta", "sampler/rewards=shuffled", "sampler.every=2", "sampler.hidden=8"],
+    ],
+)
+def test_every_split_sees_the_same_rows(arguments, tmp_path):
     whole = recorded(tmp_path / "one" / "run", *arguments)
     for name, split in list(SPLITS.items())[1:]:
         rows = recorded(tmp_path / name.replace(" ", "-") / "run", *arguments, *split)
