@@ -21,6 +21,7 @@ ADDED_LATER: Table = {
     "": {"init_from": None, "model": {"_target_": "diffusion_lab.training.DiffusionModel"}},
     "diffusion_lab.data.FashionMNIST": {"image_size": 28},
     "diffusion_lab.solvers.Guided": {"steps": None},
+    "diffusion_lab.timesteps.EqualLossSlots": {"stratify": True},
     "diffusion_lab.timesteps.LearnedBeta": {"rewards": None},
     "diffusion_lab.timesteps.SlotRestricted": {"loss_curve": None},
 }

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from diffusion_lab.arguments import check_integer
+from diffusion_lab.arguments import check_flag, check_integer
 from diffusion_lab.distributed import broadcast_
 from diffusion_lab.timesteps.base import Draw, FixedSampler, TimestepSampler
 from diffusion_lab.timesteps.context import Context, StepRecord
@@ -55,6 +55,10 @@ class EqualLossSlots(TimestepSampler):
     then of all scales ("selected timesteps contain different scales", Xie & Agam, section 2.1). p_t is about
     proportional to the loss. Weight 1 unless `reweight`, because importance weights would undo that.
 
+    Two controls separate the distribution of t from the mixed batch. `stratify=False` draws each row independently from
+    the same p_t, so that the numbers of rows in the slots are multinomial. `Stratified` with a uniform base mixes every
+    batch in the same way over K slots of equal width, for any K that divides G, with p_t = 1/T.
+
     The edges come from `loss_curve`, and with `update_every` they move: the native losses of training are averaged per
     timestep, timesteps without a loss take that of their nearest neighbour, and sums are halved at each move. Without a
     curve all slots have equal width until the first move.
@@ -66,6 +70,7 @@ class EqualLossSlots(TimestepSampler):
             (`read_curve`); null: no curve. The checkpoint keeps the edges, whatever the file later holds.
         update_every: optimizer steps between two moves of the edges; 0: fixed edges.
         reweight: whether the loss carries 1/(T p_t).
+        stratify: whether every batch has the same number of rows in each slot.
 
     Raises:
         ValueError: K outside [1, T], an unusable loss curve, update_every < 0, or neither a curve nor updates
@@ -83,8 +88,10 @@ class EqualLossSlots(TimestepSampler):
         loss_curve: Sequence[float] | str | None = None,
         update_every: int = 500,
         reweight: bool = False,
+        stratify: bool = True,
     ) -> None:
         super().__init__(num_timesteps, reweight)
+        self.stratify = check_flag("stratify", stratify, "use true for slots with equal numbers of rows")
         check_integer("update_every", update_every, 0, "use 500 optimizer steps, or 0 to keep the edges")
         if loss_curve is None and update_every == 0 and num_slots > 1:
             raise ValueError(
@@ -108,6 +115,8 @@ class EqualLossSlots(TimestepSampler):
         return start + ((place - slot) * (end - start)).long()
 
     def draw(self, x0: Tensor, context: Context) -> Draw:
+        if not self.stratify:
+            return super().draw(x0, context)
         t = self.quantile(stratified_uniform(len(x0), context), context.step)
         return Draw(t, self.weight(t, context.step))
 

@@ -9,12 +9,15 @@ import pytest
 import torch
 
 from diffusion_lab.streams import Streams
+from diffusion_lab.testing import check_marginal
 from diffusion_lab.timesteps import (
     Context,
     EqualLossSlots,
     Position,
     SlotRestricted,
     StepRecord,
+    Stratified,
+    Uniform,
     equal_sum_slots,
     slots,
 )
@@ -45,6 +48,48 @@ def test_a_batch_has_the_same_number_of_rows_in_each_slot():
     t = sampler.draw(torch.zeros(60, 1, 2, 2), Context(Position(3), Streams(0))).t
     slot = torch.searchsorted(sampler.edges, t, right=True) - 1
     assert torch.bincount(slot, minlength=10).tolist() == [6] * 10
+
+
+def rows_per_slot(sampler, edges, batches=400, rows=60):
+    """(batches, K) rows of each batch in each slot."""
+    draws = [sampler.draw(torch.zeros(rows, 1, 2, 2), Context(Position(step), Streams(0))).t for step in range(batches)]
+    slot = torch.searchsorted(edges, torch.stack(draws), right=True) - 1
+    return torch.stack([torch.bincount(row, minlength=len(edges) - 1) for row in slot]).double()
+
+
+def test_without_mixing_the_rows_per_slot_are_multinomial_with_the_same_mean():
+    """60 independent rows in ten slots: sum_k (n_k - 6)^2/6 of a batch has mean 9 and variance about 18."""
+    mixed, alone = (EqualLossSlots(1000, 10, PAPER.tolist(), 0, stratify=stratify) for stratify in (True, False))
+    assert torch.equal(mixed.probabilities(0), alone.probabilities(0))
+    assert bool((rows_per_slot(mixed, mixed.edges) == 6).all())
+    counts = rows_per_slot(alone, alone.edges)
+    statistic = ((counts - 6).square() / 6).sum(1)
+    assert float(statistic.mean()) == pytest.approx(9, abs=4 * (18 / 400) ** 0.5)
+    assert float(statistic.var()) == pytest.approx(18, rel=0.4)
+    check_marginal(alone, 0, (1, 2, 2), 60, 60_000)
+    assert float(alone.draw(torch.zeros(60, 1, 2, 2), Context(Position(0), Streams(0))).weight.sum()) == 60
+
+
+def test_without_mixing_the_edges_follow_the_losses_all_the_same():
+    samplers = [EqualLossSlots(100, num_slots=4, update_every=1, stratify=stratify) for stratify in (True, False)]
+    t, loss = torch.arange(100), torch.rand(100, generator=torch.Generator().manual_seed(0)).double()
+    for sampler in samplers:
+        sampler.observe(StepRecord(torch.zeros(100, 1, 1, 1), {}, t, loss, loss), Context(Position(0), Streams(0)))
+    assert torch.equal(samplers[0].edges, samplers[1].edges) and samplers[0].edges[1] != 25
+
+
+@pytest.mark.parametrize("num_slots", [4, 5, 10, 20])
+def test_the_uniform_distribution_stratified_mixes_every_batch_over_slots_of_equal_width(num_slots):
+    """It is what ten slots of a constant loss draw, at every number of slots that divides the batch."""
+    uniform = Stratified(Uniform(1000))
+    assert torch.equal(uniform.probabilities(0), torch.full((1000,), 0.001, dtype=torch.float64))
+    slots = EqualLossSlots(1000, num_slots, loss_curve=[1.0], update_every=0)
+    assert bool((rows_per_slot(uniform, slots.edges, batches=50) == 60 / num_slots).all())
+    for step in range(50):
+        x0, context = torch.zeros(60, 1, 2, 2), [Context(Position(step), Streams(0)) for _ in range(2)]
+        assert torch.equal(uniform.draw(x0, context[0]).t, slots.draw(x0, context[1]).t)
+    independent = rows_per_slot(Uniform(1000), slots.edges, batches=50)
+    assert not bool((independent == 60 / num_slots).all(1).any())
 
 
 def test_the_marginal_is_flat_inside_a_slot():
@@ -177,6 +222,7 @@ def test_restricted_slots_are_uniform_inside_and_zero_outside():
         (lambda: EqualLossSlots(5, num_slots=2, loss_curve=[1.0] * 6), "loss_curve of 6 numbers must"),
         (lambda: EqualLossSlots(5, num_slots=2, loss_curve="nowhere.json"), "loss_curve=nowhere.json must"),
         (lambda: EqualLossSlots(5, num_slots=2, update_every=-1), "update_every=-1 must"),
+        (lambda: EqualLossSlots(5, num_slots=2, stratify=1), "stratify=1 must be true or false"),
         (lambda: EqualLossSlots(5, num_slots=2, update_every=0), "loss_curve=null must"),
         (lambda: SlotRestricted(10, edges=[0, 5, 11]), r"edges=\[0, 5, 11\] must increase"),
         (
