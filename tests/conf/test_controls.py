@@ -100,6 +100,23 @@ def test_a_control_is_named_after_its_method_and_is_the_same_run_as_the_option_i
 
 
 @pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("diffusion_lab.timesteps.Uniform", "must be a Rewards"),
+        ("diffusion_lab.timesteps.Rewards", "must be a concrete Rewards"),
+        ("os.system", "must be a class of diffusion_lab"),
+    ],
+)
+def test_nothing_but_rewards_stands_where_rewards_are_expected(target: str, words: str) -> None:
+    cfg = composed("method=learned_beta_zero")
+    with open_dict(cfg):
+        del cfg["hydra"]
+    cfg.sampler.rewards._target_ = target
+    (error,) = check_nodes(with_metrics(cfg), Trust())
+    assert str(error).startswith(f"sampler.rewards._target_={target} {words}")
+
+
+@pytest.mark.parametrize(
     "words",
     [
         slow("method=learned_beta_shuffled"),
