@@ -8,6 +8,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.config import conf_dir
+from diffusion_lab.cli.errors import MissingHere
 from diffusion_lab.cli.table_files import load_scale, load_table, scale_names, table_names
 from diffusion_lab.cli.table_jobs import Job, Jobs, composing, lengths
 from diffusion_lab.cli.validate import check
@@ -75,8 +76,9 @@ def test_every_job_may_run_where_its_data_are(name: str, scale: str) -> None:
     for job in jobs_of(name, scale):
         cfg = task(job.config)
         OmegaConf.set_struct(cfg, False)
-        cfg.dry_run = True
-        assert check(cfg, passed=passed, here=False) == [], " ".join(job.words)
+        cfg.dry_run = cfg.prediction is not None  # a GAN's cost is not estimated
+        faults = [fault for fault in check(cfg, passed=passed, here=False) if not isinstance(fault, MissingHere)]
+        assert faults == [], " ".join(job.words)
 
 
 @pytest.mark.parametrize(
