@@ -1,0 +1,196 @@
+"""How many times fewer images, or seconds, a method needs to reach the baseline's final metric.
+
+For each seed s, with a curve of the baseline that ends at x_baseline and a curve of the method,
+
+    F_s = x_baseline / x_method(v),     v = final value of the baseline's curve,
+
+where x_method(v) is the number of images at which the method's curve first reaches v, so F > 1 if the method is faster.
+The factor is the geometric mean of the F_s, with Student's interval of the mean of log F_s.
+
+Snapshots are noisy: the best value so far is too good, because it is a minimum over the noise. Both curves are
+therefore smoothed by `local_cubic` in the logarithms of metric and images (losses and Fréchet distances fall like
+a + b images^-c), and v and x_method(v) are those of the smoothed curves. A metric with values that are not positive is
+smoothed without its logarithm.
+
+In 1,000 simulated comparisons with a true factor of 2.5 the 95 % interval contains it in 94 to 97 % of the cases:
+curves a + b images^-0.7 with 5 or 10 snapshots, 3 or 5 seeds, independent noise of 1, 3 or 10 % at each snapshot, and
+3 % between the seeds, either common to a pair or not (tests/reports/test_speedup.py). It falls to 92 % if the noise is
+as large as what the metric still falls by in the second half of training; then most comparisons have a seed that does
+not reach v. With the best value so far in place of v, and the images at which it was first seen, 10 snapshots and
+5 seeds with 10 % of noise give 82 %.
+
+A seed whose method never reaches v has F_s <= x_baseline / x_method(end); a method that is better than v from its first
+snapshot on has F_s >= x_baseline / x_method(first). Then log F_s has no value for Student's interval. The interval has
+only the end that the bounds allow: the order statistic on the right side of the median of F in 95 % of the cases (sign
+test), which needs 5 seeds. With fewer, or with bounds of both kinds, there is none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from diffusion_lab.intervals import mean_interval
+from diffusion_lab.reports.local_cubic import local_cubic
+
+LEVEL = 0.95
+PLACES = 33  # of the smoothed curve, equally far in log x, between which it is interpolated
+CLOSE = 1e-9  # of the range of a smoothed curve: rounding, so that a curve reaches its own final value
+
+
+class Course(NamedTuple):
+    """A metric over training: x (n,) images or seconds, increasing and positive, and values (n,), finite."""
+
+    x: np.ndarray
+    values: np.ndarray
+
+
+class Factor(NamedTuple):
+    """F of one seed.
+
+    Attributes:
+        value: F, or its bound.
+        bound: "" for a value; "at most" if the method did not reach v, "at least" if it had reached v by its first
+            snapshot.
+        rises_again: whether a snapshot of the method is worse than v after it has reached v.
+        reached_before: whether the baseline's smoothed curve is at v before its end, which makes F too large.
+    """
+
+    value: float
+    bound: str = ""
+    rises_again: bool = False
+    reached_before: bool = False
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """The factor over seeds.
+
+    Attributes:
+        factors: one per seed.
+        factor: their geometric mean, for which bounds count as values; None if there are bounds of both kinds.
+        bound: "", or "at most" or "at least" if some of the factors are bounds.
+        low: lower end of the 95 % interval, None if there is none.
+        high: its upper end, None if there is none.
+    """
+
+    factors: tuple[Factor, ...]
+    factor: float | None
+    bound: str
+    low: float | None
+    high: float | None
+
+    @property
+    def total(self) -> int:
+        """Number of seeds."""
+        return len(self.factors)
+
+    @property
+    def reached(self) -> int:
+        """Seeds whose method reached the baseline's final value."""
+        return sum(one.bound != "at most" for one in self.factors)
+
+    @property
+    def n(self) -> int:
+        """Seeds with a value, not a bound."""
+        return sum(not one.bound for one in self.factors)
+
+    @property
+    def rises_again(self) -> int:
+        """Seeds with a snapshot that is worse than the baseline's final value after the method has reached it."""
+        return sum(one.rises_again for one in self.factors)
+
+    @property
+    def reached_before(self) -> int:
+        """Seeds whose baseline is at its final value before its end: its curve has a minimum, or is flat."""
+        return sum(one.reached_before for one in self.factors)
+
+
+def speed_up(baseline: Sequence[Course], method: Sequence[Course], better: str) -> SpeedUp:
+    """The factor of the method over the baseline.
+
+    Args:
+        baseline: one curve per seed.
+        method: the method's curve of the same seeds, possibly at other numbers of images.
+        better: "lower" or "higher", the better direction of the metric.
+
+    Raises:
+        ValueError: no seeds, another number of them, or a curve with fewer than 2 snapshots.
+    """
+    if not baseline or len(baseline) != len(method):
+        raise ValueError(f"method has {len(method)} curves and the baseline {len(baseline)}; pair them by seed")
+    for course in (*baseline, *method):
+        if len(course.x) < 2:
+            raise ValueError(f"a curve has {len(course.x)} snapshots and needs 2; use a smaller snapshot_every")
+    positive = all(np.all(course.values > 0) for course in (*baseline, *method))
+    sign = 1.0 if better == "lower" else -1.0
+    curves = [[_Curve.of(course, sign, positive) for course in pair] for pair in zip(baseline, method, strict=True)]
+    return over_seeds([_factor(base, own) for base, own in curves])
+
+
+def over_seeds(factors: Sequence[Factor]) -> SpeedUp:
+    """Geometric mean and interval of the factors, at least one."""
+    logs = [math.log(one.value) for one in factors]
+    bounds = {one.bound for one in factors} - {""}
+    mean = mean_interval(logs, LEVEL)
+    if len(bounds) == 2:
+        return SpeedUp(tuple(factors), None, "", None, None)
+    if not bounds:
+        low, high = (None if end is None else math.exp(end) for end in (mean.low, mean.high))
+        return SpeedUp(tuple(factors), math.exp(mean.mean), "", low, high)
+    (bound,) = bounds
+    rank = _beyond_median(len(logs))
+    end = math.exp(sorted(logs, reverse=bound == "at least")[-rank]) if rank else None
+    low, high = (None, end) if bound == "at most" else (end, None)
+    return SpeedUp(tuple(factors), math.exp(mean.mean), bound, low, high)
+
+
+class _Curve(NamedTuple):
+    """A curve that falls as the metric becomes better, in the logarithm of x: snapshots (n,), smoothed (PLACES,)."""
+
+    at: np.ndarray
+    snapshots: np.ndarray
+    u: np.ndarray
+    smoothed: np.ndarray
+
+    @classmethod
+    def of(cls, course: Course, sign: float, logarithm: bool) -> _Curve:
+        at = np.log(course.x)
+        snapshots = sign * (np.log(course.values) if logarithm else course.values)
+        u = np.linspace(at[0], at[-1], PLACES)
+        return cls(at, snapshots, u, local_cubic(at, snapshots, u))
+
+    def reaches(self, target: float) -> float:
+        """log x at which the smoothed curve first is at `target` or below; -inf if from its start on, inf if never."""
+        below = np.flatnonzero(self.smoothed <= target + CLOSE * float(np.ptp(self.smoothed)))
+        if len(below) == 0 or below[0] == 0:
+            return -math.inf if len(below) else math.inf
+        i = int(below[0])
+        return float(np.interp(-target, -self.smoothed[i - 1 : i + 1], self.u[i - 1 : i + 1]))
+
+
+def _factor(baseline: _Curve, method: _Curve) -> Factor:
+    """F of one seed."""
+    target, end = float(baseline.smoothed[-1]), float(baseline.u[-1])
+    before = baseline.reaches(target) < baseline.at[-2]
+    own = method.reaches(target)
+    if own == math.inf:
+        return Factor(math.exp(end - method.u[-1]), "at most", False, before)
+    first = max(own, float(method.u[0]))
+    worse = bool(np.any(method.snapshots[method.at > first] > target))
+    return Factor(math.exp(end - first), "at least" if own == -math.inf else "", worse, before)
+
+
+def _beyond_median(n: int) -> int | None:
+    """The largest k such that the k-th largest of n values is below their median in at most 5 % of the cases, that is,
+    sum_(j<k) (n over j) / 2^n <= 5 %; None if not even the largest value is that certain."""
+    probability = 0.0
+    for k in range(n):
+        probability += math.comb(n, k) / 2**n
+        if probability > 1 - LEVEL:
+            return k or None
+    return n
