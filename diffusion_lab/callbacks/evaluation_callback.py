@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -20,6 +21,7 @@ class EvaluationCallback(StepCallback):
     can therefore be stopped or killed at any time: the resumed run starts with it and gives the same bits.
     """
 
+    seconds = 0.0  # that its evaluations have taken in this process
     owed = False  # whether the step from which training starts has yet to be evaluated; set by RunRecord
 
     def __init__(self) -> None:
@@ -45,8 +47,12 @@ class EvaluationCallback(StepCallback):
             self._act(trainer, module, step)
 
     def _act(self, trainer: Trainer, module: RunModule, step: int) -> None:
-        with self.around(self, step):
-            self.evaluate(trainer, module, step)
+        start = time.perf_counter()
+        try:
+            with self.around(self, step):
+                self.evaluate(trainer, module, step)
+        finally:
+            self.seconds += time.perf_counter() - start
 
 
 def evaluations(trainer: Trainer) -> list[EvaluationCallback]:

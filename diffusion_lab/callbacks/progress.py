@@ -7,12 +7,14 @@ import resource
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.arguments import check_number
 from diffusion_lab.callbacks.base import StepCallback, data_of, find
+from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.timestep_log import TimestepLog
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
 from diffusion_lab.runs.lines import append_lines
@@ -30,8 +32,10 @@ class Progress(StepCallback):
     all of them, because a reduction must run at the same step on all processes, while a clock decides when a line is
     due; before the first log no loss is shown.
 
-    The training time (summed over resumes, without the time between them), images/s since the last line, and memory are
-    also written to `timing.jsonl`; they are not in metrics.jsonl, which is a function of the configuration.
+    The time since the start (summed over resumes, without the time between them), images/s since the last line, and
+    memory are also written to `timing.jsonl`; they are not in metrics.jsonl, which is a function of the configuration.
+    `training_seconds` is that time without the evaluations, against which methods can be compared. It is left out in a
+    run that was resumed from a checkpoint which does not have it.
 
     Args:
         directory: the run folder.
@@ -43,18 +47,26 @@ class Progress(StepCallback):
         check_number("every", every, "()", 0, math.inf, "use 0.5 seconds")
         check_number("line_every", line_every, "()", 0, math.inf, "use 15 seconds")
         self.directory, self.every, self.line_every = Path(directory), every, line_every
-        self.seconds = 0.0  # training time before this start
+        self.seconds = 0.0  # time before this start
+        self.evaluating: float | None = 0.0  # of which evaluations took, None if that is not known
         self._start: float | None = None  # None until training starts
+        self._evaluations: list[EvaluationCallback] = []
 
-    def state_dict(self) -> dict[str, float]:
-        return {"seconds": self.elapsed()}
+    def state_dict(self) -> dict[str, float | None]:
+        return {"seconds": self.elapsed(), "evaluating": self.evaluated()}
 
-    def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        self.seconds = state_dict["seconds"]
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.seconds, self.evaluating = state_dict["seconds"], state_dict.get("evaluating")
 
     def elapsed(self) -> float:
-        """Training time in seconds, summed over resumes."""
+        """Time in seconds, summed over resumes."""
         return self.seconds + (0.0 if self._start is None else time.perf_counter() - self._start)
+
+    def evaluated(self) -> float | None:
+        """The part of `elapsed` that evaluations took; None if that of an earlier start is not known."""
+        if self.evaluating is None:
+            return None
+        return self.evaluating + sum(evaluation.seconds for evaluation in self._evaluations)
 
     def images_per_second(self) -> float:
         """Mean since this start; 0 before training."""
@@ -66,6 +78,9 @@ class Progress(StepCallback):
         super().on_train_start(trainer, pl_module)
         self._start = self._read = self._lined = time.perf_counter()
         self._first = self._step = self._lined_step = trainer.global_step
+        self._evaluations = evaluations(trainer)
+        for evaluation in self._evaluations:
+            evaluation.seconds = 0.0
         self._batch = data_of(trainer).batch_size
         self._bar = _bar(trainer) if trainer.is_global_zero and sys.stderr.isatty() else None
 
@@ -94,6 +109,8 @@ class Progress(StepCallback):
             "images_per_second": round(rate, 2),
             "memory_mb": round(memory_mb(trainer.strategy.root_device), 1),
         }
+        if (evaluated := self.evaluated()) is not None:
+            values["training_seconds"] = round(self.elapsed() - evaluated, 3)
         append_lines(self.directory / TIMING, [values])
         if self._bar is None:
             eta = (trainer.max_steps - step) * self._batch / rate if rate else float("inf")

@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from diffusion_lab.runs.clock import Clock, clock
 from diffusion_lab.runs.curve import Curve, curve, finite
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS, LOG, METRICS, SAMPLES, TIMING, step_of
@@ -150,6 +151,16 @@ class Run:
         return finite(self.result.get("seconds")) or next(
             (finite(row.get("seconds")) for row in reversed(self._timing)), None
         )
+
+    @cached_property
+    def training_clock(self) -> Clock | None:
+        """Seconds of training by step, without evaluations; None if the run did not record them."""
+        return clock(self._timing, "training_seconds")
+
+    @cached_property
+    def whole_clock(self) -> Clock | None:
+        """Seconds by step, evaluations included; None if the run did not record them."""
+        return clock(self._timing, "seconds")
 
     @property
     def images_per_second(self) -> float | None:

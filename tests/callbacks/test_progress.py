@@ -7,11 +7,14 @@ import types
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from diffusion_lab.callbacks import progress
+from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
 from diffusion_lab.callbacks.progress import Progress
+from diffusion_lab.reports import read_runs
 from diffusion_lab.timesteps import StepRecord
 
 RECORD = StepRecord(torch.zeros(1), {}, torch.zeros(1, dtype=torch.int64), torch.ones(1), torch.ones(1))
@@ -23,11 +26,11 @@ class Clock:
         monkeypatch.setattr(progress.time, "perf_counter", lambda: self.now)
 
 
-def started(callback: Progress, step: int) -> Any:
-    """A trainer at `step` with 12 images per step, on which the callback has begun."""
+def started(callback: Progress, step: int, *others: Any) -> Any:
+    """A trainer at `step` with 12 images per step, on which the callback, beside others, has begun."""
     data = types.SimpleNamespace(batch_size=12)
     strategy = types.SimpleNamespace(root_device=torch.device("cpu"))
-    given = {"datamodule": data, "callbacks": [callback], "strategy": strategy, "world_size": 1}
+    given = {"datamodule": data, "callbacks": [callback, *others], "strategy": strategy, "world_size": 1}
     trainer = types.SimpleNamespace(global_step=step, max_steps=20, is_global_zero=True, **given)
     callback.on_train_start(trainer, types.SimpleNamespace(after_step=[]))
     return trainer
@@ -60,8 +63,64 @@ def test_seconds_add_up_over_resumes_and_images_per_second_are_since_the_start(
     assert "images/s 24" in capsys.readouterr().out
 
 
+class Evaluating(EvaluationCallback):
+    """An evaluation of 30 s after every fourth step."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def due(self, trainer: Any, step: int) -> bool:
+        return step % 4 == 0
+
+    def evaluate(self, trainer: Any, module: Any, step: int) -> None:
+        self.clock.now += 30.0
+
+
+def test_evaluations_are_no_training_time_also_over_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    module: Any = None
+    saved: dict[str, Any] = {"seconds": 0.0, "evaluating": 0.0}
+    for first in (0, 10):
+        callback, evaluation = Progress(str(tmp_path), every=1.0, line_every=4.0), Evaluating(clock)
+        callback.load_state_dict(saved)
+        trainer = started(callback, first, evaluation)
+        for step in range(first + 1, first + 11):  # of 2 s
+            clock.now += 2.0
+            callback.on_step_end(trainer, module, step, [RECORD])
+            evaluation.on_step_end(trainer, module, step, [])
+        saved = callback.state_dict()
+    assert saved == {"seconds": 40.0 + 5 * 30, "evaluating": 150.0}
+    (run,) = read_runs(with_record(tmp_path)).runs
+    assert run.training_clock is not None and run.whole_clock is not None
+    steps = np.array([1, 4, 7, 20, 25])
+    np.testing.assert_allclose(run.training_clock.at(steps), 2.0 * steps)
+    assert run.whole_clock.at(np.array([20]))[0] == 40 + 4 * 30  # the last line is before the last evaluation
+
+
+def test_a_run_resumed_from_a_checkpoint_without_it_has_no_training_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    callback = Progress(str(tmp_path), every=1.0, line_every=4.0)
+    callback.load_state_dict({"seconds": 7.0})
+    trainer = started(callback, 19)
+    clock.now += 1.0
+    module: Any = None
+    callback.on_step_end(trainer, module, 20, [RECORD])
+    (line,) = (tmp_path / "timing.jsonl").read_text().splitlines()
+    assert "training_seconds" not in line and callback.state_dict() == {"seconds": 8.0, "evaluating": None}
+    (run,) = read_runs(with_record(tmp_path)).runs
+    assert run.training_clock is None and run.whole_clock is not None
+
+
+def with_record(folder: Path) -> Path:
+    """The folder, as one that `read_runs` takes for a run."""
+    (folder / "run.json").write_text("{}")
+    return folder
+
+
 def test_the_report_divides_all_images_by_all_seconds(tmp_path: Path) -> None:
-    from diffusion_lab.reports import read_runs
     from tests.reports.synthetic import write_run
 
     write_run(tmp_path / "run", "uniform", 0, steps=250)
