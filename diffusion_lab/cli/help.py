@@ -12,6 +12,7 @@ COMMANDS = {
     "analyze": "a measurement of trained runs with a figure and a sentence, such as the loss at every timestep",
     "encode": "the latents of images, to train in the space of an autoencoder",
     "reproduce": "a table of a paper: its runs, then measured beside published numbers",
+    "compare": "in what one run, or the runs of one method, differs from another",
     "report": "table and one HTML page for a folder of runs, finished or not",
 }
 TOP = """diffusion-lab: training of diffusion models with an exchangeable distribution of timesteps

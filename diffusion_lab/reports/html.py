@@ -103,6 +103,11 @@ def write_figures(directory: str | Path, report: Report) -> list[Path]:
 
 def page(report: Report) -> str:
     """The page as text."""
+    return rendered("page.html.j2", _content(report))
+
+
+def rendered(template: str, content: dict[str, Any]) -> str:
+    """A template of this folder with its variables."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -112,7 +117,7 @@ def page(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html.j2").render(**_content(report))
+    return environment.get_template(template).render(**content)
 
 
 def _content(report: Report) -> dict[str, Any]:
@@ -165,6 +170,7 @@ def _figures(groups: Sequence[Group], metric: str) -> list[figures.Figure]:
     drawn = [
         figures.differences(groups, metric),
         figures.course(groups, metric),
+        figures.against_time(groups, metric),
         figures.loss_by_timestep(groups),
         figures.loss_course(groups),
         figures.adversarial_losses(groups),

@@ -53,7 +53,7 @@ def sections_of(
     check_key(groups, by)
     alike: dict[str, list[Group]] = {}
     for group in groups:
-        alike.setdefault(_text(_subject(group)), []).append(group)
+        alike.setdefault(_text(subject(group)), []).append(group)
     if metric is not None and not any(_has(same, metric) for same in alike.values()):
         choose_metric(groups, metric)
     measured = [part for same in alike.values() for part in _by_ruler(same, metric)]
@@ -68,7 +68,7 @@ def sections_of(
     return sections
 
 
-def _subject(group: Group) -> dict[str, Any]:
+def subject(group: Group) -> dict[str, Any]:
     """The data set and the task."""
     run = group.runs[0]
     source = run.info.get("dataset") or lookup(group.config, "dataset.source")
@@ -108,14 +108,14 @@ def _has(groups: list[Group], metric: str) -> bool:
 
 def _titles(sections: Sequence[tuple[list[Group], str]]) -> list[str]:
     """Data set and metric, and other settings that distinguish a section from the others."""
-    subjects = [_subject(groups[0]) for groups, _ in sections]
+    subjects = [subject(groups[0]) for groups, _ in sections]
     rulers = [{"measured": ruler(groups[0], name)[0]} if values(groups[0], name) else {} for groups, name in sections]
     words = configuration_words([a | b for a, b in zip(subjects, rulers, strict=True)])
     titles = []
-    for (_, metric), subject, further in zip(sections, subjects, words, strict=True):
-        name = short(subject["dataset"]) if subject["dataset"] else "data"
+    for (_, metric), about, further in zip(sections, subjects, words, strict=True):
+        name = short(about["dataset"]) if about["dataset"] else "data"
         task = further.pop("task", None)
-        twins = [i for i, other in enumerate(subjects) if other == subject]
+        twins = [i for i, other in enumerate(subjects) if other == about]
         parts = [
             f"{key.rpartition('.')[2]}={value[:24]}" for key, value in further.items() if key.startswith("dataset.")
         ]

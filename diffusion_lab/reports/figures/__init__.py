@@ -9,10 +9,12 @@ from diffusion_lab.reports.figures.paired_differences import differences
 from diffusion_lab.reports.figures.quality import course
 from diffusion_lab.reports.figures.throughput import cost
 from diffusion_lab.reports.figures.timestep_bins import drawn, objective
+from diffusion_lab.reports.figures.wall_clock import against_time
 
 __all__ = [
     "Figure",
     "adversarial_losses",
+    "against_time",
     "cost",
     "course",
     "differences",

@@ -1,0 +1,80 @@
+"""`diffusion-lab compare A B`: in what B differs from A: configuration, metrics, speed-up, curves and samples."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diffusion_lab.cli.errors import EXIT_CONFIG
+
+if TYPE_CHECKING:
+    from diffusion_lab.reports.pair_page import PairReport
+
+
+def main(argv: list[str]) -> int:
+    """Compare, print the tables, write the page; returns 0, or 2 if the two cannot be compared."""
+    try:
+        options = _parser().parse_args(argv)
+    except SystemExit as end:  # argparse has printed the help or the error
+        return int(end.code or 0)
+    from diffusion_lab.cli.readings import read
+    from diffusion_lab.reports.pair import pair, side
+    from diffusion_lab.reports.pair_page import make_pair_report, write_pair_page
+
+    try:
+        report = make_pair_report(pair(side("A", options.a, read), side("B", options.b, read), options.metric))
+        page = write_pair_page(options.out, report, _command(options))
+    except (ValueError, FileNotFoundError) as error:
+        print(f"config error: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    _print(report, page)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="diffusion-lab compare",
+        description="In what B differs from A: configuration, final metrics, images and seconds to the same quality, "
+        "curves and samples, in the terminal and on one HTML page. Seeds that both have are paired.",
+    )
+    what = "a run, or runs that differ in their seed alone; of a folder with several methods FOLDER:NAME"
+    parser.add_argument("a", metavar="A", help=f"the baseline: {what}")
+    parser.add_argument("b", metavar="B", help="what is compared with it, likewise")
+    parser.add_argument("--metric", metavar="NAME", help="metric of the curves and the speed-up, e.g. fd1k_digits")
+    parser.add_argument("--out", metavar="FILE", default="compare.html", help="file of the page; default compare.html")
+    return parser
+
+
+def _command(options: argparse.Namespace) -> str:
+    """The command that makes this comparison."""
+    metric = ["--metric", options.metric] if options.metric else []
+    return shlex.join(["diffusion-lab", "compare", options.a, options.b, *metric])
+
+
+def _print(report: PairReport, page: Path) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from diffusion_lab.reports.cells import WIDTH
+    from diffusion_lab.reports.terminal import rich_table
+
+    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(text, style=style), soft_wrap=True)
+
+    base, own = report.pair.groups
+    say(f"{own.label} compared with {base.label}")
+    if report.configuration:
+        console.print(rich_table(report.differences, console.width)[0])
+    else:
+        say("No key of the configuration that affects the results differs.\n")
+    console.print(rich_table(report.metrics, console.width)[0])
+    say(report.metrics.legend, "dim")
+    say("")
+    for sentence in report.speed:
+        say(sentence)
+    say(f"\npage: {page}")

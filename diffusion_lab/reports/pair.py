@@ -1,0 +1,122 @@
+"""Two groups of runs that are compared: which runs they are, and in what they differ.
+
+Each is the runs of one configuration under one or several seeds: a run folder, a folder of such runs, or, of a folder
+with several configurations, the one that `diffusion-lab report` calls NAME: FOLDER:NAME.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from diffusion_lab.reports.differences import Difference, Reader, changed, differences, lookup, read_plainly, short
+from diffusion_lab.reports.groups import Group, group_runs, label_groups
+from diffusion_lab.reports.notes import metric_names
+from diffusion_lab.reports.sections import subject
+from diffusion_lab.reports.tables import VAL_LOSS, choose_metric, ruler, values
+from diffusion_lab.runs.find import read_runs
+
+
+class Pair(NamedTuple):
+    """What is compared.
+
+    Attributes:
+        base: the first group, A.
+        own: the second group, B, which is described relative to A.
+        metric: of the curves and the speed-up.
+        metrics: all metrics of which finished runs of both have a value, `metric` first.
+    """
+
+    base: Group
+    own: Group
+    metric: str
+    metrics: list[str]
+
+    @property
+    def groups(self) -> list[Group]:
+        return [self.base, self.own]
+
+
+def side(option: str, text: str, read: Reader = read_plainly) -> Group:
+    """The runs that FOLDER or FOLDER:NAME means.
+
+    Args:
+        option: "A" or "B", for the errors.
+        text: of the command line.
+        read: reads the configuration of a run.
+
+    Raises:
+        ValueError: no run has begun, or several configurations and no name of one.
+        FileNotFoundError: there is no such folder.
+    """
+    path, name = text, ""
+    if not Path(text).is_dir() and ":" in text:
+        path, _, name = text.rpartition(":")
+    if not Path(path).is_dir():
+        raise FileNotFoundError(f"{option}={text} must be an existing folder, of a run or of runs; use e.g. runs/NAME")
+    groups = group_runs(read_runs(path).runs, read=read)
+    if not groups:
+        raise ValueError(f"{option}={text} must have a run that has begun to train; see its log")
+    chosen = [group for group in groups if group.label == name] if name else groups
+    if len(chosen) == 1:
+        return chosen[0]
+    labels = ", ".join(f"'{path}:{group.label}'" for group in groups)
+    if name:
+        raise ValueError(f"{option}={text} must end in the name of one of its {len(groups)} rows; use one of {labels}")
+    raise ValueError(f"{option}={text} must hold runs that differ in their seed alone; use one of {labels}")
+
+
+def pair(base: Group, own: Group, metric: str | None = None) -> Pair:
+    """The two groups with names that distinguish them, and the metrics that both have.
+
+    Raises:
+        ValueError: they are the same configuration, have other data or another task, or no metric in common; or
+            `metric` is none that both have.
+    """
+    if base.runs[0].group_key == own.runs[0].group_key:
+        raise ValueError("B must be another configuration than A; runs of one configuration are averaged by `report`")
+    about, other = subject(base), subject(own)
+    if about != other:
+        key = next(key for key in about if about[key] != other[key])
+        words = " and ".join(short(one[key]) if one[key] is not None else "none" for one in (about, other))
+        raise ValueError(f"B must have the {key} of A to be compared; they have {words}")
+    label_groups([base, own])
+    common = [name for name in metric_names([base, own]) if _both(base, own, name)]
+    common += [VAL_LOSS] if _both(base, own, VAL_LOSS) else []
+    chosen = choose_metric([base, own], metric)
+    if metric is None and chosen not in common and common:
+        chosen = common[0]
+    if not _both(base, own, chosen):
+        cure = f"use one of {', '.join(common)}" if common else "finish one run of each, with a common metric"
+        raise ValueError(f"metric={chosen} must be one of which finished runs of A and of B have a value; {cure}")
+    return Pair(base, own, chosen, list(dict.fromkeys([chosen, *common])))
+
+
+def configuration(pair: Pair) -> list[Difference]:
+    """In what B differs from A: options by name, then single values; not what follows from one of them."""
+    own, base = (replace(group.reading, named={}) for group in (pair.own, pair.base))
+    different = differences(own, base)
+    told = [one for one in different if one.own != one.base]  # not what has a difference inside that is listed itself
+    different = told or different
+    methods = [str(group.runs[0].info.get("method")) for group in (pair.own, pair.base)]
+    sayings = [(one.own, one.base) for one in different]
+    if methods[0] != methods[1] and tuple(methods) not in sayings:
+        different.insert(0, Difference("method", *methods))
+    return different
+
+
+def measured_differently(pair: Pair, metric: str) -> str:
+    """In which settings of the measurement of a metric the two differ; "" if in none."""
+    rulers = [ruler(group, metric) for group in (pair.base, pair.own)]
+    if rulers[0] == rulers[1]:
+        return ""
+    if max(map(len, rulers)) > 1:
+        return "seeds measured differently"
+    (one,), (other,) = rulers
+    keys = changed(one, other)
+    return "; ".join(f"{key} {short(lookup(one, key))} and {short(lookup(other, key))}" for key in keys)
+
+
+def _both(base: Group, own: Group, name: str) -> bool:
+    return bool(values(base, name)) and bool(values(own, name))

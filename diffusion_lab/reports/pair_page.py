@@ -1,0 +1,117 @@
+"""The comparison of two groups as one self-contained HTML page, without network access or scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from diffusion_lab.plotting import line_style
+from diffusion_lab.reports import figures, notes, samples
+from diffusion_lab.reports.cells import Cell, Comparison
+from diffusion_lab.reports.differences import Difference
+from diffusion_lab.reports.html import rendered
+from diffusion_lab.reports.pair import Pair, configuration
+from diffusion_lab.reports.pair_metrics import lines_of, table_of
+from diffusion_lab.reports.pair_samples import remark, strips
+from diffusion_lab.reports.saving import save
+from diffusion_lab.reports.speedup_of_runs import OfRuns, in_images, in_seconds
+from diffusion_lab.reports.speedup_words import HOW, sentences
+
+
+class PairReport(NamedTuple):
+    """What the terminal and the page show.
+
+    Attributes:
+        pair: the two groups.
+        configuration: in what B differs from A.
+        metrics: final values as a table.
+        speed: sentences on the speed-up.
+    """
+
+    pair: Pair
+    configuration: list[Difference]
+    metrics: Comparison
+    speed: list[str]
+
+    @property
+    def differences(self) -> Comparison:
+        """The configuration as a table."""
+        return differences_table(self.pair, self.configuration)
+
+
+def make_pair_report(pair: Pair) -> PairReport:
+    """Compare two groups."""
+    return PairReport(pair, configuration(pair), table_of(pair, lines_of(pair)), speed_words(pair))
+
+
+def speed_words(pair: Pair) -> list[str]:
+    """The speed-up in images and in training time, or why there is none."""
+    said, any_found = [], False
+    for unit, of_runs in (("images", in_images), ("seconds", in_seconds)):
+        measured: OfRuns = of_runs(pair.base, pair.own, pair.metric)
+        if measured.found is None:
+            said.append(f"No speed-up in {unit}: {measured.why}.")
+            continue
+        any_found = True
+        said += sentences(measured.found, pair.base.label, pair.own.label, pair.metric, unit)
+        if measured.left_out:
+            said.append(f"Without {measured.left_out} common seeds that have fewer than two snapshots.")
+    return [*said, HOW] if any_found else said
+
+
+def differences_table(pair: Pair, different: Sequence[Difference]) -> Comparison:
+    """The configuration keys in which the two differ, as a table."""
+    lines = [[Cell(one.key), Cell(one.base), Cell(one.own)] for one in different]
+    return Comparison(["configuration", pair.base.label, pair.own.label], lines, "", [])
+
+
+def write_pair_page(path: str | Path, report: PairReport, command: str) -> Path:
+    """Write the page, in one atomic replacement.
+
+    Args:
+        path: of the page.
+        report: from `make_pair_report`.
+        command: that made it.
+
+    Raises:
+        ValueError: the path cannot be written to.
+    """
+    save(Path(path), rendered("pair.html.j2", _content(report, command)).encode(), "out")
+    return Path(path)
+
+
+def drawn(pair: Pair) -> list[figures.Figure]:
+    """The figures for which the runs have data."""
+    groups = pair.groups
+    made = [
+        figures.course(groups, pair.metric),
+        figures.against_time(groups, pair.metric),
+        figures.loss_by_timestep(groups),
+        figures.drawn(groups),
+        figures.cost(groups),
+    ]
+    return [figure for figure in made if figure is not None]
+
+
+def _content(report: PairReport, command: str) -> dict[str, Any]:
+    """The variables of the template."""
+    pair = report.pair
+    return {
+        "title": f"{pair.own.label} compared with {pair.base.label}",
+        "labels": [group.label for group in pair.groups],
+        "colors": [line_style(i).color for i in range(2)],
+        "differences": report.differences,
+        "metrics": report.metrics,
+        "speed": report.speed,
+        "figures": drawn(pair),
+        "sample_columns": samples.columns(pair.groups),
+        "strips": strips(pair),
+        "remark": remark(pair),
+        "protocols": notes.protocol_rows(pair.groups, [name for name in pair.metrics if "/" not in name]),
+        "runs": [(group.label, run.seed, run.status, run.command) for group in pair.groups for run in group.runs],
+        "configs": [(group.label, json.dumps(group.config, indent=1, default=str)) for group in pair.groups],
+        "versions": notes.versions([run for group in pair.groups for run in group.runs]),
+        "command": command,
+    }

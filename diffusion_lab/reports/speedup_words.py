@@ -1,0 +1,90 @@
+"""The speed-up in sentences, in which nothing that was counted is left out."""
+
+from __future__ import annotations
+
+from diffusion_lab.reports.local_cubic import NEAREST
+from diffusion_lab.reports.speedup import Factor, SpeedUp
+
+HOW = (
+    "Single snapshots are noisy, so both curves are smoothed before they are read: local cubic regression in the "
+    f"logarithms over the {NEAREST} nearest snapshots."
+)
+
+
+def sentences(found: SpeedUp, base: str, own: str, metric: str, unit: str) -> list[str]:
+    """The factor with its interval, then what makes it less certain.
+
+    Args:
+        found: the speed-up of `own` over `base`.
+        base: name of the baseline.
+        own: name of the method.
+        metric: name of the metric.
+        unit: "images" or "seconds".
+    """
+    many = f"many {unit}" if unit == "images" else "much training time"
+    target = f"the final {metric} of {base}"
+    seeds = "1 seed" if found.total == 1 else f"{found.total} seeds"
+    by_seed = f"; by seed {', '.join(map(_one, found.factors))}" if found.total > 1 else ""
+    if found.factor is None:
+        return [f"To {target}, no common factor of {unit} can be given{by_seed}.", *_counts(found, base, own)]
+    text = f"To reach {target}, {base} needs {_bounded(found)} times as {many} as {own} ({_of(found, seeds)}{by_seed})."
+    return [text, *_counts(found, base, own)]
+
+
+def number(value: float) -> str:
+    """Three digits: 0.874, 2.51, 12.3."""
+    return f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:.0f}"
+
+
+def cell(found: SpeedUp) -> str:
+    """`2.50 [1.93, 3.24]`, `at most 1.42 (not reached by 1 of 3 seeds)`."""
+    if found.factor is None:
+        return f"n/a (not reached by {found.total - found.reached} of {found.total} seeds)"
+    missed = found.total - found.reached
+    note = f" (not reached by {missed} of {found.total} seeds)" if missed else ""
+    return f"{_bounded(found)}{note}"
+
+
+def _bounded(found: SpeedUp) -> str:
+    begin = f"{found.bound} " if found.bound else ""
+    ends = f" [{number(found.low)}, {number(found.high)}]" if found.low is not None and found.high is not None else ""
+    return f"{begin}{number(found.factor or 0.0)}{ends}"
+
+
+def _of(found: SpeedUp, seeds: str) -> str:
+    """How the factor was averaged, and the kind of its interval."""
+    if found.total == 1:
+        return f"{seeds}, no interval"
+    mean = f"geometric mean of {seeds}"
+    if not found.bound:
+        return f"{mean}, 95 % interval of Student's t of the logarithms"
+    end = found.high if found.bound == "at most" else found.low
+    if end is None:
+        return f"{mean}, bounds counted as values, so there is no interval"
+    side = "below" if found.bound == "at most" else "above"
+    return f"{mean}, bounds counted as values; the median is {side} {number(end)} with 95 % certainty, by the sign test"
+
+
+def _counts(found: SpeedUp, base: str, own: str) -> list[str]:
+    """What makes the factor less certain, a sentence each."""
+    total, missed = found.total, found.total - found.reached
+    early = sum(one.bound == "at least" for one in found.factors)
+    said = []
+    if missed:
+        said.append(f"Not reached by {missed} of {total} seeds of {own}, whose factors are upper bounds.")
+    if early:
+        said.append(f"Reached before the first snapshot by {early} of {total} seeds of {own}: lower bounds.")
+    if found.rises_again:
+        said.append(
+            f"Later snapshots of {own} are worse than that value again in {found.rises_again} of {total} seeds."
+        )
+    if found.reached_before:
+        said.append(
+            f"{base} itself was at its final value before its end in {found.reached_before} of {total} seeds, which "
+            "makes the factor too large."
+        )
+    return said
+
+
+def _one(factor: Factor) -> str:
+    return f"{factor.bound} {number(factor.value)}".strip()
