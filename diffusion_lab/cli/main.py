@@ -1,7 +1,7 @@
 """`diffusion-lab COMMAND ...`: select the command, run it, and turn errors into one sentence and an exit code.
 
-`train`, `evaluate`, `sample`, `analyze` and `encode` are Hydra applications; `report` parses its own arguments. Heavy
-packages are imported only when a command starts.
+`train`, `evaluate`, `sample`, `analyze` and `encode` are Hydra applications; the others parse their own arguments.
+Heavy packages are imported only when a command starts.
 
 Lightning starts the other processes of a distributed run by executing `sys.argv` again. The command's name is therefore
 removed from `sys.argv` only while Hydra parses it, and restored before the task runs.

@@ -37,6 +37,9 @@ BOUND = ("tests/diffusion/test_likelihood.py",)
 CELLS = ("tests/reports/test_cells.py",)
 FIGURES = ("tests/reports/figures/test_figure_numbers.py",)
 GANS = ("tests/callbacks/test_adversarial_log.py",)
+SPEED = ("tests/reports/test_speedup.py",)
+COMPARED = ("tests/reports/test_compare_command.py",)
+WALL_CLOCK = ("tests/reports/figures/test_wall_clock.py",)
 AVERAGE = ("tests/callbacks/test_ema.py",)
 
 FLOORS = ("tests/diffusion/test_floor.py",)
@@ -62,6 +65,8 @@ _LIKELIHOOD = "diffusion_lab/diffusion/likelihood.py"
 _EMA = "diffusion_lab/callbacks/ema.py"
 _PER_TIMESTEP = "diffusion_lab/analyses/per_timestep.py"
 _FLOOR = "diffusion_lab/diffusion/floor.py"
+_SPEED = "diffusion_lab/reports/speedup.py"
+_PAIR_METRICS = "diffusion_lab/reports/pair_metrics.py"
 _SLOTS = "diffusion_lab/analyses/slots.py"
 _REWARD = "diffusion_lab/analyses/reward_variance.py"
 
@@ -370,4 +375,56 @@ MUTANTS = [
     ),
     Mutant("judged right, of generated images", _GAN_LOG, "record.fake < 0", "record.fake > 0", GANS),
     Mutant("loss of a generator, since the start", _GAN_LOG, "self._sums.zero_()", "pass", GANS),
+    Mutant("speed-up, inverted", _SPEED, "Factor(math.exp(end - first),", "Factor(math.exp(first - end),", SPEED),
+    Mutant("speed-up, of the other direction", _SPEED, 'better == "lower" else -1.0', "better else -1.0", SPEED),
+    Mutant(
+        "speed-up, of seeds that reached it only",
+        _SPEED,
+        "logs = [math.log(one.value) for one in factors]",
+        "logs = [math.log(one.value) for one in factors if not one.bound]",
+        SPEED,
+    ),
+    Mutant("speed-up by the sign test, one rank off", _SPEED, "return k or None", "return k + 1", SPEED),
+    Mutant(
+        "time of a run, with its evaluations",
+        _PROGRESS,
+        "round(self.elapsed() - evaluated, 3)",
+        "round(self.elapsed(), 3)",
+        CLOCK,
+    ),
+    Mutant(
+        "time at a snapshot, of the line after it",
+        "diffusion_lab/runs/clock.py",
+        "np.append(0, self.steps), np.append(0.0, self.seconds))",
+        "self.steps, self.seconds)",
+        CLOCK,
+    ),
+    Mutant(
+        "time in the figure, of the first seed",
+        "diffusion_lab/reports/figures/wall_clock.py",
+        "seeds, times.mean, values.mean,",
+        "seeds, times.low, values.mean,",
+        WALL_CLOCK,
+    ),
+    Mutant(
+        "speed-up in seconds, in images",
+        "diffusion_lab/reports/speedup_of_runs.py",
+        "_usable(timed.clock.values, timed",
+        "_usable(timed.curve.images, timed",
+        COMPARED,
+    ),
+    Mutant(
+        "difference of a comparison, A - B",
+        _PAIR_METRICS,
+        "refused, common = measured_differently(pair, name), pairs(own, base)",
+        "refused, common = measured_differently(pair, name), pairs(base, own)",
+        COMPARED,
+    ),
+    Mutant(
+        "verdict of a comparison, as if all metrics fell",
+        _PAIR_METRICS,
+        "if rising(pair.groups, line.name) else",
+        "if False else",
+        COMPARED,
+    ),
 ]

@@ -57,7 +57,7 @@ def test_nothing_is_fetched_from_anywhere(text):
 
 def test_every_figure_is_there_and_says_how_many_seeds(text):
     captions = re.findall(r'<figure class="plot">.*?<figcaption>(.*?)</figcaption>', text, re.DOTALL)
-    assert len(captions) == 8
+    assert len(captions) == 9
     assert all("2 seeds each" in caption for caption in captions)
 
 

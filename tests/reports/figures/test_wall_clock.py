@@ -1,0 +1,79 @@
+"""Quality against training time: the mean of the seeds' times at equal snapshots, in a unit that fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diffusion_lab.reports import group_runs, read_runs
+from diffusion_lab.reports.figures import wall_clock
+from diffusion_lab.reports.groups import Group
+from tests.reports.curves import FD, STEPS, power_law, write_curves
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that are drawn from here on."""
+    found: list[Any] = []
+    monkeypatch.setattr(wall_clock, "data_uri", lambda figure: found.append(figure) or "data:")
+    return found
+
+
+def written(folder: Path, seconds: float | None, slower: float | None) -> list[Group]:
+    """uniform with two seeds, of `seconds` and three times as many per step, and logit_normal with `slower`."""
+    for seed, factor in enumerate((1, 3)):
+        time = None if seconds is None else seconds * factor
+        write_curves(folder / str(seed), "uniform", seed, (1 + seed) * power_law(STEPS), step_seconds=time)
+    write_curves(folder / "other", "logit_normal", 0, power_law(STEPS), step_seconds=slower)
+    return group_runs(read_runs(folder).runs)
+
+
+def thick(axis: Any) -> list[Any]:
+    return [line for line in axis.lines if line.get_linewidth() > 1.5]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "size", "unit"), [(0.02, 1, "seconds"), (0.2, 60, "minutes"), (2.0, 3600, "hours")]
+)
+def test_the_mean_is_at_the_mean_training_time(
+    tmp_path: Path, drawn: list[Any], seconds: float, size: float, unit: str
+) -> None:
+    figure = wall_clock.against_time(written(tmp_path, seconds, seconds / 2), FD)
+    assert figure is not None and "without evaluations" in figure.caption
+    axis, _ = drawn[0].axes
+    first, second = thick(axis)
+    np.testing.assert_allclose(first.get_xdata(), STEPS * seconds * 2 / size)
+    np.testing.assert_allclose(first.get_ydata(), 1.5 * power_law(STEPS))
+    np.testing.assert_allclose(second.get_xdata(), STEPS * seconds / 2 / size)
+    assert axis.get_xlabel() == f"training time, {unit}"
+
+
+def test_if_one_run_has_no_training_time_evaluations_are_in_that_of_all(tmp_path: Path, drawn: list[Any]) -> None:
+    figure = wall_clock.against_time(written(tmp_path, 0.02, None), FD)
+    assert figure is not None and "The time includes evaluations" in figure.caption
+    first, second = thick(drawn[0].axes[0])
+    for line in (first, second):
+        np.testing.assert_allclose(line.get_xdata(), STEPS / 60)  # one second per step
+    assert drawn[0].axes[0].get_xlabel() == "time, evaluations included, minutes"
+
+
+def test_without_any_time_there_is_no_figure(tmp_path: Path) -> None:
+    written(tmp_path, 0.02, 0.02)
+    for run in tmp_path.iterdir():
+        (run / "timing.jsonl").unlink()
+    assert wall_clock.against_time(group_runs(read_runs(tmp_path).runs), FD) is None
+
+
+def test_many_groups_have_a_panel_each(tmp_path: Path, drawn: list[Any]) -> None:
+    for k in range(8):
+        network = {"_target_": "diffusion_lab.networks.UNet", "_partial_": True, "base_channels": 8 * (k + 1)}
+        write_curves(tmp_path / str(k), "uniform", 0, power_law(STEPS), step_seconds=0.02 * (k + 1), network=network)
+    figure = wall_clock.against_time(group_runs(read_runs(tmp_path).runs), FD)
+    assert figure is not None and "dotted: the first group" in figure.caption
+    axes = [axis for axis in drawn[0].axes if axis.get_visible()]
+    assert len(axes) == 8
+    for k, axis in enumerate(axes):
+        np.testing.assert_allclose(thick(axis)[0].get_xdata(), STEPS * 0.02 * (k + 1) / 60)

@@ -1,0 +1,169 @@
+"""`diffusion-lab compare` as a user meets it, on runs whose curves are given."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffusion_lab.cli.compare import main
+from diffusion_lab.plotting import line_style
+from diffusion_lab.reports import pair_page
+from tests.reports.curves import FD, STEPS, power_law, write_curves
+
+LEVELS = (1.0, 1.1, 0.9)
+SWEPT = {"uniform": (1.0, 0.1), "logit_normal": (2.5, 0.2)}  # factor of images, seconds per step
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """logit_normal needs 2.5 times fewer images than uniform, at twice the time per step; three seeds each."""
+    folder = tmp_path_factory.mktemp("runs")
+    for method, (factor, seconds) in SWEPT.items():
+        for seed, level in enumerate(LEVELS):
+            metric = power_law(STEPS, factor, level)
+            write_curves(folder / f"{method}-{seed}", method, seed, metric, step_seconds=seconds)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compared(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """What the command prints, and its page."""
+    page = tmp_path_factory.mktemp("page") / "compare.html"
+    arguments = [sys.executable, "-m", "diffusion_lab.cli.main", "compare", f"{folder}:uniform"]
+    done = subprocess.run(
+        [*arguments, f"{folder}:logit_normal", "--out", str(page)], capture_output=True, text=True, check=True
+    )
+    return done.stdout, page.read_text()
+
+
+def test_configuration_metrics_and_factors_are_those_of_the_runs(compared: tuple[str, str]) -> None:
+    text, page = compared
+    lines = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+    assert ["sampler", "uniform", "logit_normal"] in lines
+    last = power_law(STEPS[-1:])[0] * np.array(LEVELS)
+    mean = {name: (last / factor**0.5).mean() for name, (factor, _) in SWEPT.items()}
+    (line,) = [line for line in lines if line[0] == f"{FD} ↓"]
+    assert line[1] == "3" and line[2].startswith(f"{mean['uniform']:.3f} [")
+    assert line[3].startswith(f"{mean['logit_normal']:.3f} [")
+    assert line[4].startswith(f"−{mean['uniform'] - mean['logit_normal']:.3f} [") and line[5].startswith("better, p=")
+    assert "uniform needs 2.50 [2.50, 2.50] times as many images as logit_normal" in text
+    assert "uniform needs 1.25 [1.25, 1.25] times as much training time as logit_normal" in text
+    assert "smoothed" in text and "uniform needs 2.50" in page
+
+
+def test_the_page_loads_nothing_and_has_curves_and_grids_of_both(compared: tuple[str, str]) -> None:
+    page = compared[1]
+    assert not re.findall(r"""(?:src|href)=["'](?!data:)""", page) and "<script" not in page
+    for title in ("Quality against images seen", "Quality against training time", "Samples from equal noise"):
+        assert f"<h2>{title}</h2>" in page
+    assert page.count('alt="samples of uniform') == page.count('alt="samples of logit_normal') == 3
+    assert line_style(1).color in page
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures take most of the time of a comparison; tests of its words do without."""
+    monkeypatch.setattr(pair_page, "drawn", lambda pair: [])
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_b_is_described_relative_to_a(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [f"{folder}:logit_normal", f"{folder}:uniform", "--out", str(tmp_path / "c.html")]
+    assert main([*arguments, "--metric", "val/loss"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("uniform compared with logit_normal") and "worse, p=" in text
+    assert "To reach the final val/loss of logit_normal, logit_normal needs at most 1.00 times as many images" in text
+    assert "Not reached by 3 of 3 seeds of uniform" in text
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_single_runs_are_compared_without_interval(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = [str(folder / "uniform-0"), str(folder / "logit_normal-0")]
+    assert main([*sides, "--out", str(tmp_path / "c.html")]) == 0
+    text = capsys.readouterr().out
+    assert "(n=1)" in text and "no claim" in text and "needs 2.50 times as many images" in text
+    assert main([sides[0], str(folder / "logit_normal-1"), "--out", str(tmp_path / "c.html")]) == 0
+    text = capsys.readouterr().out
+    assert "n/a (no common seed)" in text and "No speed-up in images: they have no finished run" in text
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_another_protocol_is_refused_with_the_reason(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_curves(tmp_path / "b", "logit_normal", 0, power_law(STEPS), protocol={"samples": 5000})
+    assert main([str(folder / "uniform-0"), str(tmp_path / "b"), "--out", str(tmp_path / "c.html")]) == 0
+    text = capsys.readouterr().out
+    assert "n/a, measured differently: samples 1000 and 5000" in text
+    assert "No speed-up in images: it was measured differently." in text and "No speed-up in seconds" in text
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_grids_of_other_solvers_are_not_shown(folder: Path, tmp_path: Path) -> None:
+    solver = {"_target_": "diffusion_lab.solvers.DDPM"}
+    write_curves(tmp_path / "b", "logit_normal", 0, power_law(STEPS), solver=solver)
+    assert main([str(folder / "uniform-0"), str(tmp_path / "b"), "--out", str(tmp_path / "c.html")]) == 0
+    page = (tmp_path / "c.html").read_text()
+    assert 'alt="samples of' not in page and "the grids differ in the solver (ddim and ddpm)" in page
+    assert "diffusion-lab sample run=" in page
+
+
+def test_runs_without_training_time_have_no_speed_up_in_seconds(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_curves(tmp_path / "b", "logit_normal", 0, power_law(STEPS, 2.5), step_seconds=None)
+    assert main([str(folder / "uniform-0"), str(tmp_path / "b"), "--out", str(tmp_path / "c.html")]) == 0
+    assert "No speed-up in seconds: the runs have not recorded" in capsys.readouterr().out
+    assert "The time includes evaluations" in (tmp_path / "c.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "more", "says"),
+    [
+        ("{tmp}/nowhere", "{runs}:uniform", [], "A={tmp}/nowhere must be an existing folder"),
+        ("{runs}:uniform", "{tmp}", [], "must hold runs"),
+        ("{runs}", "{runs}:uniform", [], "A={runs} must hold runs that differ in their seed alone; use one of"),
+        ("{runs}:speed", "{runs}:uniform", [], "use one of '{runs}:uniform', '{runs}:logit_normal'"),
+        ("{runs}:uniform", "{runs}:uniform", [], "B must be another configuration than A"),
+        ("{runs}/uniform-0", "{runs}/uniform-1", [], "B must be another configuration than A"),
+        ("{runs}:uniform", "{other}", [], "B must have the dataset of A to be compared; they have digits and cifar10"),
+        ("{runs}:uniform", "{failed}", [], "finish one run of each"),
+        ("{runs}:uniform", "{runs}:logit_normal", ["--metric", "kid"], "metric=kid must be one that the runs have"),
+        ("{runs}:uniform", "{runs}:logit_normal", ["--metric", "train/x"], "metric=train/x must be one"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_code_2(folder: Path, tmp_path: Path, capsys, a, b, more, says) -> None:
+    empty, other, failed = tmp_path / "empty", tmp_path / "other", tmp_path / "failed"
+    empty.mkdir()
+    write_curves(other, "stratified", 0, power_law(STEPS))
+    info = json.loads((other / "run.json").read_text())
+    (other / "run.json").write_text(json.dumps(info | {"dataset": {"_target_": "diffusion_lab.data.CIFAR10"}}))
+    write_curves(failed, "stratified", 0, power_law(STEPS), result="failed")
+    places = {"tmp": empty, "runs": folder, "other": other, "failed": failed}
+    assert main([one.format(**places) for one in (a, b)] + more) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1 and says.format(**places) in shown.err
+
+
+def test_help_and_a_missing_argument_return_their_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0 and main(["only"]) == 2
+    assert "--metric" in capsys.readouterr().out
+
+
+def test_no_torch_is_imported(folder: Path, tmp_path: Path) -> None:
+    sides = [str(folder / "uniform-0"), str(folder / "logit_normal-0"), "--out", str(tmp_path / "c.html")]
+    code = (
+        "import sys; from diffusion_lab.cli.compare import main; light = set(sys.modules); "
+        f"code = main({sides!r}); "
+        "assert not {'numpy', 'matplotlib', 'rich', 'jinja2'} & light, light; "
+        "assert not {'torch', 'lightning', 'wandb', 'matplotlib.pyplot'} & set(sys.modules); sys.exit(code)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
