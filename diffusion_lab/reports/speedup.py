@@ -35,18 +35,9 @@ from typing import NamedTuple
 import numpy as np
 
 from diffusion_lab.intervals import mean_interval
-from diffusion_lab.reports.local_cubic import local_cubic
+from diffusion_lab.reports.smooth_course import Course, SmoothCourse, smoothed
 
 LEVEL = 0.95
-PLACES = 33  # of the smoothed curve, equally far in log x, between which it is interpolated
-CLOSE = 1e-9  # of the range of a smoothed curve: rounding, so that a curve reaches its own final value
-
-
-class Course(NamedTuple):
-    """A metric over training: x (n,) images or seconds, increasing and positive, and values (n,), finite."""
-
-    x: np.ndarray
-    values: np.ndarray
 
 
 class Factor(NamedTuple):
@@ -126,10 +117,9 @@ def speed_up(baseline: Sequence[Course], method: Sequence[Course], better: str) 
     for course in (*baseline, *method):
         if len(course.x) < 2:
             raise ValueError(f"a curve has {len(course.x)} snapshots and needs 2; use a smaller snapshot_every")
-    positive = all(np.all(course.values > 0) for course in (*baseline, *method))
-    sign = 1.0 if better == "lower" else -1.0
-    curves = [[_Curve.of(course, sign, positive) for course in pair] for pair in zip(baseline, method, strict=True)]
-    return over_seeds([_factor(base, own) for base, own in curves])
+    curves = smoothed([*baseline, *method], better)
+    half = len(baseline)
+    return over_seeds([_factor(base, own) for base, own in zip(curves[:half], curves[half:], strict=True)])
 
 
 def over_seeds(factors: Sequence[Factor]) -> SpeedUp:
@@ -149,33 +139,9 @@ def over_seeds(factors: Sequence[Factor]) -> SpeedUp:
     return SpeedUp(tuple(factors), math.exp(mean.mean), bound, low, high)
 
 
-class _Curve(NamedTuple):
-    """A curve that falls as the metric becomes better, in the logarithm of x: snapshots (n,), smoothed (PLACES,)."""
-
-    at: np.ndarray
-    snapshots: np.ndarray
-    u: np.ndarray
-    smoothed: np.ndarray
-
-    @classmethod
-    def of(cls, course: Course, sign: float, logarithm: bool) -> _Curve:
-        at = np.log(course.x)
-        snapshots = sign * (np.log(course.values) if logarithm else course.values)
-        u = np.linspace(at[0], at[-1], PLACES)
-        return cls(at, snapshots, u, local_cubic(at, snapshots, u))
-
-    def reaches(self, target: float) -> float:
-        """log x at which the smoothed curve first is at `target` or below; -inf if from its start on, inf if never."""
-        below = np.flatnonzero(self.smoothed <= target + CLOSE * float(np.ptp(self.smoothed)))
-        if len(below) == 0 or below[0] == 0:
-            return -math.inf if len(below) else math.inf
-        i = int(below[0])
-        return float(np.interp(-target, -self.smoothed[i - 1 : i + 1], self.u[i - 1 : i + 1]))
-
-
-def _factor(baseline: _Curve, method: _Curve) -> Factor:
+def _factor(baseline: SmoothCourse, method: SmoothCourse) -> Factor:
     """F of one seed."""
-    target, end = float(baseline.smoothed[-1]), float(baseline.u[-1])
+    target, end = float(baseline.z[-1]), float(baseline.u[-1])
     before = baseline.reaches(target) < baseline.at[-2]
     own = method.reaches(target)
     if own == math.inf:

@@ -9,7 +9,8 @@ import numpy as np
 from diffusion_lab.reports.directions import rising
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.seconds import only_training, time_of
-from diffusion_lab.reports.speedup import Course, SpeedUp, speed_up
+from diffusion_lab.reports.smooth_course import Course
+from diffusion_lab.reports.speedup import SpeedUp, speed_up
 from diffusion_lab.reports.tables import protocols, ruler
 from diffusion_lab.runs.run import Run
 
@@ -23,11 +24,13 @@ class OfRuns(NamedTuple):
         found: the speed-up, None if there is none.
         why: the reason, "" with a speed-up.
         left_out: common seeds without two snapshots in both runs.
+        courses: (baseline's, method's) curve of each factor.
     """
 
     found: SpeedUp | None
     why: str = ""
     left_out: int = 0
+    courses: tuple[tuple[Course, Course], ...] = ()
 
 
 def in_images(base: Group, own: Group, metric: str) -> OfRuns:
@@ -71,7 +74,7 @@ def _paired(base: Group, own: Group, metric: str, course) -> OfRuns:
         return OfRuns(None, "fewer than two snapshots were measured; train with metrics_every=0")
     better = "higher" if rising([base, own], metric) else "lower"
     ours = speed_up([pair[0] for pair in whole], [pair[1] for pair in whole], better)
-    return OfRuns(ours, "", len(common) - len(whole))
+    return OfRuns(ours, "", len(common) - len(whole), tuple(whole))
 
 
 def _usable(x: np.ndarray, values: np.ndarray) -> Course:

@@ -376,7 +376,13 @@ MUTANTS = [
     Mutant("judged right, of generated images", _GAN_LOG, "record.fake < 0", "record.fake > 0", GANS),
     Mutant("loss of a generator, since the start", _GAN_LOG, "self._sums.zero_()", "pass", GANS),
     Mutant("speed-up, inverted", _SPEED, "Factor(math.exp(end - first),", "Factor(math.exp(first - end),", SPEED),
-    Mutant("speed-up, of the other direction", _SPEED, 'better == "lower" else -1.0', "better else -1.0", SPEED),
+    Mutant(
+        "speed-up, of the other direction",
+        "diffusion_lab/reports/smooth_course.py",
+        'better == "lower" else -1.0',
+        "better else -1.0",
+        SPEED,
+    ),
     Mutant(
         "speed-up, of seeds that reached it only",
         _SPEED,

@@ -11,7 +11,8 @@ import pytest
 
 from diffusion_lab.intervals import student_quantile
 from diffusion_lab.reports.local_cubic import local_cubic
-from diffusion_lab.reports.speedup import Course, Factor, SpeedUp, over_seeds, speed_up
+from diffusion_lab.reports.smooth_course import Course, smoothed
+from diffusion_lab.reports.speedup import Factor, SpeedUp, over_seeds, speed_up
 
 TRUE, DRAWS, END = 2.5, 1000, 1e6
 IMAGES = np.linspace(0.1, 1, 10) * END
@@ -77,6 +78,13 @@ def test_a_metric_of_both_signs_is_taken_without_its_logarithm():
 
     found = speed_up([Course(IMAGES, line(IMAGES))], [Course(IMAGES, line(TRUE * IMAGES))], "lower")
     assert found.factor == pytest.approx(TRUE)
+
+
+@pytest.mark.parametrize("better", ["lower", "higher"])
+def test_a_smoothed_curve_has_the_units_of_the_metric(better):
+    (curve,) = smoothed([Course(IMAGES, falling(IMAGES))], better)
+    np.testing.assert_allclose(curve.smoothed.values, falling(curve.smoothed.x))
+    assert curve.smoothed.x[0] == pytest.approx(IMAGES[0]) and curve.smoothed.x[-1] == pytest.approx(END)
 
 
 # -- bounds
