@@ -86,6 +86,7 @@ def drawn(pair: Pair) -> list[figures.Figure]:
     """The figures for which the runs have data."""
     groups = pair.groups
     made = [
+        figures.speed_up(pair.base, pair.own, pair.metric),
         figures.course(groups, pair.metric),
         figures.against_time(groups, pair.metric),
         figures.loss_by_timestep(groups),

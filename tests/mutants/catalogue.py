@@ -38,7 +38,7 @@ CELLS = ("tests/reports/test_cells.py",)
 FIGURES = ("tests/reports/figures/test_figure_numbers.py",)
 GANS = ("tests/callbacks/test_adversarial_log.py",)
 SPEED = ("tests/reports/test_speedup.py",)
-COMPARED = ("tests/reports/test_compare_command.py",)
+COMPARED = ("tests/reports/test_pair_metrics.py", "tests/reports/test_compare_command.py")
 WALL_CLOCK = ("tests/reports/figures/test_wall_clock.py",)
 AVERAGE = ("tests/callbacks/test_ema.py",)
 
@@ -403,7 +403,7 @@ MUTANTS = [
         "diffusion_lab/runs/clock.py",
         "np.append(0, self.steps), np.append(0.0, self.seconds))",
         "self.steps, self.seconds)",
-        CLOCK,
+        ("tests/runs/test_clock.py",),
     ),
     Mutant(
         "time in the figure, of the first seed",

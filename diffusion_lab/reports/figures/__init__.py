@@ -8,6 +8,7 @@ from diffusion_lab.reports.figures.losses import loss_by_timestep, loss_course
 from diffusion_lab.reports.figures.paired_differences import differences
 from diffusion_lab.reports.figures.quality import course
 from diffusion_lab.reports.figures.throughput import cost
+from diffusion_lab.reports.figures.time_to_quality import speed_up
 from diffusion_lab.reports.figures.timestep_bins import drawn, objective
 from diffusion_lab.reports.figures.wall_clock import against_time
 
@@ -24,4 +25,5 @@ __all__ = [
     "loss_by_timestep",
     "loss_course",
     "objective",
+    "speed_up",
 ]
