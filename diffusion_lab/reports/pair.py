@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from diffusion_lab.reports.differences import Difference, Reader, changed, differences, lookup, read_plainly, short
 from diffusion_lab.reports.groups import Group, group_runs, label_groups
+from diffusion_lab.reports.measurement import measurement
 from diffusion_lab.reports.notes import metric_names
 from diffusion_lab.reports.sections import subject
-from diffusion_lab.reports.tables import VAL_LOSS, choose_metric, ruler, values
+from diffusion_lab.reports.tables import VAL_LOSS, choose_metric, values
 from diffusion_lab.runs.find import read_runs
 
 
@@ -87,9 +88,12 @@ def pair(base: Group, own: Group, metric: str | None = None) -> Pair:
     chosen = choose_metric([base, own], metric)
     if metric is None and chosen not in common and common:
         chosen = common[0]
+    if not common:
+        raise ValueError("B must have a metric in common with A, each in a finished run; finish one, or evaluate it")
     if not _both(base, own, chosen):
-        cure = f"use one of {', '.join(common)}" if common else "finish one run of each, with a common metric"
-        raise ValueError(f"metric={chosen} must be one of which finished runs of A and of B have a value; {cure}")
+        raise ValueError(
+            f"metric={chosen} must be one of which finished runs of A and of B have a value; use {', '.join(common)}"
+        )
     return Pair(base, own, chosen, list(dict.fromkeys([chosen, *common])))
 
 
@@ -108,7 +112,7 @@ def configuration(pair: Pair) -> list[Difference]:
 
 def measured_differently(pair: Pair, metric: str) -> str:
     """In which settings of the measurement of a metric the two differ; "" if in none."""
-    rulers = [ruler(group, metric) for group in (pair.base, pair.own)]
+    rulers = [measurement(group, metric) for group in (pair.base, pair.own)]
     if rulers[0] == rulers[1]:
         return ""
     if max(map(len, rulers)) > 1:

@@ -8,10 +8,11 @@ import numpy as np
 
 from diffusion_lab.reports.directions import rising
 from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.measurement import measurement
 from diffusion_lab.reports.seconds import only_training, time_of
 from diffusion_lab.reports.smooth_course import Course
 from diffusion_lab.reports.speedup import SpeedUp, speed_up
-from diffusion_lab.reports.tables import protocols, ruler
+from diffusion_lab.reports.tables import protocols
 from diffusion_lab.runs.run import Run
 
 SNAPSHOTS = 2  # fewer are no curve
@@ -62,7 +63,8 @@ def in_seconds(base: Group, own: Group, metric: str) -> OfRuns:
 
 
 def _paired(base: Group, own: Group, metric: str, course) -> OfRuns:
-    if ruler(base, metric) != ruler(own, metric) or any(len(protocols(group, metric)) > 1 for group in (base, own)):
+    mixed = any(len(protocols(group, metric)) > 1 for group in (base, own))
+    if mixed or measurement(base, metric) != measurement(own, metric):
         return OfRuns(None, "it was measured differently")
     theirs = {run.seed: run for run in base.done}
     common = [(theirs[run.seed], run) for run in own.done if run.seed is not None and run.seed in theirs]

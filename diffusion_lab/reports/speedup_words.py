@@ -67,23 +67,26 @@ def _of(found: SpeedUp, seeds: str) -> str:
 
 def _counts(found: SpeedUp, base: str, own: str) -> list[str]:
     """What makes the factor less certain, a sentence each."""
-    total, missed = found.total, found.total - found.reached
+    missed = found.total - found.reached
     early = sum(one.bound == "at least" for one in found.factors)
     said = []
     if missed:
-        said.append(f"Not reached by {missed} of {total} seeds of {own}, whose factors are upper bounds.")
+        said.append(f"Not reached by {own}{_seeds(missed, found)}: upper bound.")
     if early:
-        said.append(f"Reached before the first snapshot by {early} of {total} seeds of {own}: lower bounds.")
+        said.append(f"Reached by {own} before its first snapshot{_seeds(early, found)}: lower bound.")
     if found.rises_again:
-        said.append(
-            f"Later snapshots of {own} are worse than that value again in {found.rises_again} of {total} seeds."
-        )
+        said.append(f"Later snapshots of {own} are worse than that value again{_seeds(found.rises_again, found)}.")
     if found.reached_before:
         said.append(
-            f"{base} itself was at its final value before its end in {found.reached_before} of {total} seeds, which "
-            "makes the factor too large."
+            f"{base} itself was at its final value before its end{_seeds(found.reached_before, found)}, which makes "
+            "the factor too large."
         )
     return said
+
+
+def _seeds(count: int, found: SpeedUp) -> str:
+    """` in 1 of 3 seeds`; nothing for a single seed."""
+    return f" in {count} of {found.total} seeds" if found.total > 1 else ""
 
 
 def _one(factor: Factor) -> str:

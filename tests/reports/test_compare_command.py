@@ -79,7 +79,7 @@ def test_b_is_described_relative_to_a(folder: Path, tmp_path: Path, capsys: pyte
     text = capsys.readouterr().out
     assert text.startswith("uniform compared with logit_normal") and "worse, p=" in text
     assert "To reach the final val/loss of logit_normal, logit_normal needs at most 1.00 times as many images" in text
-    assert "Not reached by 3 of 3 seeds of uniform" in text
+    assert "Not reached by uniform in 3 of 3 seeds" in text
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -104,6 +104,22 @@ def test_another_protocol_is_refused_with_the_reason(
     text = capsys.readouterr().out
     assert "n/a, measured differently: samples 1000 and 5000" in text
     assert "No speed-up in images: it was measured differently." in text and "No speed-up in seconds" in text
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_snapshots_at_other_steps_can_be_compared(folder: Path, tmp_path: Path, capsys) -> None:
+    validation = {"_target_": "diffusion_lab.callbacks.Validation", "seed": 0}
+    for name, method, every in (("a", "uniform", 250), ("b", "logit_normal", 500)):
+        callbacks = {"validation": validation | {"every": every}}
+        write_curves(tmp_path / name, method, 0, power_law(STEPS, 2.5 if name == "b" else 1.0), callbacks=callbacks)
+    sides = [str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "c.html")]
+    assert main([*sides, "--metric", "val/loss"]) == 0
+    assert "needs 2.50 times as many images" in capsys.readouterr().out
+    info = json.loads((tmp_path / "b" / "run.json").read_text())
+    info["config"]["callbacks"]["validation"]["seed"] = 1
+    (tmp_path / "b" / "run.json").write_text(json.dumps(info))
+    assert main([*sides, "--metric", "val/loss"]) == 0
+    assert "measured differently: validation.seed 0 and 1" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -135,7 +151,7 @@ def test_runs_without_training_time_have_no_speed_up_in_seconds(
         ("{runs}:uniform", "{runs}:uniform", [], "B must be another configuration than A"),
         ("{runs}/uniform-0", "{runs}/uniform-1", [], "B must be another configuration than A"),
         ("{runs}:uniform", "{other}", [], "B must have the dataset of A to be compared; they have digits and cifar10"),
-        ("{runs}:uniform", "{failed}", [], "finish one run of each"),
+        ("{runs}:uniform", "{failed}", [], "B must have a metric in common with A"),
         ("{runs}:uniform", "{runs}:logit_normal", ["--metric", "kid"], "metric=kid must be one that the runs have"),
         ("{runs}:uniform", "{runs}:logit_normal", ["--metric", "train/x"], "metric=train/x must be one"),
     ],

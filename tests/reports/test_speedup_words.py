@@ -30,7 +30,7 @@ def test_what_was_not_reached_is_said_and_takes_the_interval():
     text, missed = words(Factor(1.0, "at most"), Factor(2.0), Factor(4.0))
     assert "needs at most 2.00 times" in text and "[" not in text and "so there is no interval" in text
     assert "by seed at most 1.00, 2.00, 4.00" in text
-    assert missed == "Not reached by 1 of 3 seeds of speed, whose factors are upper bounds."
+    assert missed == "Not reached by speed in 1 of 3 seeds: upper bound."
 
 
 def test_five_seeds_with_a_bound_have_one_end_by_the_sign_test():
@@ -38,7 +38,11 @@ def test_five_seeds_with_a_bound_have_one_end_by_the_sign_test():
     assert "the median is below 5.00 with 95 % certainty, by the sign test" in text
     text, early = words(Factor(9.0, "at least"), *map(Factor, (2.0, 3.0, 4.0, 5.0)))
     assert "needs at least" in text and "the median is above 2.00" in text
-    assert early == "Reached before the first snapshot by 1 of 5 seeds of speed: lower bounds."
+    assert early == "Reached by speed before its first snapshot in 1 of 5 seeds: lower bound."
+
+
+def test_of_one_seed_no_number_is_said():
+    assert words(Factor(0.5, "at most"))[1] == "Not reached by speed: upper bound."
 
 
 def test_bounds_of_both_kinds_have_no_common_factor():
