@@ -101,8 +101,8 @@ def configuration(pair: Pair) -> list[Difference]:
     """In what B differs from A: options by name, then single values; not what follows from one of them."""
     own, base = (replace(group.reading, named={}) for group in (pair.own, pair.base))
     different = differences(own, base)
-    told = [one for one in different if one.own != one.base]  # not what has a difference inside that is listed itself
-    different = told or different
+    clear = [one for one in different if one.own != one.base]  # not what has a difference inside that is listed itself
+    different = clear or different
     methods = [str(group.runs[0].info.get("method")) for group in (pair.own, pair.base)]
     sayings = [(one.own, one.base) for one in different]
     if methods[0] != methods[1] and tuple(methods) not in sayings:

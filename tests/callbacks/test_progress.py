@@ -32,6 +32,8 @@ def started(callback: Progress, step: int, *others: Any) -> Any:
     strategy = types.SimpleNamespace(root_device=torch.device("cpu"))
     given = {"datamodule": data, "callbacks": [callback, *others], "strategy": strategy, "world_size": 1}
     trainer: Any = types.SimpleNamespace(global_step=step, max_steps=20, is_global_zero=True, **given)
+    module: Any = types.SimpleNamespace(after_step=[])
+    callback.on_train_start(trainer, module)
     return trainer
 
 

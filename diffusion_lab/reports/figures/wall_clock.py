@@ -135,6 +135,6 @@ def _caption(groups: Sequence[Group], alone: bool, in_panels: bool) -> str:
     if not alone:
         time = "The time includes evaluations, because not all runs have recorded that of training alone; it is "
     return (
-        f"{lines}{seeds_text(groups)}. {time}interpolated between the lines of timing.jsonl. Compare only runs on the "
+        f"{lines}{seeds_text(groups)}. {time}interpolated between its records. Compare only runs on the "
         "same machine without other load."
     )
