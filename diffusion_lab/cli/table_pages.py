@@ -58,6 +58,9 @@ def write_all(study: Study, jobs: Sequence[Job], place: Path) -> int:
         print(page.summary)
     for _, text in page.verdicts:
         print(f"  {text}")
+    for title, table in page.speeds.items():
+        print(f"\nhow much faster, {title}" if len(page.speeds) > 1 else "\nhow much faster")
+        _show(table)
     print(f"\nwritten to {place}: {', '.join(path.name for path in paths)}")
     print(f"next: open {place / 'page.html'}, or diffusion-lab report {study.root}")
     return int(bool(page.gathered.missing))

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from diffusion_lab.files import write_whole
 from diffusion_lab.reports import figures
 from diffusion_lab.reports.cells import Comparison, latex, markdown, tex
-from diffusion_lab.reports.groups import Group
 from diffusion_lab.tables.gather import Gathered
 from diffusion_lab.tables.layout import comparisons
 from diffusion_lab.tables.results import FAILS, HOLDS, Results, table_csv
 from diffusion_lab.tables.scale import Scale
+from diffusion_lab.tables.speed import LEGEND, groups_of, speed
 from diffusion_lab.tables.values import per_seed_csv
 from diffusion_lab.tables.words import sentences
 
@@ -45,6 +45,13 @@ class TablePage(NamedTuple):
         return comparisons(self.results, self.gathered.missing)
 
     @property
+    def speeds(self) -> dict[str, Comparison]:
+        """Title of a column -> how much faster its rows are."""
+        table = self.results.table
+        found = {column.title: speed(table, column, self.gathered) for column in table.columns}
+        return {title: one for title, one in found.items() if one is not None}
+
+    @property
     def verdicts(self) -> list[tuple[str, str]]:
         """(outcome, sentence)."""
         return sentences(self.results)
@@ -57,8 +64,9 @@ class TablePage(NamedTuple):
             return ""
         held, failed = words.count(HOLDS), words.count(FAILS)
         return (
-            f"Of {len(words)} statements on rows against the baseline {held} hold{'s' if held == 1 else ''} here, "
-            f"{failed} do{'es' if failed == 1 else ''} not, {len(words) - held - failed} not decided."
+            f"Of {len(words)} statements of the paper {held} hold{'s' if held == 1 else ''} here, "
+            f"{failed} do{'es' if failed == 1 else ''} not, {len(words) - held - failed} "
+            f"{'is' if len(words) - held - failed == 1 else 'are'} not decided."
         )
 
 
@@ -82,17 +90,14 @@ def write_pages(page: TablePage, folder: Path) -> list[Path]:
 
 
 def curves(page: TablePage) -> dict[str, figures.Figure]:
-    """File name -> the metric and the validation loss of all rows over training, for each column."""
-    table, drawn = page.results.table, {}
+    """File name -> the metric and the validation loss of all rows against images and against time, for each column."""
+    table, metric, drawn = page.results.table, page.results.values.quantity, {}
     for column in table.columns:
-        groups = [
-            Group(list(page.gathered.runs[row.name, column.name]), label=row.title)
-            for row in table.rows
-            if (row.name, column.name) in page.gathered.runs
-        ]
-        figure = figures.course(groups, page.results.values.quantity) if groups else None
-        if figure is not None:
-            drawn[f"curves-{column.name}.svg"] = figure._replace(title=f"{column.title}: over training")
+        groups = list(groups_of(table, column, page.gathered).values())
+        for name, draw in (("images", figures.course), ("time", figures.against_time)):
+            figure = draw(groups, metric) if groups else None
+            if figure is not None:
+                drawn[f"{name}-{column.name}.svg"] = figure._replace(title=f"{column.title}: {figure.title.lower()}")
     return drawn
 
 
@@ -108,6 +113,11 @@ def as_markdown(page: TablePage, drawn: Mapping[str, figures.Figure]) -> str:
         pieces.append(
             "\n".join(["## What it says of the paper\n", *([page.summary, ""] if page.summary else []), *lines, ""])
         )
+    if page.speeds:
+        pieces.append(f"## How much faster\n\n{LEGEND}\n")
+        pieces += [
+            (f"### {title}\n\n" if len(page.speeds) > 1 else "") + markdown(one) for title, one in page.speeds.items()
+        ]
     for name, figure in drawn.items():
         pieces.append(f"![{figure.title}]({name})\n\n{figure.caption}\n")
     pieces.append(_settings_markdown(page.settings))
@@ -182,6 +192,8 @@ def _content(page: TablePage, drawn: Mapping[str, figures.Figure]) -> dict[str, 
         "summary": page.summary,
         "verdicts": [(re.sub(r"\W+", "-", word), text) for word, text in page.verdicts],
         "tables": [(title if len(tables) > 1 else "", one) for title, one in tables.items()],
+        "speeds": [(title if len(tables) > 1 else "", one) for title, one in page.speeds.items()],
+        "speed_legend": LEGEND,
         "legend": next(iter(tables.values())).legend,
         "figures": list(drawn.values()),
         "shared": shared,

@@ -69,6 +69,7 @@ class Row:
             columns, or by column; empty: nothing.
         against: column -> a number that takes the place of the baseline's, one for all seeds and cells.
         experiment: preset of the runs; empty: the column's.
+        speedup: how many times as fast as the baseline the paper says it is; None: nothing.
         start: a row from whose weights this one starts; empty: from new ones.
         absent: scale -> why the row cannot be trained at that scale.
         pick: what the measure needs to know about this row.
@@ -83,6 +84,7 @@ class Row:
     expects: str | Mapping[str, str] = ""
     against: Mapping[str, float] = field(default_factory=dict)
     experiment: str = ""
+    speedup: float | None = None
     start: str = ""
     absent: Mapping[str, str] = field(default_factory=dict)
     pick: Mapping[str, Any] = field(default_factory=dict)
@@ -109,7 +111,6 @@ class Table:
             500th of the run.
         equal_steps: whether all runs have the scale's steps, instead of shares of the longest one's: for rows of
             different kinds of models.
-        speedup: how many times as fast the paper says its method is; None: nothing.
         overturned_by: what would overturn a verdict, beside more seeds.
     """
 
@@ -129,7 +130,6 @@ class Table:
     not_stated: tuple[str, ...] = ()
     periods: tuple[str, ...] = ()
     equal_steps: bool = False
-    speedup: float | None = None
     overturned_by: str = "the same at a larger scale with the other sign"
 
     def row(self, name: str) -> Row:
