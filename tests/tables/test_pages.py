@@ -1,0 +1,129 @@
+"""From run folders with known curves to the pages of a table."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffusion_lab.runs.find import read_run
+from diffusion_lab.tables import Analysed, Entry, LossRatio, MetricAtSteps, Scale, summarise
+from diffusion_lab.tables.gather import Gathered, Trained, gather
+from diffusion_lab.tables.page import TablePage, as_html, as_markdown, curves, write_pages
+from diffusion_lab.tables.speed import speed
+from tests.reports.curves import FD, STEPS, power_law, write_curves
+from tests.tables.made import table
+
+SEEDS = (0, 1, 2)
+TABLE = table(
+    columns={"linear": {"at": [125, 250], "title": "linear"}},
+    rows={
+        "base": {"title": "Base", "published": {"linear": [9.0, 5.0]}},
+        "ours": {"title": "Ours", "published": {"linear": [8.0, 3.0]}, "speedup": 2.0},
+    },
+)
+
+
+def never(*_):
+    raise AssertionError("no analysis is asked for")
+
+
+def trained(folder: Path, faster: float = 2.5) -> list[Trained]:
+    """Runs whose curves fall like a power law, Ours `faster` times; its steps cost half as much again."""
+    made = []
+    (column,) = TABLE.columns
+    for name, method, factor, seconds in (("base", "uniform", 1.0, 0.1), ("ours", "logit_normal", faster, 0.15)):
+        for seed in SEEDS:
+            place = folder / f"{name}-s{seed}"
+            write_curves(place, method, seed, power_law(STEPS, factor, 1 + 0.02 * seed), step_seconds=seconds)
+            steps = (int(STEPS[3]), int(STEPS[-1]))
+            made.append(Trained(TABLE.row(name), column, 0, seed, place, steps))
+    return made
+
+
+def gathered(folder: Path) -> Gathered:
+    return gather(TABLE, trained(folder), MetricAtSteps("fid"), never)
+
+
+def page(folder: Path) -> TablePage:
+    found = gathered(folder)
+    scale = Scale("mini", "small runs", steps=2000, differs=("the scale's own sentence",))
+    settings = {"schedule": "linear"}, ["row", "column", "lr"], [["Base", "linear", "1"], ["Ours", "linear", "2"]]
+    return TablePage(summarise(found.values, "lower"), found, scale, settings, ["the command"], {"torch": ["2"]})
+
+
+def test_the_values_are_those_of_the_snapshots(tmp_path: Path) -> None:
+    values = gathered(tmp_path).values
+    assert values.quantity == FD
+    for seed in SEEDS:
+        assert values.of("base", "linear", "250")[seed] == power_law(STEPS, 1.0, 1 + 0.02 * seed)[-1]
+        assert values.of("ours", "linear", "125")[seed] == power_law(STEPS, 2.5, 1 + 0.02 * seed)[3]
+
+
+def test_a_run_that_is_not_done_is_named_and_left_out(tmp_path: Path) -> None:
+    runs = trained(tmp_path)
+    (runs[-1].folder / "result.json").unlink()
+    found = gather(TABLE, runs, MetricAtSteps("fid"), never)
+    assert list(found.values.of("ours", "linear", "250")) == [0, 1]
+    assert "seed 2 is not there" in found.missing["ours", "linear"]
+
+
+def test_the_factor_is_the_curves_own_and_time_has_the_methods_cost(tmp_path: Path) -> None:
+    (column,) = TABLE.columns
+    made = speed(TABLE, column, gathered(tmp_path))
+    assert made is not None
+    ((name, images, seconds, published),) = [[cell.text for cell in line] for line in made.lines]
+    assert (name, published) == ("Ours", "2")
+    assert images.startswith("2.50 [2.50, 2.50]")
+    assert seconds.startswith("1.67 [1.67, 1.67]")  # 2.5 / 1.5
+
+
+def test_the_page_loads_nothing_and_has_every_part(tmp_path: Path) -> None:
+    one = page(tmp_path)
+    html = as_html(one, curves(one))
+    assert not re.search(r"(src|href)=\"(?!data:)", html) and "<script" not in html
+    for text in ("Of 1 statements of the paper", "the scale&#39;s own sentence", "the command", "against Base", "250"):
+        assert text in html
+
+
+def test_the_markdown_has_the_numbers_of_the_files(tmp_path: Path) -> None:
+    one = page(tmp_path / "runs")
+    text = as_markdown(one, curves(one))
+    mean = np.mean([power_law(STEPS, 1.0, 1 + 0.02 * seed)[-1] for seed in SEEDS])
+    assert "| Base | " in text and f"{mean:.2f} ± " in text and "/ 5 |" in text
+    first = {path.name: path.read_bytes() for path in write_pages(one, tmp_path / "a")}
+    second = {path.name: path.read_bytes() for path in write_pages(page(tmp_path / "other"), tmp_path / "b")}
+    assert first == second
+    assert {"table.md", "table.tex", "table.csv", "per_seed.csv", "page.html", "images-linear.svg"} <= first.keys()
+
+
+def entry(folder: Path, **changed) -> Entry:
+    runs = trained(folder)
+    given = {"row": TABLE.row("ours"), "column": TABLE.columns[0], "seed": 0, "runs": (read_run(runs[-1].folder),)}
+    return Entry(**{**given, "start": read_run(runs[0].folder), "steps": (1000, 2000), "analyse": never, **changed})
+
+
+def test_the_loss_ratio_is_a_mean_of_logarithms_over_a_range(tmp_path: Path) -> None:
+    one = entry(tmp_path)
+    for run, losses in ((one.runs[0], [1.0, 10.0, 4.0, 4.0]), (one.start, [0.1, 0.1, 4.0, 40.0])):
+        (run.folder / "metrics.jsonl").write_text(f'{{"step": 1, "images": 1, "val/loss_t": {losses}}}\n')
+        run.__dict__.pop("_metrics", None)
+        run._curves.clear()
+    early, late = (LossRatio({"linear": span})(one).values for span in ([0.0, 0.5], [0.5, 1.0]))
+    assert early == pytest.approx([1.5, 1.5])  # log10 of 10 and of 100
+    assert late == pytest.approx([-0.5, -0.5])
+    assert LossRatio({"linear": [0, 1]})(entry(tmp_path / "b", start=None)).values == [None, None]
+
+
+def test_a_number_of_an_analysis_is_picked_by_the_row(tmp_path: Path) -> None:
+    row = table(rows={"base": {}, "slot": {"pick": {"index": [0, 2]}}}).row("slot")
+    asked = []
+
+    def analyse(name, runs, words):
+        asked.append((name, words))
+        return {"protocol": {}}, {"edges": np.array([[0.0, 5.0, 13.0]])}
+
+    measured = Analysed("slots", "edges", ["weights=raw"])(entry(tmp_path, row=row, analyse=analyse))
+    assert list(measured.values) == [13.0, 13.0] and asked == [("slots", ("weights=raw",))]
