@@ -82,7 +82,7 @@ test-exhaustive: setup
 
 # Every table of every paper on digits, a few steps: shows that each reaches its page.
 reproduce-smoke: setup
-	for table in $$(cd conf/table && ls */*.yaml); do $(BIN)/diffusion-lab reproduce $${table%.yaml} scale=smoke || exit 1; done
+	for table in $$(cd conf/table && ls */*.yaml); do $(BIN)/diffusion-lab reproduce $${table%.yaml} scale=smoke --out experiments || exit 1; done
 
 mutants: setup
 	$(BIN)/python -m tests.mutants

@@ -80,7 +80,8 @@ def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str]) -
     rows = [row for row in table.rows if scale.name not in row.absent]
     chosen = _chosen(rows, options.only)
     jobs = Jobs(table, scale, further, [options.config_dir] if options.config_dir else [])
-    study = Study(table, scale, root, seeds, jobs, ["reproduce", *argv], [*scale.launcher, *hydra])
+    launcher = [] if "hydra/launcher" in given else scale.launcher  # another launcher has other settings
+    study = Study(table, scale, root, seeds, jobs, ["reproduce", *argv], [*launcher, *hydra])
     return _run(study, rows, chosen, options.dry_run, Path(options.out) if options.out else None)
 
 

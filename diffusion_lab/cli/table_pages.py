@@ -63,7 +63,12 @@ def write_all(study: Study, jobs: Sequence[Job], place: Path) -> int:
         _show(table)
     print(f"\nwritten to {place}: {', '.join(path.name for path in paths)}")
     print(f"next: open {place / 'page.html'}, or diffusion-lab report {study.root}")
-    return int(bool(page.gathered.missing))
+    return int(any(row.name in {name for name, _ in page.gathered.missing} for row in rows_here(study)))
+
+
+def rows_here(study: Study) -> list[Row]:
+    """The rows that can be trained at the scale."""
+    return [row for row in study.table.rows if study.scale.name not in row.absent]
 
 
 def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
@@ -79,6 +84,10 @@ def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
     measure: Any = instantiate(dict(study.table.measure), _convert_="all")
     trained = [Trained(job.row, job.column, job.model, job.seed, study.root / job.folder, job.steps) for job in jobs]
     gathered = gather(study.table, trained, measure, study.analyse)
+    absent = {
+        (row.name, c.name): row.absent.get(study.scale.name) for row in study.table.rows for c in study.table.columns
+    }
+    gathered = gathered._replace(missing={**gathered.missing, **{key: why for key, why in absent.items() if why}})
     results = summarise(gathered.values, measure.better)
     runs = [run for own in gathered.runs.values() for run in own]
     commands = [shlex.join(["diffusion-lab", *study.typed])]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.cli.main import main
+from diffusion_lab.cli.table_files import conf_folders, load_table, table_names
 from diffusion_lab.runs.find import read_runs
 
 
@@ -112,6 +113,27 @@ def test_one_row_of_a_table_reaches_its_pages(capsys, tmp_path: Path) -> None:
     assert "4 runs with seeds 0, 1, 4 done before" in out
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory) -> Path:
+    """One folder for all tables, in which a run that two of them have is trained once."""
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", table_names(conf_folders(None)))
+def test_a_row_of_each_table_has_its_numbers_at_smoke_scale(capsys, name: str, shared: Path) -> None:
+    table = load_table(name, conf_folders(None))
+    late = next((row for row in table.rows if row.start), None)
+    rows = [late.start, late.name] if late else [table.baseline or table.rows[0].name]
+    words = [name, "scale=smoke", "--only", ",".join(rows), "--seeds", "0", f"paths.root={shared}"]
+    code, out, err = run(capsys, *words)
+    assert code in (0, 1) and "Traceback" not in err, err
+    lines = list(csv.DictReader((shared / f"reproduce/smoke/tables/{name}/table.csv").read_text().splitlines()))
+    numbers = [line["mean"] for line in lines if line["row"] == rows[-1]]
+    assert numbers and all(numbers), out
+    assert (shared / f"reproduce/smoke/tables/{name}/page.html").is_file()
+
+
 @pytest.mark.slow
 def test_killed_ten_times_it_ends_with_the_same_table(tmp_path: Path) -> None:
     small = ["--only", "id,ours", "--seeds", "0"]
@@ -127,7 +149,7 @@ def test_killed_ten_times_it_ends_with_the_same_table(tmp_path: Path) -> None:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        time.sleep(draw.uniform(1, 7))
+        time.sleep(draw.uniform(1, 5))
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     subprocess.run(table(killed, *small), env=environment, capture_output=True, check=False)

@@ -119,7 +119,10 @@ def _count(cfg: DictConfig, data: ImageDataModule) -> tuple[Counts, torch.nn.Mod
     """Counts, and the network on the meta device. Equal networks are counted once."""
     prediction, variance = part(cfg, "prediction"), part(cfg, "variance")
     heads = prediction.heads, variance.channels
-    key = json.dumps([OmegaConf.to_container(cfg.network, resolve=True), data.shape, heads, cfg.task], default=str)
+    labels = data.conditions.num_labels
+    key = json.dumps(
+        [OmegaConf.to_container(cfg.network, resolve=True), data.shape, heads, cfg.task, labels], default=str
+    )
     if key not in _NETWORKS:
         network = meta_network(RunParts(cfg))
         _NETWORKS[key] = network, sum(p.numel() for p in network.parameters()), *flops(network, data.conditions)

@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from diffusion_lab.cli.build import part
 from diffusion_lab.cli.checks.machine import checkpoint_bytes, checkpoints_kept, optimizer_states
 from diffusion_lab.cli.checks.parts import meta_network
+from diffusion_lab.cli.cost import cost
 from diffusion_lab.cli.cost.counts import count_beside, flops, rows_per_pass, solver_calls
 from diffusion_lab.cli.dry_run import describe_batch
 from diffusion_lab.cli.processes import world_size
@@ -119,3 +121,12 @@ def test_published_unet_has_its_published_size(composed) -> None:
     source.channels, source.image_size = 3, 32
     network = meta_network(parts)
     assert sum(p.numel() for p in network.parameters()) == 35_746_307
+
+
+def test_a_conditional_network_is_not_taken_for_an_unconditional_one(composed) -> None:
+    """Equal networks are counted once; the embedding of labels is one parameter tensor more."""
+    plain, labelled = (
+        cost._count(cfg, part(cfg, "dataset"))[0].parameters
+        for cfg in (composed("network=adm_tiny"), composed("network=adm_tiny", "dataset.conditional=true"))
+    )
+    assert labelled - plain == 10 * 4 * 16  # classes x time features
