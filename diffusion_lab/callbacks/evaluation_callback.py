@@ -21,7 +21,8 @@ class EvaluationCallback(StepCallback):
     can therefore be stopped or killed at any time: the resumed run starts with it and gives the same bits.
     """
 
-    seconds = 0.0  # that its evaluations have taken in this process
+    seconds = 0.0  # that its finished evaluations have taken in this process
+    began: float | None = None  # when the present one began
     owed = False  # whether the step from which training starts has yet to be evaluated; set by RunRecord
 
     def __init__(self) -> None:
@@ -47,12 +48,16 @@ class EvaluationCallback(StepCallback):
             self._act(trainer, module, step)
 
     def _act(self, trainer: Trainer, module: RunModule, step: int) -> None:
-        start = time.perf_counter()
+        self.began = time.perf_counter()
         try:
             with self.around(self, step):
                 self.evaluate(trainer, module, step)
         finally:
-            self.seconds += time.perf_counter() - start
+            self.seconds, self.began = self.spent(), None
+
+    def spent(self) -> float:
+        """Seconds that evaluations have taken in this process, with the present one so far."""
+        return self.seconds + (0.0 if self.began is None else time.perf_counter() - self.began)
 
 
 def evaluations(trainer: Trainer) -> list[EvaluationCallback]:

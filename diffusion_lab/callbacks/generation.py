@@ -12,7 +12,7 @@ from diffusion_lab.callbacks.base import check_interval, data_of, due
 from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
 from diffusion_lab.data import ImageDataModule
-from diffusion_lab.loggers import log_image, log_values
+from diffusion_lab.loggers import log_directions, log_image, log_values
 from diffusion_lab.metrics import Evaluation, save_grid
 from diffusion_lab.runs.lines import append_evaluations
 from diffusion_lab.runs.names import SAMPLES, numbered
@@ -77,6 +77,7 @@ class Generation(EvaluationCallback):
         save_grid(images, path, columns)
         log_image(trainer, "samples", path)
         if results:
+            log_directions(trainer, {f"metrics/{result.name}": result.better for result in results})
             log_values(trainer, {f"metrics/{result.name}": result.value for result in results})
             append_evaluations(self.directory, [result.line(step) for result in results])
 

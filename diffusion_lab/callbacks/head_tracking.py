@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lightning.pytorch import Trainer
 
+from diffusion_lab.callbacks.axes import angle_axes
 from diffusion_lab.callbacks.base import StepCallback, check_interval, due
 from diffusion_lab.loggers import log_values
 from diffusion_lab.timesteps import StepRecord
@@ -35,4 +36,5 @@ class HeadTracking(StepCallback):
         log_snr = module.denoiser.schedule.log_snr[record.gather(record.t)]
         prediction.observe(log_snr, record.gather(record.errors))
         if due(step, self.every, trainer.max_steps):
-            log_values(trainer, {name: values.tolist() for name, values in prediction.log_values().items()})
+            values = {name: value.tolist() for name, value in prediction.log_values().items()}
+            log_values(trainer, values, {name: angle_axes(len(value)) for name, value in values.items()})

@@ -17,6 +17,7 @@ from diffusion_lab.callbacks.base import StepCallback, data_of, find
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.timestep_log import TimestepLog
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
+from diffusion_lab.loggers import mirror_values, set_clock
 from diffusion_lab.runs.lines import append_lines
 from diffusion_lab.runs.names import TIMING
 from diffusion_lab.training import RunModule
@@ -35,7 +36,8 @@ class Progress(StepCallback):
     The time since the start (summed over resumes, without the time between them), images/s since the last line, and
     memory are also written to `timing.jsonl`; they are not in metrics.jsonl, which is a function of the configuration.
     `training_seconds` is that time without the evaluations, against which methods can be compared. It is left out in a
-    run that was resumed from a checkpoint which does not have it.
+    run that was resumed from a checkpoint which does not have it. The other loggers get `cost/images_per_second`,
+    `cost/memory_mb`, and the time without the evaluations, as far as it is known, as their clock.
 
     Args:
         directory: the run folder.
@@ -66,7 +68,7 @@ class Progress(StepCallback):
         """The part of `elapsed` that evaluations took; None if that of an earlier start is not known."""
         if self.evaluating is None:
             return None
-        return self.evaluating + sum(evaluation.seconds for evaluation in self._evaluations)
+        return self.evaluating + sum(evaluation.spent() for evaluation in self._evaluations)
 
     def images_per_second(self) -> float:
         """Mean since this start; 0 before training."""
@@ -77,6 +79,7 @@ class Progress(StepCallback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
         self._start = self._read = self._lined = time.perf_counter()
+        set_clock(trainer, lambda: self.elapsed() - (self.evaluated() or 0.0))
         self._first = self._step = self._lined_step = trainer.global_step
         self._evaluations = evaluations(trainer)
         for evaluation in self._evaluations:
@@ -112,6 +115,7 @@ class Progress(StepCallback):
         if (evaluated := self.evaluated()) is not None:
             values["training_seconds"] = round(self.elapsed() - evaluated, 3)
         append_lines(self.directory / TIMING, [values])
+        mirror_values(trainer, {f"cost/{key}": values[key] for key in ("images_per_second", "memory_mb")})
         if self._bar is None:
             eta = (trainer.max_steps - step) * self._batch / rate if rate else float("inf")
             print(

@@ -28,7 +28,8 @@ class RunRecord(RunCallback):
 
     Args:
         directory: the run folder.
-        facts: plain values for run.json; "config" among them is the resolved configuration.
+        facts: plain values for run.json; "config" among them is the resolved configuration. The loggers get it with
+            "labels", what runs are grouped by, and "tags", what they are selected by, if there are any.
     """
 
     may_be_infinite = ("config",)
@@ -83,9 +84,10 @@ class RunRecord(RunCallback):
         cut_back(self.directory, trainer.global_step, sizes)
         if self._settled[0] != trainer.global_step:
             (self.directory / EVALUATED).unlink(missing_ok=True)
-        log_config(trainer, self.facts["config"])
+        log_config(trainer, self.facts["config"] | self.facts.get("labels", {}), self.facts.get("tags", ()))
         network = run_module(pl_module).network
-        facts = self.facts | {
+        facts = self.facts | run_module(pl_module).facts()
+        facts |= {
             "parameters": sum([p.numel() for p in network.parameters()]),
             "world_size": trainer.world_size,
             "global_batch": data_of(trainer).batch_size,

@@ -9,10 +9,11 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
+from diffusion_lab.callbacks.axes import timestep_axes
 from diffusion_lab.callbacks.base import StepCallback, check_interval, diffusion, due, find
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling, sampler_of
 from diffusion_lab.distributed import gather_rows, sum_
-from diffusion_lab.loggers import log_values
+from diffusion_lab.loggers import log_values, mirror_values
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
@@ -30,6 +31,10 @@ class TimestepLog(StepCallback):
                               sampling and weighting together put on the eps-loss
         sampler/<name>        what the sampler itself reports, `TimestepSampler.log_values`
         optim/lr, optim/beta1
+
+    and, to all loggers but metrics.jsonl, the mean norm of the gradient before clipping since the last log:
+
+        optim/gradient_norm
 
     Each step adds b numbers to float64 tables of size T on the device, without work that depends on T and without
     waiting for the host. Processes exchange their tables only to log or save them.
@@ -55,6 +60,8 @@ class TimestepLog(StepCallback):
         bins = min(self.bins, steps)
         self._bin = torch.arange(steps, device=device) * bins // steps
         self._quarter = torch.arange(steps, device=device) * 4 // steps
+        axes = timestep_axes(diffusion(pl_module).denoiser.schedule.log_snr, bins)
+        self._axes = {key: axes for key in ("train/loss_t", "sampler/p", "sampler/drawn", "sampler/objective")}
         if self._saved is not None:
             *recent, drawn = self._own_share(self._saved["tables"], trainer).to(device)
             self._recent.load_state_dict(dict(zip(Totals._fields, recent, strict=True)))
@@ -85,7 +92,10 @@ class TimestepLog(StepCallback):
         sampling = find(trainer, TimestepSampling)
         own = sampling.sampler.log_values() if sampling is not None else {}
         values |= {f"sampler/{name}": value.tolist() for name, value in own.items()}
-        log_values(trainer, values | optimizer_values(trainer))
+        log_values(trainer, values | optimizer_values(trainer), self._axes)
+        norm = module.mean_gradient_norm()
+        if norm is not None:
+            mirror_values(trainer, {"optim/gradient_norm": float(norm)})
         self._drawn += self._recent.count
         self._recent.reset()
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.callbacks.base import check_interval, data_of, due
+from diffusion_lab.callbacks.axes import timestep_axes
+from diffusion_lab.callbacks.base import check_interval, data_of, diffusion, due
 from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.distributed import sum_
-from diffusion_lab.loggers import log_curve, log_values
+from diffusion_lab.loggers import log_curve, log_directions, log_values
 from diffusion_lab.streams import Streams
 from diffusion_lab.training import DiffusionModule
 from diffusion_lab.training.validation_loss import validation_losses
@@ -55,12 +56,17 @@ class Validation(EvaluationCallback):
     def due(self, trainer: Trainer, step: int) -> bool:
         return step == trainer.max_steps or due(step, self.every, trainer.max_steps)
 
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        log_snr = diffusion(pl_module).denoiser.schedule.log_snr
+        self._axes = timestep_axes(log_snr, min(self.bins, len(log_snr)))
+
     def evaluate(self, trainer: Trainer, module: DiffusionModule, step: int) -> None:
         with averaged_weights(trainer, module), trainer.strategy.precision_plugin.forward_context():
             loss = self.measure(trainer, module)
-        log_values(trainer, {"val/loss": float(torch.nanmean(loss)), "val/loss_t": loss.tolist()})
-        middles = (torch.arange(len(loss)) + 0.5) * module.denoiser.num_timesteps / len(loss)
-        log_curve(trainer, "val/loss_t", middles.tolist(), {"loss": loss.tolist()})
+        log_directions(trainer, {"val/loss": "lower"})
+        values = {"val/loss": float(torch.nanmean(loss)), "val/loss_t": loss.tolist()}
+        log_values(trainer, values, {"val/loss_t": self._axes})
+        log_curve(trainer, "val/loss_t", self._axes["timestep"], {"loss": loss.tolist()})
 
     def measure(self, trainer: Trainer, module: DiffusionModule) -> Tensor:
         """(bins,) float64: the mean loss of each range of timesteps, with the module's current weights."""

@@ -13,7 +13,7 @@ import copy
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -204,8 +204,12 @@ def run_name(cfg: DictConfig) -> str:
 
 def sweep_name(cfg: DictConfig) -> str:
     """Folder of a sweep: `name`, else the experiment, else the data set."""
-    choices = choices_of(cfg)
-    name = cfg.get("name") or choices.get("experiment") or f"sweep-{choices.get('dataset', 'data')}"
+    return sweep_name_of(cast(Mapping[Any, Any], cfg), choices_of(cfg))
+
+
+def sweep_name_of(config: Mapping[Any, Any], choices: Mapping[str, Any]) -> str:
+    """`sweep_name` from a configuration as plain values and the options of its groups."""
+    name = config.get("name") or choices.get("experiment") or f"sweep-{choices.get('dataset', 'data')}"
     return re.sub(r"[^\w.+-]+", "-", str(name))
 
 

@@ -17,7 +17,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab import __version__
 from diffusion_lab.cli.config import (
-    choices_of,
     config_folders,
     config_hash,
     group_hash,
@@ -26,6 +25,7 @@ from diffusion_lab.cli.config import (
     run_name,
 )
 from diffusion_lab.cli.errors import StoppedBySignal
+from diffusion_lab.cli.labels import labels, options_of, tags
 from diffusion_lab.cli.processes import is_first, say, wait_for_the_first, world_size
 from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.failure import Failure
@@ -168,7 +168,9 @@ def facts(cfg: DictConfig) -> dict[str, Any]:
         "run_id": f"{run_name(cfg)}-{digest[:8]}",
         "name": cfg.get("name"),
         "method": method_name(cfg),
-        "choices": {group: option for group, option in choices_of(cfg).items() if not group.startswith("hydra/")},
+        "choices": options_of(cfg),
+        "labels": labels(cfg),
+        "tags": tags(cfg),
         "seed": cfg.seed,
         "config": plain(cfg),
         "config_hash": digest,

@@ -1,6 +1,15 @@
 """Loggers of a run: metrics.jsonl, and optionally Weights & Biases and TensorBoard with the same values."""
 
-from diffusion_lab.loggers.base import RunLogger, log_config, log_curve, log_image, log_values
+from diffusion_lab.loggers.base import (
+    RunLogger,
+    log_config,
+    log_curve,
+    log_directions,
+    log_image,
+    log_values,
+    mirror_values,
+    set_clock,
+)
 from diffusion_lab.loggers.jsonl import JsonlLogger
 from diffusion_lab.loggers.tensorboard import TensorBoardLogger
 from diffusion_lab.loggers.wandb import WandbLogger
@@ -12,6 +21,9 @@ __all__ = [
     "WandbLogger",
     "log_config",
     "log_curve",
+    "log_directions",
     "log_image",
     "log_values",
+    "mirror_values",
+    "set_clock",
 ]

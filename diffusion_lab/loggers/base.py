@@ -1,13 +1,14 @@
 """The functions that callbacks use to log, and the base class of the loggers.
 
 The axis of a value is `trainer.global_step`, the number of finished optimizer steps; `images`, the number of training
-images seen, is logged with it. Clock times and epochs are never logged.
+images seen, is logged with it. `log_values` is for functions of the configuration, which metrics.jsonl records; what is
+read from a clock goes to the other loggers only, by `mirror_values`. Epochs are never logged.
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,25 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
 
 Values = Mapping[str, float | Sequence[float]]
+Axes = Mapping[str, Sequence[float]]  # name of a coordinate -> its value at each entry of a list
 
 
 class RunLogger(Logger):
     """A Lightning logger that writes into the run folder and also takes lists, pictures and curves.
 
-    Pictures and curves are ignored unless a subclass shows them.
+    Pictures, curves, tags and directions are ignored unless a subclass shows them.
 
     Args:
         directory: the run folder; made at the first write.
+
+    Attributes:
+        clock: training time in seconds so far, summed over resumes; None until training starts.
     """
 
     def __init__(self, directory: str | Path) -> None:
         super().__init__()
         self.directory = Path(directory)
+        self.clock: Callable[[], float] | None = None
 
     @property
     def save_dir(self) -> str:
@@ -42,15 +48,31 @@ class RunLogger(Logger):
     def version(self) -> str:
         return ""
 
-    def log_values(self, values: Values, step: int) -> None:
-        """Log numbers and lists of numbers; a list becomes one scalar per entry unless a subclass keeps it."""
+    def log_values(self, values: Values, step: int, axes: Mapping[str, Axes] | None = None) -> None:
+        """Log numbers and lists of numbers; a list becomes one scalar per entry unless a subclass keeps it.
+
+        Args:
+            values: key -> number or list of numbers.
+            step: number of finished optimizer steps.
+            axes: key of a list -> coordinates of its entries.
+        """
         self.log_metrics(flatten(values), step)
+
+    def mirror_values(self, values: Mapping[str, float], step: int) -> None:
+        """Log numbers that are not functions of the configuration, such as images/s."""
+        self.log_metrics(dict(values), step)
 
     def log_picture(self, key: str, path: Path, step: int) -> None:
         """Log an image file."""
 
     def log_curve(self, key: str, x: Sequence[float], lines: Mapping[str, Sequence[float]], step: int) -> None:
         """Log lines over a common x, by label."""
+
+    def log_tags(self, tags: Iterable[str]) -> None:
+        """Add labels by which runs are selected."""
+
+    def log_directions(self, better: Mapping[str, str]) -> None:
+        """State which direction of a value is better: key -> "lower" or "higher"."""
 
     def cut(self, step: int) -> None:
         """Drop the values after `step`, from which a resumed run continues."""
@@ -59,19 +81,47 @@ class RunLogger(Logger):
         """Log the configuration, plain values; ignored by default, because run.json contains it."""
 
 
-def log_values(trainer: Trainer, values: Values) -> None:
+def log_values(trainer: Trainer, values: Values, axes: Mapping[str, Axes] | None = None) -> None:
     """Log numbers and lists of numbers at the current step, with the images seen, to all loggers; first process only.
 
     A logger that is not a `RunLogger` gets a list `key` as scalars `key/00`, `key/01`, ...
+
+    Args:
+        trainer: the trainer.
+        values: key -> number or list of numbers.
+        axes: key of a list -> coordinates of its entries, e.g. {"timestep": [..], "log_snr": [..]}, over which W&B
+            draws it; the first is the usual one.
     """
     if not trainer.is_global_zero:
         return
     step, values = trainer.global_step, images_seen(trainer) | dict(values)
     for logger in trainer.loggers:
         if isinstance(logger, RunLogger):
-            logger.log_values(values, step)
+            logger.log_values(values, step, axes)
         else:
             logger.log_metrics(flatten(values), step)
+
+
+def mirror_values(trainer: Trainer, values: Mapping[str, float]) -> None:
+    """Log numbers that metrics.jsonl must not hold, because they are read from a clock or not continued exactly on
+    resume, to all other loggers; first process only."""
+    if not trainer.is_global_zero:
+        return
+    for logger in trainer.loggers:
+        own = isinstance(logger, RunLogger)
+        (logger.mirror_values if own else logger.log_metrics)(images_seen(trainer) | dict(values), trainer.global_step)
+
+
+def log_directions(trainer: Trainer, better: Mapping[str, str]) -> None:
+    """State which direction of each value is better, "lower" or "higher"; first process only."""
+    for logger in _own(trainer):
+        logger.log_directions(better)
+
+
+def set_clock(trainer: Trainer, clock: Callable[[], float]) -> None:
+    """Give the loggers the training time in seconds so far, which some log with every value."""
+    for logger in _own(trainer):
+        logger.clock = clock
 
 
 def log_image(trainer: Trainer, key: str, path: str | Path) -> None:
@@ -93,11 +143,13 @@ def log_curve(trainer: Trainer, key: str, x: Sequence[float], lines: Mapping[str
         logger.log_curve(key, x, lines, trainer.global_step)
 
 
-def log_config(trainer: Trainer, config: dict[str, Any]) -> None:
-    """Log the run's configuration, a dict of plain values, to all loggers; first process only."""
+def log_config(trainer: Trainer, config: dict[str, Any], tags: Sequence[str] = ()) -> None:
+    """Log the run's configuration, a dict of plain values, and labels to select it by; first process only."""
     if trainer.is_global_zero:
         for logger in trainer.loggers:
             logger.log_hyperparams(config)
+    for logger in _own(trainer) if tags else ():
+        logger.log_tags(tags)
 
 
 def images_seen(trainer: Trainer) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_only
 
-from diffusion_lab.loggers.base import RunLogger, Values
+from diffusion_lab.loggers.base import Axes, RunLogger, Values
 from diffusion_lab.runs.lines import append_lines, cut_lines
 from diffusion_lab.runs.names import METRICS
 
@@ -23,12 +23,15 @@ class JsonlLogger(RunLogger):
     """
 
     @rank_zero_only
-    def log_values(self, values: Values, step: int) -> None:
+    def log_values(self, values: Values, step: int, axes: Mapping[str, Axes] | None = None) -> None:
         append_lines(self.directory / METRICS, [{"step": step} | {key: _plain(value) for key, value in values.items()}])
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Log the values of a LightningModule's `self.log`."""
         self.log_values(metrics, 0 if step is None else step)
+
+    def mirror_values(self, values: Mapping[str, float], step: int) -> None:
+        """Nothing: the file is a function of the configuration."""
 
     @rank_zero_only
     def cut(self, step: int) -> None:

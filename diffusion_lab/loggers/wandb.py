@@ -5,25 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import socket
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from lightning.fabric.loggers.logger import _DummyExperiment as DummyExperiment
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
 from diffusion_lab.arguments import check_choice
-from diffusion_lab.loggers.base import RunLogger
+from diffusion_lab.loggers.base import Axes, RunLogger, Values
+from diffusion_lab.loggers.curves import Curve, Thinned
+from diffusion_lab.loggers.wandb_chart import chart
+from diffusion_lab.loggers.wandb_server import brief, check_reachable
+from diffusion_lab.runs.mirror import IMAGES, PROJECT, SECONDS, STEP
 
 log = logging.getLogger(__name__)
 
 MODES = ("auto", "online", "offline", "disabled")
-STEP = "trainer/global_step"  # Lightning's name of the axis
-_PROBE_SECONDS = 3.0
 _INIT_SECONDS = 15.0
 
 
@@ -31,14 +31,16 @@ class WandbLogger(RunLogger):
     """Logs values, pictures and curves to a W&B run whose files are in `<directory>/wandb`.
 
     It never asks for a key. After any error, at the start or later, it prints one warning, and training continues
-    without W&B. The axis of all values is the optimizer step; of `metrics/*` it is the number of images seen.
+    without W&B. The axis of all values is the optimizer step; of `metrics/*` it is the number of images seen. The
+    training time is logged with every value. A list is one chart, a line over the first coordinate of its entries, with
+    the others in its table; only some of a run's charts are logged (`loggers.curves`).
 
     Args:
         directory: the run folder. The W&B id is stored there, so that a resumed run continues the same W&B run.
         project: W&B project.
         group: runs that belong together, such as a sweep; None: none.
         job_type: what the process does, e.g. train or evaluate.
-        tags: labels to filter by.
+        tags: labels to filter by, beside those of the run's options.
         name: name of the run on the web page; None: chosen by W&B.
         run_id: W&B id; None: the one stored in the folder, or a new random one.
         mode: auto: online with a key and a network, else offline with one line that says how to upload, unless the
@@ -52,7 +54,7 @@ class WandbLogger(RunLogger):
     def __init__(
         self,
         directory: str | Path,
-        project: str = "diffusion-lab",
+        project: str = PROJECT,
         group: str | None = None,
         job_type: str = "train",
         tags: Sequence[str] = (),
@@ -62,12 +64,14 @@ class WandbLogger(RunLogger):
     ) -> None:
         super().__init__(directory)
         if not project:
-            raise ValueError(f"project={project!r} must not be empty; use diffusion-lab")
+            raise ValueError(f"project={project!r} must not be empty; use {PROJECT}")
         self.project, self.group, self.job_type, self.tags = project, group, job_type, list(tags)
         self.run_name, self.run_id = name, run_id
         self.mode = check_choice("mode", mode, MODES, "use auto")
         self._run: Any = None
         self._off = mode == "disabled"
+        self._curves = Thinned()
+        self._better: dict[str, str] = {}  # directions that W&B has been told
 
     # -- start --------------------------------------------------------------------------------------------------
 
@@ -109,7 +113,7 @@ class WandbLogger(RunLogger):
                 return self._init(wandb, settings, "online")
             except Exception as error:
                 kept = "W&B: no connection (%s), so this run is kept on disk; to upload it: %s"
-                log.warning(kept, _brief(error), self._sync())
+                log.warning(kept, brief(error), self._sync())
         try:
             return self._init(wandb, settings, "offline")
         except Exception as error:
@@ -130,18 +134,21 @@ class WandbLogger(RunLogger):
             settings=settings,
         )
         run.define_metric(STEP)
-        run.define_metric("images")
+        run.define_metric(IMAGES)
+        run.define_metric(SECONDS)
         run.define_metric("*", step_metric=STEP)
-        run.define_metric("metrics/*", step_metric="images")
+        run.define_metric("metrics/*", step_metric=IMAGES)
         if mode == "online":
             log.info("W&B: %s", run.url)
         return run
 
     def _stable_id(self) -> str:
-        """The argument, or the id stored in the run folder, or a new one, which is then stored."""
+        """The argument, or the id stored in the run folder, or a new one, which is then stored: that of the agent in a
+        W&B sweep."""
         path = self.directory / "wandb" / "run_id"
         kept = path.read_text().strip() if path.exists() else ""
-        run_id = self.run_id or kept or secrets.token_hex(4)
+        given = os.environ.get("WANDB_RUN_ID", "") if os.environ.get("WANDB_SWEEP_ID") else ""
+        run_id = self.run_id or kept or given or secrets.token_hex(4)
         if run_id != kept:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(run_id)
@@ -155,6 +162,26 @@ class WandbLogger(RunLogger):
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         self._log(lambda: metrics, step)
 
+    def log_values(self, values: Values, step: int, axes: Mapping[str, Axes] | None = None) -> None:
+        lists = {key: value for key, value in values.items() if isinstance(value, Sequence)}
+        now = self._curves.add({key: Curve(value, (axes or {}).get(key, {}), step) for key, value in lists.items()})
+        numbers = {key: value for key, value in values.items() if key not in lists}
+        self._log(lambda: numbers | {key: chart(key, curve) for key, curve in now.items()}, step)
+
+    @rank_zero_only
+    def log_directions(self, better: Mapping[str, str]) -> None:
+        """The best value so far is part of the summary, beside the last."""
+        new = {key: word for key, word in better.items() if self._better.get(key) != word}
+        self._better |= new
+        for key, word in new.items():
+            kept = {"summary": "last,min" if word == "lower" else "last,max"}
+            kept |= {"step_metric": IMAGES if key.startswith("metrics/") else STEP}
+            self._do("stating a direction", lambda run, key=key, kept=kept: run.define_metric(key, **kept))
+
+    @rank_zero_only
+    def log_tags(self, tags: Iterable[str]) -> None:
+        self._do("adding tags", lambda run: setattr(run, "tags", list(dict.fromkeys([*(run.tags or ()), *tags]))))
+
     def log_picture(self, key: str, path: Path, step: int) -> None:
         def picture() -> dict[str, Any]:
             import wandb
@@ -164,28 +191,31 @@ class WandbLogger(RunLogger):
         self._log(picture, step)
 
     def log_curve(self, key: str, x: Sequence[float], lines: Mapping[str, Sequence[float]], step: int) -> None:
+        """A chart of the lines; nothing if `key` is a list among the values, which has a chart of its own."""
+
         def panel() -> dict[str, Any]:
             import wandb
 
             ys = [list(y) for y in lines.values()]
             return {key: wandb.plot.line_series(list(x), ys, keys=list(lines), title=key, xname="x")}
 
-        self._log(panel, step)
+        if key not in self._curves:
+            self._log(panel, step)
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """The run's configuration, a dict of plain values."""
-        run = self.experiment
-        if not self._off:
-            try:
-                # A resumed run may have changed keys, such as a larger max_steps.
-                run.config.update(vars(params) if isinstance(params, Namespace) else params, allow_val_change=True)
-            except Exception as error:
-                self._fail("recording the configuration", error)
+        values = vars(params) if isinstance(params, Namespace) else params
+        # A resumed run may have changed keys, such as a larger max_steps.
+        self._do("recording the configuration", lambda run: run.config.update(values, allow_val_change=True))
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Close the run, as failed unless the status is success or finished; later values are ignored."""
+        """Log the last charts and close the run, as failed unless the status is success or finished; later values are
+        ignored."""
+        if self._run is not None:
+            for key, curve in self._curves.rest().items():
+                self._log(lambda k=key, c=curve: {k: chart(k, c)}, curve.step)
         run, self._run, self._off = self._run, None, True
         if run is not None:
             try:
@@ -195,34 +225,22 @@ class WandbLogger(RunLogger):
 
     @rank_zero_only
     def _log(self, content: Callable[[], Mapping[str, Any]], step: int | None) -> None:
+        # W&B drops values with an earlier `step=`, so its own counter is used, and our step is logged as a value.
+        axes: dict[str, float] = {} if step is None else {STEP: step}
+        if self.clock is not None:
+            axes[SECONDS] = round(self.clock(), 3)
+        self._do("logging", lambda run: run.log(dict(content()) | axes))
+
+    def _do(self, doing: str, act: Callable[[Any], object]) -> None:
+        """Call `act` with the run, unless W&B is off; an error turns it off."""
         run = self.experiment
         if self._off:
             return
         try:
-            # W&B drops values with an earlier `step=`, so its own counter is used, and our step is logged as a value.
-            run.log(dict(content()) | ({} if step is None else {STEP: step}))
+            act(run)
         except Exception as error:
-            self._fail("logging", error)
+            self._fail(doing, error)
 
     def _fail(self, doing: str, error: Exception) -> None:
         self._run, self._off = None, True
-        log.warning("W&B: off for the rest of this run, after an error while %s (%s)", doing, _brief(error))
-
-
-def check_reachable(url: str) -> None:
-    """Open and close a connection to the server, because `wandb.init` takes 100 s to notice a missing network.
-
-    Nothing is tried behind a proxy.
-
-    Raises:
-        OSError: the server cannot be reached.
-    """
-    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
-        return
-    parts = urlsplit(url)
-    port = parts.port or (80 if parts.scheme == "http" else 443)
-    socket.create_connection((parts.hostname or "", port), timeout=_PROBE_SECONDS).close()
-
-
-def _brief(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        log.warning("W&B: off for the rest of this run, after an error while %s (%s)", doing, brief(error))

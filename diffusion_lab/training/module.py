@@ -13,6 +13,7 @@ from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, Draw, StepRecord, Uniform
 from diffusion_lab.training.run_module import RunModule, seed_dropout
 
+LOG_SNR_POINTS = 101  # of the noise schedule in run.json
 DrawTimesteps = Callable[[Tensor, dict[str, Tensor]], Draw]
 
 
@@ -61,6 +62,12 @@ class DiffusionModule(RunModule):
     def context(self, x0: Tensor, cond: dict[str, Tensor], probe: Any = None) -> Context:
         """What a sampler is given for these rows."""
         return Context(self.position, self.streams, x0.device, probe, cond)
+
+    def facts(self) -> dict[str, Any]:
+        """ln SNR at up to 101 equally spaced timesteps, from the first to the last."""
+        log_snr = self.denoiser.schedule.log_snr
+        at = torch.linspace(0, len(log_snr) - 1, min(LOG_SNR_POINTS, len(log_snr)), dtype=torch.float64)
+        return {"log_snr": [round(value, 4) for value in log_snr.cpu()[at.round().long()].tolist()]}
 
     def use_uniform_timesteps(self) -> None:
         """Draw t uniformly, as without a sampler."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Position
@@ -66,6 +67,7 @@ class RunModule(LightningModule):
         self._position = Position(-1)
         self._records: list[Any] = []
         self.gradient_norm: Tensor | None = None  # of the last update, before clipping; None without clipping
+        self._norms: list[Any] = [0.0, 0]  # their sum and number since the last call of `mean_gradient_norm`
 
     @property
     def model(self) -> nn.Module:
@@ -76,6 +78,16 @@ class RunModule(LightningModule):
     def network(self) -> nn.Module:
         """What has all the weights that are trained."""
         raise TypeError(f"{type(self).__name__} must define network")
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values of the model for run.json."""
+        return {}
+
+    def mean_gradient_norm(self) -> Tensor | None:
+        """() the mean norm of the gradient before clipping since the last call of this method or the start; None if
+        gradients are not clipped, or are sharded, where each norm would have to be gathered."""
+        (total, count), self._norms = self._norms, [0.0, 0]
+        return total / count if count else None
 
     # -- position -----------------------------------------------------------------------------------------------
 
@@ -147,6 +159,8 @@ class RunModule(LightningModule):
         step = self.global_step
         if step > self._position.step:
             records, self._records = self._records, []
+            if self.gradient_norm is not None and not isinstance(self.gradient_norm, DTensor):
+                self._norms = [self._norms[0] + self.gradient_norm, self._norms[1] + 1]
             for act in self.after_step:
                 act(step, records)
 

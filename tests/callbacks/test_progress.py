@@ -30,7 +30,7 @@ def started(callback: Progress, step: int, *others: Any) -> Any:
     """A trainer at `step` with 12 images per step, on which the callback, beside others, has begun."""
     data = types.SimpleNamespace(batch_size=12)
     strategy = types.SimpleNamespace(root_device=torch.device("cpu"))
-    given = {"datamodule": data, "callbacks": [callback, *others], "strategy": strategy, "world_size": 1}
+    given = {"datamodule": data, "callbacks": [callback, *others], "loggers": [], "strategy": strategy, "world_size": 1}
     trainer: Any = types.SimpleNamespace(global_step=step, max_steps=20, is_global_zero=True, **given)
     module: Any = types.SimpleNamespace(after_step=[])
     callback.on_train_start(trainer, module)

@@ -5,7 +5,17 @@ import types
 import pytest
 from lightning.pytorch.loggers import Logger
 
-from diffusion_lab.loggers import RunLogger, log_config, log_curve, log_image, log_values
+from diffusion_lab.loggers import (
+    JsonlLogger,
+    RunLogger,
+    log_config,
+    log_curve,
+    log_directions,
+    log_image,
+    log_values,
+    mirror_values,
+    set_clock,
+)
 from diffusion_lab.loggers.base import flatten
 
 
@@ -39,6 +49,12 @@ class Own(RunLogger):
     def log_curve(self, key, x, lines, step):
         self.calls.append(("curve", key, x, lines, step))
 
+    def log_tags(self, tags):
+        self.calls.append(("tags", list(tags)))
+
+    def log_directions(self, better):
+        self.calls.append(("better", dict(better)))
+
 
 def test_lists_become_numbered_scalars_and_images_are_added(trainer):
     own, foreign = Own(), Foreign()
@@ -70,6 +86,29 @@ def test_pictures_curves_and_configuration(trainer):
     log_config(both, {"seed": 1})
     assert own.calls == [("picture", "samples", "a.png", 20), ("curve", "loss", [0, 1], {"run": [1.0, 2.0]}, 20)]
     assert foreign.calls == [{"seed": 1}]
+
+
+def test_tags_and_directions_reach_our_loggers_alone(trainer):
+    own, foreign = Own(), Foreign()
+    log_config(trainer(own, foreign), {"seed": 1}, ["paper:x"])
+    log_directions(trainer(own, foreign), {"val/loss": "lower"})
+    assert own.calls == [("tags", ["paper:x"]), ("better", {"val/loss": "lower"})] and foreign.calls == [{"seed": 1}]
+
+
+def test_mirrored_numbers_reach_all_but_the_record(trainer, tmp_path):
+    own, foreign, record = Own(), Foreign(), JsonlLogger(tmp_path / "run")
+    mirror_values(trainer(own, foreign, record), {"cost/memory_mb": 5.0})
+    assert own.calls == [("metrics", {"images": 160, "cost/memory_mb": 5.0}, 20)]
+    assert foreign.calls == [({"images": 160, "cost/memory_mb": 5.0}, 20)]
+    assert not (tmp_path / "run").exists()
+    mirror_values(trainer(own, is_global_zero=False), {"cost/memory_mb": 6.0})
+    assert len(own.calls) == 1
+
+
+def test_the_clock_is_given_to_our_loggers(trainer):
+    own = Own()
+    set_clock(trainer(own, Foreign()), lambda: 2.5)
+    assert own.clock is not None and own.clock() == 2.5
 
 
 def test_a_curve_has_one_value_for_each_x(trainer):

@@ -1,6 +1,5 @@
 """W&B without an account, a network or luck. Nothing here contacts a server."""
 
-import json
 import logging
 import sys
 
@@ -8,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from diffusion_lab.loggers import WandbLogger, log_config, log_curve, log_image, log_values
+from diffusion_lab.loggers import WandbLogger, log_config, log_curve, log_directions, log_image, log_values
 from tests.loggers.wandb_file import read_run
 
 NOTICE = "diffusion_lab.loggers.wandb"
@@ -44,8 +43,11 @@ def test_an_offline_run_holds_everything(trainer, tmp_path, caplog):
     )
     fake = trainer(logger)
     caplog.set_level(logging.INFO, NOTICE)
-    log_config(fake, {"seed": 3, "network": {"channel_multipliers": [1, 2]}})
-    log_values(fake, {"train/loss": 0.25, "sampler/p": [0.25, 0.75], "metrics/fd1k_digits": 3.5})
+    logger.clock = lambda: 7.5
+    log_config(fake, {"seed": 3, "network": {"channel_multipliers": [1, 2]}}, ["paper:adaptive_beta", "uniform"])
+    log_directions(fake, {"metrics/fd1k_digits": "lower", "val/loss": "lower", "metrics/is1k": "higher"})
+    axes = {"sampler/p": {"timestep": [25.0, 75.0], "log_snr": [2.0, -2.0]}}
+    log_values(fake, {"train/loss": 0.25, "sampler/p": [0.25, 0.75], "metrics/fd1k_digits": 3.5}, axes)
     log_image(fake, "samples", tmp_path / "grid.png")
     log_curve(fake, "loss_t", [0, 999], {"train": [1.0, 2.0]})
     logger.finalize("success")
@@ -56,26 +58,47 @@ def test_an_offline_run_holds_everything(trainer, tmp_path, caplog):
     ]
     run = read_run(tmp_path / "run")
     assert (run["project"], run["run_group"], run["job_type"]) == ("lab", "sweep", "train")
-    assert (run["display_name"], sorted(run["tags"])) == ("digits-uniform-s0", ["digits", "uniform"])
+    assert (run["display_name"], run["tags"]) == ("digits-uniform-s0", ["uniform", "digits", "paper:adaptive_beta"])
     assert run["config"]["seed"] == 3 and run["config"]["network"] == {"channel_multipliers": [1, 2]}
     assert run["run_id"] == (tmp_path / "run" / "wandb" / "run_id").read_text()
     assert run["exit_code"] == 0
     assert run["axes"]["*"] == "trainer/global_step" and run["axes"]["metrics/*"] == "images"
-    values, picture, curve = ({k: v for k, v in row.items() if k[0] != "_"} for row in run["history"])
+    assert (run["axes"]["metrics/fd1k_digits"], run["axes"]["val/loss"]) == ("images", "trainer/global_step")
+    assert run["summaries"] == {
+        "metrics/fd1k_digits": {"last", "min"},
+        "val/loss": {"last", "min"},
+        "metrics/is1k": {"last", "max"},
+    }
+    charts, picture, curve = ({k: v for k, v in row.items() if k[0] != "_"} for row in run["history"])
+    values = {key: value for key, value in charts.items() if "_table/" not in key}
     assert values == {
         "images": 160,
         "train/loss": 0.25,
-        "sampler/p/00": 0.25,
-        "sampler/p/01": 0.75,
         "metrics/fd1k_digits": 3.5,
         "trainer/global_step": 20,
+        "seconds": 7.5,
     }
+    assert list(run["tables"]) == ["sampler/p_table", "loss_t_table"]
+    assert run["tables"]["sampler/p_table"]["columns"] == ["timestep", "log_snr", "value"]
+    assert run["tables"]["sampler/p_table"]["data"] == [[25.0, 2.0, 0.25], [75.0, -2.0, 0.75]]
+    assert run["tables"]["loss_t_table"]["data"] == [[0, "train", 1.0], [999, "train", 2.0]]
     assert picture["trainer/global_step"] == 20
     with Image.open(run["files"] / picture["samples/path"]) as image:
         assert (image.size, image.getpixel((0, 0))) == ((6, 4), 200)
-    (table,) = (run["files"] / "media" / "table").rglob("*.json")
-    assert json.loads(table.read_text())["data"] == [[0, "train", 1.0], [999, "train", 2.0]]
     assert curve["trainer/global_step"] == 20
+
+
+def test_charts_of_a_list_are_few_and_the_last_is_among_them(tmp_path):
+    logger = WandbLogger(tmp_path, mode="offline")
+    for step in range(1, 26):
+        logger.log_values({"p": [float(step), float("nan")]}, step)
+        logger.log_curve("p", [0], {"p": [0.0]}, step)  # the list has its chart
+    logger.finalize("success")
+    run = read_run(tmp_path)
+    rows = [row for row in run["history"] if any(key.startswith("p_table") for key in row)]
+    steps = [row["trainer/global_step"] for row in rows]
+    assert steps == [*range(1, 12), 13, 15, 17, 19, 21, 24, 25]  # each 1.1 times the one before, and the last
+    assert run["tables"]["p_table"] == {"columns": ["index", "value"], "data": [[0, 25.0]]} | run["tables"]["p_table"]
 
 
 def test_a_failed_run_is_marked_and_a_resumed_one_keeps_its_id(tmp_path):
@@ -150,6 +173,8 @@ class Broken:
         ("logging", lambda logger: logger.log_picture("samples", "no/such.png", 1)),
         ("logging", lambda logger: logger.log_curve("c", [0], {"a": [1.0]}, 1)),
         ("recording the configuration", lambda logger: logger.log_hyperparams({"a": 1})),
+        ("stating a direction", lambda logger: logger.log_directions({"a": "lower"})),
+        ("adding tags", lambda logger: logger.log_tags(["a"])),
         ("finishing", lambda logger: logger.finalize("success")),
     ],
 )

@@ -40,7 +40,7 @@ def read_run(folder):
 
     wandb.teardown()  # offline, `finish` returns before its service has written the last records; this waits for it
     (path,) = folder.glob("wandb/offline-run-*/*.wandb")
-    run = {"config": {}, "history": [], "axes": {}, "exit_code": None}
+    run = {"config": {}, "history": [], "axes": {}, "summaries": {}, "tables": {}, "exit_code": None}
     for payload in records(path):
         record = proto.Record()
         record.ParseFromString(payload)
@@ -57,8 +57,16 @@ def read_run(folder):
             items = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
             run["history"].append(items)
         elif kind == "metric":
-            run["axes"][record.metric.name or record.metric.glob_name] = record.metric.step_metric
+            name, summary = record.metric.name or record.metric.glob_name, record.metric.summary
+            run["axes"][name] = record.metric.step_metric
+            if record.metric.HasField("summary"):
+                run["summaries"][name] = {word for word in ("last", "min", "max") if getattr(summary, word)}
         elif kind == "exit":
             run["exit_code"] = record.exit.exit_code
     run["files"] = path.parent / "files"
+    for row in run["history"]:  # the newest table of each key
+        paths = {key: value for key, value in row.items() if key.endswith("_table/path")}
+        run["tables"] |= {
+            key.removesuffix("/path"): json.loads((run["files"] / at).read_text()) for key, at in paths.items()
+        }
     return run
