@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,6 +133,19 @@ def replayed(folder: Path, overrides: Any, typed: list[str]) -> list[str]:
             cure = f"if that is where your files are, repeat it: diffusion-lab train {key} {word}"
             raise ConfigError(f"{key}: its {RECORD} asks for {word}, and {path} lies outside of the folder; {cure}")
         kept.append(word)
+    return kept
+
+
+def repeated(folder: Path, overrides: Sequence[str]) -> list[str]:
+    """The overrides of a run folder that another run of the same settings needs.
+
+    Raises:
+        ConfigError: names the first that a run never records.
+    """
+    kept = [word for word in overrides if _key(word) == "init_from" or _key(word) not in DROPPED]
+    for word in kept:
+        if reason := _reason(word, _key(word)):
+            raise ConfigError(f"{folder}: its {RECORD} asks for {word!r}, and {reason}; leave this folder out")
     return kept
 
 

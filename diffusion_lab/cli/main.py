@@ -20,7 +20,7 @@ from diffusion_lab.cli.errors import EXIT_CONFIG, nearest
 from diffusion_lab.cli.output import survive_closed_output
 
 HYDRA_COMMANDS = ("train", "evaluate", "sample", "analyze", "encode")
-RUN_READERS = ("evaluate", "sample", "analyze", "report", "compare")
+RUN_READERS = ("evaluate", "sample", "analyze", "report", "compare", "dashboard")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -130,6 +130,10 @@ class Evaluation:
         """Names of the results of a call with this data module; most of them are known without loading images."""
         return [self._name(metric, data_module) for metric in self.measured(data_module)]
 
+    def directions(self, data_module: ImageDataModule) -> dict[str, str]:
+        """Names of the results, each with "lower" or "higher", whichever is better."""
+        return {self._name(metric, data_module): metric.better for metric in self.measured(data_module)}
+
     def _name(self, metric: Metric, data: ImageDataModule) -> str:
         return metric.public_name(metric.count(self.num_samples, data), data.features)
 

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Modules whose distribution has another name, and those of the extras, which say how to install them.
 OTHER_NAMES = {"yaml": "omegaconf", "PIL": "pillow", "sklearn": "scikit-learn", "hydra": "hydra-core"}
 EXTRAS = {"diffusers", "safetensors", "datasets", "huggingface_hub", "skimage", "tensorboard", "torchvision"}
+EXTRAS |= {"wandb_workspaces"}
 
 
 def _foreign() -> set[str]:

@@ -1,0 +1,123 @@
+"""`diffusion-lab dashboard PAPER|FOLDER`: a W&B workspace and sweeps as files, and in W&B if there is an account."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED
+
+if TYPE_CHECKING:
+    from diffusion_lab.cli.dashboard_source import Source
+    from diffusion_lab.dashboards import Workspace
+
+
+def main(argv: list[str]) -> int:
+    """Write the files and upload the workspace; returns 0, 1 if W&B refused it, or 2 if there is nothing to show."""
+    try:
+        options = _parser().parse_args(argv)
+    except SystemExit as end:  # argparse has printed the help or the error
+        return int(end.code or 0)
+    from diffusion_lab.cli.dashboard_source import source_of
+    from diffusion_lab.dashboards import Workspace, check_installed, sections, write_specification
+
+    try:
+        check_installed()
+        source = source_of(options.target, options.words, _seeds(options.seeds))
+        project = options.project or source.project
+        workspace = Workspace(source.name, project, source.selection, sections(source.logged))
+        out = Path(options.out) if options.out else source.out
+        print(f"workspace: {write_specification(out / 'workspace.json', workspace)}")
+        for path in _write_sweeps(out, source, project):
+            print(f"sweep: {path}")
+    except (ValueError, FileNotFoundError) as error:
+        print(f"config error: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    except OSError as error:
+        print(f"config error: out={out} must be a folder that can be written ({error.strerror})", file=sys.stderr)
+        return EXIT_CONFIG
+    print(_described(workspace))
+    if source.mirrored == 0:
+        print(
+            "note: none of these runs was logged to W&B, so the panels stay empty; train with logger=wandb, and upload "
+            f"runs without a connection with: wandb sync {options.target}/*/wandb/offline-run-*"
+        )
+    return _upload(workspace, options, shlex.join(["diffusion-lab", "dashboard", *argv]))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="diffusion-lab dashboard",
+        description="A Weights & Biases workspace for runs with logger=wandb: quality against images and training "
+        "time, loss by timestep and by log SNR, density of timesteps, samples, cost; and W&B sweeps that repeat the "
+        "runs. Both are written to files; if there is an API key, the workspace is also made in W&B.",
+    )
+    parser.add_argument("target", metavar="PAPER|FOLDER", help="a paper, e.g. adaptive_beta, or a folder of runs")
+    parser.add_argument("words", nargs="*", metavar="key=value", help="settings of a paper's runs, e.g. scale=smoke")
+    parser.add_argument("--seeds", default="0,1,2", metavar="0,1,2", help="seeds of a paper's runs (0,1,2)")
+    parser.add_argument("--project", metavar="NAME", help="W&B project; default: that of the runs, or diffusion-lab")
+    parser.add_argument("--entity", metavar="NAME", help="W&B user or team; default: that of the API key")
+    parser.add_argument("--out", metavar="DIR", help="folder for the files; FOLDER/dashboard or dashboards/PAPER")
+    parser.add_argument("--offline", action="store_true", help="write the files only")
+    return parser
+
+
+def _seeds(text: str) -> list[str]:
+    seeds = text.split(",")
+    if not all(re.fullmatch(r"\d+", seed) for seed in seeds):
+        raise ValueError(f"seeds={text} must be integers >= 0 with commas between them; use --seeds 0,1,2")
+    return seeds
+
+
+def _write_sweeps(out: Path, source: Source, project: str) -> list[Path]:
+    """One file per grid of jobs: sweep.yaml, sweep-PRESET.yaml, and sweep-2.yaml if one grid is not enough."""
+    from diffusion_lab.dashboards import grids, sweep_file
+    from diffusion_lab.files import write_whole
+
+    written, metric = [], next(iter(source.logged.better.items()), None)
+    for preset, jobs in source.jobs.items():
+        for i, grid in enumerate(grids(jobs), 1):
+            words = [preset, *([str(i)] if i > 1 else [])]
+            path = out / ("-".join(["sweep", *filter(None, words)]) + ".yaml")
+            name = " ".join([source.name, *filter(None, words)])
+            write_whole(path, sweep_file(grid, name, project, str(path), metric).encode())
+            written.append(path)
+    return written
+
+
+def _described(workspace: Workspace) -> str:
+    selection = workspace.selection
+    chosen = [*selection.tags, *([f"group {' or '.join(selection.groups)}"] if selection.groups else [])]
+    names = ", ".join(f"{section.name.lower()} ({len(section.panels)})" for section in workspace.sections)
+    return f"runs: {' and '.join(chosen)}, in project {workspace.project}\npanels: {names}"
+
+
+def _upload(workspace: Workspace, options: argparse.Namespace, command: str) -> int:
+    """Make the workspace in W&B, if there is a key and a network; never asks for anything."""
+    import wandb
+
+    if options.offline or os.environ.get("WANDB_MODE") in ("offline", "dryrun", "disabled"):
+        return 0
+    wandb.setup(wandb.Settings(silent=True))
+    if not wandb.login(prompt=False, verify=False):
+        print(f"no API key, so nothing was uploaded; to upload it: wandb login && {command}")
+        return 0
+    from diffusion_lab.dashboards import upload
+    from diffusion_lab.loggers.wandb_server import brief, check_reachable
+
+    try:
+        check_reachable(wandb.setup().settings.base_url)
+    except OSError as error:
+        print(f"no connection to W&B ({brief(error)}), so nothing was uploaded; to upload it: {command}")
+        return 0
+    try:
+        print(f"W&B: {upload(workspace, options.entity or wandb.Api().default_entity or '')}")
+    except Exception as error:  # of a network or a server, in many classes
+        print(f"failed: W&B refused the workspace ({brief(error)}); to try again: {command}", file=sys.stderr)
+        return EXIT_FAILED
+    return 0

@@ -1,0 +1,97 @@
+"""The sections of a dashboard: the panels for which the runs have data. A pure function of what they have logged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from diffusion_lab.dashboards.logged import MEMORY, NORM, RATE, SAMPLES, Logged
+from diffusion_lab.dashboards.panels import Bars, Chart, Lines, Panel, Pictures
+from diffusion_lab.runs.mirror import IMAGES, SECONDS
+
+AXES = {IMAGES: "images seen", SECONDS: "training time [s]"}
+OVER = {"timestep": "timestep", "log_snr": "log SNR", "noise_angle": "noise angle, 90° is noise alone"}
+
+
+class Section(NamedTuple):
+    """Panels under a heading.
+
+    Attributes:
+        name: the heading.
+        panels: row by row.
+        columns: panels in a row.
+        rows: rows that are shown at once.
+    """
+
+    name: str
+    panels: tuple[Panel, ...]
+    columns: int = 2
+    rows: int = 2
+
+
+def sections(logged: Logged) -> list[Section]:
+    """The sections with panels for which everything is logged."""
+    there = [
+        section._replace(panels=tuple(panel for panel in section.panels if not panel.missing(logged)))
+        for section in _all(logged)
+    ]
+    return [section for section in there if section.panels]
+
+
+def _all(logged: Logged) -> Iterator[Section]:
+    quality = tuple(_quality(logged))
+    yield Section("Quality against images and against training time", quality, rows=min(3, max(1, len(quality) // 2)))
+    loss = {"val/loss_t": "Validation loss", "train/loss_t": "Training loss since the last log"}
+    yield Section(
+        "Loss by timestep and by log SNR",
+        tuple(_chart(title, key, over) for key, title in loss.items() for over in ("timestep", "log_snr")),
+    )
+    density = {
+        "sampler/drawn": "Share of the rows trained on",
+        "sampler/p": "Sampler's probabilities",
+        "sampler/objective": "Effective objective",
+    }
+    yield Section(
+        "Density of timesteps",
+        tuple(_chart(title, key, "timestep") for key, title in density.items()),
+        columns=3,
+        rows=1,
+    )
+    yield Section("Sample grids, same latents", (Pictures("Samples", SAMPLES),), columns=1, rows=1)
+    heads = [key for key in logged.lists if key.startswith("prediction/")]
+    yield Section("Heads of the prediction", tuple(_chart(key, key, "noise_angle") for key in heads), columns=3)
+    yield Section("Cost", tuple(_cost()), columns=3)
+    yield Section("Optimization", tuple(_optimization()))
+
+
+def _quality(logged: Logged) -> Iterator[Panel]:
+    """Each metric, then the validation loss, over both axes side by side."""
+    numbers = {f"metrics/{name}": (name, better) for name, better in logged.better.items()}
+    for key, (name, better) in {**numbers, "val/loss": ("validation loss", "lower")}.items():
+        for axis, words in AXES.items():
+            yield Lines(f"{name}, {better} is better", axis, (key,), words)
+
+
+def _optimization() -> Iterator[Panel]:
+    lines = {
+        "training loss, at the timesteps drawn": ("train/loss",),
+        "norm of the gradient before clipping": (NORM,),
+        "learning rate": ("optim/lr",),
+        "beta1": ("optim/beta1",),
+        "losses of the GAN": ("train/loss_generator", "train/loss_discriminator"),
+        "share that the discriminator judges right": ("train/judged_real", "train/judged_fake"),
+    }
+    for title, keys in lines.items():
+        yield Lines(title, IMAGES, keys, AXES[IMAGES], log_y=keys in (("train/loss",), (NORM,)))
+
+
+def _cost() -> Iterator[Panel]:
+    for title, key in (("images per second", RATE), ("memory [MB]", MEMORY)):
+        yield Lines(title, SECONDS, (key,), AXES[SECONDS])
+    yield Lines("images seen", SECONDS, (IMAGES,), AXES[SECONDS])
+    for title, key in (("training time [s]", SECONDS), ("images per second, last", RATE), ("memory [MB]", MEMORY)):
+        yield Bars(title, key)
+
+
+def _chart(title: str, key: str, over: str) -> Chart:
+    return Chart(f"{title} by {OVER[over]}", key, over)

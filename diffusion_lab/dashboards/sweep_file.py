@@ -1,0 +1,37 @@
+"""A grid of jobs as a W&B sweep, whose agent calls `diffusion-lab train` for each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diffusion_lab.dashboards.grids import Grid
+
+HEAD = """# Start it with: wandb sweep --project {project} {file}
+# and, on each machine, with the command `wandb agent ...` that this prints. A job is the command below with one value
+# of each parameter.
+"""
+
+
+def sweep_file(grid: Grid, name: str, project: str, file: str, metric: tuple[str, str] | None = None) -> str:
+    """The text of the yaml file.
+
+    Args:
+        grid: the jobs.
+        name: name of the sweep.
+        project: W&B project.
+        file: name of the file, for its comment.
+        metric: name of a metric and which direction is better, "lower" or "higher", which the web page shows.
+    """
+    import yaml
+
+    # A sweep must have a parameter; the seed of a single job is one with a single value.
+    varied = grid.varied or {"seed": [grid.fixed.get("seed") or "0"]}
+    words = [word for word in grid.words if not word.startswith("logger") and word.partition("=")[0] not in varied]
+    content: dict[str, Any] = {"name": name, "program": "diffusion-lab", "method": "grid"}
+    if metric is not None:
+        goal = {"lower": "minimize", "higher": "maximize"}[metric[1]]
+        content["metric"] = {"name": f"metrics/{metric[0]}", "goal": goal}
+    logging = ["logger=wandb", f"logger.wandb.project={project}"]
+    content["command"] = ["diffusion-lab", "train", *logging, *words, "${args_no_hyphens}"]
+    content["parameters"] = {key: {"values": values} for key, values in varied.items()}
+    return HEAD.format(project=project, file=file) + yaml.safe_dump(content, sort_keys=False, width=1000)

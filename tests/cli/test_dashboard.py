@@ -1,0 +1,153 @@
+"""`diffusion-lab dashboard` as a user meets it, without an account or a network."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from diffusion_lab.cli import dashboard_source
+from diffusion_lab.cli.config import compose_train
+from diffusion_lab.cli.dashboard import main
+from diffusion_lab.cli.labels import labels, tags
+from tests.reports.synthetic import write_run
+
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style:DeprecationWarning")  # of wandb-workspaces' import
+
+
+@pytest.fixture(autouse=True)
+def nobody(tmp_path, monkeypatch):
+    """A user without key, settings and network, whose terminal cannot answer."""
+    import wandb
+
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HOME", "NETRC", "WANDB_CONFIG_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "home" / name))
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
+    wandb.teardown()
+    yield
+    wandb.teardown()
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    folder = tmp_path / "sweep"
+    for sampler in ("uniform", "logit_normal"):
+        for seed in (0, 1):
+            write_run(folder / f"{sampler}-s{seed}", sampler, seed, steps=250)
+    return folder
+
+
+def test_a_folder_becomes_a_document_and_a_sweep(sweep, capsys):
+    assert main([str(sweep)]) == 0
+    text = capsys.readouterr().out
+    document = json.loads((sweep / "dashboard" / "workspace.json").read_text())
+    titles = [
+        panel["config"].get("chartTitle")
+        for s in document["section"]["panelBankConfig"]["sections"]
+        for panel in s["panels"]
+    ]
+    assert "fd1k_digits, lower is better" in titles
+    content = yaml.safe_load((sweep / "dashboard" / "sweep.yaml").read_text())
+    assert content["parameters"]["seed"] == {"values": ["0", "1"]}
+    assert content["parameters"]["sampler"] == {"values": ["uniform", "logit_normal"]}
+    assert f"to upload it: wandb login && diffusion-lab dashboard {sweep}\n" in text
+    assert "note: none of these runs was logged to W&B" in text
+
+
+def test_with_a_key_but_no_network_it_says_so_at_once(sweep, monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    assert main([str(sweep)]) == 0
+    assert "no connection to W&B (ConnectionRefusedError" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("fails", "code"), [(False, 0), (True, 1)])
+def test_with_an_account_it_is_uploaded(fails, code, sweep, monkeypatch, capsys):
+    uploaded = []
+
+    def upload(workspace, entity):
+        uploaded.append((workspace, entity))
+        if fails:
+            raise ConnectionResetError("the server went away\nlong story")
+        return "https://wandb.test/me/lab"
+
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    monkeypatch.setattr("diffusion_lab.dashboards.upload", upload)
+    monkeypatch.setattr("diffusion_lab.loggers.wandb_server.check_reachable", lambda url: None)
+    assert main([str(sweep), "--entity", "me", "--project", "lab"]) == code
+    ((workspace, entity),) = uploaded
+    assert (entity, workspace.project) == ("me", "lab")
+    said = capsys.readouterr()
+    assert ("failed: W&B refused the workspace (ConnectionResetError" in said.err) == fails
+    assert ("W&B: https://wandb.test/me/lab" in said.out) == (not fails)
+    assert main([str(sweep), "--offline"]) == 0 and len(uploaded) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["adaptive_bta"], "dashboard=adaptive_bta must be a paper (adaptive_beta, "),
+        (["{sweep}", "scale=smoke"], "scale=smoke must be left out for a folder of runs"),
+        (["{tmp}/empty"], "must hold runs"),
+        (["adaptive_beta", "--seeds", "0-2"], "seeds=0-2 must be integers >= 0"),
+        (["adaptive_beta", "scale=smoky"], "scale=smoky must be one of"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(arguments, says, sweep, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert main([word.format(sweep=sweep, tmp=tmp_path) for word in arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("config error: ") and says in error and error.count("\n") == 1
+
+
+def test_without_the_package_the_cure_is_named(sweep, monkeypatch, capsys):
+    find = importlib.util.find_spec
+    hidden = "diffusion_lab.dashboards.workspace.find_spec"
+    monkeypatch.setattr(hidden, lambda name: None if name == "wandb_workspaces" else find(name))
+    assert main([str(sweep)]) == 2
+    assert "not installed; pip install 'diffusion-lab[dashboard]'" in capsys.readouterr().err
+
+
+def test_a_strangers_folder_gives_no_options_to_the_agent(sweep, capsys):
+    for word in ("--config-dir=/somewhere", "hydra.run.dir=/somewhere"):
+        path = sweep / "uniform-s0" / "run.json"
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps(record | {"overrides": [word]}))
+        assert main([str(sweep)]) == 2
+        assert f"asks for '{word}'" in capsys.readouterr().err
+
+
+def test_tags_and_labels_of_a_papers_run(tmp_path):
+    words = ["experiment=adaptive_beta/table1", "method=p2", "schedule=quadratic", "scale=smoke", "seed=1"]
+    cfg = compose_train(words, Path(tmp_path / "run"))
+    assert tags(cfg) == [
+        *("paper:adaptive_beta", "experiment:adaptive_beta/table1", "method:p2"),
+        *("dataset:cifar10", "schedule:quadratic", "scale:smoke"),
+    ]
+    other = compose_train([*words[:-1], "seed=2"], Path(tmp_path / "other"))
+    assert labels(cfg) == labels(other) and labels(cfg)["seed_group"].startswith("cifar10-p2-")
+
+
+@pytest.mark.slow
+def test_a_paper_is_selected_by_tag_and_its_sweeps_are_its_presets(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["adaptive_beta", "--out", str(out), "--offline", "--seeds", "3,4"]) == 0
+    document = json.loads((out / "workspace.json").read_text())
+    (filtered,) = document["section"]["runSets"][0]["filters"]["filters"]
+    assert filtered["value"] == ["paper:adaptive_beta"]
+    presets = {path.stem for path in (dashboard_source.conf_dir() / "experiment" / "adaptive_beta").glob("*.yaml")}
+    assert {path.name for path in out.glob("sweep*")} == {f"sweep-{preset}.yaml" for preset in presets}
+    content = yaml.safe_load((out / "sweep-table1.yaml").read_text())
+    assert content["metric"] == {"name": "metrics/fid50k", "goal": "minimize"}
+    assert "experiment=adaptive_beta/table1" in content["command"]
+    assert {key: len(entry["values"]) for key, entry in content["parameters"].items()} == {
+        "schedule": 2,
+        "method": 6,
+        "seed": 2,
+    }
+    assert "quality against images and against training time" in capsys.readouterr().out
