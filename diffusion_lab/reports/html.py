@@ -172,6 +172,7 @@ def _figures(groups: Sequence[Group], metric: str) -> list[figures.Figure]:
         figures.course(groups, metric),
         figures.against_time(groups, metric),
         figures.loss_by_timestep(groups),
+        figures.loss_by_log_snr(groups),
         figures.loss_course(groups),
         figures.adversarial_losses(groups),
         figures.drawn(groups),

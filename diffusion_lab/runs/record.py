@@ -19,7 +19,7 @@ Kinds = Mapping[str, type | tuple[type, ...]]
 RECORD_KINDS: Kinds = {
     **dict.fromkeys(("config", "versions", "bins", "dataset"), dict),
     **dict.fromkeys(("method", "command", "group_hash", "config_hash", "started", "git"), str),
-    **{"overrides": list, "seed": int, "parameters": int, "global_batch": (int, float)},
+    **{"overrides": list, "log_snr": list, "seed": int, "parameters": int, "global_batch": (int, float)},
 }
 RESULT_KINDS: Kinds = {"status": str, "step": (int, float), "metrics": dict, "evaluations": list, "error": dict}
 

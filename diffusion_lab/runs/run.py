@@ -20,6 +20,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from diffusion_lab.runs.clock import Clock, clock
 from diffusion_lab.runs.curve import Curve, curve, finite
 from diffusion_lab.runs.lines import read_lines
@@ -92,6 +94,13 @@ class Run:
         """Lines {"step", "name", "value", "protocol"}."""
         lines = read_lines(self.folder / EVALUATIONS) or self.result.get("evaluations") or []
         return [line for line in lines if isinstance(line, dict) and isinstance(line.get("name"), str)]
+
+    @cached_property
+    def log_snr(self) -> np.ndarray | None:
+        """(n,) ln SNR at the timesteps round(i (T - 1)/(n - 1)); None if it is not recorded, as of older runs and of
+        models without timesteps."""
+        values = [finite(value) for value in self.info.get("log_snr") or []]
+        return None if len(values) < 2 or None in values else np.array(values, np.float64)
 
     @property
     def batch(self) -> int:
@@ -170,6 +179,12 @@ class Run:
         if images and seconds:
             return images / seconds
         return finite(self.result.get("images_per_second")) or finite(last.get("images_per_second"))
+
+    @property
+    def memory_mb(self) -> float | None:
+        """Peak memory in MB, of tensors on a GPU or of the process on a CPU."""
+        peaks = [finite(row.get("memory_mb")) for row in self._timing]
+        return max((peak for peak in peaks if peak is not None), default=None)
 
     def samples(self) -> dict[int, Path]:
         """step -> PNG of the fixed-latent sample grid, by step."""

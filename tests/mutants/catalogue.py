@@ -40,6 +40,8 @@ GANS = ("tests/callbacks/test_adversarial_log.py",)
 SPEED = ("tests/reports/test_speedup.py",)
 COMPARED = ("tests/reports/test_pair_metrics.py", "tests/reports/test_compare_command.py")
 WALL_CLOCK = ("tests/reports/figures/test_wall_clock.py",)
+NOISE = ("tests/reports/figures/test_loss_over_noise.py",)
+COST = ("tests/reports/figures/test_throughput.py",)
 AVERAGE = ("tests/callbacks/test_ema.py",)
 
 FLOORS = ("tests/diffusion/test_floor.py",)
@@ -432,5 +434,19 @@ MUTANTS = [
         "if rising(pair.groups, line.name) else",
         "if False else",
         COMPARED,
+    ),
+    Mutant(
+        "log SNR of a range: that of its first timestep",
+        "diffusion_lab/reports/figures/loss_over_noise.py",
+        "return np.add.reduceat(log_snr, at[:-1]) / np.diff(at)",
+        "return log_snr[at[:-1]]",
+        NOISE,
+    ),
+    Mutant(
+        "memory: the smallest that was read",
+        "diffusion_lab/runs/run.py",
+        "return max((peak for peak in peaks if peak is not None), default=None)",
+        "return min((peak for peak in peaks if peak is not None), default=None)",
+        COST,
     ),
 ]

@@ -4,6 +4,7 @@ from diffusion_lab.reports.figures.adversarial_losses import adversarial_losses
 from diffusion_lab.reports.figures.base import Figure
 from diffusion_lab.reports.figures.density_over_training import drawn_over_training
 from diffusion_lab.reports.figures.head_shares import heads
+from diffusion_lab.reports.figures.loss_over_noise import loss_by_log_snr
 from diffusion_lab.reports.figures.losses import loss_by_timestep, loss_course
 from diffusion_lab.reports.figures.paired_differences import differences
 from diffusion_lab.reports.figures.quality import course
@@ -22,6 +23,7 @@ __all__ = [
     "drawn",
     "drawn_over_training",
     "heads",
+    "loss_by_log_snr",
     "loss_by_timestep",
     "loss_course",
     "objective",

@@ -35,7 +35,7 @@ SHOWN_BINS = 5  # timesteps whose course is drawn
 
 def loss_by_timestep(groups: Sequence[Group]) -> Figure | None:
     """Validation loss over timesteps at the end, and its ratio to the first group's."""
-    lasts = [(i, group, _last(group)) for i, group in enumerate(groups)]
+    lasts = [(i, group, last_losses(group)) for i, group in enumerate(groups)]
     present = [_Present(i, group, last) for i, group, last in lasts if last is not None]
     if not present:
         return None
@@ -47,7 +47,7 @@ def loss_by_timestep(groups: Sequence[Group]) -> Figure | None:
     ratios = f" Coloured: ratio to that of {present[0].group.label}; grey: the other groups." if many(len(same)) else ""
     caption = (
         "Unweighted loss on held-out images by range of timesteps, with averaged weights where the run keeps them, at "
-        f"the last validation; mean over seeds ({_seeds(groups)}). t = 0 is the least noise.{ratios}"
+        f"the last validation; mean over seeds ({loss_seeds(groups)}). t = 0 is the least noise.{ratios}"
     )
     if len(alike) < len(present):
         others = ", ".join(p.group.label for p in present if p not in alike)
@@ -117,12 +117,12 @@ def loss_course(groups: Sequence[Group]) -> Figure | None:
         image = data_uri(figure)
     caption = (
         "The same loss during training, at ranges of timesteps from the least noise (dark) to the most (light); their "
-        f"middle stands at the right. Mean over seeds ({_seeds(groups)}), common axes."
+        f"middle stands at the right. Mean over seeds ({loss_seeds(groups)}), common axes."
     )
     return Figure("Loss over timesteps during training", caption, image)
 
 
-class _Last(NamedTuple):
+class Last(NamedTuple):
     """The last validation that all seeds of a group have: images seen, and the mean loss (bins,)."""
 
     images: int
@@ -134,15 +134,17 @@ class _Present(NamedTuple):
 
     index: int
     group: Group
-    last: _Last
+    last: Last
 
 
-def _last(group: Group) -> _Last | None:
+def last_losses(group: Group) -> Last | None:
+    """The last validation by range of timesteps that all seeds of a group have; None if there is none."""
     mean = over_seeds([run.curve(LOSS_BY_T) for run in group.comparable(LOSS_BY_T)])
-    return _Last(int(mean.images[-1]), mean.mean[-1]) if mean is not None and mean.mean.ndim == 2 else None
+    return Last(int(mean.images[-1]), mean.mean[-1]) if mean is not None and mean.mean.ndim == 2 else None
 
 
-def _seeds(groups: Sequence[Group]) -> str:
+def loss_seeds(groups: Sequence[Group]) -> str:
+    """`2 seeds each` of the groups that have validated."""
     present = [group for group in groups if group.comparable(LOSS_BY_T)]
     return seeds_text(present, lambda group: group.comparable(LOSS_BY_T))
 

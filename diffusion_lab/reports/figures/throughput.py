@@ -1,8 +1,9 @@
-"""Figure of the cost: images per second and training time of each group."""
+"""Figure of the cost: images per second, training time and memory of each group."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,33 +11,48 @@ from diffusion_lab.plotting import data_uri, line_style, panels, row_names, styl
 from diffusion_lab.reports.cells import duration, number
 from diffusion_lab.reports.figures.base import Figure, seeds_text, shown
 from diffusion_lab.reports.groups import Group
+from diffusion_lab.runs.run import Run
+
+
+class _Kind(NamedTuple):
+    """A cost: the heading of its panel, its value of a run, and how it is written."""
+
+    title: str
+    value: Callable[[Run], float | None]
+    text: Callable[[float], str]
+
+
+KINDS = (
+    _Kind("images per second (higher is better)", lambda run: run.images_per_second, lambda value: number(value, 3)),
+    _Kind("training time (lower is better)", lambda run: run.seconds, duration),
+    _Kind("memory (lower is better)", lambda run: run.memory_mb, lambda value: f"{number(value / 1000, 3)} GB"),
+)
 
 
 def cost(groups: Sequence[Group]) -> Figure | None:
-    """Images per second and training time."""
+    """Images per second, training time and, where it is recorded, memory."""
     measured = [group for group in groups if any(run.images_per_second for run in shown(group))]
     if not measured:
         return None
     with style():
-        figure, axes = panels(2, height=0.75 + 0.33 * len(measured), sharey=True)
-        titles = ("images per second (higher is better)", "training time (lower is better)")
-        values = (lambda run: run.images_per_second, lambda run: run.seconds)
-        texts = (lambda value: number(value, 3), duration)
-        for axis, title, value, text in zip(axes, titles, values, texts, strict=True):
-            _bars(axis, groups, measured, value, text)
-            axis.set_title(title)
+        kinds = [kind for kind in KINDS if any(kind.value(run) is not None for g in measured for run in shown(g))]
+        figure, axes = panels(len(kinds), height=0.75 + 0.33 * len(measured), sharey=True)
+        for axis, kind in zip(axes, kinds, strict=True):
+            _bars(axis, groups, measured, kind)
+            axis.set_title(kind.title)
         row_names(axes[0], [group.label for group in measured])
         image = data_uri(figure)
     caption = (
         f"Bars: mean, dots: seeds; {seeds_text(measured)}. Training including validations and sample grids; compare "
-        "only runs on the same machine without other load."
+        "only runs on the same machine without other load. Memory is the peak, of tensors on a GPU and of the whole "
+        "process on a CPU."
     )
     return Figure("Cost", caption, image)
 
 
-def _bars(axis, groups, measured, value, text) -> None:
+def _bars(axis, groups: Sequence[Group], measured: Sequence[Group], kind: _Kind) -> None:
     for row, group in enumerate(measured):
-        numbers = [value(run) for run in shown(group) if value(run) is not None]
+        numbers = [value for run in shown(group) if (value := kind.value(run)) is not None]
         if not numbers:
             continue
         mean = float(np.mean(numbers))
@@ -44,7 +60,7 @@ def _bars(axis, groups, measured, value, text) -> None:
         axis.barh(row, mean, height=0.62, color=color, alpha=0.75 if group.done else 0.3)
         axis.plot(numbers, [row] * len(numbers), "o", color="white", markeredgecolor="#333333", markersize=4)
         axis.annotate(
-            text(mean),
+            kind.text(mean),
             (max(mean, *numbers), row),
             xytext=(7, 0),
             textcoords="offset points",
