@@ -14,6 +14,10 @@ from diffusion_lab.reports.groups import Group
 from diffusion_lab.runs.run import Run
 
 
+def _gigabytes(megabytes: float | None) -> float | None:
+    return None if megabytes is None else megabytes / 1000
+
+
 class _Kind(NamedTuple):
     """A cost: the heading of its panel, its value of a run, and how it is written."""
 
@@ -25,7 +29,7 @@ class _Kind(NamedTuple):
 KINDS = (
     _Kind("images per second (higher is better)", lambda run: run.images_per_second, lambda value: number(value, 3)),
     _Kind("training time (lower is better)", lambda run: run.seconds, duration),
-    _Kind("memory (lower is better)", lambda run: run.memory_mb, lambda value: f"{number(value / 1000, 3)} GB"),
+    _Kind("memory in GB (lower is better)", lambda run: _gigabytes(run.memory_mb), lambda value: number(value, 3)),
 )
 
 

@@ -28,9 +28,9 @@ def test_memory_is_the_mean_over_seeds_of_each_runs_peak(tmp_path: Path, monkeyp
         rows = [{"step": i, "images": i * 64, "seconds": float(i), "memory_mb": mb} for i, mb in enumerate(peaks, 1)]
         append_lines(tmp_path / str(seed) / "timing.jsonl", rows)
     axes = drawn_from(tmp_path, monkeypatch).axes
-    assert [axis.get_title(loc="left") for axis in axes][-1] == "memory (lower is better)"
-    assert axes[2].patches[0].get_width() == pytest.approx(4000.0)
-    assert axes[2].texts[0].get_text() == "4.00 GB"
+    assert [axis.get_title(loc="left") for axis in axes][-1] == "memory in GB (lower is better)"
+    assert axes[2].patches[0].get_width() == pytest.approx(4.0)
+    assert axes[2].texts[0].get_text() == "4.00"
 
 
 def test_without_a_record_of_memory_there_is_no_panel_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
