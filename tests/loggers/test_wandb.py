@@ -112,6 +112,15 @@ def test_a_failed_run_is_marked_and_a_resumed_one_keeps_its_id(tmp_path):
     assert WandbLogger(tmp_path / "other")._stable_id() != run["run_id"]
 
 
+def test_in_a_wandb_sweep_the_run_is_the_agents(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_RUN_ID", "fromagent")
+    assert WandbLogger(tmp_path / "alone")._stable_id() != "fromagent"  # set by something else
+    monkeypatch.setenv("WANDB_SWEEP_ID", "sweep")
+    assert WandbLogger(tmp_path / "job")._stable_id() == "fromagent"
+    monkeypatch.setenv("WANDB_RUN_ID", "again")
+    assert WandbLogger(tmp_path / "job")._stable_id() == "fromagent"  # a resumed run keeps its own
+
+
 def test_values_after_the_end_and_other_processes_are_ignored(tmp_path, monkeypatch):
     from lightning.pytorch.utilities import rank_zero_only
 
