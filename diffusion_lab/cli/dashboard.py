@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from diffusion_lab.cli.dashboard_source import Source
     from diffusion_lab.dashboards import Workspace
 
+MOST_LINES = 10  # sweeps that are listed one by one
+
 
 def main(argv: list[str]) -> int:
     """Write the files and upload the workspace; returns 0, 1 if W&B refused it, or 2 if there is nothing to show."""
@@ -33,7 +35,10 @@ def main(argv: list[str]) -> int:
         workspace = Workspace(source.name, project, source.selection, sections(source.logged))
         out = Path(options.out) if options.out else source.out
         print(f"workspace: {write_specification(out / 'workspace.json', workspace)}")
-        for path in _write_sweeps(out, source, project):
+        sweeps = _write_sweeps(out, source, project)
+        if len(sweeps) > MOST_LINES:
+            print(f"sweeps: {len(sweeps)} files, because the jobs are no product of settings: {out / 'sweep*.yaml'}")
+        for path in sweeps if len(sweeps) <= MOST_LINES else ():
             print(f"sweep: {path}")
     except (ValueError, FileNotFoundError) as error:
         print(f"config error: {error}", file=sys.stderr)
@@ -45,7 +50,7 @@ def main(argv: list[str]) -> int:
     if source.mirrored == 0:
         print(
             "note: none of these runs was logged to W&B, so the panels stay empty; train with logger=wandb, and upload "
-            f"runs without a connection with: wandb sync {options.target}/*/wandb/offline-run-*"
+            f"runs without a connection with: wandb sync {Path(options.target)}/*/wandb/offline-run-*"
         )
     return _upload(workspace, options, shlex.join(["diffusion-lab", "dashboard", *argv]))
 
@@ -75,10 +80,14 @@ def _seeds(text: str) -> list[str]:
 
 
 def _write_sweeps(out: Path, source: Source, project: str) -> list[Path]:
-    """One file per grid of jobs: sweep.yaml, sweep-PRESET.yaml, and sweep-2.yaml if one grid is not enough."""
-    from diffusion_lab.dashboards import grids, sweep_file
+    """One file per grid of jobs: sweep.yaml, sweep-PRESET.yaml, and sweep-2.yaml if one grid is not enough. Those of an
+    earlier call are removed."""
+    from diffusion_lab.dashboards import SWEEP_HEAD, grids, sweep_file
     from diffusion_lab.files import write_whole
 
+    for path in out.glob("sweep*.yaml"):
+        if path.read_text(errors="replace").startswith(SWEEP_HEAD):
+            path.unlink()
     written, metric = [], next(iter(source.logged.better.items()), None)
     for preset, jobs in source.jobs.items():
         for i, grid in enumerate(grids(jobs), 1):

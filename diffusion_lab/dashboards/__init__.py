@@ -4,7 +4,7 @@ from diffusion_lab.dashboards.grids import Grid, grids
 from diffusion_lab.dashboards.layout import Section, sections
 from diffusion_lab.dashboards.logged import Logged, expected, logged_by
 from diffusion_lab.dashboards.panels import Bars, Chart, Lines, Panel, Pictures
-from diffusion_lab.dashboards.sweep_file import sweep_file
+from diffusion_lab.dashboards.sweep_file import SWEEP_HEAD, sweep_file
 from diffusion_lab.dashboards.workspace import (
     Selection,
     Workspace,
@@ -15,6 +15,7 @@ from diffusion_lab.dashboards.workspace import (
 )
 
 __all__ = [
+    "SWEEP_HEAD",
     "Bars",
     "Chart",
     "Grid",

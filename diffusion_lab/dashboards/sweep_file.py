@@ -6,7 +6,8 @@ from typing import Any
 
 from diffusion_lab.dashboards.grids import Grid
 
-HEAD = """# Start it with: wandb sweep --project {project} {file}
+SWEEP_HEAD = "# Start it with: wandb sweep "  # how every file begins
+HEAD = f"""{SWEEP_HEAD}--project {{project}} {{file}}
 # and, on each machine, with the command `wandb agent ...` that this prints. A job is the command below with one value
 # of each parameter.
 """

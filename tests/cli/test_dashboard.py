@@ -60,6 +60,19 @@ def test_a_folder_becomes_a_document_and_a_sweep(sweep, capsys):
     assert "note: none of these runs was logged to W&B" in text
 
 
+def test_jobs_that_are_no_product_have_several_sweeps_and_old_ones_go(sweep, capsys):
+    (sweep / "dashboard").mkdir()
+    (sweep / "dashboard" / "sweep-mine.yaml").write_text("program: mine\n")
+    path = sweep / "uniform-s1" / "run.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"overrides": ["sampler=uniform", "optimizer.lr=0.1", "seed=1"]}))
+    assert main([str(sweep), "--offline"]) == 0
+    assert capsys.readouterr().out.count("sweep: ") == 3
+    path.write_text(json.dumps(record))
+    assert main([str(sweep), "--offline"]) == 0
+    assert sorted(p.name for p in (sweep / "dashboard").glob("*.yaml")) == ["sweep-mine.yaml", "sweep.yaml"]
+
+
 def test_with_a_key_but_no_network_it_says_so_at_once(sweep, monkeypatch, capsys):
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     assert main([str(sweep)]) == 0

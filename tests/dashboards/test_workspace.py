@@ -6,7 +6,15 @@ import json
 
 import pytest
 
-from diffusion_lab.dashboards import Selection, Workspace, expected, sections, specification, write_specification
+from diffusion_lab.dashboards import (
+    Selection,
+    Workspace,
+    expected,
+    sections,
+    specification,
+    upload,
+    write_specification,
+)
 from diffusion_lab.loggers.curves import Curve
 from diffusion_lab.loggers.wandb_chart import chart
 from tests.dashboards.document import asked, panels
@@ -64,6 +72,22 @@ def test_a_chart_asks_for_the_table_as_wandb_itself_does() -> None:
     )
     assert {name: args for name, args in fields.items() if args} == {n: args for n, args in wanted.items() if args}
     assert set(fields) == set(wanted)
+
+
+def test_what_is_uploaded_is_the_document(monkeypatch) -> None:
+    import wandb_workspaces.workspaces.interface as interface
+    import wandb_workspaces.workspaces.internal as internal
+
+    sent = []
+    answer = {"upsertView": {"view": {"name": "nw-abc-v", "id": "1"}}}
+    monkeypatch.setattr(internal, "upsert_view2", lambda view: sent.append(view) or answer)
+    monkeypatch.setattr(interface, "get_app_url", lambda api: "https://wandb.test")
+    monkeypatch.setattr("wandb.Api", lambda: None)
+    given = workspace(tags=("paper:adaptive_beta",))
+    assert upload(given, "me") == "https://wandb.test/me/lab?nw=abc"
+    (view,) = sent
+    assert (view.entity, view.project, view.display_name) == ("me", "lab", "adaptive_beta scale smoke")
+    assert view.spec.model_dump(mode="json", by_alias=True, exclude_none=True) == specification(given)
 
 
 def test_the_same_workspace_gives_the_same_file(tmp_path) -> None:
