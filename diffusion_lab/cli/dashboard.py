@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
         print(f"workspace: {write_specification(out / 'workspace.json', workspace)}")
         sweeps = _write_sweeps(out, source, project)
         if len(sweeps) > MOST_LINES:
-            print(f"sweeps: {len(sweeps)} files, because the jobs are no product of settings: {out / 'sweep*.yaml'}")
+            print(f"sweeps: {len(sweeps)} files, {out / 'sweep*.yaml'}")
         for path in sweeps if len(sweeps) <= MOST_LINES else ():
             print(f"sweep: {path}")
     except (ValueError, FileNotFoundError) as error:
@@ -63,8 +63,10 @@ def _parser() -> argparse.ArgumentParser:
         "runs. Both are written to files; if there is an API key, the workspace is also made in W&B.",
     )
     parser.add_argument("target", metavar="PAPER|FOLDER", help="a paper, e.g. adaptive_beta, or a folder of runs")
-    parser.add_argument("words", nargs="*", metavar="key=value", help="settings of a paper's runs, e.g. scale=smoke")
-    parser.add_argument("--seeds", default="0,1,2", metavar="0,1,2", help="seeds of a paper's runs (0,1,2)")
+    parser.add_argument(
+        "words", nargs="*", metavar="key=value", help="of a paper: scale=smoke|mini|small|paper, and further settings"
+    )
+    parser.add_argument("--seeds", metavar="0,1,2", help="seeds of a paper's runs; default: the scale's")
     parser.add_argument("--project", metavar="NAME", help="W&B project; default: that of the runs, or diffusion-lab")
     parser.add_argument("--entity", metavar="NAME", help="W&B user or team; default: that of the API key")
     parser.add_argument("--out", metavar="DIR", help="folder for the files; FOLDER/dashboard or dashboards/PAPER")
@@ -72,15 +74,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _seeds(text: str) -> list[str]:
-    seeds = text.split(",")
+def _seeds(text: str | None) -> list[str]:
+    seeds = text.split(",") if text else []
     if not all(re.fullmatch(r"\d+", seed) for seed in seeds):
         raise ValueError(f"seeds={text} must be integers >= 0 with commas between them; use --seeds 0,1,2")
     return seeds
 
 
 def _write_sweeps(out: Path, source: Source, project: str) -> list[Path]:
-    """One file per grid of jobs: sweep.yaml, sweep-PRESET.yaml, and sweep-2.yaml if one grid is not enough. Those of an
+    """One file per grid of jobs: sweep.yaml, sweep-TABLE.yaml, and sweep-2.yaml if one grid is not enough. Those of an
     earlier call are removed."""
     from diffusion_lab.dashboards import SWEEP_HEAD, grids, sweep_file
     from diffusion_lab.files import write_whole
@@ -89,9 +91,9 @@ def _write_sweeps(out: Path, source: Source, project: str) -> list[Path]:
         if path.read_text(errors="replace").startswith(SWEEP_HEAD):
             path.unlink()
     written, metric = [], next(iter(source.logged.better.items()), None)
-    for preset, jobs in source.jobs.items():
+    for table, jobs in source.jobs.items():
         for i, grid in enumerate(grids(jobs), 1):
-            words = [preset, *([str(i)] if i > 1 else [])]
+            words = [table, *([str(i)] if i > 1 else [])]
             path = out / ("-".join(["sweep", *filter(None, words)]) + ".yaml")
             name = " ".join([source.name, *filter(None, words)])
             write_whole(path, sweep_file(grid, name, project, str(path), metric).encode())

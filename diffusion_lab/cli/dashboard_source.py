@@ -1,23 +1,23 @@
-"""What a dashboard is of: the runs of a paper's presets, selected by tag, or those in a folder, selected by group."""
+"""What a dashboard is of: the runs of a paper's tables, selected by tag, or those in a folder, selected by group."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from diffusion_lab.cli.compose_errors import explain, is_compose_error
-from diffusion_lab.cli.config import compose_train, conf_dir, sweep_name_of
+from diffusion_lab.cli.config import choices_of, sweep_name_of
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.foreign import repeated
-from diffusion_lab.cli.labels import TAGGED, tag
+from diffusion_lab.cli.labels import tag
+from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, table_names
+from diffusion_lab.cli.table_jobs import Job, Jobs
 from diffusion_lab.dashboards import Logged, Selection, expected, logged_by
 from diffusion_lab.runs.find import read_runs
 from diffusion_lab.runs.mirror import PROJECT
 from diffusion_lab.runs.run import Run
-
-PRESETS = "experiment"
+from diffusion_lab.tables import Scale
 
 
 class Source(NamedTuple):
@@ -28,7 +28,7 @@ class Source(NamedTuple):
         project: W&B project of the runs.
         selection: how W&B selects them.
         logged: what they log.
-        jobs: their settings, as words of `diffusion-lab train`, by name of the preset or "" without one.
+        jobs: their settings, as words of `diffusion-lab train`, by name of the table or "" without one.
         out: folder for the files.
         mirrored: how many of the runs were logged to W&B; None if there are no runs yet.
     """
@@ -43,8 +43,8 @@ class Source(NamedTuple):
 
 
 def papers() -> list[str]:
-    """The folders of presets in conf/experiment."""
-    return sorted(path.name for path in (conf_dir() / PRESETS).iterdir() if path.is_dir())
+    """The folders of tables in conf/table."""
+    return sorted({name.partition("/")[0] for name in table_names(conf_folders(None))})
 
 
 def source_of(target: str, words: Sequence[str], seeds: Sequence[str]) -> Source:
@@ -52,8 +52,8 @@ def source_of(target: str, words: Sequence[str], seeds: Sequence[str]) -> Source
 
     Args:
         target: a paper or a folder of runs.
-        words: further settings of a paper's runs, e.g. scale=smoke.
-        seeds: seeds of a paper's runs, where its presets do not vary them.
+        words: the scale of a paper's tables, e.g. scale=mini, and further settings of all runs.
+        seeds: seeds of a paper's runs; empty: the scale's.
 
     Raises:
         ValueError: it is neither, it has no run, or the settings cannot be composed.
@@ -70,59 +70,39 @@ def source_of(target: str, words: Sequence[str], seeds: Sequence[str]) -> Source
 
 
 def _of_paper(paper: str, words: Sequence[str], seeds: Sequence[str]) -> Source:
-    better: dict[str, str] = {}
+    if strange := [word for word in words if "=" not in word]:
+        raise ConfigError(f"{strange[0]} must be key=value, a scale or a setting of every run; use e.g. scale=mini")
+    given = dict(word.split("=", 1) for word in words)
+    scale = load_scale(given.pop("scale", "paper"), conf_folders(None))
+    further = [f"{key}={value}" for key, value in given.items()]
     jobs: dict[str, Sequence[Sequence[str]]] = {}
-    clipped = False
-    for path in sorted((conf_dir() / PRESETS / paper).glob("*.yaml")):
-        fixed, varied = _swept([f"{PRESETS}={paper}/{path.stem}", *words])
-        cfg = _composed(fixed)
-        better |= _metrics(cfg)
-        clipped |= bool(cfg.get("gradient_clip"))
-        jobs[path.stem] = _jobs(fixed, varied, cfg.hydra.sweeper.get("params") or {}, seeds)
-    chosen = [word.split("=", 1) for word in words if word.partition("=")[0] in TAGGED and "," not in word]
-    selection = Selection(tags=(tag("paper", paper), *(tag(group, option) for group, option in chosen)))
-    name = " ".join([paper, *words])
-    return Source(name, PROJECT, selection, expected(better, clipped), jobs, Path("dashboards") / paper)
+    configs: dict[str, Any] = {}
+    for name in table_names(conf_folders(None)):
+        if name.startswith(f"{paper}/"):
+            found = _jobs(name, scale, further, [int(seed) for seed in seeds or scale.seeds])
+            jobs[name.partition("/")[2]] = [job.words for job in found]
+            configs |= {" ".join(job.words[:-1]): job.config for job in found}  # without its seed
+    better: dict[str, str] = {}
+    for config in {f"{config.dataset} {config.metrics} {config.task}": config for config in configs.values()}.values():
+        better |= _metrics(config)
+    clipped = any(config.get("gradient_clip") for config in configs.values())
+    adversarial = any(config.callbacks.get("adversarial_log") for config in configs.values())
+    data = {str(choices_of(config).get("dataset")) for config in configs.values()}
+    selection = Selection(tags=(tag("paper", paper), *(tag("dataset", one) for one in data if len(data) == 1)))
+    logged = expected(better, bool(clipped), bool(adversarial))
+    return Source(" ".join([paper, *words]), PROJECT, selection, logged, jobs, Path("dashboards") / paper)
 
 
-def _jobs(
-    fixed: list[str], varied: dict[str, list[str]], params: Mapping[str, Any], seeds: Sequence[str]
-) -> list[tuple[str, ...]]:
-    """The jobs of a preset: typed settings come before what the preset sweeps, and there is a seed."""
-    typed = {word.partition("=")[0] for word in fixed} | varied.keys()
-    single, several = _swept([f"{key}={value}" for key, value in params.items() if key not in typed])
-    axes = several | varied
-    if "seed" not in axes.keys() | typed and not any(word.startswith("seed=") for word in single):
-        axes["seed"] = [f"seed={seed}" for seed in seeds]
-    return [(*fixed, *single, *combination) for combination in itertools.product(*axes.values())]
-
-
-def _swept(words: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
-    """The words with one value, and key -> a word for each value of those with several, as `-m` reads them."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    fixed, varied = [], {}
+def _jobs(name: str, scale: Scale, further: Sequence[str], seeds: Sequence[int]) -> list[Job]:
+    """The jobs of a table without those that start from other runs, whose folders are not known yet."""
+    table = load_table(name, conf_folders(None))
+    rows = [row for row in table.rows if scale.name not in row.absent and not row.start]
     try:
-        overrides = OverridesParser.create().parse_overrides(list(words))
-    except HydraException as error:
-        raise ConfigError(explain(error, "train", list(words))) from error
-    for word, override in zip(words, overrides, strict=True):
-        if override.is_sweep_override():
-            key = override.get_key_element()
-            varied[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
-        else:
-            fixed.append(word)
-    return fixed, varied
-
-
-def _composed(words: list[str]) -> Any:
-    try:
-        return compose_train(words, Path("runs") / "dashboard")
+        return list(Jobs(table, scale, further).of(rows, seeds, {}))
     except Exception as error:
         if not is_compose_error(error):
             raise
-        raise ConfigError(explain(error, "train", words)) from error
+        raise ConfigError(explain(error, "train", list(further))) from error
 
 
 def _metrics(cfg: Any) -> dict[str, str]:

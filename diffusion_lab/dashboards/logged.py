@@ -20,6 +20,9 @@ TIMESTEPS = ("timestep", "log_snr", VALUE)
 ANGLES = ("noise_angle", "log_snr", VALUE)
 # What every diffusion model logs.
 NUMBERS = frozenset({IMAGES, "train/loss", "val/loss", "optim/lr", "optim/beta1", NORM})
+ADVERSARIAL = frozenset(
+    f"train/{name}" for name in ("loss_generator", "loss_discriminator", "judged_real", "judged_fake")
+)  # what every GAN logs
 LISTS = {key: TIMESTEPS for key in ("val/loss_t", "train/loss_t", "sampler/drawn", "sampler/p", "sampler/objective")}
 
 
@@ -39,14 +42,15 @@ class Logged(NamedTuple):
     better: Mapping[str, str]
 
 
-def expected(better: Mapping[str, str], clipped: bool = True) -> Logged:
-    """What a run of a diffusion model with sample grids will log.
+def expected(better: Mapping[str, str], clipped: bool = True, adversarial: bool = False) -> Logged:
+    """What runs of diffusion models with sample grids will log.
 
     Args:
-        better: its metrics, name -> "lower" or "higher".
+        better: their metrics, name -> "lower" or "higher".
         clipped: whether gradients are clipped, without which their norm is not known.
+        adversarial: whether there are GANs among them.
     """
-    numbers = NUMBERS | CLOCK | {f"metrics/{name}" for name in better}
+    numbers = NUMBERS | CLOCK | {f"metrics/{name}" for name in better} | (ADVERSARIAL if adversarial else frozenset())
     return Logged(numbers if clipped else numbers - {NORM}, LISTS, frozenset({SAMPLES}), better)
 
 

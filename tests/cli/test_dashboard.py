@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 from pathlib import Path
 
 import pytest
 import yaml
 
-from diffusion_lab.cli import dashboard_source
-from diffusion_lab.cli.config import compose_train
+from diffusion_lab.cli.config import compose_train, conf_dir
 from diffusion_lab.cli.dashboard import main
 from diffusion_lab.cli.labels import labels, tags
+from diffusion_lab.cli.table_files import load_scale, load_table
+from diffusion_lab.cli.table_jobs import Jobs
 from tests.reports.synthetic import write_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style:DeprecationWarning")  # of wandb-workspaces' import
@@ -109,6 +111,8 @@ def test_with_an_account_it_is_uploaded(fails, code, sweep, monkeypatch, capsys)
         (["{tmp}/empty"], "must hold runs"),
         (["adaptive_beta", "--seeds", "0-2"], "seeds=0-2 must be integers >= 0"),
         (["adaptive_beta", "scale=smoky"], "scale=smoky must be one of"),
+        (["adaptive_beta", "method"], "method must be key=value"),
+        (["clts_mdlrc", "scale=smoke", "solver.stps=3"], "solver.stps"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(arguments, says, sweep, tmp_path, capsys):
@@ -147,20 +151,22 @@ def test_tags_and_labels_of_a_papers_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_paper_is_selected_by_tag_and_its_sweeps_are_its_presets(tmp_path, capsys):
+def test_a_paper_is_selected_by_tag_and_its_sweeps_are_the_jobs_of_its_tables(tmp_path):
     out = tmp_path / "out"
-    assert main(["adaptive_beta", "--out", str(out), "--offline", "--seeds", "3,4"]) == 0
+    assert main(["equal_loss_slots", "scale=smoke", "--out", str(out), "--offline", "--seeds", "3,4"]) == 0
     document = json.loads((out / "workspace.json").read_text())
-    (filtered,) = document["section"]["runSets"][0]["filters"]["filters"]
-    assert filtered["value"] == ["paper:adaptive_beta"]
-    presets = {path.stem for path in (dashboard_source.conf_dir() / "experiment" / "adaptive_beta").glob("*.yaml")}
-    assert {path.name for path in out.glob("sweep*")} == {f"sweep-{preset}.yaml" for preset in presets}
-    content = yaml.safe_load((out / "sweep-table1.yaml").read_text())
-    assert content["metric"] == {"name": "metrics/fid50k", "goal": "minimize"}
-    assert "experiment=adaptive_beta/table1" in content["command"]
-    assert {key: len(entry["values"]) for key, entry in content["parameters"].items()} == {
-        "schedule": 2,
-        "method": 6,
-        "seed": 2,
-    }
-    assert "quality against images and against training time" in capsys.readouterr().out
+    filters = document["section"]["runSets"][0]["filters"]["filters"]
+    assert [entry["value"] for entry in filters] == [["paper:equal_loss_slots"], ["dataset:digits"]]
+    names = {path.stem for path in (conf_dir() / "table" / "equal_loss_slots").glob("*.yaml")}
+    assert {path.stem.split("-")[1] for path in out.glob("sweep-*.yaml")} == names
+    table, scale = (
+        load(name, [conf_dir()]) for load, name in ((load_table, "equal_loss_slots/predictions"), (load_scale, "smoke"))
+    )
+    jobs = {frozenset(job.words) for job in Jobs(table, scale).of(table.rows, [3, 4], {})}
+    listed = []
+    for path in out.glob("sweep-predictions*.yaml"):
+        content = yaml.safe_load(path.read_text())
+        axes = [[f"{key}={value}" for value in entry["values"]] for key, entry in content["parameters"].items()]
+        fixed = [word for word in content["command"][4:] if "args_no_hyphens" not in word]
+        listed += [frozenset([*fixed, *combination]) for combination in itertools.product(*axes)]
+    assert len(listed) == len(set(listed)) and set(listed) == jobs
