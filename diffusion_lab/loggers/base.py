@@ -28,7 +28,7 @@ class RunLogger(Logger):
         directory: the run folder; made at the first write.
 
     Attributes:
-        clock: training time in seconds so far, summed over resumes; None until training starts.
+        clock: training time in seconds so far, without evaluations, summed over resumes; None until training starts.
     """
 
     def __init__(self, directory: str | Path) -> None:

@@ -97,8 +97,7 @@ class Run:
 
     @cached_property
     def log_snr(self) -> np.ndarray | None:
-        """(n,) ln SNR at the timesteps round(i (T - 1)/(n - 1)); None if it is not recorded, as of older runs and of
-        models without timesteps."""
+        """(n,) ln SNR at the timesteps round(i (T - 1)/(n - 1)); None if it is not recorded."""
         values = [finite(value) for value in self.info.get("log_snr") or []]
         return None if len(values) < 2 or None in values else np.array(values, np.float64)
 
@@ -183,8 +182,7 @@ class Run:
     @property
     def memory_mb(self) -> float | None:
         """Peak memory in MB, of tensors on a GPU or of the process on a CPU."""
-        peaks = [finite(row.get("memory_mb")) for row in self._timing]
-        return max((peak for peak in peaks if peak is not None), default=None)
+        return max((mb for row in self._timing if (mb := finite(row.get("memory_mb"))) is not None), default=None)
 
     def samples(self) -> dict[int, Path]:
         """step -> PNG of the fixed-latent sample grid, by step."""

@@ -445,8 +445,8 @@ MUTANTS = [
     Mutant(
         "memory: the smallest that was read",
         "diffusion_lab/runs/run.py",
-        "return max((peak for peak in peaks if peak is not None), default=None)",
-        "return min((peak for peak in peaks if peak is not None), default=None)",
+        "return max((mb for row in self._timing",
+        "return min((mb for row in self._timing",
         COST,
     ),
 ]
