@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import types
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from diffusion_lab.callbacks import progress
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
 from diffusion_lab.callbacks.progress import Progress
+from diffusion_lab.loggers import JsonlLogger
 from diffusion_lab.reports import read_runs
 from diffusion_lab.timesteps import StepRecord
 
@@ -128,3 +130,29 @@ def test_the_report_divides_all_images_by_all_seconds(tmp_path: Path) -> None:
     (tmp_path / "run" / "timing.jsonl").write_text(json.dumps({"step": 20, "images": 240, "seconds": 22.0}) + "\n")
     (run,) = read_runs(tmp_path).runs
     assert run.images_per_second == pytest.approx(240 / 22)
+
+
+class Reading(AbstractContextManager):
+    """Reads a logger's clock at the end of an evaluation, while it is still the present one."""
+
+    def __init__(self, logger: JsonlLogger, read: list[float]) -> None:
+        self.logger, self.read = logger, read
+
+    def __exit__(self, *error: Any) -> None:
+        assert self.logger.clock is not None
+        self.read.append(self.logger.clock())
+
+
+def test_the_loggers_clock_stops_during_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an evaluation logs has the time before it, as timing.jsonl's training_seconds."""
+    clock, logger, module = Clock(monkeypatch), JsonlLogger(tmp_path), types.SimpleNamespace(after_step=[])
+    callback, evaluation = Progress(str(tmp_path)), Evaluating(clock)
+    trainer = started(callback, 0, evaluation)
+    trainer.loggers.append(logger)
+    callback.on_train_start(trainer, module)
+    assert logger.clock is not None
+    read: list[float] = []
+    clock.now += 8.0
+    evaluation.around = lambda *_: Reading(logger, read)
+    evaluation.on_step_end(trainer, module, 4, [])
+    assert read == [8.0] and logger.clock() == 8.0 and callback.elapsed() == 38.0
