@@ -111,8 +111,9 @@ def common_and_different(jobs: Sequence[Job]) -> tuple[dict[str, str], list[str]
 
 def _further(job: Job) -> dict[str, str]:
     """The row's own settings beside its options."""
-    words = (*job.row.models[job.model].overrides, *job.row.within.get(job.column.name, ()))
-    own = " ".join(word for word in words if "." in word.partition("=")[0])
+    model = job.row.models[job.model]
+    words = {*model.overrides, *model.paper, *model.scaled, *job.row.within.get(job.column.name, ())}
+    own = " ".join(word for word in job.words if word in words and "." in word.partition("=")[0])
     return {"further": own} if own else {}
 
 
