@@ -30,8 +30,8 @@ ELSEWHERE = {
     "network": "tests/cuda/test_networks.py",
     "scale": "a preset of settings",
     "solver": "tests/cuda/test_sampling.py",
-    "table": "rows of presets and methods, tests/conf/test_tables.py",
-    "table_scale": "lengths of runs, tests/tables/test_scale.py",
+    "table": "tests/conf/test_tables.py",
+    "table_scale": "tests/tables/test_scale.py",
     "trainer": "Lightning's own devices, in place of the paper one",
 }
 TRAINED = {group: names for group, names in options().items() if group.split("/")[0] not in ELSEWHERE}
