@@ -88,7 +88,7 @@ def settings_of(cfg: DictConfig) -> dict[str, str]:
         "warm-up": get("annealing.warmup_steps"),
         "annealing": choices.get("annealing"),
         "EMA": get("callbacks.ema.decays"),
-        "clip": get("gradient_clip"),
+        "clip": get("gradient_clip") or "none",
         "batch": cfg.batch_size,
         "steps": cfg.max_steps,
         "solver": choices.get("solver"),
