@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, ConfigError, InvalidConfig, nearest
+from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.study import Study
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, scale_names, table_names
 
@@ -36,6 +37,9 @@ def main(argv: list[str]) -> int:
         for line in error.errors if isinstance(error, InvalidConfig) else [error]:
             print(f"config error: {line}", file=sys.stderr)
         return EXIT_CONFIG
+    except KeyboardInterrupt:
+        print("stopped by signal 2; the same command goes on", file=sys.stderr)
+        return 128 + 2
     except Exception as error:  # Hydra's, from composing a job
         from diffusion_lab.cli.compose_errors import explain, is_compose_error
 
@@ -71,6 +75,7 @@ def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str]) -
 
     folders = conf_folders(options.config_dir)
     given = _settings(words)
+    dry_run = options.dry_run or given.pop("dry_run", "false").lower() == "true"  # as `train` has it
     table = load_table(options.table, folders)
     scale = load_scale(given.pop("scale", "smoke"), folders)
     seeds = _seeds(options.seeds) or list(scale.seeds)
@@ -82,31 +87,35 @@ def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str]) -
     jobs = Jobs(table, scale, further, [options.config_dir] if options.config_dir else [])
     launcher = [] if "hydra/launcher" in given else scale.launcher  # another launcher has other settings
     study = Study(table, scale, root, seeds, jobs, ["reproduce", *argv], [*launcher, *hydra])
-    return _run(study, rows, chosen, options.dry_run, Path(options.out) if options.out else None)
+    out = Path(options.out) if options.out else None
+    return _run(study, rows, chosen, dry_run, out)
 
 
 def _run(study: Study, rows: Sequence[Row], chosen: Sequence[Row], dry_run: bool, out: Path | None) -> int:
-    """Plan, train, measure and write; returns the exit code."""
+    """Plan, train, measure and write; returns the exit code. A row whose start is not there is not trained."""
     from diffusion_lab.cli.table_pages import write_all
 
     first, after = ([row for row in rows if bool(row.start) == late] for late in (False, True))
     jobs = list(study.jobs.of(first, study.seeds, {}))
-    code = _stage(study, jobs, chosen, dry_run, after)
+    code = _stage(study, jobs, chosen, dry_run, out, after)
     if after and not dry_run and code in (0, EXIT_FAILED):
-        starts = {(job.row.name, job.column.name, job.seed): study.root / job.folder for job in jobs}
+        starts = {(job.row.name, job.column.name, job.seed): study.root / job.folder for job in study.done(jobs)}
         later = list(study.jobs.of(after, study.seeds, starts))
-        code = max(code, _stage(study, later, chosen, False, []))
+        code = max(code, _stage(study, later, chosen, False, out, []))
         jobs += later
     if dry_run or code not in (0, EXIT_FAILED):
         return code
     return write_all(study, jobs, study.place(out)) or code
 
 
-def _stage(study: Study, jobs: Sequence[Job], chosen: Sequence[Row], dry_run: bool, later: Sequence[Row]) -> int:
+def _stage(
+    study: Study, jobs: Sequence[Job], chosen: Sequence[Row], dry_run: bool, out: Path | None, later: Sequence[Row]
+) -> int:
     """Print the plan of jobs that can run now, and train what is not done; `later` come after them.
 
     Raises:
         InvalidConfig: this machine lacks something.
+        ConfigError: a folder cannot be written to.
     """
     from diffusion_lab.cli.table_pages import print_plan
     from diffusion_lab.cli.table_plan import plan_of
@@ -117,6 +126,8 @@ def _stage(study: Study, jobs: Sequence[Job], chosen: Sequence[Row], dry_run: bo
         return 0
     if plan.missing:
         raise InvalidConfig([ConfigError(text) for text in plan.missing])
+    writable("paths.root", study.root)
+    writable("out" if out else "paths.root", study.place(out))
     return study.train(plan)
 
 
@@ -143,7 +154,8 @@ def _chosen(rows: Sequence[Row], only: str | None) -> list[Row]:
     for name in chosen:
         if name not in names:
             raise ConfigError(f"only={name} must be a row; use one of {', '.join(names)}{nearest(name, names)}")
-    return [row for row in rows if row.name in chosen]
+    starts = {row.start for row in rows if row.name in chosen}
+    return [row for row in rows if row.name in chosen or row.name in starts]
 
 
 def _list(config_dir: str | None) -> int:

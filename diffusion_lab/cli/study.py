@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from diffusion_lab.runs.record import is_done, read_result
+
 if TYPE_CHECKING:
-    from diffusion_lab.cli.table_jobs import Jobs
+    from diffusion_lab.cli.table_jobs import Job, Jobs
     from diffusion_lab.cli.table_plan import Plan
     from diffusion_lab.tables import Scale, Table
 
@@ -52,7 +54,12 @@ class Study:
         file = self.root / f"{self.table.name.replace('/', '-')}.jobs"
         write_whole(file, "".join(shlex.join(job.words) + "\n" for job in plan.open).encode())
         words = ["-m", "hydra/sweeper=listed", f"hydra.sweeper.file={file}", f"hydra.sweep.dir={self.root}"]
-        return App("train", [*words, *self.launcher], typed=self.typed).run()
+        own = [f"--config-dir={folder}" for folder in self.jobs.config_dirs]
+        return App("train", [*own, *words, *self.launcher], typed=self.typed).run()
+
+    def done(self, jobs: Sequence[Job]) -> list[Job]:
+        """Those of the jobs that are done."""
+        return [job for job in jobs if is_done(read_result(self.root / job.folder), job.config.max_steps)]
 
     def place(self, out: Path | None) -> Path:
         """Folder of the table's files: beside the runs, or in `out`."""

@@ -66,7 +66,8 @@ class Jobs:
         Args:
             rows: of the table, all of which start from new weights or from a run in `starts`.
             seeds: of the entries.
-            starts: (row, column, seed) -> the run folder from which rows that start there go on.
+            starts: (row, column, seed) -> the run folder from which rows that start there go on; seeds without one are
+                left out.
         """
         with composing(self.config_dirs) as compose:
             for column in self.table.columns:
@@ -88,6 +89,8 @@ class Jobs:
         words, steps, config = self._at_scale(compose, paper, column, model)
         for seed in seeds:
             own = f"seed={seed + model.seed}"
+            if row.start and (row.start, column.name, seed) not in starts:
+                continue
             if row.start:
                 start = f"init_from={starts[row.start, column.name, seed]}:raw"
                 words, config = merged([*words, start]), compose([*merged([*words, start]), own])

@@ -87,7 +87,10 @@ def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
     absent = {
         (row.name, c.name): row.absent.get(study.scale.name) for row in study.table.rows for c in study.table.columns
     }
-    gathered = gathered._replace(missing={**gathered.missing, **{key: why for key, why in absent.items() if why}})
+    late = {(row.name, c.name) for row in rows_here(study) if row.start for c in study.table.columns_of(row)}
+    waiting = dict.fromkeys(late - {(one.row.name, one.column.name) for one in trained}, "its start is not there")
+    missing = {**gathered.missing, **waiting, **{key: why for key, why in absent.items() if why}}
+    gathered = gathered._replace(missing=missing)
     results = summarise(gathered.values, measure.better)
     runs = [run for own in gathered.runs.values() for run in own]
     commands = [shlex.join(["diffusion-lab", *study.typed])]

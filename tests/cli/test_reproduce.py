@@ -156,3 +156,59 @@ def test_killed_ten_times_it_ends_with_the_same_table(tmp_path: Path) -> None:
     files = [root / "reproduce/smoke/tables/clts_mdlrc/table3" for root in (whole, killed)]
     for name in ("table.csv", "per_seed.csv"):
         assert (files[0] / name).read_bytes() == (files[1] / name).read_bytes(), name
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence_before_anything_runs(capsys, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    words = ["clts_mdlrc/table3", "scale=smoke", f"paths.root={tmp_path}/runs", "--out", str(tmp_path / "file")]
+    code, _, err = run(capsys, *words)
+    assert code == 2 and "out=" in err and "must be a folder that can be written to" in err
+
+
+OWN = """
+title: My table
+kind: ablation
+says: Late timesteps help.
+experiment: mine
+measure: {_target_: diffusion_lab.tables.MetricAtSteps}
+baseline: base
+columns: {only: {at: [4]}}
+rows:
+  base: {overrides: [sampler=uniform]}
+  late: {overrides: [sampler=late]}
+"""
+OWN_PRESET = """
+# @package _global_
+max_steps: 4
+snapshot_every: 4
+"""
+
+
+@pytest.mark.slow
+def test_a_table_of_ones_own_with_parts_of_ones_own(capsys, tmp_path: Path) -> None:
+    conf = tmp_path / "conf"
+    for name, text in {
+        "table/me/mine.yaml": OWN,
+        "experiment/mine.yaml": OWN_PRESET,
+        "sampler/late.yaml": "_target_: diffusion_lab.timesteps.Power\nnum_timesteps: 1000\npower: 2.0\n",
+    }.items():
+        (conf / name).parent.mkdir(parents=True, exist_ok=True)
+        (conf / name).write_text(text)
+    words = ["me/mine", "scale=smoke", "--seeds", "0", f"--config-dir={conf}", f"paths.root={tmp_path}/runs"]
+    code, out, err = run(capsys, *words)
+    assert code == 0, err
+    lines = (tmp_path / "runs/reproduce/smoke/tables/me/mine/table.csv").read_text().splitlines()
+    assert [(line["row"], line["n"]) for line in csv.DictReader(lines)] == [("base", "1"), ("late", "1")]
+
+
+@pytest.mark.slow
+def test_a_row_brings_its_start_along(capsys, tmp_path: Path) -> None:
+    words = ["equal_loss_slots/figure1", "scale=smoke", "--seeds", "0", "--only", "power1", f"paths.root={tmp_path}"]
+    code, out, _ = run(capsys, *words)
+    lines = list(
+        csv.DictReader(
+            (tmp_path / "reproduce/smoke/tables/equal_loss_slots/figure1/table.csv").read_text().splitlines()
+        )
+    )
+    assert [line["n"] for line in lines if line["row"] == "power1"] == ["1"] * 3
+    assert code == 1 and "power 2: seed 0 is not there" in out
