@@ -71,7 +71,12 @@ def test_count_follows_the_outputs():
 
 @pytest.mark.parametrize(
     ("name", "channels", "size", "count"),
-    [("adm_tiny", 1, 8, 195_505), ("adm_sr_tiny", 3, 8, 196_515), ("uvit_tiny", 1, 8, 159_438)],
+    [
+        ("adm_tiny", 1, 8, 195_505),
+        ("adm_small", 1, 28, 4_548_289),
+        ("adm_sr_tiny", 3, 8, 196_515),
+        ("uvit_tiny", 1, 8, 159_438),
+    ],
 )
 def test_tiny_networks_are_as_small_as_their_files_say(name, channels, size, count):
     assert parameters(configured(name, channels, channels, size, "meta")) == count
