@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, ConfigError, InvalidConfig, nearest
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.study import Study
-from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, scale_names, table_names
+from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, measure_of, scale_names, table_names
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.table_jobs import Job
@@ -77,6 +77,7 @@ def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str]) -
     given = _settings(words)
     dry_run = options.dry_run or given.pop("dry_run", "false").lower() == "true"  # as `train` has it
     table = load_table(options.table, folders)
+    measure_of(table)  # its faults are said before the runs
     scale = load_scale(given.pop("scale", "smoke"), folders)
     seeds = _seeds(options.seeds) or list(scale.seeds)
     hydra = [f"{key}={value}" for key, value in given.items() if key.startswith("hydra")]

@@ -9,15 +9,23 @@ from typing import TYPE_CHECKING, Any
 from diffusion_lab.cli.errors import ConfigError, config_errors, nearest
 
 if TYPE_CHECKING:
-    from diffusion_lab.tables import Scale, Table
+    from diffusion_lab.tables import Measure, Scale, Table
 
 TABLES, SCALES = "table", "table_scale"
 
 
 def conf_folders(config_dir: str | None) -> list[Path]:
-    """Folders with yaml files, the project's first."""
+    """Folders with yaml files, the project's first.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
     from diffusion_lab.cli.config import conf_dir
 
+    if config_dir and not Path(config_dir).is_dir():
+        raise ConfigError(
+            f"--config-dir={config_dir} must be a folder with your own yaml files; make it or leave it out"
+        )
     return [conf_dir(), *([Path(config_dir)] if config_dir else [])]
 
 
@@ -62,7 +70,29 @@ def load_scale(name: str, folders: Sequence[Path]) -> Scale:
         return read_scale(name, _content(SCALES, name, folders))
 
 
-def _content(kind: str, name: str, folders: Sequence[Path]) -> dict[str, Any]:
+def measure_of(table: Table) -> Measure:
+    """What the table measures.
+
+    Raises:
+        ConfigError: its node does not make a `Measure`.
+    """
+    from hydra.errors import InstantiationException
+    from hydra.utils import instantiate
+
+    from diffusion_lab.tables import Measure
+
+    try:
+        made = instantiate(dict(table.measure), _convert_="all")
+    except InstantiationException as error:
+        made, why = None, f" ({str(error).splitlines()[0]})"
+    else:
+        why = f", and this is {made!r}"
+    if not isinstance(made, Measure):
+        raise ConfigError(f"measure of {table.name} must make a subclass of diffusion_lab.tables.Measure{why}")
+    return made
+
+
+def _content(kind: str, name: str, folders: Sequence[Path], used: tuple[str, ...] = ()) -> dict[str, Any]:
     """A file's keys over those of the file that it is `like`."""
     from omegaconf import OmegaConf
 
@@ -73,4 +103,7 @@ def _content(kind: str, name: str, folders: Sequence[Path]) -> dict[str, Any]:
         raise ConfigError(f"{kind}={name} must be a yaml file of keys; see conf/{kind}")
     own = {str(key): value for key, value in content.items()}
     like = own.pop("like", None)
-    return own if like is None else _content(kind, str(like), folders) | own
+    used = (*used, name)
+    if like in used:
+        raise ConfigError(f"like={like} of {name} must be another {kind}, and one that is not like this one")
+    return own if like is None else _content(kind, str(like), folders, used) | own

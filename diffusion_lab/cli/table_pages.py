@@ -73,15 +73,14 @@ def rows_here(study: Study) -> list[Row]:
 
 def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
     """Everything that the pages show."""
-    from hydra.utils import instantiate
-
+    from diffusion_lab.cli.table_files import measure_of
     from diffusion_lab.cli.table_plan import common_and_different
     from diffusion_lab.reports.notes import versions
     from diffusion_lab.tables.gather import Trained, gather
     from diffusion_lab.tables.page import TablePage
     from diffusion_lab.tables.results import summarise
 
-    measure: Any = instantiate(dict(study.table.measure), _convert_="all")
+    measure = measure_of(study.table)
     trained = [Trained(job.row, job.column, job.model, job.seed, study.root / job.folder, job.steps) for job in jobs]
     gathered = gather(study.table, trained, measure, study.analyse)
     absent = {

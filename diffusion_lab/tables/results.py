@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diffusion_lab.intervals import Interval, mean_interval, paired_difference, seeds_needed
-from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS, Verdict, judge
+from diffusion_lab.reports.verdicts import ALPHA, Verdict, judge
 from diffusion_lab.tables.table import Column, Row, Table, cell_titles
 from diffusion_lab.tables.values import Values, as_csv
 
@@ -175,8 +175,3 @@ def table_csv(results: Results) -> str:
         line = (*first, *numbers, cell.published, *paired, *judged, outcomes.get(id(cell), ""))
         lines.append(["" if entry is None else repr(entry) if isinstance(entry, float) else entry for entry in line])
     return as_csv(titles, lines)
-
-
-def claims_possible(results: Results) -> bool:
-    """Whether there are seeds enough for a verdict."""
-    return len(results.values.seeds) >= CLAIM_SEEDS

@@ -2,8 +2,7 @@
 
     row,column,cell,step,seed,quantity,value,run
 
-`cell` is the step in the paper's count, or the label; `step` is the optimizer step here; values have all digits. The
-first row of `per_seed.csv` that is the table's baseline says so in `table.csv`.
+`cell` is the step in the paper's count, or the label; `step` is the optimizer step here; values have all digits.
 """
 
 from __future__ import annotations

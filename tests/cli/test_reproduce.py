@@ -59,6 +59,7 @@ def test_the_list_has_eight_tables_and_five_figures(capsys) -> None:
         ),
         (["clts_mdlrc/table3", "--seeds", "0,0"], "seeds=0,0 must be different integers >= 0; use e.g. --seeds 0,1,2"),
         (["clts_mdlrc/table3", "--seeds", "x"], "seeds=x must be different integers"),
+        (["clts_mdlrc/table3", "--config-dir", "/nowhere"], "--config-dir=/nowhere must be a folder"),
         (["clts_mdlrc/table3", "--seed", "0"], "--seed must be a setting, key=value, or an option"),
         (["clts_mdlrc/table3", "--onyl=ours"], "--onyl=ours must be a setting, key=value, or an option"),
         (["clts_mdlrc/table3", "scale=smoke", "optimizer.lrr=1"], "optimizer.lrr"),
@@ -71,6 +72,39 @@ def test_bad_words_are_one_sentence(capsys, words: list[str], sentence: str, tmp
     assert code == 2
     assert re.search(sentence, err) and "Traceback" not in err
     assert not list(tmp_path.iterdir())
+
+
+WHOLE = """
+title: own
+kind: ablation
+says: own
+experiment: clts_mdlrc/table3
+measure: {_target_: diffusion_lab.tables.MetricAtSteps, metric: fid}
+baseline: id
+columns: {c: {at: [500000]}}
+rows: {id: {overrides: [method=iddpm]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("there", "instead", "sentence"),
+    [
+        ("MetricAtSteps", "MetricAtStep", "measure of own/table must make a subclass of diffusion_lab.tables.Measure"),
+        ("metric: fid", "metrik: fid", "measure of own/table must make a subclass of diffusion_lab.tables.Measure"),
+        ("diffusion_lab.tables.MetricAtSteps, metric: fid", "builtins.dict", "Measure, and this is {}"),
+        ("title: own", "like: own/table", "like=own/table of own/table must be another table"),
+        ("columns: {c: {at: [500000]}}", "", "columns=None of own/table must be one or more names"),
+    ],
+)
+def test_a_fault_in_a_table_of_ones_own_is_said_before_the_runs(
+    capsys, tmp_path: Path, there: str, instead: str, sentence: str
+) -> None:
+    file = tmp_path / "conf" / "table" / "own" / "table.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(WHOLE.replace(there, instead))
+    code, _, err = run(capsys, "own/table", "--config-dir", str(tmp_path / "conf"), f"paths.root={tmp_path / 'runs'}")
+    assert code == 2 and sentence in err and "Traceback" not in err
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow

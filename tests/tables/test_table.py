@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from diffusion_lab.tables.table import cell_titles, read_table, thousands
+from diffusion_lab.tables import read_table
+from diffusion_lab.tables.table import cell_titles, thousands
 from tests.tables.made import CONTENT, table
 
 
@@ -39,6 +40,25 @@ def test_cells_are_called_by_the_papers_steps() -> None:
         ({"rows": {"base": {"expects": "better"}}}, "expects=better of base in paper/table9 must be lower or higher"),
         ({"rows": {"base": {"titel": "B"}}}, "table=paper/table9: base must have the keys of Row.*titel"),
         ({"columns": {"linear": {}}}, "table=paper/table9: linear must have the keys of Column.*at"),
+        (
+            {"rows": {"base": {"published": {"linear": ["a", 1]}}}},
+            "published=.* of base in paper/table9 must be numbers",
+        ),
+        ({"rows": {"base": {"published": {"linear": 3}}}}, "published=3 of base in paper/table9 must have a value for"),
+        ({"rows": {"base": {"published": [3]}}}, "published=.* of base in paper/table9 must be keyed by column"),
+        ({"rows": {"base": {"overrides": "method=p2"}}}, "overrides=method=p2 of base in paper/table9 must be a list"),
+        ({"rows": {"base": {"overrides": ["p2"]}}}, "overrides=.*p2.* must be a list of key=value"),
+        ({"rows": ["base"]}, "rows=.* of paper/table9 must be one or more names"),
+        ({"columns": None}, "columns=None of paper/table9 must be one or more names"),
+        ({"columns": {"linear": 3}}, "linear=3 under columns of paper/table9 must be keys with values"),
+        ({"columns": {"linear": {"at": 3}}}, "at=3 of linear in paper/table9 must be a list of ascending"),
+        ({"columns": {"linear": {"at": []}}}, "at=.* of linear in paper/table9 must be a list of ascending"),
+        ({"columns": {"linear": {"at": [2, 1]}}}, "at=.2, 1. of linear in paper/table9 must be a list of ascending"),
+        (
+            {"columns": {"linear": {"at": [1, 2], "labels": ["a"]}}},
+            "labels=.'a'. of linear .* must be one for each of at",
+        ),
+        ({"measure": None}, "measure=None of paper/table9 must have a _target_"),
         ({"metric": "fid"}, "table=paper/table9 must have the keys of Table.*metric"),
     ],
 )
