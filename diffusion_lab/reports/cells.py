@@ -249,4 +249,5 @@ def tex(text: str) -> str:
     """`text` with LaTeX's special characters escaped."""
     special = {"\\": r"\textbackslash{}", "↓": r"$\downarrow$", "↑": r"$\uparrow$", "\N{MINUS SIGN}": "$-$"}
     special |= {c: "\\" + c for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {"<": "$<$", ">": "$>$", "|": "$|$"}  # other characters in LaTeX's default font encoding
     return "".join(special.get(character, character) for character in text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ class Gathered(NamedTuple):
     Attributes:
         values: the numbers.
         runs: (row, column) -> the runs of the row's first model, by seed.
-        missing: (row, column) -> why some seed has no number.
+        missing: (row, column) -> why some seeds have no number.
     """
 
     values: Values
@@ -51,12 +52,14 @@ def gather(table: Table, trained: Sequence[Trained], measure: Measure, analyse: 
     entries: dict[tuple[str, str, int], list[Trained]] = {}
     for one in trained:
         entries.setdefault((one.row.name, one.column.name, one.seed), []).append(one)
-    values, runs, missing = [], {}, {}
+    values, runs = [], {}
+    missing: dict[tuple[str, str], list[str]] = {}
     for (row, column, seed), models in entries.items():
         own = tuple(read[one.folder] for one in sorted(models, key=lambda one: one.model))
         waiting = [run for run in own if run.status != "done"]
         if waiting:
-            missing[row, column] = f"seed {seed} is not there: {waiting[0].cause or waiting[0].status}"
+            why = f"seed {seed} is not there: {waiting[0].cause or waiting[0].status}"
+            missing.setdefault((row, column), []).append(why)
             continue
         start = entries.get((models[0].row.start, column, seed))
         entry = Entry(
@@ -69,16 +72,22 @@ def gather(table: Table, trained: Sequence[Trained], measure: Measure, analyse: 
             analyse,
         )
         runs.setdefault((row, column), []).append(own[0])
-        values += _values(entry, measure)
-    return Gathered(Values(table, values), runs, missing)
+        found, absent = _values(entry, measure)
+        values += found
+        if absent:
+            missing.setdefault((row, column), []).append(f"seed {seed} has no finite number at {', '.join(absent)}")
+    return Gathered(Values(table, values), runs, {place: "; ".join(said) for place, said in missing.items()})
 
 
-def _values(entry: Entry, measure: Measure) -> list[Value]:
+def _values(entry: Entry, measure: Measure) -> tuple[list[Value], list[str]]:
+    """The finite numbers of an entry, and the cells without one; of an entry without a quantity nothing is expected."""
     measured = measure(entry)
     cells = zip(cell_titles(entry.column), entry.steps, measured.values, strict=True)
     name = " ".join(run.folder.name for run in entry.runs)
-    return [
+    found = [
         Value(entry.row.name, entry.column.name, cell, step, entry.seed, measured.quantity, float(value), name)
         for cell, step, value in cells
-        if value is not None
+        if value is not None and isfinite(value)
     ]
+    there = {value.cell for value in found}
+    return found, [cell for cell in cell_titles(entry.column) if measured.quantity and cell not in there]

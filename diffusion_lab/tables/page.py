@@ -151,7 +151,7 @@ def _settings_markdown(settings: Settings) -> str:
     text = ", ".join(f"{key} {value}" for key, value in shared.items())
     pieces = [f"## Settings\n\n{text}\n"]
     if len(titles) > 2:
-        rows = [titles, ["---"] * len(titles), *lines]
+        rows = [[text.replace("|", r"\|") for text in row] for row in (titles, ["---"] * len(titles), *lines)]
         pieces.append("\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n")
     return "\n".join(pieces)
 

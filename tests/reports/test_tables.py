@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from diffusion_lab.reports import choose_metric, compare, group_runs, read_runs, summarise, with_baseline
-from diffusion_lab.reports.cells import cells, decimals, duration, header, latex, legend, markdown, number
+from diffusion_lab.reports.cells import cells, decimals, duration, header, latex, legend, markdown, number, tex
 from tests.reports.synthetic import METHODS, set_rate, write_run
 
 FD = "fd1k_digits"
@@ -218,6 +218,13 @@ def test_markdown_and_latex_say_what_the_table_says(sweep):
     assert r"fd1k\_digits $\downarrow$" in table and "loss\\_second\\_moment & n=2 &" in table
     assert re.search(r"\$-\$0\.5\d+ \[\$-\$1", table)
     assert table.count(r"\\") == 1 + len(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "made"), [("|S| = 1", "$|$S$|$ = 1"), ("p < 0.001", "p $<$ 0.001"), ("t >= 0.9 T", "t $>$= 0.9 T")]
+)
+def test_latex_prints_the_characters_that_were_meant(text: str, made: str) -> None:
+    assert tex(text) == made
 
 
 @pytest.mark.parametrize(

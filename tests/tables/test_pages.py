@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -127,3 +128,24 @@ def test_a_number_of_an_analysis_is_picked_by_the_row(tmp_path: Path) -> None:
 
     measured = Analysed("slots", "edges", ["weights=raw"])(entry(tmp_path, row=row, analyse=analyse))
     assert list(measured.values) == [13.0, 13.0] and asked == [("slots", ("weights=raw",))]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
+def test_a_run_that_diverged_leaves_a_gap_that_is_said(tmp_path: Path, value: float | None) -> None:
+    made = trained(tmp_path)
+    file = tmp_path / "ours-s1" / "evaluations.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    last = [line | {"value": value} if line["step"] == STEPS[-1] else line for line in lines]
+    file.write_text("".join(json.dumps(line) + "\n" for line in last))
+    found = gather(TABLE, made, MetricAtSteps("fid"), never)
+    assert sorted(found.values.of("ours", "linear", "250")) == [0, 2]
+    assert sorted(found.values.of("base", "linear", "250")) == [0, 1, 2]
+    assert found.missing == {("ours", "linear"): "seed 1 has no finite number at 250"}
+    (outcome,) = summarise(found.values, "lower").outcomes
+    assert outcome.cell.difference is not None and outcome.cell.difference.n == 2 and outcome.word == "not decided"
+
+
+def test_a_bar_in_a_setting_stays_in_its_cell(tmp_path: Path) -> None:
+    settings = {}, ["row", "column", "further"], [["|S| = 1", "linear", "a=1"], ["|S| = 3", "linear", "a=3"]]
+    lines = as_markdown(page(tmp_path)._replace(settings=settings), {}).splitlines()
+    assert r"| \|S\| = 1 | linear | a=1 |" in lines
