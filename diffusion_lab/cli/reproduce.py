@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str]) -> int:
     from diffusion_lab.cli.table_jobs import Jobs
+    from diffusion_lab.cli.table_words import check_further
 
     folders = conf_folders(options.config_dir)
     given = _settings(words)
@@ -83,6 +84,7 @@ def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str]) -
     hydra = [f"{key}={value}" for key, value in given.items() if key.startswith("hydra")]
     root = Path(given.pop("paths.root", "runs")) / "reproduce" / scale.name
     further = [f"{key}={value}" for key, value in given.items() if not key.startswith("hydra")]
+    check_further(table, further)
     rows = [row for row in table.rows if scale.name not in row.absent]
     chosen = _chosen(rows, options.only)
     jobs = Jobs(table, scale, further, [options.config_dir] if options.config_dir else [])

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.config import choices_of, conf_dir, config_hash, register_resolvers, run_name
+from diffusion_lab.cli.table_words import key_of
 from diffusion_lab.tables.scale import Scale, scaled_cells, scaled_decay, scaled_length, scaled_period
 from diffusion_lab.tables.table import Column, Model, Row, Table
 
@@ -197,7 +198,7 @@ def merged(words: Sequence[str]) -> list[str]:
     """The words in order, of several for one key the last, in the place of the first."""
     by_key: dict[str, str] = {}
     for word in words:
-        by_key[word.partition("=")[0].lstrip("+~")] = word
+        by_key[key_of(word)] = word
     return list(by_key.values())
 
 
