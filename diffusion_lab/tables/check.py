@@ -37,7 +37,8 @@ def check_table(table: Table) -> None:
     if not isinstance(table.measure, Mapping):
         raise ValueError(f"measure={table.measure} of {table.name} must have a _target_, a subclass of Measure")
     names = [row.name for row in table.rows]
-    for what, name in [("baseline", table.baseline), *(("start", row.start) for row in table.rows)]:
+    baselines = [("baseline", part.baseline) for part in (table, *table.columns)]
+    for what, name in [*baselines, *(("start", row.start) for row in table.rows)]:
         if name and name not in names:
             raise ValueError(f"{what}={name} of {table.name} must be a row; use one of {', '.join(names)}")
     for column in table.columns:
@@ -57,6 +58,12 @@ def _check_column(table: Table, column: Column) -> None:
             "leave them out for the steps"
         )
     _check_words(table, column.name, column.overrides)
+    own = [row.name for row in table.rows if column in table.columns_of(row)]
+    if column.baseline and column.baseline not in own:
+        raise ValueError(
+            f"baseline={column.baseline} of {column.name} in {table.name} must have that column; use one of "
+            f"{', '.join(own)}"
+        )
 
 
 def _check_row(table: Table, row: Row) -> None:

@@ -37,7 +37,7 @@ def _comparison(results: Results, column: Column, missing: Mapping[tuple[str, st
     lines = [[TextCell(row.title), *_cells(results, row, column, places)] for row in rows]
     compared = any(cell.difference for cell in shown)
     if compared:
-        titles += [f"to {reference_title(table)}, {cell_titles(column)[-1]}", "verdict"]
+        titles += [f"to {reference_title(table, column)}, {cell_titles(column)[-1]}", "verdict"]
         for line, row in zip(lines, rows, strict=True):
             line += _compared(results, row, column, places)
     notes = [f"{row.title}: {missing[row.name, column.name]}." for row in rows if (row.name, column.name) in missing]
@@ -82,7 +82,7 @@ def _compared(results: Results, row: Row, column: Column, places: int) -> list[T
     """The difference to the baseline in the last cell, and its verdict; bold where it may be claimed."""
     cell = results.cell(row, column, cell_titles(column)[-1])
     if cell is None or cell.difference is None or cell.verdict is None:
-        return [TextCell("baseline" if row.name == results.table.baseline else NONE), TextCell("")]
+        return [TextCell("baseline" if row.name == results.table.baseline_of(column) else NONE), TextCell("")]
     bold = cell.verdict.decided
     word = ("higher" if cell.difference.mean > 0 else "lower") if bold else cell.verdict.word
     if cell.verdict.p is not None:
@@ -97,7 +97,7 @@ def legend(results: Results) -> str:
     text = f"measured / published; {results.values.quantity or 'nothing measured'}, mean over n = {seeds} seeds"
     if counts and counts[-1] > 1:
         text += " ± half the width of Student's 95 % interval"
-    if not reference_title(results.table):
+    if not any(reference_title(results.table, column) for column in results.table.columns):
         return text
     if not results.tested:
         return f"{text}; with fewer than {CLAIM_SEEDS} seeds nothing is set in bold: no claim"

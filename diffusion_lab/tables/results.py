@@ -115,7 +115,7 @@ def _cell(values: Values, row: Row, column: Column, index: int) -> Cell:
         None,
         published[index] if published else None,
     )
-    pairs = [] if row.name == values.table.baseline and not row.against else _pairs(values, cell)
+    pairs = [] if row.name == values.table.baseline_of(column) and not row.against else _pairs(values, cell)
     if not pairs:
         return cell
     ours, theirs = zip(*pairs, strict=True)
@@ -126,9 +126,8 @@ def _pairs(values: Values, cell: Cell) -> list[tuple[float, float]]:
     """(the row's, the baseline's) value of the seeds that both have."""
     ours = values.of(cell.row.name, cell.column.name, cell.cell)
     number = cell.row.against.get(cell.column.name)
-    theirs = (
-        values.of(values.table.baseline, cell.column.name, cell.cell) if number is None else dict.fromkeys(ours, number)
-    )
+    baseline = values.table.baseline_of(cell.column)
+    theirs = values.of(baseline, cell.column.name, cell.cell) if number is None else dict.fromkeys(ours, number)
     return [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
 
 
@@ -156,7 +155,8 @@ def published_baseline(table: Table, cell: Cell) -> float | None:
     """The paper's number of the baseline in the last cell of a column, or what stands for it."""
     if cell.column.name in cell.row.against:
         return cell.row.against[cell.column.name]
-    theirs = table.row(table.baseline).published.get(cell.column.name) if table.baseline else None
+    baseline = table.baseline_of(cell.column)
+    theirs = table.row(baseline).published.get(cell.column.name) if baseline else None
     return theirs[-1] if theirs else None
 
 

@@ -30,12 +30,13 @@ def groups_of(table: Table, column: Column, gathered: Gathered) -> dict[str, Gro
 def speed(table: Table, column: Column, gathered: Gathered) -> Comparison | None:
     """The factors of all rows of a column; None if what is measured has no curve, or there is no baseline."""
     groups, metric = groups_of(table, column, gathered), gathered.values.quantity
-    base = groups.get(table.baseline)
+    baseline = table.baseline_of(column)
+    base = groups.get(baseline)
     if base is None or metric not in base.runs[0].metric_names:
         return None
     lines = []
     for name, own in groups.items():
-        if name != table.baseline:
+        if name != baseline:
             published = table.row(name).speedup
             factors = [_cell(found(base, own, metric)) for found in (in_images, in_seconds)]
             lines.append([Cell(own.label), *factors, Cell("" if published is None else f"{published:g}")])

@@ -44,6 +44,7 @@ class Column:
         labels: titles of the cells; empty: the steps.
         experiment: preset of the runs; empty: the table's.
         overrides: of `diffusion-lab train`.
+        baseline: row that the others are compared with here; empty: the table's.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Column:
     labels: tuple[str, ...] = ()
     experiment: str = ""
     overrides: Overrides = ()
+    baseline: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,14 +138,19 @@ class Table:
         """The row of that name."""
         return next(row for row in self.rows if row.name == name)
 
+    def baseline_of(self, column: Column) -> str:
+        """The row that the others are compared with in a column; empty: none."""
+        return column.baseline or self.baseline
+
     def columns_of(self, row: Row) -> list[Column]:
         """The columns that a row has."""
         return [column for column in self.columns if not row.only or column.name in row.only]
 
 
-def reference_title(table: Table) -> str:
-    """What rows are compared with."""
-    return table.row(table.baseline).title if table.baseline else table.against
+def reference_title(table: Table, column: Column) -> str:
+    """What the rows of a column are compared with; empty: nothing."""
+    baseline = table.baseline_of(column)
+    return table.row(baseline).title if baseline else table.against
 
 
 def cell_titles(column: Column) -> Sequence[str]:

@@ -17,7 +17,7 @@ def sentences(results: Results) -> list[tuple[str, str]]:
 def sentence(results: Results, outcome: Outcome) -> str:
     """`Ours, linear: the paper has 2.94 against 3.19 of DDPM; here −0.52 [−0.90, −0.14], n = 3: holds here; ...`"""
     cell, table = outcome.cell, results.table
-    base, theirs = reference_title(table), published_baseline(table, cell)
+    base, theirs = reference_title(table, cell.column), published_baseline(table, cell)
     where = f"{cell.row.title}, {cell.column.title}" if len(table.columns) > 1 else cell.row.title
     if cell.published is not None and theirs is not None:
         ours, reference = published_number(table, cell.published), published_number(table, theirs)

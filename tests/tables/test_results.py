@@ -13,7 +13,7 @@ from diffusion_lab.tables import Values, summarise
 from diffusion_lab.tables.layout import comparisons
 from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, table_csv
 from diffusion_lab.tables.values import per_seed_csv, read_per_seed
-from diffusion_lab.tables.words import sentences
+from diffusion_lab.tables.words import sentence, sentences
 from tests.tables.made import table, values
 
 BASE = [5.1, 5.0, 4.8, 5.2, 4.9]
@@ -111,6 +111,20 @@ def test_the_sentence_has_both_papers_and_our_numbers() -> None:
     assert "holds here; would be overturned by" in said["ourslinear"]
     assert "the paper says higher than Base, without a number" in said["otherlinear"]
     assert "does not hold here" in said["ourscosine"]
+
+
+def test_a_column_may_have_a_baseline_of_its_own() -> None:
+    columns = {"linear": {"at": [100_000, 200_000]}, "cosine": {"at": [100_000], "baseline": "ours"}}
+    results = summarise(values(table(columns=columns), DECIDED), "")
+    differences = {(c.row.name, c.column.name): c.difference for c in results.cells if c.difference}
+    assert differences.keys() == {("ours", "linear"), ("other", "linear"), ("base", "cosine")}
+    base, ours = (DECIDED[name, "cosine", "100k"] for name in ("base", "ours"))
+    assert differences["base", "cosine"].mean == pytest.approx(np.mean(base) - np.mean(ours))
+    (outcome,) = [o for o in results.outcomes if o.cell.column.name == "cosine"]
+    assert outcome.stated == "lower"  # published 4 below 4.5
+    assert "the paper has 4.00 against 4.50 of Ours" in sentence(results, outcome)
+    tables = comparisons(results, {})
+    assert tables["cosine"].titles[-2] == "to Ours, 100k" and tables["linear"].titles[-2] == "to Base, 200k"
 
 
 def test_a_number_may_take_the_place_of_the_baseline() -> None:

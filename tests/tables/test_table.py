@@ -34,6 +34,14 @@ def test_cells_are_called_by_the_papers_steps() -> None:
     [
         ({"kind": "tabel"}, "kind=tabel of paper/table9 must be one of table, figure, ablation"),
         ({"baseline": "bass"}, "baseline=bass of paper/table9 must be a row; use one of base, ours, other"),
+        (
+            {"columns": {"linear": {"at": [1, 2], "baseline": "bass"}, "cosine": {"at": [1]}}},
+            "baseline=bass of paper/table9 must be a row",
+        ),
+        (
+            {"columns": {"linear": {"at": [1, 2]}, "cosine": {"at": [1], "baseline": "other"}}},
+            "baseline=other of cosine in paper/table9 must have that column; use one of base, ours",
+        ),
         ({"rows": {"base": {"start": "x"}}}, "start=x of paper/table9 must be a row"),
         ({"rows": {"base": {"published": {"linear": [1.0]}}}}, "must have a value for each of at="),
         ({"rows": {"base": {"only": ["quadratic"]}}}, "must name columns only, and {'quadratic'} are none"),
