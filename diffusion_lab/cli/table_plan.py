@@ -99,14 +99,18 @@ def settings_of(cfg: DictConfig) -> dict[str, str]:
 
 
 def common_and_different(jobs: Sequence[Job]) -> tuple[dict[str, str], list[str], list[list[str]]]:
-    """Settings that all jobs share; the names of the others, and a line of them for each row in each column."""
+    """Settings that all jobs share; the names of the others, and a line of them for each row in each column of the
+    paper, which is named where there are several."""
     lines = {(job.column.title, job.row.title, job.model): settings_of(job.config) | _further(job) for job in jobs}
     keys = list(dict.fromkeys(key for settings in lines.values() for key in settings))
     shared = {key for key in keys if len({settings.get(key) for settings in lines.values()}) == 1}
     first = next(iter(lines.values()), {})
     different = [key for key in keys if key not in shared]
     rows = [[row, column, *(settings.get(k, "") for k in different)] for (column, row, _), settings in lines.items()]
-    return {key: first[key] for key in keys if key in shared}, ["row", "column", *different], rows
+    titles = ["row", "paper's column", *different]
+    if len({column for column, _, _ in lines}) < 2:
+        titles, rows = ["row", *different], [[line[0], *line[2:]] for line in rows]
+    return {key: first[key] for key in keys if key in shared}, titles, rows if different else []
 
 
 def _further(job: Job) -> dict[str, str]:

@@ -7,7 +7,7 @@ from diffusion_lab.reports.speedup import Factor, SpeedUp
 
 HOW = (
     "Single snapshots are noisy, so both curves are smoothed before they are read: local cubic regression in the "
-    f"logarithms over the {NEAREST} nearest snapshots."
+    f"logarithms over the nearest snapshots, up to {NEAREST}."
 )
 
 
@@ -37,10 +37,11 @@ def number(value: float) -> str:
 
 
 def cell(found: SpeedUp) -> str:
-    """`2.50 [1.93, 3.24]`, `at most 1.42 (not reached by 1 of 3 seeds)`."""
-    if found.factor is None:
-        return f"n/a (not reached by {found.total - found.reached} of {found.total} seeds)"
+    """`2.50 [1.93, 3.24]`, `at most 1.42 (not reached by 1 of 3 seeds)`, `not reached by 2 of 2 seeds`."""
     missed = found.total - found.reached
+    if found.factor is None:
+        only = "" if missed == found.total else "no common factor, "
+        return f"{only}not reached by {missed} of {found.total} seeds"
     note = f" (not reached by {missed} of {found.total} seeds)" if missed else ""
     return f"{_bounded(found)}{note}"
 

@@ -45,10 +45,12 @@ def _comparison(results: Results, column: Column, missing: Mapping[tuple[str, st
 
 
 def _title(results: Results, column: Column, cell: str) -> str:
-    """`200k (here 400)`; the title alone where the steps are the paper's."""
+    """`200k (here 400)`, `300 epochs (here after 600 steps)`; the title alone where the steps are the paper's."""
     step = results.values.step(column.name, cell)
     paper = dict(zip(cell_titles(column), column.at, strict=True))[cell]
-    return cell if step is None or step == paper or column.labels else f"{cell} (here {step:,})"
+    if step is None or step == paper:
+        return cell
+    return f"{cell} (here after {step:,} steps)" if column.labels else f"{cell} (here {step:,})"
 
 
 def _cells(results: Results, row: Row, column: Column, places: int) -> list[TextCell]:

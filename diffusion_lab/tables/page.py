@@ -19,6 +19,8 @@ from diffusion_lab.tables.speed import LEGEND, groups_of, speed
 from diffusion_lab.tables.values import per_seed_csv
 from diffusion_lab.tables.words import sentences
 
+PER_SEED = "per_seed.csv"
+
 Settings = tuple[Mapping[str, str], Sequence[str], Sequence[Sequence[str]]]  # shared; titles and lines of the others
 
 
@@ -64,7 +66,7 @@ class TablePage(NamedTuple):
             return ""
         held, failed = words.count(HOLDS), words.count(FAILS)
         return (
-            f"Of {len(words)} statements of the paper {held} hold{'s' if held == 1 else ''} here, "
+            f"Of {len(words)} statement{'s' if len(words) > 1 else ''} of the paper {held} hold{'s' if held == 1 else ''} here, "
             f"{failed} do{'es' if failed == 1 else ''} not, {len(words) - held - failed} "
             f"{'is' if len(words) - held - failed == 1 else 'are'} not decided."
         )
@@ -77,7 +79,7 @@ def write_pages(page: TablePage, folder: Path) -> list[Path]:
         "table.md": as_markdown(page, drawn),
         "table.tex": as_latex(page),
         "table.csv": table_csv(page.results),
-        "per_seed.csv": per_seed_csv(page.gathered.values.values),
+        PER_SEED: per_seed_csv(page.gathered.values.values),
         "page.html": as_html(page, drawn),
     }
     for name, text in texts.items():
@@ -150,7 +152,7 @@ def _settings_markdown(settings: Settings) -> str:
     shared, titles, lines = settings
     text = ", ".join(f"{key} {value}" for key, value in shared.items())
     pieces = [f"## Settings\n\n{text}\n"]
-    if len(titles) > 2:
+    if lines:
         rows = [[text.replace("|", r"\|") for text in row] for row in (titles, ["---"] * len(titles), *lines)]
         pieces.append("\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n")
     return "\n".join(pieces)
@@ -198,7 +200,7 @@ def _content(page: TablePage, drawn: Mapping[str, figures.Figure]) -> dict[str, 
         "figures": list(drawn.values()),
         "shared": shared,
         "setting_titles": titles,
-        "setting_lines": lines if len(titles) > 2 else [],
+        "setting_lines": lines,
         "notes": notes_of(page),
         "commands": page.commands,
         "versions": _versions(page),

@@ -42,7 +42,10 @@ def speed(table: Table, column: Column, gathered: Gathered) -> Comparison | None
             lines.append([Cell(own.label), *factors, Cell("" if published is None else f"{published:g}")])
     if not lines:
         return None
-    return Comparison([f"against {base.label}", "images", "training time", "published"], lines, LEGEND, [])
+    titles = [f"against {base.label}", "images", "training time", "published"]
+    if not any(line[-1].text for line in lines):
+        titles, lines = titles[:-1], [line[:-1] for line in lines]
+    return Comparison(titles, lines, LEGEND, [])
 
 
 def _cell(found: OfRuns) -> Cell:

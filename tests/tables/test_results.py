@@ -127,6 +127,16 @@ def test_a_column_may_have_a_baseline_of_its_own() -> None:
     assert tables["cosine"].titles[-2] == "to Ours, 100k" and tables["linear"].titles[-2] == "to Base, 200k"
 
 
+def test_a_label_has_its_step_here_beside_it() -> None:
+    columns = {
+        "linear": {"at": [100_000, 200_000], "labels": ["100 epochs", "200 epochs"]},
+        "cosine": {"at": [100_000]},
+    }
+    made = table(columns=columns)
+    titles = comparisons(summarise(values(made, {("base", "linear", "100 epochs"): [1.0]}), ""), {})["linear"].titles
+    assert titles == ["", "100 epochs (here after 10 steps)", "200 epochs"]
+
+
 def test_a_number_may_take_the_place_of_the_baseline() -> None:
     rows = {"slot": {"title": "slot 1", "published": {"linear": [4.0, 5.0]}, "against": {"linear": 100.0}}}
     results = summarise(
