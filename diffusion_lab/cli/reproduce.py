@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, ConfigError, InvalidConfig, nearest
+from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, ConfigError, InvalidConfig, config_errors, nearest
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.study import Study
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, measure_of, scale_names, table_names
+from diffusion_lab.failure import Failure
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.table_jobs import Job
@@ -33,10 +34,13 @@ def main(argv: list[str]) -> int:
         if options.list or not options.table:
             return _list(options.config_dir)
         return _reproduce(options, words, argv)
-    except (ConfigError, InvalidConfig, ValueError) as error:
+    except (ConfigError, InvalidConfig) as error:
         for line in error.errors if isinstance(error, InvalidConfig) else [error]:
             print(f"config error: {line}", file=sys.stderr)
         return EXIT_CONFIG
+    except Failure as error:
+        print(f"failed: {error}", file=sys.stderr)
+        return EXIT_FAILED
     except KeyboardInterrupt:
         print("stopped by signal 2; the same command goes on", file=sys.stderr)
         return 128 + 2
@@ -72,7 +76,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str]) -> int:
     from diffusion_lab.cli.table_jobs import Jobs
-    from diffusion_lab.cli.table_words import check_further
 
     folders = conf_folders(options.config_dir)
     given = _settings(words)
@@ -84,7 +87,6 @@ def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str]) -
     hydra = [f"{key}={value}" for key, value in given.items() if key.startswith("hydra")]
     root = Path(given.pop("paths.root", "runs")) / "reproduce" / scale.name
     further = [f"{key}={value}" for key, value in given.items() if not key.startswith("hydra")]
-    check_further(table, further)
     rows = [row for row in table.rows if scale.name not in row.absent]
     chosen = _chosen(rows, options.only)
     jobs = Jobs(table, scale, further, [options.config_dir] if options.config_dir else [])
@@ -95,20 +97,25 @@ def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str]) -
 
 
 def _run(study: Study, rows: Sequence[Row], chosen: Sequence[Row], dry_run: bool, out: Path | None) -> int:
-    """Plan, train, measure and write; returns the exit code. A row whose start is not there is not trained."""
-    from diffusion_lab.cli.table_pages import write_all
+    """Plan, train, measure and write; returns the exit code. A row whose start is not there is not trained.
 
+    Seeds that the page already has stay on it; they are read and not trained.
+    """
+    from diffusion_lab.cli.table_pages import seeds_on_page, write_all
+
+    seeds = [*study.seeds, *sorted(seeds_on_page(study.place(out)) - {*study.seeds})]
     first, after = ([row for row in rows if bool(row.start) == late] for late in (False, True))
-    jobs = list(study.jobs.of(first, study.seeds, {}))
+    jobs = list(study.jobs.of(first, seeds, {}))
     code = _stage(study, jobs, chosen, dry_run, out, after)
     if after and not dry_run and code in (0, EXIT_FAILED):
         starts = {(job.row.name, job.column.name, job.seed): study.root / job.folder for job in study.done(jobs)}
-        later = list(study.jobs.of(after, study.seeds, starts))
+        later = list(study.jobs.of(after, seeds, starts))
         code = max(code, _stage(study, later, chosen, False, out, []))
         jobs += later
     if dry_run or code not in (0, EXIT_FAILED):
         return code
-    return write_all(study, jobs, study.place(out)) or code
+    done = {job.folder for job in study.done(jobs)}
+    return write_all(study, [job for job in jobs if job.seed in study.seeds or job.folder in done], chosen, out) or code
 
 
 def _stage(
@@ -123,7 +130,8 @@ def _stage(
     from diffusion_lab.cli.table_pages import print_plan
     from diffusion_lab.cli.table_plan import plan_of
 
-    plan = plan_of([job for job in jobs if job.row in chosen], study.root)
+    with config_errors(""):  # of the parts that are made to measure their time
+        plan = plan_of([job for job in jobs if job.row in chosen and job.seed in study.seeds], study.root)
     print_plan(study, plan, later)
     if dry_run:
         return 0

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from diffusion_lab.failure import Failure
 from diffusion_lab.runs.record import is_done, read_result
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Study:
         """The facts and the arrays of an analysis of runs, which is computed unless it is there.
 
         Raises:
-            ValueError: it cannot be computed; the reason has been printed.
+            Failure: it cannot be computed; the reason has been printed.
         """
         from diffusion_lab.cli.app import App
         from diffusion_lab.files import read_object
@@ -90,7 +91,7 @@ class Study:
         with contextlib.redirect_stdout(io.StringIO()):
             code = App("analyze", arguments, typed=["analyze", *arguments]).run()
         if code:
-            raise ValueError(f"`diffusion-lab {shlex.join(['analyze', *arguments])}` ended with exit code {code}")
+            raise Failure(f"`diffusion-lab {shlex.join(['analyze', *arguments])}` ended with exit code {code}")
         import numpy as np
 
         with np.load(place / DATA) as data:

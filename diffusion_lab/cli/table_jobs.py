@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.config import choices_of, conf_dir, config_hash, register_resolvers, run_name
-from diffusion_lab.cli.table_words import key_of
+from diffusion_lab.cli.table_words import check_choices, check_further, key_of
 from diffusion_lab.tables.scale import Scale, scaled_cells, scaled_decay, scaled_length, scaled_period
 from diffusion_lab.tables.table import Column, Model, Row, Table
 
@@ -53,11 +53,15 @@ class Jobs:
         scale: the scale.
         further: words of the command line, which win.
         config_dirs: folders of the user's own yaml files.
+
+    Raises:
+        ConfigError: a further word takes the place of what distinguishes rows, columns or cells.
     """
 
     def __init__(
         self, table: Table, scale: Scale, further: Sequence[str] = (), config_dirs: Sequence[str] = ()
     ) -> None:
+        check_further(table, further)
         self.table, self.scale, self.further, self.config_dirs = table, scale, tuple(further), tuple(config_dirs)
         self._longest: int | None = None
 
@@ -71,6 +75,11 @@ class Jobs:
                 left out.
         """
         with composing(self.config_dirs) as compose:
+            if any("." not in key_of(word) for word in self.further):
+                words = (
+                    self.paper_words(c, row, m) for row in rows for c in self.table.columns_of(row) for m in row.models
+                )
+                check_choices(self.table, self.further, [choices_of(compose(own)) for own in words])
             for column in self.table.columns:
                 for row in (row for row in rows if column in self.table.columns_of(row)):
                     for number, model in enumerate(row.models):
@@ -111,7 +120,8 @@ class Jobs:
         if self.scale.steps is None:
             words = merged([*paper, *self.table.paper, *model.paper, *self.further])
             config = compose(words)
-            return words, [config.max_steps] if self.table.equal_steps else list(column.at), config
+            steps = [config.max_steps] if self.table.equal_steps else [min(at, config.max_steps) for at in column.at]
+            return words, steps, config
         published = compose(paper)
         longest = published.max_steps if self.table.equal_steps else self.longest(compose)
         steps = max(1, round(self.scale.steps / longest * published.max_steps))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from diffusion_lab.cli.table_jobs import Job
     from diffusion_lab.cli.table_plan import Plan
     from diffusion_lab.tables import Row
+    from diffusion_lab.tables.gather import Gathered
     from diffusion_lab.tables.page import TablePage
 
 
@@ -37,16 +38,27 @@ def print_plan(study: Study, plan: Plan, later: Sequence[Row]) -> None:
         print(f"missing here: {text}")
     shared, titles, lines = common_and_different(plan.jobs)
     print(f"all: {', '.join(f'{key} {value}' for key, value in shared.items())}")
-    if len(titles) > 2:
+    if lines:
         _show(Comparison(titles, [[Cell(text) for text in line] for line in lines], "", []))
     sys.stdout.flush()
 
 
-def write_all(study: Study, jobs: Sequence[Job], place: Path) -> int:
-    """Measure, write the files, print the table; returns 1 if some cell could not be measured."""
+def seeds_on_page(place: Path) -> set[int]:
+    """The seeds of the page that is there."""
+    from diffusion_lab.tables.page import PER_SEED
+    from diffusion_lab.tables.values import read_per_seed
+
+    try:
+        return {value.seed for value in read_per_seed((place / PER_SEED).read_text())}
+    except (OSError, KeyError, ValueError):  # no page that can be read; `writable` says what is wrong with the folder
+        return set()
+
+
+def write_all(study: Study, jobs: Sequence[Job], chosen: Sequence[Row], out: Path | None) -> int:
+    """Measure, write the files, print the table; returns 1 if a cell of the chosen rows could not be measured."""
     from diffusion_lab.tables.page import write_pages
 
-    page = page_of(study, jobs)
+    page, place = page_of(study, jobs), study.place(out)
     paths = write_pages(page, place)
     for title, table in page.tables.items():
         print(f"\n{title}" if len(page.tables) > 1 else "")
@@ -54,6 +66,9 @@ def write_all(study: Study, jobs: Sequence[Job], place: Path) -> int:
         for note in table.notes:
             print(note)
     print(f"\n{next(iter(page.tables.values())).legend}")
+    before = set(page.gathered.values.seeds) - {*study.seeds}
+    if before:
+        print(f"with seeds {', '.join(map(str, sorted(before)))}, which the page had before")
     if page.summary:
         print(page.summary)
     for _, text in page.verdicts:
@@ -63,7 +78,7 @@ def write_all(study: Study, jobs: Sequence[Job], place: Path) -> int:
         _show(table)
     print(f"\nwritten to {place}: {', '.join(path.name for path in paths)}")
     print(f"next: open {place / 'page.html'}, or diffusion-lab report {study.root}")
-    return int(any(row.name in {name for name, _ in page.gathered.missing} for row in rows_here(study)))
+    return int(any(row.name in {name for name, _ in page.gathered.missing} for row in chosen))
 
 
 def rows_here(study: Study) -> list[Row]:
@@ -92,8 +107,20 @@ def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
     gathered = gathered._replace(missing=missing)
     results = summarise(gathered.values, measure.better)
     runs = [run for own in gathered.runs.values() for run in own]
-    commands = [shlex.join(["diffusion-lab", *study.typed])]
-    return TablePage(results, gathered, study.scale, common_and_different(jobs), commands, versions(runs))
+    return TablePage(
+        results, gathered, study.scale, common_and_different(jobs), [_command(study, gathered)], versions(runs)
+    )
+
+
+def _command(study: Study, gathered: Gathered) -> str:
+    """The command that makes the page anywhere: without the folders and the launcher of this machine."""
+    seeds, rows = gathered.values.seeds, {value.row for value in gathered.values.values}
+    words = ["diffusion-lab", "reproduce", study.table.name, f"scale={study.scale.name}"]
+    if seeds and seeds != sorted(study.scale.seeds):
+        words.append(f"--seeds={','.join(map(str, seeds))}")
+    if rows and rows != {row.name for row in rows_here(study)}:
+        words.append(f"--only={','.join(row.name for row in study.table.rows if row.name in rows)}")
+    return shlex.join([*words, *(f"--config-dir={folder}" for folder in study.jobs.config_dirs), *study.jobs.further])
 
 
 def _show(table: Any) -> None:

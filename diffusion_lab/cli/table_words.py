@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.errors import ConfigError
@@ -29,6 +29,22 @@ def check_further(table: Table, further: Sequence[str]) -> None:
             raise ConfigError(f"{word} must be left to the rows and columns of {table.name}; use a table of your own")
         if key_of(word) in DECIDED:
             raise ConfigError(f"{word} must be left to the table; use {DECIDED[key_of(word)]}")
+
+
+def check_choices(table: Table, further: Sequence[str], choices: Sequence[Mapping[str, object]]) -> None:
+    """No option of all runs is one in which rows differ: `sampler=..` where they have another `method`.
+
+    Args:
+        table: the table.
+        further: the command's settings.
+        choices: group -> option of each row in each column, as the paper has them.
+
+    Raises:
+        ConfigError: one is.
+    """
+    for word in further:
+        if len({str(own.get(key_of(word))) for own in choices}) > 1:
+            raise ConfigError(f"{word} must be left to the rows and columns of {table.name}; use a table of your own")
 
 
 def key_of(word: str) -> str:

@@ -54,6 +54,7 @@ def test_jobs_at_every_scale_are_the_papers_in_proportion_and_may_run(name: str)
         for job in jobs_of(name, scale):
             if job.config.max_steps:  # 0: a trained model from elsewhere, which is analysed as it is
                 in_proportion(job, published(name)[job.row.name, job.column.name, job.model], load_table(name, FOLDERS))
+            assert max(job.steps) <= job.config.max_steps
             cfg = task(job.config)
             OmegaConf.set_struct(cfg, False)
             cfg.dry_run = cfg.get("prediction") is not None  # a GAN's cost is not estimated
