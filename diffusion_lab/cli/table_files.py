@@ -48,11 +48,9 @@ def load_table(name: str, folders: Sequence[Path]) -> Table:
     """
     from diffusion_lab.tables import read_table
 
-    names = table_names(folders)
-    if name not in names:
-        raise ConfigError(f"table={name} must be one of {', '.join(names)}{nearest(name, names)}")
+    content = _known("table", name, table_names(folders), TABLES, folders)
     with config_errors(""):
-        return read_table(name, _content(TABLES, name, folders))
+        return read_table(name, content)
 
 
 def load_scale(name: str, folders: Sequence[Path]) -> Scale:
@@ -63,11 +61,9 @@ def load_scale(name: str, folders: Sequence[Path]) -> Scale:
     """
     from diffusion_lab.tables import read_scale
 
-    names = scale_names(folders)
-    if name not in names:
-        raise ConfigError(f"scale={name} must be one of {', '.join(names)}{nearest(name, names)}")
+    content = _known("scale", name, scale_names(folders), SCALES, folders)
     with config_errors(""):
-        return read_scale(name, _content(SCALES, name, folders))
+        return read_scale(name, content)
 
 
 def measure_of(table: Table) -> Measure:
@@ -90,6 +86,13 @@ def measure_of(table: Table) -> Measure:
     if not isinstance(made, Measure):
         raise ConfigError(f"measure of {table.name} must make a subclass of diffusion_lab.tables.Measure{why}")
     return made
+
+
+def _known(key: str, name: str, names: Sequence[str], kind: str, folders: Sequence[Path]) -> dict[str, Any]:
+    """The content of one of the files that there are."""
+    if name not in names:
+        raise ConfigError(f"{key}={name} must be one of {', '.join(names)}{nearest(name, names)}")
+    return _content(kind, name, folders)
 
 
 def _content(kind: str, name: str, folders: Sequence[Path], used: tuple[str, ...] = ()) -> dict[str, Any]:

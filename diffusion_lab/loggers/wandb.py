@@ -71,7 +71,7 @@ class WandbLogger(RunLogger):
         self._run: Any = None
         self._off = mode == "disabled"
         self._curves = Thinned()
-        self._better: dict[str, str] = {}  # directions that W&B has been told
+        self._better: dict[str, str] = {}  # directions of metrics that W&B has been given
 
     # -- start --------------------------------------------------------------------------------------------------
 

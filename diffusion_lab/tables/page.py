@@ -65,10 +65,11 @@ class TablePage(NamedTuple):
         if not words:
             return ""
         held, failed = words.count(HOLDS), words.count(FAILS)
+        undecided = len(words) - held - failed
         return (
-            f"Of {len(words)} statement{'s' if len(words) > 1 else ''} of the paper {held} hold{'s' if held == 1 else ''} here, "
-            f"{failed} do{'es' if failed == 1 else ''} not, {len(words) - held - failed} "
-            f"{'is' if len(words) - held - failed == 1 else 'are'} not decided."
+            f"Of {len(words)} {'statement' if len(words) == 1 else 'statements'} of the paper "
+            f"{held} {'holds' if held == 1 else 'hold'} here, {failed} {'does' if failed == 1 else 'do'} not, "
+            f"{undecided} {'is' if undecided == 1 else 'are'} not decided."
         )
 
 
