@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import cache
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from diffusion_lab.cli import table_jobs
 from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.errors import MissingHere
 from diffusion_lab.cli.table_files import load_scale, load_table, scale_names, table_names
-from diffusion_lab.cli.table_jobs import Job, Jobs, composing, lengths
+from diffusion_lab.cli.table_jobs import Job, Jobs, lengths
 from diffusion_lab.cli.validate import check
 from diffusion_lab.tables import Table
 
 FOLDERS = [conf_dir()]
 TABLES = table_names(FOLDERS)
 SCALES = scale_names(FOLDERS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def composed_once() -> Iterator[None]:
+    """What the paper has is composed once and not for every scale, which is a third of these tests' time."""
+    with table_jobs.composing() as compose, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table_jobs, "composing", lambda folders=(): nullcontext(compose))
+        yield
 
 
 @cache
@@ -32,7 +43,7 @@ def published(name: str) -> dict[tuple[str, str, int], DictConfig]:
     """(row, column, model) -> the configuration as the paper has it."""
     table = load_table(name, FOLDERS)
     jobs, found = Jobs(table, load_scale("paper", FOLDERS)), {}
-    with composing() as compose:
+    with table_jobs.composing() as compose:
         for column in table.columns:
             for row in (row for row in table.rows if column in table.columns_of(row)):
                 for number, model in enumerate(row.models):
