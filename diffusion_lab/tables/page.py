@@ -17,7 +17,7 @@ from diffusion_lab.tables.results import FAILS, HOLDS, Results, table_csv
 from diffusion_lab.tables.scale import Scale
 from diffusion_lab.tables.speed import LEGEND, groups_of, speed
 from diffusion_lab.tables.values import per_seed_csv
-from diffusion_lab.tables.words import sentences
+from diffusion_lab.tables.words import sentences, summary
 
 PER_SEED = "per_seed.csv"
 
@@ -61,16 +61,7 @@ class TablePage(NamedTuple):
     @property
     def summary(self) -> str:
         """How many of the paper's statements hold here."""
-        words = [word for word, _ in self.verdicts if word]
-        if not words:
-            return ""
-        held, failed = words.count(HOLDS), words.count(FAILS)
-        undecided = len(words) - held - failed
-        return (
-            f"Of {len(words)} {'statement' if len(words) == 1 else 'statements'} of the paper "
-            f"{held} {'holds' if held == 1 else 'hold'} here, {failed} {'does' if failed == 1 else 'do'} not, "
-            f"{undecided} {'is' if undecided == 1 else 'are'} not decided."
-        )
+        return summary(self.results)
 
 
 def write_pages(page: TablePage, folder: Path) -> list[Path]:
