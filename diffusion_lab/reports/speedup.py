@@ -5,6 +5,9 @@ For each seed s, with a curve of the baseline that ends at x_baseline and a curv
     F_s = x_baseline / x_method(v),     v = final value of the baseline's curve,
 
 where x_method(v) is the number of images at which the method's curve first reaches v, so F > 1 if the method is faster.
+A baseline whose curve turns is at v before its end, which makes F too large: such seeds are counted. (With the place
+where it is first there instead of its end, noise would make F too small: 91 % below instead of 94 to 97 %.) Equal
+curves have F = 1.
 The factor is the geometric mean of the F_s, with Student's interval of the mean of log F_s.
 
 Snapshots are noisy: the best value so far is too good, because it is a minimum over the noise. Both curves are
@@ -141,6 +144,8 @@ def over_seeds(factors: Sequence[Factor]) -> SpeedUp:
 
 def _factor(baseline: SmoothCourse, method: SmoothCourse) -> Factor:
     """F of one seed."""
+    if np.array_equal(baseline.at, method.at) and np.array_equal(baseline.snapshots, method.snapshots):
+        return Factor(1.0)
     target, end = float(baseline.z[-1]), float(baseline.u[-1])
     before = baseline.reaches(target) < baseline.at[-2]
     own = method.reaches(target)

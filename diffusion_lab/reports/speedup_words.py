@@ -37,13 +37,18 @@ def number(value: float) -> str:
 
 
 def cell(found: SpeedUp) -> str:
+    """The factor, and whether it is too large."""
+    turned = f"too large: the baseline was there before its end in {found.reached_before} of {found.total}"
+    return f"{factor(found)} ({turned})" if found.reached_before and found.factor is not None else factor(found)
+
+
+def factor(found: SpeedUp) -> str:
     """`2.50 [1.93, 3.24]`, `at most 1.42 (not reached by 1 of 3 seeds)`, `not reached by 2 of 2 seeds`."""
     missed = found.total - found.reached
+    note = f"not reached by {missed} of {found.total} seeds"
     if found.factor is None:
-        only = "" if missed == found.total else "no common factor, "
-        return f"{only}not reached by {missed} of {found.total} seeds"
-    note = f" (not reached by {missed} of {found.total} seeds)" if missed else ""
-    return f"{_bounded(found)}{note}"
+        return note if missed == found.total else f"no common factor, {note}"
+    return f"{_bounded(found)} ({note})" if missed else _bounded(found)
 
 
 def _bounded(found: SpeedUp) -> str:

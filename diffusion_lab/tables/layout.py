@@ -33,7 +33,7 @@ def _comparison(results: Results, column: Column, missing: Mapping[tuple[str, st
     rows = [row for row in table.rows if column in table.columns_of(row)]
     titles = ["", *(_title(results, column, cell) for cell in cell_titles(column))]
     shown = [cell for cell in results.cells if cell.column == column and cell.mean is not None]
-    places = decimals([cell.mean.mean for cell in shown if cell.mean is not None], digits=3)
+    places = places_of(results, column)
     lines = [[TextCell(row.title), *_cells(results, row, column, places)] for row in rows]
     compared = any(cell.difference for cell in shown)
     if compared:
@@ -42,6 +42,12 @@ def _comparison(results: Results, column: Column, missing: Mapping[tuple[str, st
             line += _compared(results, row, column, places)
     notes = [f"{row.title}: {missing[row.name, column.name]}." for row in rows if (row.name, column.name) in missing]
     return Comparison(titles, lines, legend(results), notes)
+
+
+def places_of(results: Results, column: Column) -> int:
+    """Decimals of a column's numbers, the same for all of its rows."""
+    means = [cell.mean for cell in results.cells if cell.column == column and cell.mean is not None]
+    return decimals([mean.mean for mean in means], digits=3)
 
 
 def _title(results: Results, column: Column, cell: str) -> str:

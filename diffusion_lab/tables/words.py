@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from diffusion_lab.reports.cells import decimals, with_interval
+from diffusion_lab.reports.cells import with_interval
 from diffusion_lab.reports.verdicts import CLAIM_SEEDS
-from diffusion_lab.tables.layout import published_number
+from diffusion_lab.tables.layout import places_of, published_number
 from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, Outcome, Results, published_baseline
 from diffusion_lab.tables.table import reference_title
 
@@ -50,7 +50,7 @@ def said_of(results: Results, outcome: Outcome) -> Said:
         paper = f"says {outcome.stated} than {base}, without a number"
     else:
         paper = "has no number"
-    return Said(where, paper, _measured(outcome), _conclusion(results, outcome))
+    return Said(where, paper, _measured(results, outcome), _conclusion(results, outcome))
 
 
 def summary(results: Results) -> str:
@@ -67,10 +67,9 @@ def summary(results: Results) -> str:
     )
 
 
-def _measured(outcome: Outcome) -> str:
-    difference, mean = outcome.cell.difference, outcome.cell.mean
-    assert difference is not None and mean is not None
-    places = decimals([mean.mean], digits=3)
+def _measured(results: Results, outcome: Outcome) -> str:
+    difference, places = outcome.cell.difference, places_of(results, outcome.cell.column)
+    assert difference is not None
     text = with_interval(difference, places, signed=True).replace(" (n=1, no interval)", "")
     return f"{text}, n = {difference.n}"
 

@@ -145,6 +145,12 @@ def test_a_baseline_that_has_passed_its_final_value_before_is_counted():
     assert found.reached_before == 2
 
 
+def test_a_method_that_equals_a_baseline_that_turns_has_factor_1():
+    overfit = Course(IMAGES, falling(IMAGES) * np.where(IMAGES > 0.6 * END, (IMAGES / (0.6 * END)) ** 1.5, 1))
+    found = speed_up([overfit] * 2, [overfit] * 2, "lower")
+    assert (found.factor, found.low, found.high, found.reached_before) == (1, 1, 1, 0)
+
+
 @pytest.mark.parametrize(("baseline", "method"), [(0, 0), (1, 2)])
 def test_seeds_must_be_paired(baseline, method):
     course = Course(IMAGES, falling(IMAGES))

@@ -67,6 +67,8 @@ def test_three_digits(value, text):
 def test_a_cell_of_a_table():
     assert cell(over_seeds([Factor(2.0)] * 3)) == "2.00 [2.00, 2.00]"
     assert cell(over_seeds([Factor(1.0, "at most"), Factor(4.0)])) == "at most 2.00 (not reached by 1 of 2 seeds)"
+    turned = cell(over_seeds([Factor(2.0), Factor(2.0, reached_before=True)]))
+    assert turned == "2.00 [2.00, 2.00] (too large: the baseline was there before its end in 1 of 2)"
     assert (
         cell(over_seeds([Factor(1.0, "at most"), Factor(4.0, "at least")]))
         == "no common factor, not reached by 1 of 2 seeds"
