@@ -32,12 +32,14 @@ class Comparison(NamedTuple):
         lines: one line per group.
         legend: explanation of the numbers.
         notes: further differences between the rows, and the assumptions of the verdicts.
+        left: how many of the first columns are words, aligned on the left.
     """
 
     titles: list[str]
     lines: list[list[Cell]]
     legend: str
     notes: list[str]
+    left: int = 2
 
 
 def compare(groups: Sequence[Group], metric: str, by: str | None = None, size: float | None = None) -> Comparison:
@@ -180,7 +182,10 @@ def duration(seconds: float) -> str:
 def markdown(table: Comparison) -> str:
     """A pipe table, followed by the notes."""
     titles, lines = table.titles, table.lines
-    texts = [[title.replace("|", r"\|") for title in titles], ["---"] * 2 + ["---:"] * (len(titles) - 2)]
+    texts = [
+        [title.replace("|", r"\|") for title in titles],
+        ["---"] * table.left + ["---:"] * (len(titles) - table.left),
+    ]
     for line in lines:
         escaped = [cell._replace(text=cell.text.replace("|", r"\|")) for cell in line]
         texts.append([f"**{cell.text}**" if cell.bold else cell.text for cell in escaped])
@@ -195,7 +200,7 @@ def latex(table: Comparison) -> str:
         " & ".join(rf"\textbf{{{tex(cell.text)}}}" if cell.bold else tex(cell.text) for cell in line) for line in lines
     ]
     rows = "".join(rf"{line} \\" + "\n" for line in body)
-    columns = "ll" + "r" * (len(titles) - 2)
+    columns = "l" * table.left + "r" * (len(titles) - table.left)
     head = " & ".join(tex(title) for title in titles)
     return (
         rf"\begin{{tabular}}{{{columns}}}" + "\n"

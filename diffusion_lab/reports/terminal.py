@@ -38,7 +38,9 @@ def rich_table(table: Comparison, width: int) -> tuple[Table, list[str]]:
     roomy = _width(titles, lines) <= width
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, title in enumerate(titles):
-        made.add_column(Text(title), justify="left" if i < 2 else "right", overflow="fold", no_wrap=roomy or i > 1)
+        made.add_column(
+            Text(title), justify="left" if i < table.left else "right", overflow="fold", no_wrap=roomy or i > 1
+        )
     for line in lines:
         made.add_row(*(Text(cell.text, style="bold" if cell.bold else "") for cell in line))
     return made, table.titles[len(titles) :]

@@ -41,7 +41,7 @@ def _comparison(results: Results, column: Column, missing: Mapping[tuple[str, st
         for line, row in zip(lines, rows, strict=True):
             line += _compared(results, row, column, places)
     notes = [f"{row.title}: {missing[row.name, column.name]}." for row in rows if (row.name, column.name) in missing]
-    return Comparison(titles, lines, legend(results), notes)
+    return Comparison(titles, lines, legend(results), notes, left=1)
 
 
 def places_of(results: Results, column: Column) -> int:

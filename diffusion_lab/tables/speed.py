@@ -45,7 +45,7 @@ def speed(table: Table, column: Column, gathered: Gathered) -> Comparison | None
     titles = [f"against {base.label}", "images", "training time", "published"]
     if not any(line[-1].text for line in lines):
         titles, lines = titles[:-1], [line[:-1] for line in lines]
-    return Comparison(titles, lines, LEGEND, [])
+    return Comparison(titles, lines, LEGEND, [], left=1)
 
 
 def _cell(found: OfRuns) -> Cell:
