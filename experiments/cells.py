@@ -10,6 +10,7 @@ table of which the last cells are written, and the first ones say what for:
     pairs FILE METRIC    | row - row | mean | interval |      differences paired by seed, from a FILE that
                                                               `report --table` has written
     published PAPER/TABLE   the whole table: a paper's numbers, from conf/table
+    reproduced PAPER/TABLE SCALE    the whole table: a verdict for each row, from PAPER/results/SCALE/TABLE/per_seed.csv
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diffusion_lab.intervals import paired_difference
+
+if TYPE_CHECKING:
+    from diffusion_lab.tables.results import Results
 
 FOLDER = Path(__file__).resolve().parent
 _BLOCK = re.compile(r"(<!-- cells: (\S+)([^>]*?) -->\n\n)(.*?)(\n<!-- end -->)", re.DOTALL)
@@ -117,8 +121,38 @@ def published(name: str) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def reproduced(name: str, scale: str) -> str:
+    """What a paper says of each row of a table, what was measured at a scale, and the verdict."""
+    from diffusion_lab.tables.words import said_of, summary
+
+    results = results_of(name, scale)
+    paper, _, file = name.partition("/")
+    place = f"results/{scale}/{file}/table.md"
+    head = f"[{results.table.title} at scale {scale}]({place})"
+    lines = [[head, "the paper", f"here, {results.values.quantity}", "verdict"], ["---"] * 4]
+    lines += [list(said_of(results, outcome)) for outcome in results.outcomes]
+    table = "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines)
+    return f"{summary(results)}\n\n{table}".strip()
+
+
+def results_of(name: str, scale: str) -> Results:
+    """A table's committed results.
+
+    Raises:
+        FileNotFoundError: there are none.
+    """
+    from diffusion_lab.cli.table_files import conf_folders, load_table, measure_of
+    from diffusion_lab.tables import Values, summarise
+    from diffusion_lab.tables.values import read_per_seed
+
+    table = load_table(name, conf_folders(None))
+    paper, _, file = name.partition("/")
+    values = read_per_seed((FOLDER / paper / "results" / scale / file / "per_seed.csv").read_text(encoding="utf-8"))
+    return summarise(Values(table, values), measure_of(table).better)
+
+
 KINDS: dict[str, Callable[..., str]] = {"gpu_hours": gpu_hours, "pairs": pairs}
-WHOLE: dict[str, Callable[..., str]] = {"published": published}
+WHOLE: dict[str, Callable[..., str]] = {"published": published, "reproduced": reproduced}
 
 
 def stale() -> list[Path]:

@@ -14,6 +14,7 @@ from diffusion_lab.tables.layout import comparisons
 from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, table_csv
 from diffusion_lab.tables.values import per_seed_csv, read_per_seed
 from diffusion_lab.tables.words import sentence, sentences
+from tests.tables.in_numpy import check_intervals
 from tests.tables.made import table, values
 
 BASE = [5.1, 5.0, 4.8, 5.2, 4.9]
@@ -34,39 +35,17 @@ def made(numbers=DECIDED, better: str = "lower"):
 
 def test_numpy_recomputes_every_printed_interval_from_the_file() -> None:
     results = made()
-    written = list(csv.DictReader(io.StringIO(per_seed_csv(results.values.values))))
-    checked = 0
-    for line in csv.DictReader(io.StringIO(table_csv(results))):
-        place = [(v["row"], v["column"], v["cell"]) == (line["row"], line["column"], line["cell"]) for v in written]
-        own = np.array([float(v["value"]) for v, here in zip(written, place, strict=True) if here])
-        if not line["mean"]:
-            assert own.size == 0
-            continue
-        half = stats.t.ppf(0.975, len(own) - 1) * own.std(ddof=1) / np.sqrt(len(own))
-        np.testing.assert_allclose(
-            [float(line[k]) for k in ("mean", "low", "high")],
-            own.mean() + half * np.array([0, -1, 1]),
-            rtol=0,
-            atol=1e-9,
-        )
-        if line["difference"]:
-            base = np.array(
-                [
-                    float(v["value"])
-                    for v in written
-                    if (v["row"], v["column"], v["cell"]) == ("base", line["column"], line["cell"])
-                ]
-            )
-            d = own - base
-            half = stats.t.ppf(0.975, len(d) - 1) * d.std(ddof=1) / np.sqrt(len(d))
-            np.testing.assert_allclose(
-                [float(line[k]) for k in ("difference", "difference_low", "difference_high")],
-                d.mean() + half * np.array([0, -1, 1]),
-                rtol=0,
-                atol=1e-9,
-            )
-            checked += 1
-    assert checked == 4
+    assert check_intervals(table(), table_csv(results), per_seed_csv(results.values.values)) == 4
+
+
+def test_an_interval_that_is_wrong_would_be_found() -> None:
+    results = made()
+    lines = list(csv.DictReader(io.StringIO(table_csv(results))))
+    right = next(line["difference_low"] for line in lines if line["difference_low"])
+    for wrong in (repr(float(right) + 2e-9), repr(2 * float(right))):
+        with pytest.raises(AssertionError):
+            said = table_csv(results).replace(right, wrong)
+            check_intervals(table(), said, per_seed_csv(results.values.values))
 
 
 def test_p_values_are_corrected_for_the_last_cells_of_all_rows_and_columns() -> None:

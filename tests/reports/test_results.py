@@ -1,0 +1,36 @@
+"""The results of papers' tables in experiments/PAPER/results/SCALE/TABLE, against the values by seed beside them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from diffusion_lab.cli.table_files import conf_folders, load_table, table_names
+from diffusion_lab.reports.verdicts import CLAIM_SEEDS
+from diffusion_lab.tables.results import table_csv
+from diffusion_lab.tables.words import sentences
+from experiments.cells import FOLDER, results_of
+from tests.tables.in_numpy import check_intervals
+
+PLACES = sorted(path.parent.relative_to(FOLDER) for path in FOLDER.glob("*/results/*/*/per_seed.csv"))
+
+
+def test_every_table_is_there_at_smoke_scale() -> None:
+    there = {f"{place.parts[0]}/{place.parts[3]}" for place in PLACES if place.parts[2] == "smoke"}
+    assert there == set(table_names(conf_folders(None)))
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_a_committed_table_is_what_its_values_say(place: Path) -> None:
+    paper, _, scale, name = place.parts
+    folder, results = FOLDER / place, results_of(f"{paper}/{name}", scale)
+    said, values = ((folder / file).read_text(encoding="utf-8") for file in ("table.csv", "per_seed.csv"))
+    check_intervals(load_table(f"{paper}/{name}", conf_folders(None)), said, values)
+    assert said == table_csv(results)
+    page = (folder / "table.md").read_text(encoding="utf-8")
+    for _, text in sentences(results):
+        assert text in page.replace("**", "")
+    if all(cell.mean.n < CLAIM_SEEDS for cell in results.cells if cell.mean):
+        assert "**" not in page
+    for image in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page):
+        assert (folder / image).is_file()
