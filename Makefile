@@ -72,7 +72,7 @@ demo-analyses: setup
 
 # The quick suite in another order each time; its first line gives the seed, --random-order-seed=SEED repeats it.
 test: test-quick
-	$(BIN)/python -m pytest -m "slow and not exhaustive" -n 2
+	$(BIN)/python -m pytest -m "slow and not exhaustive" -n 2 --durations=15
 
 test-quick: setup
 	$(BIN)/python -m pytest -m "not slow" -n 2 --random-order

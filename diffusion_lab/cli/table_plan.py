@@ -106,7 +106,8 @@ def common_and_different(jobs: Sequence[Job]) -> tuple[dict[str, str], list[str]
     shared = {key for key in keys if len({settings.get(key) for settings in lines.values()}) == 1}
     first = next(iter(lines.values()), {})
     different = [key for key in keys if key not in shared]
-    rows = [[row, column, *(settings.get(k, "") for k in different)] for (column, row, _), settings in lines.items()]
+    cells = {(row, column, *(own.get(k, "") for k in different)): None for (column, row, _), own in lines.items()}
+    rows = [list(line) for line in cells]  # models of a row that differ in their seed alone are one line
     titles = ["row", "paper's column", *different]
     if len({column for column, _, _ in lines}) < 2:
         titles, rows = ["row", *different], [[line[0], *line[2:]] for line in rows]

@@ -102,7 +102,8 @@ def legend(results: Results) -> str:
     """What the numbers are."""
     counts = sorted({cell.mean.n for cell in results.cells if cell.mean is not None})
     seeds = " to ".join(str(count) for count in dict.fromkeys((counts or [0])[:1] + counts[-1:]))
-    text = f"measured / published; {results.values.quantity or 'nothing measured'}, mean over n = {seeds} seeds"
+    beside = " / published" if any(cell.published is not None for cell in results.cells) else ""
+    text = f"measured{beside}; {results.values.quantity or 'nothing measured'}, mean over n = {seeds} seeds"
     if counts and counts[-1] > 1:
         text += " ± half the width of Student's 95 % interval"
     if not any(reference_title(results.table, column) for column in results.table.columns):

@@ -73,10 +73,10 @@ def test_a_wrong_interval_would_be_found():
 
 
 def _table_intervals(text):
-    """Of the tables of `report --table`, and of the blocks between two methods."""
+    """Of the tables of `report --table`, and of the blocks between two methods and of reproduced tables."""
     rows = [line for line in text.splitlines() if line.startswith("|")]
     for row in rows:
-        if re.search(r" n=\d", row) or " − " in row:
+        if re.search(r" n ?= ?\d", row) or " − " in row:
             merged = row.replace(" | [", " [").replace("*", "")
             yield from (tuple(map(_number, found.groups())) for found in _SIGNED.finditer(merged))
 
