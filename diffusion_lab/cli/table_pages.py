@@ -106,10 +106,8 @@ def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
     missing = {**gathered.missing, **waiting, **{key: why for key, why in absent.items() if why}}
     gathered = gathered._replace(missing=missing)
     results = summarise(gathered.values, measure.better)
-    runs = [run for own in gathered.runs.values() for run in own]
-    return TablePage(
-        results, gathered, study.scale, common_and_different(jobs), [_command(study, gathered)], versions(runs)
-    )
+    settings, used = common_and_different(jobs), versions(gathered.every)
+    return TablePage(results, gathered, study.scale, settings, [_command(study, gathered)], used)
 
 
 def _command(study: Study, gathered: Gathered) -> str:

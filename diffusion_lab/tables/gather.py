@@ -32,11 +32,13 @@ class Gathered(NamedTuple):
         values: the numbers.
         runs: (row, column) -> the runs of the row's first model, by seed.
         missing: (row, column) -> why some seeds have no number.
+        every: all runs behind the numbers, each once.
     """
 
     values: Values
     runs: Mapping[tuple[str, str], Sequence[Run]]
     missing: Mapping[tuple[str, str], str]
+    every: Sequence[Run]
 
 
 def gather(table: Table, trained: Sequence[Trained], measure: Measure, analyse: Analyse) -> Gathered:
@@ -52,7 +54,7 @@ def gather(table: Table, trained: Sequence[Trained], measure: Measure, analyse: 
     entries: dict[tuple[str, str, int], list[Trained]] = {}
     for one in trained:
         entries.setdefault((one.row.name, one.column.name, one.seed), []).append(one)
-    values, runs = [], {}
+    values, runs, every = [], {}, {}
     missing: dict[tuple[str, str], list[str]] = {}
     for (row, column, seed), models in entries.items():
         own = tuple(read[one.folder] for one in sorted(models, key=lambda one: one.model))
@@ -72,11 +74,14 @@ def gather(table: Table, trained: Sequence[Trained], measure: Measure, analyse: 
             analyse,
         )
         runs.setdefault((row, column), []).append(own[0])
+        every |= {run.folder: run for run in own}
         found, absent = _values(entry, measure)
         values += found
         if absent:
             missing.setdefault((row, column), []).append(f"seed {seed} has no finite number at {', '.join(absent)}")
-    return Gathered(Values(table, values), runs, {place: "; ".join(said) for place, said in missing.items()})
+    return Gathered(
+        Values(table, values), runs, {place: "; ".join(said) for place, said in missing.items()}, list(every.values())
+    )
 
 
 def _values(entry: Entry, measure: Measure) -> tuple[list[Value], list[str]]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from diffusion_lab.files import write_whole
 from diffusion_lab.reports import figures
-from diffusion_lab.reports.cells import Comparison, latex, markdown, tex
+from diffusion_lab.reports.cells import Comparison, duration, latex, markdown, tex
 from diffusion_lab.tables.gather import Gathered
 from diffusion_lab.tables.layout import comparisons
 from diffusion_lab.tables.results import FAILS, HOLDS, Results, table_csv
@@ -91,7 +91,8 @@ def curves(page: TablePage) -> dict[str, figures.Figure]:
         for name, draw in (("images", figures.course), ("time", figures.against_time)):
             figure = draw(groups, metric) if groups else None
             if figure is not None:
-                drawn[f"{name}-{column.name}.svg"] = figure._replace(title=f"{column.title}: {figure.title.lower()}")
+                title = f"{column.title}: {figure.title.lower()}" if len(table.columns) > 1 else figure.title
+                drawn[f"{name}-{column.name}.svg"] = figure._replace(title=title)
     return drawn
 
 
@@ -137,7 +138,13 @@ def _bold_outcome(word: str, text: str) -> str:
 
 
 def _versions(page: TablePage) -> str:
-    return ", ".join(f"{library} {' and '.join(versions)}" for library, versions in page.versions.items())
+    """How many runs, how long and when; and of what versions."""
+    runs = page.gathered.every
+    days = sorted({str(run.info.get("started", ""))[:10] for run in runs} - {""})
+    when = f", begun {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
+    took = duration(sum(run.seconds or 0.0 for run in runs))
+    versions = ", ".join(f"{library} {' and '.join(own)}" for library, own in page.versions.items())
+    return f"{len(runs)} runs, {took} in all with their evaluations{when}; {versions}"
 
 
 def _settings_markdown(settings: Settings) -> str:
