@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from diffusion_lab.files import write_whole
 from diffusion_lab.reports import figures
 from diffusion_lab.reports.cells import Comparison, duration, latex, markdown, tex
+from diffusion_lab.reports.groups import Group
 from diffusion_lab.tables.gather import Gathered
 from diffusion_lab.tables.layout import comparisons
 from diffusion_lab.tables.results import FAILS, HOLDS, Results, table_csv
@@ -84,16 +85,31 @@ def write_pages(page: TablePage, folder: Path) -> list[Path]:
 
 
 def curves(page: TablePage) -> dict[str, figures.Figure]:
-    """File name -> the metric and the validation loss of all rows against images and against time, for each column."""
+    """File name -> figure of how far all rows of a column have come: what is measured, and the validation loss, against
+    images and against time; the losses of training where runs have no curve of what is measured."""
     table, metric, drawn = page.results.table, page.results.values.quantity, {}
     for column in table.columns:
         groups = list(groups_of(table, column, page.gathered).values())
-        for name, draw in (("images", figures.course), ("time", figures.against_time)):
-            figure = draw(groups, metric) if groups else None
-            if figure is not None:
-                title = f"{column.title}: {figure.title.lower()}" if len(table.columns) > 1 else figure.title
-                drawn[f"{name}-{column.name}.svg"] = figure._replace(title=title)
+        for name, figure in _figures(groups, metric).items() if groups else ():
+            title = (
+                f"{column.title}: {figure.title[0].lower()}{figure.title[1:]}"
+                if len(table.columns) > 1
+                else figure.title
+            )
+            drawn[f"{name}-{column.name}.svg"] = figure._replace(title=title)
     return drawn
+
+
+def _figures(groups: Sequence[Group], metric: str) -> dict[str, figures.Figure]:
+    if any(metric in run.metric_names for group in groups for run in group.runs):
+        made = {"images": figures.course(groups, metric), "time": figures.against_time(groups, metric)}
+    else:
+        losses = figures.course(groups, "train/loss")
+        made = {
+            "loss": losses and losses._replace(title="Loss against images seen"),
+            "gan": figures.adversarial_losses(groups),
+        }
+    return {name: figure for name, figure in made.items() if figure is not None}
 
 
 def as_markdown(page: TablePage, drawn: Mapping[str, figures.Figure]) -> str:

@@ -30,6 +30,8 @@ def course(groups: Sequence[Group], metric: str) -> Figure | None:
     keys = [key for key in dict.fromkeys([*keys, VAL_LOSS]) if any(_curves(group, key) for group in groups)]
     if not keys:
         return None
+    drawn = [key for key in keys if any(len(curve.steps) > 1 for group in groups for curve in _curves(group, key))]
+    keys = drawn or keys  # a panel of points shows less than the table beside one of curves
     present: list[tuple[int, Group, Mean]] = []
     if many(len(groups)):
         courses = [(key, _means(groups, key)) for key in keys]
