@@ -93,4 +93,4 @@ def _needed(outcome: Outcome) -> str:
         return f"a verdict takes at least {CLAIM_SEEDS} seeds"
     if outcome.seeds is None:
         return "no number of seeds below 10,000 would decide a difference this small"
-    return f"about {outcome.seeds} seeds would decide a difference of this size"
+    return f"about {outcome.seeds:,} seeds would decide a difference of this size"
