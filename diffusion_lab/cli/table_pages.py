@@ -76,6 +76,8 @@ def write_all(study: Study, jobs: Sequence[Job], chosen: Sequence[Row], out: Pat
     for title, table in page.speeds.items():
         print(f"\nhow much faster, {title}" if len(page.speeds) > 1 else "\nhow much faster")
         _show(table)
+        for note in table.notes:
+            print(note)
     print(f"\nwritten to {place}: {', '.join(path.name for path in paths)}")
     print(f"next: open {place / 'page.html'}, or diffusion-lab report {study.root}")
     return int(any(row.name in {name for name, _ in page.gathered.missing} for row in chosen))

@@ -78,6 +78,7 @@ def settings_of(cfg: DictConfig) -> dict[str, str]:
     named = {
         "data": choices.get("dataset"),
         "network": choices.get("network"),
+        "method": choices.get("method"),
         "schedule": choices.get("schedule"),
         "T": get("schedule.num_timesteps"),
         "prediction": choices.get("prediction"),

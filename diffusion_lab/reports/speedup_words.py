@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from diffusion_lab.reports.local_cubic import NEAREST
 from diffusion_lab.reports.speedup import Factor, SpeedUp
 
@@ -37,18 +39,21 @@ def number(value: float) -> str:
 
 
 def cell(found: SpeedUp) -> str:
-    """The factor, and whether it is too large."""
-    turned = f"too large: the baseline was there before its end in {found.reached_before} of {found.total}"
-    return f"{factor(found)} ({turned})" if found.reached_before and found.factor is not None else factor(found)
-
-
-def factor(found: SpeedUp) -> str:
     """`2.50 [1.93, 3.24]`, `at most 1.42 (not reached by 1 of 3 seeds)`, `not reached by 2 of 2 seeds`."""
     missed = found.total - found.reached
     note = f"not reached by {missed} of {found.total} seeds"
     if found.factor is None:
         return note if missed == found.total else f"no common factor, {note}"
     return f"{_bounded(found)} ({note})" if missed else _bounded(found)
+
+
+def turned(found: Sequence[SpeedUp], base: str) -> str:
+    """A sentence about a baseline whose curve turns, over the factors of all its rows; empty if it does not."""
+    worst = max(found, key=lambda one: one.reached_before, default=None)
+    if worst is None or not worst.reached_before:
+        return ""
+    seeds = f"{worst.reached_before} of {worst.total} seeds"
+    return f"{base} itself was at its final value before its end in {seeds}, which makes the factors too large."
 
 
 def _bounded(found: SpeedUp) -> str:

@@ -17,6 +17,7 @@ from diffusion_lab.tables.layout import comparisons
 from diffusion_lab.tables.results import FAILS, HOLDS, Results, table_csv
 from diffusion_lab.tables.scale import Scale
 from diffusion_lab.tables.speed import LEGEND, groups_of, speed
+from diffusion_lab.tables.table import Column
 from diffusion_lab.tables.values import per_seed_csv
 from diffusion_lab.tables.words import sentences, summary
 
@@ -87,17 +88,23 @@ def write_pages(page: TablePage, folder: Path) -> list[Path]:
 def curves(page: TablePage) -> dict[str, figures.Figure]:
     """File name -> figure of how far all rows of a column have come: what is measured, and the validation loss, against
     images and against time; the losses of training where runs have no curve of what is measured."""
-    table, metric, drawn = page.results.table, page.results.values.quantity, {}
-    for column in table.columns:
-        groups = list(groups_of(table, column, page.gathered).values())
-        for name, figure in _figures(groups, metric).items() if groups else ():
-            title = (
-                f"{column.title}: {figure.title[0].lower()}{figure.title[1:]}"
-                if len(table.columns) > 1
-                else figure.title
-            )
-            drawn[f"{name}-{column.name}.svg"] = figure._replace(title=title)
-    return drawn
+    metric = page.results.values.quantity
+    drawn: dict[tuple[Path, ...], tuple[Column, dict[str, figures.Figure]]] = {}
+    for column in page.results.table.columns:
+        groups = list(groups_of(page.results.table, column, page.gathered).values())
+        folders = tuple(run.folder for group in groups for run in group.runs)
+        if folders and folders not in drawn:  # columns may be several numbers of the same runs
+            drawn[folders] = column, _figures(groups, metric)
+    several = len(drawn) > 1
+    return {
+        f"{name}-{column.name}.svg": _under(column.title, figure) if several else figure
+        for column, made in drawn.values()
+        for name, figure in made.items()
+    }
+
+
+def _under(title: str, figure: figures.Figure) -> figures.Figure:
+    return figure._replace(title=f"{title}: {figure.title[0].lower()}{figure.title[1:]}")
 
 
 def _figures(groups: Sequence[Group], metric: str) -> dict[str, figures.Figure]:

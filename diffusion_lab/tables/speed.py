@@ -9,7 +9,7 @@ from __future__ import annotations
 from diffusion_lab.reports.cells import Cell, Comparison
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.speedup_of_runs import OfRuns, in_images, in_seconds
-from diffusion_lab.reports.speedup_words import HOW, cell
+from diffusion_lab.reports.speedup_words import HOW, cell, turned
 from diffusion_lab.tables.gather import Gathered
 from diffusion_lab.tables.table import Column, Table
 
@@ -34,19 +34,22 @@ def speed(table: Table, column: Column, gathered: Gathered) -> Comparison | None
     base = groups.get(baseline)
     if base is None or metric not in base.runs[0].metric_names:
         return None
-    lines = []
+    lines, factors = [], []
     for name, own in groups.items():
         if name != baseline:
             published = table.row(name).speedup
-            factors = [_cell(found(base, own, metric)) for found in (in_images, in_seconds)]
-            lines.append([Cell(own.label), *factors, Cell("" if published is None else f"{published:g}")])
+            measured = [found(base, own, metric) for found in (in_images, in_seconds)]
+            factors.append(measured[0].found)
+            texts = [*map(_text, measured), "" if published is None else f"{published:g}"]
+            lines.append([Cell(own.label), *map(Cell, texts)])
     if not lines:
         return None
     titles = [f"against {base.label}", "images", "training time", "published"]
     if not any(line[-1].text for line in lines):
         titles, lines = titles[:-1], [line[:-1] for line in lines]
-    return Comparison(titles, lines, LEGEND, [], left=1)
+    note = turned([one for one in factors if one is not None], base.label)
+    return Comparison(titles, lines, LEGEND, [note] if note else [], left=1)
 
 
-def _cell(found: OfRuns) -> Cell:
-    return Cell(found.why if found.found is None else cell(found.found))
+def _text(found: OfRuns) -> str:
+    return found.why if found.found is None else cell(found.found)

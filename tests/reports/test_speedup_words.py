@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from diffusion_lab.reports.speedup import Factor, over_seeds
-from diffusion_lab.reports.speedup_words import cell, number, sentences
+from diffusion_lab.reports.speedup_words import cell, number, sentences, turned
 
 
 def words(*factors: Factor, unit: str = "images") -> list[str]:
@@ -67,9 +67,13 @@ def test_three_digits(value, text):
 def test_a_cell_of_a_table():
     assert cell(over_seeds([Factor(2.0)] * 3)) == "2.00 [2.00, 2.00]"
     assert cell(over_seeds([Factor(1.0, "at most"), Factor(4.0)])) == "at most 2.00 (not reached by 1 of 2 seeds)"
-    turned = cell(over_seeds([Factor(2.0), Factor(2.0, reached_before=True)]))
-    assert turned == "2.00 [2.00, 2.00] (too large: the baseline was there before its end in 1 of 2)"
     assert (
         cell(over_seeds([Factor(1.0, "at most"), Factor(4.0, "at least")]))
         == "no common factor, not reached by 1 of 2 seeds"
     )
+
+
+def test_a_baseline_that_turns_is_one_sentence_for_all_rows():
+    rows = [over_seeds([Factor(2.0), Factor(2.0, reached_before=True)]), over_seeds([Factor(1.0)] * 2)]
+    assert turned(rows, "DDPM").startswith("DDPM itself was at its final value before its end in 1 of 2 seeds")
+    assert turned(rows[1:], "DDPM") == turned([], "DDPM") == ""

@@ -85,7 +85,14 @@ def test_the_page_loads_nothing_and_has_every_part(tmp_path: Path) -> None:
     one = page(tmp_path)
     html = as_html(one, curves(one))
     assert not re.search(r"(src|href)=\"(?!data:)", html) and "<script" not in html
-    for text in ("Of 1 statement of the paper", "the scale&#39;s own sentence", "the command", "against Base", "250", "6 runs, "):
+    for text in (
+        "Of 1 statement of the paper",
+        "the scale&#39;s own sentence",
+        "the command",
+        "against Base",
+        "250",
+        "6 runs, ",
+    ):
         assert text in html
 
 

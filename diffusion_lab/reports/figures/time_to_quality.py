@@ -12,7 +12,7 @@ from diffusion_lab.reports.figures.base import Figure
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.smooth_course import Course, smoothed
 from diffusion_lab.reports.speedup_of_runs import OfRuns, in_images, in_seconds
-from diffusion_lab.reports.speedup_words import factor
+from diffusion_lab.reports.speedup_words import cell
 
 MARK = "#222222"
 AXES = {"images": ("images seen", in_images), "training time": ("training time, seconds", in_seconds)}
@@ -35,7 +35,7 @@ def speed_up(base: Group, own: Group, metric: str) -> Figure | None:
         for axis, (title, (label, found)) in zip(axes, measured.items(), strict=True):
             _draw(axis, found, [base, own], metric)
             axis.set_xlabel(label)
-            axis.set_title(f"factor of {title}: {factor(found.found) if found.found else ''}")
+            axis.set_title(f"factor of {title}: {cell(found.found) if found.found else ''}")
         axes[0].set_ylabel(with_units([base, own], metric))
         image = data_uri(figure)
     caption = (
