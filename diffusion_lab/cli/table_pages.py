@@ -114,7 +114,7 @@ def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
 
 def _command(study: Study, gathered: Gathered) -> str:
     """The command that makes the page anywhere: without the folders and the launcher of this machine."""
-    seeds, rows = gathered.values.seeds, {value.row for value in gathered.values.values}
+    seeds, rows = gathered.values.seeds, {row for row, _ in gathered.runs}
     words = ["diffusion-lab", "reproduce", study.table.name, f"scale={study.scale.name}"]
     if seeds and seeds != sorted(study.scale.seeds):
         words.append(f"--seeds={','.join(map(str, seeds))}")
