@@ -126,8 +126,7 @@ def reproduced(name: str, scale: str) -> str:
     from diffusion_lab.tables.words import said_of, summary
 
     results = results_of(name, scale)
-    paper, _, file = name.partition("/")
-    place = f"results/{scale}/{file}/table.md"
+    place = f"results/{scale}/{name.partition('/')[2]}/table.md"
     head = f"[{results.table.title} at scale {scale}]({place})"
     lines = [[head, "the paper", f"here, {results.values.quantity}", "verdict"], ["---"] * 4]
     lines += [list(said_of(results, outcome)) for outcome in results.outcomes]

@@ -142,7 +142,7 @@ def as_markdown(page: TablePage, drawn: Mapping[str, figures.Figure]) -> str:
     for title, said in notes_of(page).items():
         pieces.append("\n".join([f"## {title}\n", *(f"- {sentence}" for sentence in said), ""]))
     made = "".join(f"    {command}\n" for command in page.commands)
-    pieces.append(f"## Command and versions\n\n{made}\n{_versions(page)}\n")
+    pieces.append(f"## Command and versions\n\n{made}\n{_provenance(page)}\n")
     return "\n".join(pieces)
 
 
@@ -160,7 +160,7 @@ def _bold_outcome(word: str, text: str) -> str:
     return text.replace(f": {word}", f": **{word}**", 1) if word in (HOLDS, FAILS) else text
 
 
-def _versions(page: TablePage) -> str:
+def _provenance(page: TablePage) -> str:
     """How many runs, how long and when; and of what versions."""
     runs = page.gathered.every
     days = sorted({str(run.info.get("started", ""))[:10] for run in runs} - {""})
@@ -225,7 +225,7 @@ def _content(page: TablePage, drawn: Mapping[str, figures.Figure]) -> dict[str, 
         "setting_lines": lines,
         "notes": notes_of(page),
         "commands": page.commands,
-        "versions": _versions(page),
+        "versions": _provenance(page),
         "markdown": "\n".join(markdown(one) for one in tables.values()),
         "latex": as_latex(page),
     }
