@@ -13,6 +13,8 @@ and the posterior q(x_{t-1} | x_t, x_0) = N(C1 x_0 + C2 x_t, Vp_t I)  (Ho et al.
 
     C1 = b_t sqrt(A_{t-1}) / (1-A_t),   C2 = sqrt(1-b_t) (1-A_{t-1}) / (1-A_t),   Vp_t = b_t (1-A_{t-1}) / (1-A_t)
 
+That is the variance-preserving path; any other one is a `GaussianPath` (`path.py`).
+
 The schedules themselves are in `schedules.py`.
 """
 
@@ -91,6 +93,9 @@ class NoiseSchedule(nn.Module):
             "posterior_mean_coef1": b * a_prev.sqrt() / (1 - a),
             "posterior_mean_coef2": (1 - b).sqrt() * (1 - a_prev) / (1 - a),
         }
+        self._register(tables)
+
+    def _register(self, tables: dict[str, Tensor]) -> None:
         for name, table in tables.items():
             self.register_buffer(name, table, persistent=False)
 
