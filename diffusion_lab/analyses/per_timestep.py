@@ -84,7 +84,7 @@ class PerTimestep(Analysis):
     def run(self, trained: Sequence[Trained], work: Work) -> Result:
         data, snr = self.measure(trained, work), trained[0].denoiser.schedule.snr.cpu()
         t = torch.from_numpy(data["timesteps"])
-        scale = trained[0].denoiser.prediction.head_scales(snr).numpy()[t]  # (K,heads)
+        scale = trained[0].denoiser.head_scales().cpu().numpy()[t]  # (K,heads)
         for space, of_x0 in {"x0": snr**0, "eps": snr, "v": 1 + snr}.items():
             factor = of_x0.numpy()[t][:, None] / scale
             data |= {f"{space}_{key}": factor * data[key] for key in ("mean", "standard_error")}

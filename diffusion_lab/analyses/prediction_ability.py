@@ -124,7 +124,7 @@ class PredictionAbility(Analysis):
     def _errors(self, model: Trained, x0: Tensor, eps: Tensor, t: Tensor, cond: dict[str, Tensor]) -> np.ndarray:
         """(K,A) float64: of the heads, and if there are several of the answer of all, for one image (C,H,W)."""
         denoiser, parts = model.denoiser, []
-        scales = denoiser.prediction.head_scales(denoiser.schedule.snr)
+        scales = denoiser.head_scales()
         for some in t.to(x0.device).split(self.batch_size):
             rows = {key: value.expand(len(some), *value.shape) for key, value in cond.items()}
             images, noises = (value.expand(len(some), *value.shape) for value in (x0, eps))

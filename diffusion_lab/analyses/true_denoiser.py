@@ -22,14 +22,14 @@ class TrueDenoiser(Denoiser):
     """
 
     def __init__(self, base: Denoiser, truth: Tensor, replaced: Tensor) -> None:
-        parts = base.prediction, base.variance, base.timesteps, base.preconditioning, base.null_label
+        parts = base.prediction, base.variance, base.timesteps, base.preconditioning, base.null_label, base.time
         super().__init__(base.network, base.schedule, *parts)
         self.truth, self.replaced = truth, replaced.to(base.timesteps.device)
 
     def estimate(self, x_t: Tensor, t: Tensor, **cond: Tensor) -> Estimate:
         known = self._known(t)
-        alpha, sigma = self._scales(x_t, t)
-        eps = (x_t - alpha * self.truth) / sigma
+        x, alpha, sigma = self._point(x_t, t)
+        eps = (x - alpha * self.truth) / sigma
         if known.all():
             return Estimate(self.truth, eps)
         found = super().estimate(x_t, t, **cond)

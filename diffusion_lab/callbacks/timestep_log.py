@@ -132,7 +132,7 @@ def effective_objective(trainer: Trainer, module: DiffusionModule, step: int) ->
     sampler = sampler_of(trainer, snr)
     t = torch.arange(len(snr), device=snr.device)
     p = sampler.probabilities(step)
-    scale = module.denoiser.prediction.native_scale(snr)
+    scale = module.denoiser.native_scale()
     # For the same output, the native loss is `scale` times the x0-loss, and the eps-loss SNR times the x0-loss.
     eps_weight = module.weighting.native_weight(snr, scale, step).double() * scale / snr
     product = p * sampler.weight(t, step).double() * eps_weight

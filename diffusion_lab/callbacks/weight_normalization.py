@@ -47,4 +47,4 @@ class WeightNormalization(RunCallback):
         sampler = sampler_of(trainer, snr)
         # With reweight a draw has the weight 1/(T p), so the effective distribution is uniform.
         effective = sampler.probabilities(step) * sampler.weight(torch.arange(len(snr), device=snr.device), step)
-        module.weighting.refresh(snr, module.denoiser.prediction.native_scale(snr), effective, step)
+        module.weighting.refresh(snr, module.denoiser.native_scale(), effective, step)

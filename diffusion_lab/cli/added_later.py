@@ -20,6 +20,7 @@ Table = dict[str, dict[str, Any]]
 ADDED_LATER: Table = {
     "": {"init_from": None, "model": {"_target_": "diffusion_lab.training.DiffusionModel"}},
     "diffusion_lab.data.FashionMNIST": {"image_size": 28},
+    "diffusion_lab.diffusion.cosine": {"shift": 1.0},
     "diffusion_lab.solvers.Guided": {"steps": None},
     "diffusion_lab.timesteps.EqualLossSlots": {"stratify": True},
     "diffusion_lab.timesteps.LearnedBeta": {"rewards": None},

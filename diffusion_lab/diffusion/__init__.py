@@ -28,13 +28,17 @@ from diffusion_lab.diffusion.head_losses import (
 from diffusion_lab.diffusion.head_reductions import HardMin, LearnedGate, MeanOfHeads, Reduction, SoftMin, WarmupMin
 from diffusion_lab.diffusion.likelihood import Bound, bits_per_dim, bound_weights, prior_term, vlb_terms
 from diffusion_lab.diffusion.mixed_prediction import MixedPrediction
-from diffusion_lab.diffusion.preconditioning import FDMScale, Plain, Preconditioning
+from diffusion_lab.diffusion.network_time import LogNoise, NetworkTime, PathPosition, TimestepIndex
+from diffusion_lab.diffusion.path import GaussianPath
+from diffusion_lab.diffusion.paths import edm, rectified_flow
+from diffusion_lab.diffusion.preconditioning import EDMScale, FDMScale, Plain, Preconditioning, PreservingScale
 from diffusion_lab.diffusion.prediction import X0, Epsilon, Estimate, Parts, Prediction, V
 from diffusion_lab.diffusion.schedule import NoiseSchedule, extract
 from diffusion_lab.diffusion.schedules import cosine, damped, fdm, laplace, linear, quadratic, sigmoid, sqrt_linear
 from diffusion_lab.diffusion.three_heads import ThreeHeads
 from diffusion_lab.diffusion.uncertainty import Uncertainty
 from diffusion_lab.diffusion.variance import FixedLarge, FixedSmall, LearnedRange, Variance
+from diffusion_lab.diffusion.velocity import EDMPrediction, Velocity
 from diffusion_lab.diffusion.weighting import Unit, Weighting
 from diffusion_lab.diffusion.weightings import (
     EDM,
@@ -127,4 +131,15 @@ __all__ = [
     "sigmoid",
     "sqrt_linear",
     "vlb_terms",
+    "EDMPrediction",
+    "EDMScale",
+    "GaussianPath",
+    "LogNoise",
+    "NetworkTime",
+    "PathPosition",
+    "PreservingScale",
+    "TimestepIndex",
+    "Velocity",
+    "edm",
+    "rectified_flow",
 ]

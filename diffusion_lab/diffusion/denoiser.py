@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from diffusion_lab.diffusion.bound import bound_term
 from diffusion_lab.diffusion.guidance import Guidance
+from diffusion_lab.diffusion.network_time import NetworkTime, TimestepIndex
 from diffusion_lab.diffusion.preconditioning import Plain, Preconditioning
 from diffusion_lab.diffusion.prediction import Estimate, Parts, Prediction
 from diffusion_lab.diffusion.schedule import NoiseSchedule, extract, working_dtype
@@ -39,9 +40,10 @@ class Denoiser(nn.Module):
 
         network(scale_t x_t (B,C,H,W), t (B,) int64, **cond) -> (B, C (prediction.heads + variance.channels), H, W)
 
-    The network always receives original timesteps, also with a respaced schedule. Its output is converted to float32,
-    because the conversions divide by alpha or sigma; with float64 images and network, all results are float64. Keyword
-    conditions are passed to the network unchanged. Gathers and losses never synchronise with the device.
+    x_t is in the coordinates of the schedule's path. The network always receives original timesteps, also with a
+    respaced schedule, or the numbers of `time` instead. Its output is converted to float32, because the conversions
+    divide by alpha or sigma; with float64 images and network, all results are float64. Keyword conditions are passed to
+    the network unchanged. Gathers and losses never synchronise with the device.
 
     Args:
         network: the only part with parameters.
@@ -51,6 +53,7 @@ class Denoiser(nn.Module):
         timesteps: (T,) int64 the network's timestep for each index of the schedule; None for 0..T-1.
         preconditioning: scale of the network's input; None is `Plain`, x_t as it is.
         null_label: the label that stands for no condition; None for a network that was trained without label dropout.
+        time: what the network is told as its time; None is `TimestepIndex`.
     """
 
     timesteps: Tensor
@@ -64,6 +67,7 @@ class Denoiser(nn.Module):
         timesteps: Tensor | None = None,
         preconditioning: Preconditioning | None = None,
         null_label: int | None = None,
+        time: NetworkTime | None = None,
     ) -> None:
         super().__init__()
         self.network = network
@@ -74,8 +78,10 @@ class Denoiser(nn.Module):
             timesteps = torch.arange(schedule.num_timesteps, device=schedule.betas.device)
         self.register_buffer("timesteps", timesteps, persistent=False)
         self.preconditioning, self.null_label = preconditioning or Plain(), null_label
-        # Not a buffer: a cast of the module must not reach it. It follows `timesteps` to another device.
+        self.time = time or TimestepIndex()
+        # Not buffers: a cast of the module must not reach them. They follow `timesteps` to another device.
         self._input_scale = self.preconditioning.input_scale(schedule)
+        self._times = self.time.values(schedule)
 
     @property
     def num_timesteps(self) -> int:
@@ -103,13 +109,13 @@ class Denoiser(nn.Module):
         return self._with(network, self.schedule, self.timesteps)
 
     def _with(self, network: nn.Module, schedule: NoiseSchedule, timesteps: Tensor) -> Denoiser:
-        parts = self.prediction, self.variance, timesteps, self.preconditioning, self.null_label
+        parts = self.prediction, self.variance, timesteps, self.preconditioning, self.null_label, self.time
         return Denoiser(network, schedule, *parts)
 
     def estimate(self, x_t: Tensor, t: Tensor, **cond: Tensor) -> Estimate:
         """x0 and eps, neither clipped: (B,C,H,W), (B,) -> Estimate."""
         out, _ = self._answer(x_t, t, cond)
-        return self.prediction.estimate(out, x_t, *self._scales(x_t, t))
+        return self.prediction.at(self.schedule, t).estimate(out, *self._point(x_t, t))
 
     def reverse(self, x_t: Tensor, t: Tensor, clip: bool = False, **cond: Tensor) -> Reverse:
         """One ancestral step's distribution: (B,C,H,W), (B,) -> Reverse.
@@ -120,7 +126,7 @@ class Denoiser(nn.Module):
             clip: whether x0 is clipped to [-1, 1] before the mean is computed from it.
         """
         out, extra = self._answer(x_t, t, cond)
-        x0 = self.prediction.estimate(out, x_t, *self._scales(x_t, t)).x0
+        x0 = self.prediction.at(self.schedule, t).estimate(out, *self._point(x_t, t)).x0
         x0 = x0.clamp(-1, 1) if clip else x0
         mean = self.schedule.posterior_mean(x0, x_t, t)
         return Reverse(mean, self.variance.log_variance(extra, t, self.schedule), x0)
@@ -130,16 +136,16 @@ class Denoiser(nn.Module):
 
         The bound's term trains only the variance: the estimate in it is detached (and not clipped).
         """
-        alpha, sigma = self._scales(x0, t)
-        x_t = alpha * x0 + sigma * eps
+        x_t = self.schedule.perturb(x0, eps, t)
         out, extra = self._answer(x_t, t, cond)
+        prediction, (x, alpha, sigma) = self.prediction.at(self.schedule, t), self._point(x_t, t)
         snr = self.schedule.snr[t].to(working_dtype(x0))
-        parts = self.prediction.parts(out, x0, eps, alpha, sigma, snr)
+        parts = prediction.parts(out, x0, eps, alpha, sigma, snr)
         native = parts.loss.sum(1)
-        errors = self.prediction.errors(out.detach(), x0, x_t, alpha, sigma)
+        errors = prediction.errors(out.detach(), x0, x, alpha, sigma)
         if not self.variance.channels:
             return Loss(native, torch.zeros_like(native), parts, errors, snr)
-        x0_hat = self.prediction.estimate(out.detach(), x_t, alpha, sigma).x0
+        x0_hat = prediction.estimate(out.detach(), x, alpha, sigma).x0
         log_variance = self.variance.log_variance(extra, t, self.schedule)
         term = bound_term(x0, x0_hat, log_variance, t, self.schedule)
         return Loss(native, self.variance.loss_weight(self.schedule) * term, parts, errors, snr)
@@ -153,23 +159,40 @@ class Denoiser(nn.Module):
 
     def losses_and_bound(self, x0: Tensor, eps: Tensor, t: Tensor, **cond: Tensor) -> tuple[Tensor, Tensor]:
         """`head_losses` (B,heads), and the term L_t of the bound (B,) in bits/dim, with the estimate not clipped."""
-        alpha, sigma = self._scales(x0, t)
-        x_t = alpha * x0 + sigma * eps
+        x_t = self.schedule.perturb(x0, eps, t)
         out, extra = self._answer(x_t, t, cond)
-        square = (out - self.prediction.target(x0, eps, alpha, sigma)).square()
-        x0_hat = self.prediction.estimate(out, x_t, alpha, sigma).x0
+        prediction, (x, alpha, sigma) = self.prediction.at(self.schedule, t), self._point(x_t, t)
+        square = (out - prediction.target(x0, eps, alpha, sigma)).square()
+        x0_hat = prediction.estimate(out, x, alpha, sigma).x0
         bound = bound_term(x0, x0_hat, self.variance.log_variance(extra, t, self.schedule), t, self.schedule)
         return square.unflatten(1, (self.prediction.heads, -1)).flatten(2).mean(2), bound
 
-    def _scales(self, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    def head_scales(self) -> Tensor:
+        """Native loss of each head divided by its x0-loss, at each timestep: (T,heads) float64."""
+        return self.prediction.at(self.schedule, self._every()).head_scales(self.schedule.snr)
+
+    def native_scale(self) -> Tensor:
+        """Native loss divided by the x0-loss, at each timestep: (T,) float64."""
+        return self.prediction.at(self.schedule, self._every()).native_scale(self.schedule.snr)
+
+    def _every(self) -> Tensor:
+        return torch.arange(self.num_timesteps, device=self.timesteps.device)
+
+    def _point(self, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x_t, alpha and sigma on the variance-preserving path with the same SNR, which predictions are written for."""
         dtype = working_dtype(x_t)
-        return self.schedule.alpha(t, x_t.ndim, dtype), self.schedule.sigma(t, x_t.ndim, dtype)
+        alpha, sigma = self.schedule.alpha(t, x_t.ndim, dtype), self.schedule.sigma(t, x_t.ndim, dtype)
+        if self.schedule.norm is None:
+            return x_t, alpha, sigma
+        norm = extract(self.schedule.norm, t, x_t.ndim, dtype)
+        return x_t / norm, alpha / norm, sigma / norm
 
     def _answer(self, x_t: Tensor, t: Tensor, cond: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """The network's channels in the working precision: those of the prediction and those of the variance."""
         dtype = working_dtype(x_t)
         shown = x_t if self._input_scale is None else extract(self._input_scale, t, x_t.ndim, dtype) * x_t
-        out = self.network(shown, self.timesteps[t], **cond)
+        time = self.timesteps[t] if self._times is None else self._times[t].to(dtype)
+        out = self.network(shown, time, **cond)
         channels = x_t.shape[1]
         heads, extra = channels * self.prediction.heads, channels * self.variance.channels
         if out.shape[1] != heads + extra:
@@ -185,6 +208,9 @@ class Denoiser(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Denoiser:
         super()._apply(fn, recurse)
+        device = self.timesteps.device
         if self._input_scale is not None:
-            self._input_scale = self._input_scale.to(self.timesteps.device)
+            self._input_scale = self._input_scale.to(device)
+        if self._times is not None:
+            self._times = self._times.to(device)
         return self

@@ -3,9 +3,10 @@
     -log2 P(x_0) / D  <=  sum_t L_t + L_T
     L_0 = -log2 P(x_0 | x_1) / D                                      discretised decoder
     L_t = KL(q(x_{t-1} | x_t, x_0) || p(x_{t-1} | x_t)) / (D ln 2)    t = 1 .. T-1
-    L_T = KL(q(x_{T-1} | x_0) || N(0, I)) / (D ln 2)                  the prior, nothing is learned in it
+    L_T = KL(q(x_{T-1} | x_0) || N(0, n^2 I)) / (D ln 2)              the prior, nothing is learned in it
 
-where D = C H W. Each function serves a respaced denoiser as well: the bound is then that of its fewer steps.
+where D = C H W and n^2 = alpha_{T-1}^2 + sigma_{T-1}^2, 1 on a variance-preserving path. Each function serves a
+respaced denoiser as well: the bound is then that of its fewer steps.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ def bound_weights(schedule: NoiseSchedule, prediction: Prediction, variance: Var
 
         c_t = b_t^2 / (2 V_t (1-b_t) (1-A_t) ln 2) on the eps-loss, times native -> eps: SNR_t / native_scale(SNR_t)
 
-    (Kim et al. 2025, eq. 4; Ho et al. 2020, eq. 12.) At t = 0 it is the same formula with V_0 = Vp_1, not the decoder's
-    likelihood. A learned variance has no fixed V_t: b_t stands for it.
+    (Kim et al. 2025, eq. 4; Ho et al. 2020, eq. 12); on any path with r_t^2 sigma_t^2, r_t = alpha_t/alpha_{t-1}, in
+    place of (1-b_t) (1-A_t). At t = 0 it is the same formula with V_0 = Vp_1, not the decoder's likelihood. A learned
+    variance has no fixed V_t: b_t stands for it.
 
     Args:
         schedule: noise schedule.
@@ -71,9 +73,8 @@ def bound_weights(schedule: NoiseSchedule, prediction: Prediction, variance: Var
     t = torch.arange(schedule.num_timesteps, device=schedule.betas.device)
     fixed = FixedLarge() if variance.channels else variance
     v = fixed.log_variance(torch.empty(len(t), 0, device=t.device), t, schedule).double().exp().flatten()
-    b, a = schedule.betas, schedule.alphas_cumprod
-    on_eps = b.square() / (2 * v * (1 - b) * (1 - a) * math.log(2))
-    return on_eps * schedule.snr / prediction.native_scale(schedule.snr)
+    on_eps = schedule.betas.square() / (2 * v * schedule.retained * schedule.noise_variance * math.log(2))
+    return on_eps * schedule.snr / prediction.at(schedule, t).native_scale(schedule.snr)
 
 
 def prior_term(x0: Tensor, schedule: NoiseSchedule) -> Tensor:

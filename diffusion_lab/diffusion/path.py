@@ -10,7 +10,10 @@ the posterior q(x_{t-1} | x_t, x_0) = N(C1 x_0 + C2 x_t, Vp_t I) has (Kingma et 
 
     C1 = b_t alpha_{t-1} / sigma_t^2,   C2 = r_t sigma_{t-1}^2 / sigma_t^2,   Vp_t = b_t sigma_{t-1}^2 / sigma_t^2
 
-which are the numbers of `NoiseSchedule` where alpha_t^2 + sigma_t^2 = 1.
+which are the numbers of `NoiseSchedule` where alpha_t^2 + sigma_t^2 = 1. The paths themselves are in `paths.py`.
+
+What depends on the SNR alone (the denoiser, the weight on the x0-loss, the bound) is the same on all paths: x_t/n_t
+with n_t = sqrt(alpha_t^2 + sigma_t^2), `norm`, is a point of the variance-preserving path with the same SNR.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.diffusion.schedule import NoiseSchedule
+from diffusion_lab.diffusion.schedule import NoiseSchedule, midpoints, slopes_of
+
+SLOPES = ("signal_slope", "noise_slope")
+PRESERVES = 1e-12  # |n_t - 1| below which a path counts as variance preserving, and x_t is its own coordinate
 
 
 class GaussianPath(NoiseSchedule):
@@ -29,16 +35,38 @@ class GaussianPath(NoiseSchedule):
     Args:
         alpha: (T,) scale of the signal, positive.
         sigma: (T,) scale of the noise, positive, such that alpha/sigma falls.
+        position: (T,) the path's parameter s in [0, 1], increasing; None for the midpoints (k + 1/2)/T.
+        slopes: d alpha/ds and d sigma/ds, (T,) each, of which the velocity is made; None for differences of the tables.
 
     Raises:
-        ValueError: a scale is not positive and finite, or the SNR does not fall.
+        ValueError: a scale is not positive and finite, the SNR does not fall, or the position does not increase.
     """
 
-    def __init__(self, alpha: Tensor | Sequence[float], sigma: Tensor | Sequence[float]) -> None:
+    def __init__(
+        self,
+        alpha: Tensor | Sequence[float],
+        sigma: Tensor | Sequence[float],
+        position: Tensor | Sequence[float] | None = None,
+        slopes: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
         nn.Module.__init__(self)  # the tables are not those of betas
         alpha, sigma = (torch.as_tensor(x, dtype=torch.float64).detach().clone() for x in (alpha, sigma))
         _check(alpha, sigma)
-        self._register(_tables(alpha, sigma))
+        s = midpoints(len(alpha)) if position is None else torch.as_tensor(position, dtype=torch.float64)
+        _check_position(s, len(alpha))
+        given = slopes_of(alpha, sigma, s) if slopes is None else dict(zip(SLOPES, slopes, strict=True))
+        norm = (alpha.square() + sigma.square()).sqrt()
+        preserving = bool((norm - 1).abs().max() < PRESERVES)
+        self._register(_tables(alpha, sigma) | given | {"position": s, "norm": None if preserving else norm})
+
+    @property
+    def retained(self) -> Tensor:
+        alpha = self.signal_scale
+        return (alpha / torch.cat([alpha.new_ones(1), alpha[:-1]])).square()
+
+    @property
+    def noise_variance(self) -> Tensor:
+        return self.noise_scale.square()
 
     def respace(self, timesteps: Tensor) -> GaussianPath:
         """The path at some timesteps only.
@@ -47,7 +75,8 @@ class GaussianPath(NoiseSchedule):
             timesteps: (S,) int64, increasing.
         """
         kept = timesteps.to(self.signal_scale.device)
-        return GaussianPath(self.signal_scale[kept], self.noise_scale[kept])
+        slopes = self.signal_slope[kept], self.noise_slope[kept]
+        return GaussianPath(self.signal_scale[kept], self.noise_scale[kept], self.position[kept], slopes)
 
 
 def _tables(alpha: Tensor, sigma: Tensor) -> dict[str, Tensor]:
@@ -56,7 +85,9 @@ def _tables(alpha: Tensor, sigma: Tensor) -> dict[str, Tensor]:
     # b_t / sigma_t^2 = 1 - SNR_t / SNR_{t-1}, the share of the noise that is new, without cancellation; all of it at 0
     new = torch.cat([alpha.new_ones(1), -torch.expm1(log_snr.diff())])
     variance = new * sigma_prev**2
-    floored = torch.cat([variance[1:2] if len(alpha) > 1 else sigma**2, variance[1:]])
+    # Vp_1 is a variance in the units of x_{t=0}, that of the last step in the units of the data.
+    last = (variance[1:2] if len(alpha) > 1 else sigma**2) / (alpha[0] ** 2 + sigma[0] ** 2)
+    floored = torch.cat([last, variance[1:]])
     added = new * sigma**2
     return {
         "betas": added,
@@ -92,3 +123,8 @@ def _check(alpha: Tensor, sigma: Tensor) -> None:
     if risen.any():
         t = int(risen.nonzero()[0]) + 1
         raise ValueError(f"alpha[{t}]/sigma[{t}] must be below that of timestep {t - 1}; sort the timesteps by noise")
+
+
+def _check_position(s: Tensor, total: int) -> None:
+    if s.shape != (total,) or not bool((s.diff() > 0).all()) or not bool(((s >= 0) & (s <= 1)).all()):
+        raise ValueError(f"position={s.tolist()[:3]}.. must be {total} increasing numbers in [0, 1], 0 at the data")

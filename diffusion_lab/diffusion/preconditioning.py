@@ -53,4 +53,30 @@ class FDMScale(Preconditioning):
 
     def input_scale(self, schedule: NoiseSchedule) -> Tensor:
         a, m = schedule.alphas_cumprod, self.multiplier
-        return torch.pow(a, m - 0.5) * (1 - m * a.log())
+        scale = torch.pow(a, m - 0.5) * (1 - m * a.log())
+        return scale if schedule.norm is None else scale / schedule.norm
+
+
+class EDMScale(Preconditioning):
+    """The network is shown c_in (x_0 + s eps), c_in = 1/sqrt(s^2 + d^2), which has variance 1 for images of variance
+    d^2 (Karras et al. 2022, EDM, table 1):
+
+        x_t / sqrt(sigma_t^2 + alpha_t^2 d^2),   d = sigma_data
+
+    Args:
+        sigma_data: standard deviation of the images, > 0.
+    """
+
+    def __init__(self, sigma_data: float = 0.5) -> None:
+        self.sigma_data = check_number("sigma_data", sigma_data, "()", 0, math.inf, "use 0.5 for the published setting")
+
+    def input_scale(self, schedule: NoiseSchedule) -> Tensor:
+        return (schedule.noise_scale.square() + (self.sigma_data * schedule.signal_scale).square()).rsqrt()
+
+
+class PreservingScale(Preconditioning):
+    """The network is shown x_t / sqrt(alpha_t^2 + sigma_t^2), the point of the variance-preserving path with the same
+    SNR; on such a path x_t itself. With it a path is the variance-preserving one under another timestep grid."""
+
+    def input_scale(self, schedule: NoiseSchedule) -> Tensor | None:
+        return None if schedule.norm is None else 1 / schedule.norm

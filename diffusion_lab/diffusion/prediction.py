@@ -10,7 +10,9 @@ For one and the same answer the mean square errors in the three spaces are tied 
 
 so a weighting written on the x0-loss serves every prediction: divide by `native_scale`.
 
-alpha and sigma are given ready to broadcast, (B,1,1,1) for images.
+alpha and sigma are given ready to broadcast, (B,1,1,1) for images. x is the point of the variance-preserving path,
+alpha^2 + sigma^2 = 1, on every schedule: `Denoiser` divides x_t of another path by sqrt(alpha_t^2 + sigma_t^2) first.
+What depends on more than the SNR asks for the schedule in `at`; see `velocity.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from diffusion_lab.diffusion.schedule import NoiseSchedule
 
 
 class Estimate(NamedTuple):
@@ -50,6 +54,10 @@ class Prediction(nn.Module, ABC):
     def head_names(self) -> tuple[str, ...]:
         """A word for each head, for figures; empty where there is one."""
         return ("",) if self.heads == 1 else tuple(f"head {head}" for head in range(self.heads))
+
+    def at(self, schedule: NoiseSchedule, t: Tensor) -> Prediction:
+        """This prediction at timesteps (B,) of a schedule; by default itself, since alpha and sigma say enough."""
+        return self
 
     @abstractmethod
     def target(self, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:

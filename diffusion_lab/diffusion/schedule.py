@@ -13,14 +13,19 @@ and the posterior q(x_{t-1} | x_t, x_0) = N(C1 x_0 + C2 x_t, Vp_t I)  (Ho et al.
 
     C1 = b_t sqrt(A_{t-1}) / (1-A_t),   C2 = sqrt(1-b_t) (1-A_{t-1}) / (1-A_t),   Vp_t = b_t (1-A_{t-1}) / (1-A_t)
 
-That is the variance-preserving path; any other one is a `GaussianPath` (`path.py`).
+That is the variance-preserving path; any other one, x_t = alpha_t x_0 + sigma_t eps, is a `GaussianPath` (`path.py`).
+Both have, beside the tables above,
 
-The schedules themselves are in `schedules.py`.
+    s_t in (0, 1)                       the path's own parameter, 0 at the data, `position`
+    the velocity's a, b                 `signal_slope`, `noise_slope`: u = a x_0 + b eps, d alpha/ds and d sigma/ds
+    n_t = sqrt(alpha_t^2 + sigma_t^2)   `norm`; None here, where it is 1
+
+The schedules themselves are in `schedules.py` and `paths.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +73,10 @@ class NoiseSchedule(nn.Module):
     posterior_log_variance_clipped: Tensor
     posterior_mean_coef1: Tensor
     posterior_mean_coef2: Tensor
+    position: Tensor
+    signal_slope: Tensor
+    noise_slope: Tensor
+    norm: Tensor | None
 
     def __init__(self, betas: Tensor | Sequence[float]) -> None:
         super().__init__()
@@ -93,9 +102,10 @@ class NoiseSchedule(nn.Module):
             "posterior_mean_coef1": b * a_prev.sqrt() / (1 - a),
             "posterior_mean_coef2": (1 - b).sqrt() * (1 - a_prev) / (1 - a),
         }
-        self._register(tables)
+        position = midpoints(len(b))
+        self._register(tables | slopes_of(a.sqrt(), (1 - a).sqrt(), position) | {"position": position, "norm": None})
 
-    def _register(self, tables: dict[str, Tensor]) -> None:
+    def _register(self, tables: Mapping[str, Tensor | None]) -> None:
         for name, table in tables.items():
             self.register_buffer(name, table, persistent=False)
 
@@ -104,12 +114,22 @@ class NoiseSchedule(nn.Module):
         """T."""
         return len(self.betas)
 
+    @property
+    def retained(self) -> Tensor:
+        """(alpha_t/alpha_{t-1})^2, the share of the signal's power that step t keeps: (T,)."""
+        return 1 - self.betas
+
+    @property
+    def noise_variance(self) -> Tensor:
+        """sigma_t^2: (T,)."""
+        return 1 - self.alphas_cumprod
+
     def alpha(self, t: Tensor, ndim: int = 1, dtype: torch.dtype = torch.float32) -> Tensor:
-        """sqrt(A_t), the scale of the signal: (B,) -> (B, 1, ..., 1) with `ndim` dimensions."""
+        """alpha_t = sqrt(A_t), the scale of the signal: (B,) -> (B, 1, ..., 1) with `ndim` dimensions."""
         return extract(self.signal_scale, t, ndim, dtype)
 
     def sigma(self, t: Tensor, ndim: int = 1, dtype: torch.dtype = torch.float32) -> Tensor:
-        """sqrt(1 - A_t), the scale of the noise: (B,) -> (B, 1, ..., 1) with `ndim` dimensions."""
+        """sigma_t = sqrt(1 - A_t), the scale of the noise: (B,) -> (B, 1, ..., 1) with `ndim` dimensions."""
         return extract(self.noise_scale, t, ndim, dtype)
 
     def perturb(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
@@ -135,8 +155,12 @@ class NoiseSchedule(nn.Module):
         Args:
             timesteps: (S,) int64, increasing.
         """
-        a = self.alphas_cumprod[timesteps.to(self.betas.device)]
-        return NoiseSchedule(1 - a / torch.cat([a.new_ones(1), a[:-1]]))
+        kept = timesteps.to(self.betas.device)
+        a = self.alphas_cumprod[kept]
+        schedule = NoiseSchedule(1 - a / torch.cat([a.new_ones(1), a[:-1]]))
+        # Those of the path, not of its fewer points: the network was trained with them.
+        schedule._register({name: getattr(self, name)[kept] for name in ("position", "signal_slope", "noise_slope")})
+        return schedule
 
     def extra_repr(self) -> str:
         a = self.alphas_cumprod
@@ -147,6 +171,22 @@ class NoiseSchedule(nn.Module):
         for name, table in list(self.named_buffers(recurse=False)):
             self._buffers[name] = table.to(fn(table).device)
         return self
+
+
+def midpoints(num_timesteps: int) -> Tensor:
+    """(k + 1/2)/T, k = 0..T-1: (T,) float64."""
+    return (torch.arange(num_timesteps, dtype=torch.float64) + 0.5) / num_timesteps
+
+
+def slopes_of(alpha: Tensor, sigma: Tensor, position: Tensor) -> dict[str, Tensor]:
+    """d alpha/ds and d sigma/ds by differences of second order inside and of first order at the ends: (T,) each.
+
+    A single timestep has the slope from the data, where alpha = 1 and sigma = 0.
+    """
+    if len(position) == 1:
+        return {"signal_slope": (alpha - 1) / position, "noise_slope": sigma / position}
+    pair = {"signal_slope": alpha, "noise_slope": sigma}
+    return {name: torch.gradient(scale, spacing=(position,))[0] for name, scale in pair.items()}
 
 
 def _check_betas(b: Tensor) -> None:

@@ -70,18 +70,29 @@ def sqrt_linear(num_timesteps: int = 1000, beta_start: float = 0.0015, beta_end:
     return quadratic(num_timesteps, beta_start, beta_end)
 
 
-def cosine(num_timesteps: int = 1000, offset: float = 0.008, max_beta: float = 0.999) -> NoiseSchedule:
+def cosine(
+    num_timesteps: int = 1000, offset: float = 0.008, max_beta: float = 0.999, shift: float = 1.0
+) -> NoiseSchedule:
     """A(u) = cos^2(pi/2 (u + offset)/(1 + offset)) / A(0) (Nichol & Dhariwal 2021, equation 17).
+
+    With a shift the SNR is divided by shift^2 at each u, SNR'(u) = SNR(u)/shift^2, as images of d x d pixels need where
+    d_0 x d_0 needed none: shift = d/d_0, d_0 = 64 (Hoogeboom et al. 2023, simple diffusion, section 3.1).
 
     Args:
         num_timesteps: T.
         offset: keeps the first betas away from 0; > 0.
         max_beta: clip of the betas, in (0, 1). It acts on the last step only.
+        shift: > 0; 1 for none, more for noisier timesteps.
     """
     _check_length(num_timesteps, 1, "use 1000 or 4000")
     check_number("offset", offset, "()", 0, math.inf, "use 0.008 for the published setting")
+    check_number("shift", shift, "()", 0, math.inf, "use 1.0 for none, image_size/64 as in simple diffusion")
     u = _grid(num_timesteps)
-    return _from_curve(torch.cos((u + offset) / (1 + offset) * (math.pi / 2)) ** 2, max_beta)
+    curve = torch.cos((u + offset) / (1 + offset) * (math.pi / 2)) ** 2
+    if shift != 1:
+        curve = curve / curve[0]
+        curve = curve / (curve + shift**2 * (1 - curve))
+    return _from_curve(curve, max_beta)
 
 
 def sigmoid(

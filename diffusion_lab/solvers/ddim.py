@@ -24,7 +24,8 @@ class DDIM(Solver):
 
         eps_hat = (x_t - sqrt(A) clip(x0_hat)) / sqrt(1-A)
 
-    as improved-diffusion does; Song et al. do not clip.
+    as improved-diffusion does; Song et al. do not clip. On a path that does not preserve the variance x stands for
+    x_t/sqrt(alpha_t^2 + sigma_t^2), with which the formulas hold; for eta = 0 it is Euler's step on the velocity.
 
     Args:
         steps: number of steps, evenly spaced from the first to the last timestep, or a form of `space_timesteps`;
@@ -48,11 +49,13 @@ class DDIM(Solver):
         kept = visited(denoiser.num_timesteps, self.steps).flip(0)
         # Coefficients are Python floats, so that the loop gathers nothing and they stay float64.
         signal = [*denoiser.schedule.alphas_cumprod[kept.to(x_T.device)].tolist(), 1.0]
+        norm = denoiser.schedule.norm
+        norms = None if norm is None else norm[kept.to(x_T.device)].tolist()
         x = x_T
         for k in bar(len(kept)):
             a, a_next = signal[k], signal[k + 1]
             t = torch.full((len(x),), int(kept[k]), device=x.device)
-            x0, eps = denoiser.estimate(x, t, **cond)
+            x0, eps = denoiser.estimate(x if norms is None else x * norms[k], t, **cond)
             if self.clip:
                 x0 = x0.clamp(-1, 1)
                 eps = (x - a**0.5 * x0) / (1 - a) ** 0.5

@@ -15,7 +15,8 @@ class DDPM(Solver):
     """x_{t-1} = C1 x0_hat + C2 x_t + [t > 0] sqrt(V_t) z,   z ~ N(0, I).
 
     With fewer steps than T the schedule is respaced: same A at the timesteps kept, new betas between them, and the
-    variance, fixed or learned, from those betas. The network still receives the original timesteps.
+    variance, fixed or learned, from those betas. The network still receives the original timesteps. On any path it
+    starts from sqrt(alpha_{T-1}^2 + sigma_{T-1}^2) x_T.
 
     Args:
         steps: number of steps, or a form of `space_timesteps`; None for all T.
@@ -35,7 +36,8 @@ class DDPM(Solver):
     def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
         if self.steps is not None:
             denoiser = denoiser.respace(visited(denoiser.num_timesteps, self.steps))
-        total, x = denoiser.num_timesteps, x_T
+        total, norm = denoiser.num_timesteps, denoiser.schedule.norm
+        x = x_T if norm is None else norm[-1].to(x_T) * x_T
         for k in bar(total):
             t = torch.full((len(x),), total - 1 - k, device=x.device)
             mean, log_variance, _ = denoiser.reverse(x, t, self.clip, **cond)

@@ -75,11 +75,14 @@ class Heun(Solver):
 
     def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
         indices = self.indices(denoiser.schedule)
-        sigmas = [*denoiser.schedule.noise_level.cpu()[indices].tolist(), 0.0]
+        schedule = denoiser.schedule
+        sigmas = [*schedule.noise_level.cpu()[indices].tolist(), 0.0]
+        norms = None if schedule.norm is None else schedule.norm.cpu()[indices].tolist()
 
         def slope(x: Tensor, k: int) -> Tensor:
             t = torch.full((len(x),), int(indices[k]), device=x.device)
-            estimate = denoiser.estimate((x / math.hypot(1, sigmas[k])).to(dtype), t, **cond)
+            x_t = x / math.hypot(1, sigmas[k]) * (1 if norms is None else norms[k])
+            estimate = denoiser.estimate(x_t.to(dtype), t, **cond)
             if self.clip:
                 return (x - estimate.x0.clamp(-1, 1)) / sigmas[k]
             return estimate.eps.double()

@@ -85,7 +85,7 @@ class AdversarialModel(ModelKind):
 
     trains, generates = AdversarialModule, Generator
     prefix = "networks."
-    unused = ("schedule", "prediction", "variance", "preconditioning", "weighting", "sampler", "solver")
+    unused = ("schedule", "prediction", "variance", "preconditioning", "time", "weighting", "sampler", "solver")
     chosen_by = "task=gan"
     why_unused = "a GAN has no timesteps"
     fixed = {

@@ -24,7 +24,7 @@ class DiffusionModel(ModelKind):
 
     trains, generates = DiffusionModule, Denoiser
     prefix = "denoiser."
-    parts = ("schedule", "prediction", "variance", "preconditioning")
+    parts = ("schedule", "prediction", "variance", "preconditioning", "time")
 
     def faults(self, network: nn.Module, data: ImageDataModule) -> Iterator[str]:
         if isinstance(network, AdversarialNetworks):
@@ -39,9 +39,9 @@ class DiffusionModel(ModelKind):
         return channels * (parts["prediction"].heads + parts["variance"].channels)
 
     def whole(self, network: nn.Module, parts: Parts) -> Denoiser:
-        schedule, prediction, variance, preconditioning = (parts[name] for name in self.parts)
+        schedule, prediction, variance, preconditioning, time = (parts[name] for name in self.parts)
         null_label = parts["dataset"].conditions.null_label
-        return Denoiser(network, schedule, prediction, variance, preconditioning=preconditioning, null_label=null_label)
+        return Denoiser(network, schedule, prediction, variance, None, preconditioning, null_label, time)
 
     def generating(self, whole: Denoiser) -> Denoiser:
         return whole

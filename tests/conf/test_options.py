@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from diffusion_lab.cli.checks.annotations import SPECIAL
 from diffusion_lab.cli.checks.nodes import check_nodes
-from diffusion_lab.cli.checks.settings import check_settings, required_groups
+from diffusion_lab.cli.checks.settings import check_settings, part_groups
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.targets import Trust, resolve
@@ -27,7 +27,7 @@ def options(group: str) -> list[str]:
     return sorted(str(path.relative_to(CONF / group).with_suffix("")) for path in (CONF / group).glob(pattern))
 
 
-OPTIONS = {group: options(group) for group in required_groups()}
+OPTIONS = {group: options(group) for group in part_groups()}
 # The first option of every group, then the second of every group: as many compositions as the largest group has.
 ROUNDS = [
     {group: names[i % len(names)] for group, names in OPTIONS.items()} for i in range(max(map(len, OPTIONS.values())))

@@ -13,7 +13,7 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from diffusion_lab.cli.checks.settings import required_groups
+from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.config import compose_train, conf_dir, config_hash, group_hash, run_name, sweep_name
 
 PRESETS = ("method", "scale", "debug")
@@ -49,7 +49,7 @@ def identity(overrides: list[str]) -> list[str]:
 
 def wanted() -> dict[str, list[list[str]]]:
     """What is stored anew, as lists of overrides: the rounds, every option alone, and jobs of every experiment."""
-    options = {group: names(group) for group in required_groups()}
+    options = {group: names(group) for group in part_groups()}
     rounds = [
         [f"{group}={found[i % len(found)]}" for group, found in options.items()]
         for i in range(max(map(len, options.values())))

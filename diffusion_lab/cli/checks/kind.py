@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.checks.setting import shown
-from diffusion_lab.cli.checks.settings import required_groups
+from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.targets import Trust, resolve
@@ -37,10 +37,10 @@ def check_kind(cfg: DictConfig, trust: Trust) -> list[ConfigError]:
 
 def _faults(cfg: DictConfig, kind: type[ModelKind]) -> Iterator[str]:
     cure = f", and use {kind.chosen_by}" if kind.chosen_by else ""
-    for group, default in required_groups().items():
+    for group, default in part_groups().items():
         node = cfg.get(group)
         if group not in kind.unused:
-            if not isinstance(node, DictConfig):
+            if default is not None and not isinstance(node, DictConfig):
                 yield f"{group}=null must be one of the options of its group; use {group}={default}"
         elif isinstance(node, DictConfig) and "_target_" in node:
             option = choices_of(cfg).get(group) or node["_target_"].rpartition(".")[2]

@@ -30,7 +30,7 @@ from diffusion_lab.cli.checks.annotations import (
 from diffusion_lab.cli.checks.kind import kind_of
 from diffusion_lab.cli.checks.origin import origin
 from diffusion_lab.cli.checks.setting import shown
-from diffusion_lab.cli.checks.settings import required_groups
+from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.targets import Trust, resolve
 
@@ -44,6 +44,7 @@ KINDS = {  # group -> base class of its options
     "prediction": "diffusion_lab.diffusion.Prediction",
     "variance": "diffusion_lab.diffusion.Variance",
     "preconditioning": "diffusion_lab.diffusion.Preconditioning",
+    "time": "diffusion_lab.diffusion.NetworkTime",
     "weighting": "diffusion_lab.diffusion.Weighting",
     "sampler": "diffusion_lab.timesteps.TimestepSampler",
     "optimizer": "torch.optim.Optimizer",
@@ -78,8 +79,10 @@ def check_nodes(cfg: DictConfig, trust: Trust, only: Collection[str] | None = No
             del content[key]
     fitting = content.keys() if only is None else content.keys() & set(only)
     check.values({key: value for key, value in content.items() if key in fitting}, cfg, "", ())
-    for key in required_groups():
+    for key, default in part_groups().items():
         if key in fitting and key in content and "_target_" not in (content[key] or ()):
+            if content[key] is default is None:
+                continue
             check.family(cfg, key)
     check.fitting = False
     check.values({key: value for key, value in content.items() if key not in fitting}, cfg, "", ())
@@ -123,7 +126,7 @@ class _NodesCheck:
                     node[key]
                 except OmegaConfBaseException:
                     goal = origin(node, key)
-                    if goal.split(".")[0] not in required_groups():
+                    if goal.split(".")[0] not in part_groups():
                         self._lost(f"{place} refers to {goal}, which does not exist; give it a value")
 
     def _lost(self, text: str) -> None:

@@ -30,7 +30,7 @@ from diffusion_lab.cli.errors import ConfigError, at, nearest
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.training import DiffusionModel, ShardedStrategy
 
-MATHS = ("schedule", "prediction", "variance", "preconditioning", "weighting", "sampler", "annealing", "solver")
+MATHS = ("schedule", "prediction", "variance", "preconditioning", "time", "weighting", "sampler", "annealing", "solver")
 
 
 def check_parts(parts: RunParts, world_size: int) -> list[ConfigError]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from diffusion_lab.cli.checks.nodes import check_nodes
+from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.foreign import read_back
 from diffusion_lab.cli.targets import Trust
@@ -26,7 +27,9 @@ def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[Co
         cfg = read_back(saved)
     except ConfigError as error:
         return [error]
-    lacking = [name for name in (*parts, "seed", "trainer", "precision") if cfg.get(name) is None]
+    optional = {group for group, default in part_groups().items() if default is None}
+    required = {*parts, "seed", "trainer", "precision"} - optional
+    lacking = sorted(name for name in required if cfg.get(name) is None)
     if lacking:
         return [ConfigError(f"{lacking[0]} is missing in {RECORD}; it is damaged, or of another program")]
     return check_nodes(cfg, trust, only=parts)

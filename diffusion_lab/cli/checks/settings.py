@@ -18,7 +18,7 @@ from diffusion_lab.runs.names import CHECKPOINTS
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # weights, averages and tables are float32 in all of them
 LONGEST = 10**12  # optimizer steps
-OPTIONAL_GROUPS = ("method", "experiment", "scale", "debug")
+PRESETS = ("method", "experiment", "scale", "debug")
 # key of a part -> the setting to type
 REPEATED = {
     "trainer.max_steps": "max_steps",
@@ -80,9 +80,9 @@ def _shipped() -> tuple[dict[str, Any], dict[str, str | None]]:
 
 
 @functools.cache
-def required_groups() -> dict[str, str | None]:
-    """Groups that training requires, with their defaults."""
-    return {group: default for group, default in _shipped()[1].items() if group not in OPTIONAL_GROUPS}
+def part_groups() -> dict[str, str | None]:
+    """Groups of parts with their defaults; one whose default is null may be left out."""
+    return {group: default for group, default in _shipped()[1].items() if group not in PRESETS}
 
 
 def check_settings(cfg: DictConfig) -> list[ConfigError]:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data.source import ArrayImages, ImageSource
-from diffusion_lab.diffusion import NoiseSchedule
+from diffusion_lab.diffusion import NoiseSchedule, extract
 from diffusion_lab.streams import Streams
 
 
@@ -104,13 +104,15 @@ class GaussianMixture(ImageSource):
 
     def optimal_eps(self, x_t: Tensor, t: Tensor, schedule: NoiseSchedule) -> Tensor:
         """E[eps | x_t] of equation (4): (B,C,H,H), (B,) int64 -> (B,C,H,H), computed in float64."""
-        alpha_bar = schedule.alphas_cumprod.to(x_t.device, torch.float64)[t][:, None]
+        dtype, alpha_bar = x_t.dtype, schedule.alphas_cumprod.to(x_t.device, torch.float64)[t][:, None]
+        if schedule.norm is not None:  # to the variance-preserving path, for which (1) to (5) are written
+            x_t = x_t.double() / extract(schedule.norm, t, x_t.ndim, torch.float64)
         u = self._total_variance(alpha_bar)
         means = self.means.to(x_t.device).flatten(1)
         centred = x_t.double().flatten(1)[:, None] - alpha_bar.sqrt()[..., None] * means
         responsibility = self._responsibility(centred.square().sum(2), u)
         factor = responsibility * (1 - alpha_bar).sqrt() / u
-        return torch.einsum("bk,bkd->bd", factor, centred).view(x_t.shape).to(x_t.dtype)
+        return torch.einsum("bk,bkd->bd", factor, centred).view(x_t.shape).to(dtype)
 
     def loss_floor(self, schedule: NoiseSchedule, labelled: bool = False, samples: int = 4096) -> Tensor:
         """(T,) float64: the smallest expected epsilon loss (mean over C,H,W) at each timestep, equation (5).

@@ -9,9 +9,12 @@ import torch
 from scipy import integrate, stats
 
 from diffusion_lab.data import GaussianMixture
+from diffusion_lab.diffusion import rectified_flow
 
-LINEAR = SimpleNamespace(alphas_cumprod=(1 - torch.linspace(1e-4, 0.02, 1000, dtype=torch.float64)).cumprod(0))
-COARSE = SimpleNamespace(alphas_cumprod=torch.tensor([0.999, 0.9, 0.5, 0.1, 0.001], dtype=torch.float64))
+LINEAR = SimpleNamespace(
+    alphas_cumprod=(1 - torch.linspace(1e-4, 0.02, 1000, dtype=torch.float64)).cumprod(0), norm=None
+)
+COARSE = SimpleNamespace(alphas_cumprod=torch.tensor([0.999, 0.9, 0.5, 0.1, 0.001], dtype=torch.float64), norm=None)
 
 
 def mixture(**kwargs) -> GaussianMixture:
@@ -153,3 +156,14 @@ def test_far_apart_components_do_not_overflow():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         mixture(**arguments)
+
+
+def test_the_optimum_on_a_straight_path_is_that_of_its_variance_preserving_twin():
+    data, path = mixture(), rectified_flow(20)
+    twin = SimpleNamespace(alphas_cumprod=path.alphas_cumprod, norm=None)
+    x0, _ = data.sample(20, 7)
+    t = torch.arange(20)
+    x_t = path.perturb(x0.double(), torch.randn(x0.shape, generator=torch.Generator().manual_seed(0)).double(), t)
+    scaled = x_t / path.norm.reshape(-1, 1, 1, 1)
+    torch.testing.assert_close(data.optimal_eps(x_t, t, path), data.optimal_eps(scaled, t, twin), rtol=1e-9, atol=0)
+    assert not torch.allclose(data.optimal_eps(x_t, t, path), data.optimal_eps(x_t, t, twin), rtol=1e-2)
