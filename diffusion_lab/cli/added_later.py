@@ -24,6 +24,7 @@ ADDED_LATER: Table = {
     "diffusion_lab.solvers.Guided": {"steps": None},
     "diffusion_lab.timesteps.EqualLossSlots": {"stratify": True},
     "diffusion_lab.timesteps.LearnedBeta": {"rewards": None},
+    "diffusion_lab.timesteps.LogitNormal": {"shift": 1.0},
     "diffusion_lab.timesteps.SlotRestricted": {"loss_curve": None},
 }
 

@@ -5,8 +5,11 @@ from diffusion_lab.timesteps.context import Context, Position, Probe, StepRecord
 from diffusion_lab.timesteps.curriculum import CLTS
 from diffusion_lab.timesteps.gradient_variance import GradientVariance
 from diffusion_lab.timesteps.learned_beta import LearnedBeta
+from diffusion_lab.timesteps.log_snr import Cauchy, Distribution, Laplace, LogSNR, Normal, Symmetric
 from diffusion_lab.timesteps.loss_aware import LossSecondMoment
+from diffusion_lab.timesteps.masses import masses, open_masses, position_masses
 from diffusion_lab.timesteps.mixture import Mixture
+from diffusion_lab.timesteps.position import Beta, CosMap, Mode
 from diffusion_lab.timesteps.rewards import Rewards, ShuffledRewards, ZeroRewards
 from diffusion_lab.timesteps.slots import EqualLossSlots, SlotRestricted, equal_sum_slots
 from diffusion_lab.timesteps.speed import SpeeD
@@ -15,6 +18,18 @@ from diffusion_lab.timesteps.stratified import Antithetic, LowDiscrepancy, Strat
 from diffusion_lab.timesteps.timestep_selection import f_statistic
 
 __all__ = [
+    "Cauchy",
+    "Distribution",
+    "Laplace",
+    "LogSNR",
+    "Normal",
+    "Symmetric",
+    "Beta",
+    "CosMap",
+    "Mode",
+    "masses",
+    "open_masses",
+    "position_masses",
     "CLTS",
     "Antithetic",
     "Context",

@@ -10,6 +10,7 @@ from torch import Tensor
 from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.diffusion import NoiseSchedule
 from diffusion_lab.timesteps.base import FixedSampler, TimestepSampler
+from diffusion_lab.timesteps.masses import check_shift, halfway, open_masses
 
 
 class Uniform(TimestepSampler):
@@ -44,6 +45,11 @@ class LogitNormal(FixedSampler):
 
     Symmetric about T/2 for mean 0; the first and the last timesteps are almost never drawn.
 
+    SD3's shift S (Esser et al. 2024, equation 23) is added to the mean: logit u' = logit u + ln S for u = sigmoid(z),
+    so the mean becomes mean + ln S. It moves the timesteps that are drawn and not their SNR, which is what a schedule's
+    own shift does; with both the two add up. The same distribution on the path's parameter instead of the timestep's
+    number is `LogSNR` with a normal distribution.
+
     Differs from Kim et al. section 10: the rounding is not stated there; here it is to the nearest integer, because
     then both ends are treated alike. It is not the log-normal distribution in sigma of Karras et al. (2022).
 
@@ -52,17 +58,22 @@ class LogitNormal(FixedSampler):
         mean: mean of z; positive draws noisier timesteps.
         std: standard deviation of z, > 0.
         reweight: whether the loss carries 1/(T p_t). The weights at both ends are then very large.
+        shift: S > 0; more than 1 draws noisier timesteps.
 
     Raises:
-        ValueError: T < 2, std <= 0, or `reweight` with a distribution so narrow that a probability underflows to zero.
+        ValueError: T < 2, std <= 0, shift <= 0, or `reweight` with a distribution so narrow that a probability
+            underflows to zero.
     """
 
-    def __init__(self, num_timesteps: int, mean: float = 0.0, std: float = 1.0, reweight: bool = False) -> None:
+    def __init__(
+        self, num_timesteps: int, mean: float = 0.0, std: float = 1.0, reweight: bool = False, shift: float = 1.0
+    ) -> None:
         check_integer("num_timesteps", num_timesteps, 2, "use 1000 as most papers do")
         check_number("std", std, "()", 0, math.inf, "use 1.0 for the published setting")
+        check_shift(shift)
         inner = (torch.arange(1, num_timesteps, dtype=torch.float64) - 0.5) / (num_timesteps - 1)
-        super().__init__(normal_bins((torch.logit(inner) - mean) / std), reweight)
-        self.mean, self.std = mean, std
+        super().__init__(normal_bins((torch.logit(inner) - (mean + math.log(shift))) / std), reweight)
+        self.mean, self.std, self.shift = mean, std, shift
 
 
 class Power(FixedSampler):
@@ -110,16 +121,11 @@ class LogNormal(FixedSampler):
     def __init__(self, schedule: NoiseSchedule, mean: float = -1.2, std: float = 1.2, reweight: bool = False) -> None:
         check_number("std", std, "()", 0, math.inf, "use 1.2 as EDM does")
         level = schedule.noise_level
-        inner = (0.5 * (level[1:] + level[:-1])).log()
-        super().__init__(normal_bins((inner - mean) / std), reweight)
+        super().__init__(normal_bins((halfway(level).log() - mean) / std), reweight)
         self.mean, self.std = mean, std
 
 
 def normal_bins(z: Tensor) -> Tensor:
     """Masses of N(0, 1) between increasing edges, the outer bins open: (T-1,) -> (T,) float64."""
-    # 1 - Phi loses all digits of the upper tail, and PyTorch's Phi those of the lower one beyond -8; erfc keeps both,
-    # so each bin uses the smaller tail.
-    zero, one = z.new_zeros(1), z.new_ones(1)
-    lower = torch.cat([zero, 0.5 * torch.erfc(-z / math.sqrt(2)), one])
-    upper = torch.cat([one, 0.5 * torch.erfc(z / math.sqrt(2)), zero])
-    return torch.where(lower[1:] < 0.5, lower.diff(), -upper.diff())
+    # Not 1 - Phi, which loses all digits of the upper tail; erfc keeps those of both.
+    return open_masses(0.5 * torch.erfc(-z / math.sqrt(2)), 0.5 * torch.erfc(z / math.sqrt(2)))
