@@ -29,6 +29,7 @@ from diffusion_lab.diffusion.head_reductions import HardMin, LearnedGate, MeanOf
 from diffusion_lab.diffusion.likelihood import Bound, bits_per_dim, bound_weights, prior_term, vlb_terms
 from diffusion_lab.diffusion.mixed_prediction import MixedPrediction
 from diffusion_lab.diffusion.network_time import LogNoise, NetworkTime, PathPosition, TimestepIndex
+from diffusion_lab.diffusion.objective import native_scales, x0_weights
 from diffusion_lab.diffusion.path import GaussianPath
 from diffusion_lab.diffusion.paths import edm, rectified_flow
 from diffusion_lab.diffusion.preconditioning import EDMScale, FDMScale, Plain, Preconditioning, PreservingScale
@@ -126,6 +127,7 @@ __all__ = [
     "fdm",
     "laplace",
     "linear",
+    "native_scales",
     "prior_term",
     "quadratic",
     "sigmoid",
@@ -142,4 +144,5 @@ __all__ = [
     "Velocity",
     "edm",
     "rectified_flow",
+    "x0_weights",
 ]

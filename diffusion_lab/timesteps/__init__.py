@@ -4,6 +4,7 @@ from diffusion_lab.timesteps.base import Draw, FixedSampler, TimestepSampler
 from diffusion_lab.timesteps.context import Context, Position, Probe, StepRecord
 from diffusion_lab.timesteps.curriculum import CLTS
 from diffusion_lab.timesteps.gradient_variance import GradientVariance
+from diffusion_lab.timesteps.infonoise import InfoNoise
 from diffusion_lab.timesteps.learned_beta import LearnedBeta
 from diffusion_lab.timesteps.log_snr import Cauchy, Distribution, Laplace, LogSNR, Normal, Symmetric
 from diffusion_lab.timesteps.loss_aware import LossSecondMoment
@@ -18,6 +19,7 @@ from diffusion_lab.timesteps.stratified import Antithetic, LowDiscrepancy, Strat
 from diffusion_lab.timesteps.timestep_selection import f_statistic
 
 __all__ = [
+    "InfoNoise",
     "Cauchy",
     "Distribution",
     "Laplace",

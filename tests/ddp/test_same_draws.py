@@ -54,6 +54,7 @@ def recorded(folder, *overrides):
     [
         ["sampler=stratified"],
         ["sampler=loss_second_moment", "sampler.history_per_timestep=1"],
+        ["sampler=infonoise", "sampler.warmup_steps=1", "sampler.every=2"],
         ["sampler=learned_beta", "sampler/rewards=shuffled", "sampler.every=2", "sampler.hidden=8"],
     ],
 )
