@@ -13,7 +13,7 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.diffusion import NoiseSchedule
-from diffusion_lab.distributed import broadcast_
+from diffusion_lab.distributed import broadcast_, sum_
 from diffusion_lab.timesteps.base import TimestepSampler, invert
 from diffusion_lab.timesteps.context import Context, StepRecord
 
@@ -39,15 +39,17 @@ class InfoNoise(TimestepSampler):
 
         r(sigma) = sum_j K_j S_j / sum_j K_j N_j,   K_j = exp(-(ln sigma - ln sigma_j)^2/(2 h^2))
 
-    S_j and N_j are the sum and the number of r in range j, multiplied by `momentum` at each change of p. p is that of
-    `warmup` until step `warmup_steps`, and changes at every multiple of `every` from there on.
+    S_j and N_j are the sum and the number of r in range j, multiplied by `momentum` at each change of p. m is at most
+    the variance of a pixel over the batches at which p changes, the error of the mean image. p is that of `warmup`
+    until step `warmup_steps`, and changes at every multiple of `every` from there on.
 
     c is `gate`, or with null the largest sigma_t with q >= `cutoff` max q, q = m/sigma^3, which depends on the lowest
     noise level of the schedule. The log has it as `sampler/gate`.
 
-    Differs from the paper: bins, warm-up, refresh and smoothing are ours, and so is the fixed gate as the default,
-    because neither the paper's settings of the former nor its code were available; n and both forms of c are the
-    paper's, at second hand.
+    Differs from the paper: m is bounded by the variance, because the x0-loss of eps prediction at high noise is sigma^2
+    times a small eps-loss, far above any error that an estimate needs to have. Bins, warm-up, refresh and smoothing are
+    ours, and so is the fixed gate as the default, because neither the paper's settings of the former nor its code were
+    available; n and both forms of c are the paper's, at second hand.
 
     Args:
         schedule: noise schedule with T timesteps.
@@ -69,6 +71,7 @@ class InfoNoise(TimestepSampler):
 
     total: Tensor
     count: Tensor
+    spread: Tensor
     _bin: Tensor
     _kernel: Tensor
     _log_sigma: Tensor
@@ -118,6 +121,8 @@ class InfoNoise(TimestepSampler):
             self.register_buffer(name, table, persistent=False)
         self.register_buffer("total", torch.zeros(bins, dtype=torch.float64))
         self.register_buffer("count", torch.zeros(bins, dtype=torch.float64))
+        # Sum of the pixels' variances of the batches, and their number
+        self.register_buffer("spread", torch.zeros(2, dtype=torch.float64))
         # The CDF is state, so that the cost of a draw does not depend on T.
         self.register_buffer("_cdf", warmup.probabilities(0).double().cumsum(0))
 
@@ -137,7 +142,17 @@ class InfoNoise(TimestepSampler):
         self.total.index_add_(0, self._bin[t], torch.where(known, r, 0.0))
         self.count.index_add_(0, self._bin[t], known.double())
         if (context.step + 1) % self.every == 0 and context.step + 1 >= self.warmup_steps:
+            self._see_images(record.x0, context)
             self._refresh()
+
+    def _see_images(self, x0: Tensor, context: Context) -> None:
+        """Add the variance of a pixel over the global batch, the mean of all pixels'; of one image there is none."""
+        n = len(x0) * context.world_size
+        if n > 1:
+            norm = torch.linalg.vector_norm(x0, dim=0, dtype=torch.float64)
+            first, second = sum_(torch.stack([x0.sum(0, dtype=torch.float64), norm.square()]))
+            variance = ((second - first.square() / n) / (n - 1)).mean()
+            self.spread.add_(torch.stack([variance, torch.ones_like(variance)]))
 
     def _refresh(self) -> None:
         # A GPU adds the rows of a bin in any order: all processes continue with the sums of rank 0.
@@ -154,11 +169,13 @@ class InfoNoise(TimestepSampler):
         self._cdf.copy_(torch.where(torch.isfinite(p).all(), p.cumsum(0), self._cdf))
         self.total.mul_(self.momentum)
         self.count.mul_(self.momentum)
+        self.spread.mul_(self.momentum)
 
     def _error(self) -> Tensor:
         """m at each timestep: (T,)."""
         r = (self._kernel @ self.total) / (self._kernel @ self.count).clamp(min=1e-300)
-        return r / (1 + (-2 * self._log_sigma).exp())
+        largest = torch.where(self.spread[1] > 0, self.spread[0] / self.spread[1], torch.inf)
+        return torch.minimum(r / (1 + (-2 * self._log_sigma).exp()), largest)
 
     def _gate(self, m: Tensor) -> Tensor:
         """c: ()."""

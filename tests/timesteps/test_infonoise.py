@@ -33,7 +33,10 @@ def sampler_of(schedule: NoiseSchedule, pair=PAIRS[0], **arguments) -> InfoNoise
 
 
 def record(t: Tensor, loss: Tensor) -> StepRecord:
-    return StepRecord(torch.zeros(len(t), 1, 1, 1), {}, t, loss, loss)
+    """With images of two values, whose variance is exactly that of the data."""
+    n = len(t)
+    values = torch.tensor([1.0, -1.0] * n)[:n] * math.sqrt(VARIANCE * (n - 1) / (n - n % 2))
+    return StepRecord(values.view(n, 1, 1, 1).expand(n, 1, 8, 8), {}, t, loss, loss)
 
 
 def context(step: int) -> Context:
@@ -80,6 +83,17 @@ def test_p_times_w_approaches_the_closed_form_under_every_weighting(schedule, pa
     # A network that has learned nothing answers the mean of the images: its error is v everywhere.
     flat = train(sampler_of(schedule, pair), torch.full_like(error, VARIANCE), scale)
     assert apart(flat * weight / (flat * weight).sum(), closed) > 0.3
+
+
+def test_no_error_is_above_the_variance_of_the_images() -> None:
+    """Eps prediction with an eps-loss of 0.01 more than the smallest: its x0-loss at the most noise is 70 times v."""
+    schedule = SCHEDULES["linear"]
+    m = smallest_error(schedule) + 0.01 / schedule.snr
+    closed = allocation(schedule, m.clamp(max=VARIANCE), 0.15) / schedule.snr
+    p = train(sampler_of(schedule), m, schedule.snr)
+    assert apart(p, closed / closed.sum()) < 0.02
+    free = allocation(schedule, m, 0.15) / schedule.snr
+    assert apart(p, free / free.sum()) > 0.5
 
 
 def test_it_forgets_the_errors_of_the_untrained_network() -> None:
