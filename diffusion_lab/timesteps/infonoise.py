@@ -180,7 +180,7 @@ class InfoNoise(TimestepSampler):
     def _gate(self, m: Tensor) -> Tensor:
         """c: ()."""
         if self.gate is not None:
-            return m.new_tensor(self.gate)
+            return torch.full_like(m[0], self.gate)
         sigma = self._log_sigma.exp()
         q = m / sigma**3
         return torch.where(q >= self.cutoff * q.max(), sigma, 0.0).max()
