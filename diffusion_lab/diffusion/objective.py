@@ -14,7 +14,8 @@ from diffusion_lab.diffusion.weighting import Weighting
 
 def native_scales(schedule: NoiseSchedule, prediction: Prediction) -> Tensor:
     """Native loss divided by the x0-loss of the same answer: (T,) float64."""
-    return prediction.native_scale(schedule.snr)
+    t = torch.arange(schedule.num_timesteps, device=schedule.snr.device)
+    return prediction.at(schedule, t).native_scale(schedule.snr)
 
 
 @torch.no_grad()

@@ -51,14 +51,9 @@ def position_masses(
         below: P(s <= x), (n,) in [0, 1] -> (n,).
         above: P(s >= 1 - r) as a function of r = 1 - x, which keeps the digits of small r.
     """
-    edge = halfway(position(schedule))
+    edge = halfway(schedule.position)
     total = edge + shift * (1 - edge)
     return open_masses(below(edge / total), above(shift * (1 - edge) / total))
-
-
-def position(schedule: NoiseSchedule) -> Tensor:
-    """The path's own parameter s in (0, 1) at each timestep, 0 at the data: (T,) float64, (t + 1/2)/T."""
-    return (torch.arange(schedule.num_timesteps, dtype=torch.float64) + 0.5) / schedule.num_timesteps
 
 
 def check_shift(shift: float) -> float:

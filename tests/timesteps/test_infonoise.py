@@ -8,21 +8,29 @@ import pytest
 import torch
 from torch import Tensor
 
-from diffusion_lab.diffusion import X0, Epsilon, MinSNR, NoiseSchedule, Unit, V, linear, native_scales, x0_weights
-from diffusion_lab.diffusion.path import GaussianPath
+from diffusion_lab.diffusion import (
+    EDM,
+    X0,
+    EDMPrediction,
+    Epsilon,
+    MinSNR,
+    NoiseSchedule,
+    Unit,
+    V,
+    Velocity,
+    linear,
+    native_scales,
+    rectified_flow,
+    x0_weights,
+)
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, InfoNoise, Position, StepRecord, Uniform
 
 VARIANCE, PIXELS = 0.25, 64
-PAIRS = [(Epsilon(), Unit()), (V(), MinSNR()), (X0(), Unit())]
+PAIRS = [(Epsilon(), Unit()), (V(), MinSNR()), (X0(), Unit()), (Velocity(), Unit()), (EDMPrediction(), EDM())]
 
 
-def straight(num_timesteps: int) -> GaussianPath:
-    s = (torch.arange(num_timesteps, dtype=torch.float64) + 0.5) / num_timesteps
-    return GaussianPath(1 - s, s)
-
-
-SCHEDULES = {"linear": linear(200), "straight": straight(200)}
+SCHEDULES = {"linear": linear(200), "rectified flow": rectified_flow(200)}
 
 
 def sampler_of(schedule: NoiseSchedule, pair=PAIRS[0], **arguments) -> InfoNoise:
@@ -73,7 +81,7 @@ def apart(p: Tensor, q: Tensor) -> float:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
-@pytest.mark.parametrize("pair", PAIRS, ids=["eps unit", "v min_snr", "x0 unit"])
+@pytest.mark.parametrize("pair", PAIRS, ids=["eps unit", "v min_snr", "x0 unit", "velocity unit", "edm edm"])
 def test_p_times_w_approaches_the_closed_form_under_every_weighting(schedule, pair) -> None:
     scale, weight = native_scales(schedule, pair[0]), x0_weights(schedule, *pair)
     error = smallest_error(schedule)
@@ -116,7 +124,7 @@ def test_p_is_that_of_the_warm_up_until_the_first_change() -> None:
 
 def test_the_gate_by_rule_is_the_largest_sigma_with_enough_information() -> None:
     """q = m/sigma^3 = v/(sigma (v + sigma^2)) falls, so q >= 0.05 q(sigma_0) up to one root of a cubic."""
-    schedule = straight(4000)
+    schedule = rectified_flow(4000)
     sampler = sampler_of(schedule, gate=None, cutoff=0.05, smoothing=0.05, bins=400)
     t = torch.arange(4000)
     error = smallest_error(schedule)
@@ -181,3 +189,13 @@ def test_a_weight_of_zero_is_named() -> None:
     weight[7] = 0
     with pytest.raises(ValueError, match=r"^x0_weight\[7\]=0 must be positive and finite"):
         InfoNoise(schedule, torch.ones(200), weight, Uniform(200))
+
+
+def test_the_weight_of_the_x0_loss_in_the_usual_objectives() -> None:
+    """1/s^2 for velocity on rectified flow, 1/c_out^2 for EDM's F with unit weights."""
+    schedule = rectified_flow(100)
+    s, sigma = schedule.position, schedule.noise_level
+    assert torch.allclose(x0_weights(schedule, Velocity(), Unit()), s**-2)
+    c_out = sigma * 0.5 / (sigma**2 + 0.25).sqrt()
+    assert torch.allclose(x0_weights(schedule, EDMPrediction(0.5), Unit()), c_out**-2)
+    assert torch.allclose(x0_weights(schedule, Epsilon(), MinSNR(5.0)), schedule.snr.clamp(max=5.0))

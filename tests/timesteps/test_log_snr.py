@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from diffusion_lab.diffusion import cosine, laplace, linear
-from diffusion_lab.diffusion.path import GaussianPath
+from diffusion_lab.diffusion import GaussianPath, cosine, laplace, linear, rectified_flow
 from diffusion_lab.timesteps import Cauchy, Distribution, Laplace, LogNormal, LogSNR, Normal
 from diffusion_lab.timesteps.base import TimestepSampler
 from tests.timesteps.densities import drawn, integrated, misfit
@@ -21,11 +20,6 @@ CASES = {
     "laplace": (Laplace(-1.0, 0.8), lambda x: np.exp(-np.abs(x + 1) / 0.8), Laplace(-0.98, 0.8)),
     "cauchy": (Cauchy(0.5, 1.2), lambda x: 1 / (1 + ((x - 0.5) / 1.2) ** 2), Cauchy(0.5, 1.16)),
 }
-
-
-def straight(num_timesteps: int) -> GaussianPath:
-    s = (torch.arange(num_timesteps, dtype=torch.float64) + 0.5) / num_timesteps
-    return GaussianPath(1 - s, s)
 
 
 def distance(a: TimestepSampler, b: TimestepSampler) -> float:
@@ -51,7 +45,7 @@ def test_a_million_draws_follow_the_density_and_not_one_beside_it(distribution, 
 
 def test_what_lies_outside_is_left_out_or_belongs_to_the_ends() -> None:
     """Cauchy: P(|x| > z) = 1 - (2/pi) atan(z)."""
-    schedule = straight(1000)
+    schedule = rectified_flow(1000)
     inside, ends = (LogSNR(schedule, Cauchy(), outside).probabilities(0) for outside in ("renormalize", "clamp"))
     edges = edges_of(schedule.log_snr)
     cdf = 0.5 + edges.atan() / math.pi
@@ -62,7 +56,9 @@ def test_what_lies_outside_is_left_out_or_belongs_to_the_ends() -> None:
     assert float(inside[-1]) < 0.2 * float(ends[-1])
 
 
-@pytest.mark.parametrize("schedule", [linear(1000), cosine(1000), straight(1000)], ids=["linear", "cosine", "straight"])
+@pytest.mark.parametrize(
+    "schedule", [linear(1000), cosine(1000), rectified_flow(1000)], ids=["linear", "cosine", "flow"]
+)
 def test_edm_is_the_normal_distribution_at_minus_two_m_and_two_d(schedule) -> None:
     """ln SNR = -2 ln sigma; the bins of `LogNormal` are halfway in sigma, these in ln sigma."""
     edm = LogNormal(schedule, -1.2, 1.2)
@@ -71,9 +67,9 @@ def test_edm_is_the_normal_distribution_at_minus_two_m_and_two_d(schedule) -> No
     assert distance(LogSNR(schedule, Normal(2.4, 1.2), "clamp"), edm) > 0.05
 
 
-def test_the_logit_normal_of_sd3_is_normal_on_the_straight_path() -> None:
+def test_the_logit_normal_of_sd3_is_normal_on_rectified_flow() -> None:
     """logit s ~ N(m + ln S, d^2): ln SNR = -2 logit s, at the bin edges of s."""
-    schedule, (m, d, shift) = straight(2000), (0.3, 0.8, 3.0)
+    schedule, (m, d, shift) = rectified_flow(2000), (0.3, 0.8, 3.0)
     p = LogSNR(schedule, Normal(-2 * (m + math.log(shift)), 2 * d), "clamp").probabilities(0)
     z = (torch.logit(torch.arange(1, 2000, dtype=torch.float64) / 2000) - m - math.log(shift)) / d
     assert float((p.cumsum(0)[:-1] - torch.special.ndtr(z)).abs().max()) < 2e-4
@@ -94,8 +90,8 @@ class Sech(Distribution):
 
 
 def test_a_distribution_of_ones_own_is_one_class() -> None:
-    p = LogSNR(straight(400), Sech()).probabilities(0)
-    masses = integrated(lambda x: 1 / np.cosh(x / 2), edges_of(straight(400).log_snr).flip(0)).flip(0)
+    p = LogSNR(rectified_flow(400), Sech()).probabilities(0)
+    masses = integrated(lambda x: 1 / np.cosh(x / 2), edges_of(rectified_flow(400).log_snr).flip(0)).flip(0)
     assert torch.allclose(p, masses / masses.sum(), atol=1e-12)
 
 

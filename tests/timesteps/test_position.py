@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from diffusion_lab.diffusion import linear
+from diffusion_lab.diffusion import linear, rectified_flow
 from diffusion_lab.testing import check_sampler
 from diffusion_lab.timesteps import Antithetic, Beta, CosMap, LogitNormal, Mixture, Mode, Stratified
 from diffusion_lab.timesteps.position import STEEPEST
@@ -87,6 +87,15 @@ def test_a_shift_adds_its_logarithm_to_the_logit() -> None:
         assert float(sampler.probabilities(0)[:750].sum()) == pytest.approx(0.5, abs=1e-9)
     moved, by_mean = LogitNormal(1000, 0.3, shift=3.0), LogitNormal(1000, 0.3 + math.log(3))
     assert torch.equal(moved.probabilities(0), by_mean.probabilities(0))
+
+
+def test_the_timesteps_of_a_shifted_schedule_do_not_move_the_distribution() -> None:
+    """s of the least noisy half of the draws, found on both grids by interpolation of the CDF at the bin edges."""
+    medians = []
+    for schedule in (rectified_flow(1000), rectified_flow(1000, 3.0)):
+        s, cdf = schedule.position, Beta(schedule, 2.0, 5.0).probabilities(0).cumsum(0)[:-1]
+        medians.append(float(np.interp(0.5, cdf, (s[1:] + s[:-1]) / 2)))
+    assert medians == pytest.approx([0.26445] * 2, abs=1e-4)
 
 
 def test_a_shift_of_one_changes_no_bit() -> None:
