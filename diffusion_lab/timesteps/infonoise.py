@@ -44,7 +44,7 @@ class InfoNoise(TimestepSampler):
     until step `warmup_steps`, and changes at every multiple of `every` from there on.
 
     c is `gate`, or with null the largest sigma_t with q >= `cutoff` max q, q = m/sigma^3, which depends on the lowest
-    noise level of the schedule. The log has it as `sampler/gate`.
+    noise level of the schedule and is logged as `sampler/gate`.
 
     Differs from the paper: m is bounded by the variance, because the x0-loss of eps prediction at high noise is sigma^2
     times a small eps-loss, far above any error that an estimate needs to have. Bins, warm-up, refresh and smoothing are
@@ -133,7 +133,7 @@ class InfoNoise(TimestepSampler):
         return invert(self._cdf, u)
 
     def log_values(self) -> dict[str, Tensor]:
-        return {"gate": self._gate(self._error())}
+        return {"gate": self._gate(self._error())} if self.gate is None else {}
 
     def observe(self, record: StepRecord, context: Context) -> None:
         t, loss = record.gathered()
