@@ -105,18 +105,7 @@ class InfoNoise(TimestepSampler):
         self.gate = gate
         self.gate_power = check_number("gate_power", gate_power, "()", 0, math.inf, "use 3.0 for the published setting")
         self.cutoff = check_number("cutoff", cutoff, "(]", 0, 1, "use 0.002 for the published setting")
-        log_sigma, to_r = -0.5 * schedule.log_snr, (1 + schedule.snr) / native_scale.double()
-        width = _widths(log_sigma) / _positive(x0_weight.double())
-        edges = torch.linspace(float(log_sigma[0]), float(log_sigma[-1]), bins + 1, dtype=torch.float64)
-        centres = 0.5 * (edges[1:] + edges[:-1])
-        distance = ((log_sigma[:, None] - centres) / smoothing).square() / 2
-        tables = {
-            "_log_sigma": log_sigma,
-            "_to_r": to_r,
-            "_width": width,
-            "_bin": torch.searchsorted(edges[1:-1], log_sigma),
-            "_kernel": torch.exp(-distance.clamp(max=FURTHEST)),
-        }
+        tables = _tables(schedule, native_scale.double(), _positive(x0_weight.double()), bins, smoothing)
         for name, table in tables.items():
             self.register_buffer(name, table, persistent=False)
         self.register_buffer("total", torch.zeros(bins, dtype=torch.float64))
@@ -184,6 +173,20 @@ class InfoNoise(TimestepSampler):
         sigma = self._log_sigma.exp()
         q = m / sigma**3
         return torch.where(q >= self.cutoff * q.max(), sigma, 0.0).max()
+
+
+def _tables(schedule: NoiseSchedule, scale: Tensor, weight: Tensor, bins: int, smoothing: float) -> dict[str, Tensor]:
+    """What never changes, by the name of its buffer: K of each timestep (T, bins), the others (T,)."""
+    log_sigma = -0.5 * schedule.log_snr
+    edges = torch.linspace(float(log_sigma[0]), float(log_sigma[-1]), bins + 1, dtype=torch.float64)
+    distance = ((log_sigma[:, None] - 0.5 * (edges[1:] + edges[:-1])) / smoothing).square() / 2
+    return {
+        "_log_sigma": log_sigma,
+        "_to_r": (1 + schedule.snr) / scale,
+        "_width": _widths(log_sigma) / weight,
+        "_bin": torch.searchsorted(edges[1:-1], log_sigma),
+        "_kernel": torch.exp(-distance.clamp(max=FURTHEST)),
+    }
 
 
 def _widths(log_sigma: Tensor) -> Tensor:
