@@ -94,7 +94,7 @@ def test_at_paper_scale_lengths_are_the_papers(preset):
     assert composed(f"experiment={experiment}", *more, "scale=small").metrics.num_samples == 5000
 
 
-@pytest.mark.parametrize("base", ["ddim", "ddpm", "heun"])
+@pytest.mark.parametrize("base", ["ddim", "ddpm", "heun", "unipc"])
 def test_guidance_over_any_solver_at_smoke_scale_takes_its_few_steps(base):
     from hydra.utils import instantiate
 

@@ -115,7 +115,10 @@ ALLOWED = [
     _allowed("solvers/ddim.py:DDIM.solve", TO_DEVICE, SAMPLING, "which timesteps a batch visits"),
     _allowed("solvers/ddim.py:DDIM.solve", TO_HOST, SAMPLING, "their coefficients, once for a batch"),
     _allowed("solvers/heun.py:Heun.solve", TO_HOST, SAMPLING, "their noise levels, once for a batch"),
-    _allowed("solvers/heun.py:Heun.indices", TO_HOST, SAMPLING, "which timesteps a batch visits"),
+    _allowed(
+        "solvers/noise_level.py:NoiseLevelSolver.solve", TO_HOST, SAMPLING, "their noise levels, once for a batch"
+    ),
+    _allowed("solvers/spacings.py:Karras.with_repeats", TO_HOST, SAMPLING, "which timesteps a batch visits"),
     _allowed("training/finite.py:not_finite", TO_HOST, CHECKPOINT, "whether all that is saved is finite"),
     _allowed("training/checkpoint_io.py:save", TO_HOST, CHECKPOINT, "weights, averages and the optimizer's state"),
     _allowed("callbacks/checkpoint.py:Checkpoint._write", READ, CHECKPOINT, "float16 alone: the loss scaler's numbers"),

@@ -24,6 +24,7 @@ INSIDE = {
     "prediction/granularity": ["prediction=mixed"],
     "prediction/reduction": ["prediction=mixed"],
     "prediction/generation_head": ["prediction=mixed"],
+    "solver/spacing": ["solver=euler"],
     "sampler@sampler.base": ["sampler=stratified"],
 }
 

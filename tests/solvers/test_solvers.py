@@ -18,10 +18,10 @@ from diffusion_lab.diffusion import (
     quadratic,
     sqrt_linear,
 )
-from diffusion_lab.solvers import DDIM, DDPM, Heun
+from diffusion_lab.solvers import DDIM, DDPM, DPMSolverPP, Euler, Heun, UniPC
 from tests.solvers.gaussian import SeededNoise, best_denoiser, no_noise
 
-SOLVERS = [DDPM(20), DDIM(20), DDIM(20, eta=1.0), Heun(10)]
+SOLVERS = [DDPM(20), DDIM(20), DDIM(20, eta=1.0), Heun(10), Euler(10), DPMSolverPP(10, sde=True), UniPC(10)]
 
 
 def start(pixels: int, seed: int = 7) -> torch.Tensor:

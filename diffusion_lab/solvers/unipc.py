@@ -1,0 +1,109 @@
+"""UniPC, a predictor and corrector that share their network call (Zhao et al. 2023, "UniPC").
+
+In the coordinates of `noise_level.py` the exact step from lambda to lambda + h is
+
+    z' = e^-h z + int_0^h e^(u-h) D(lambda + u) du
+
+With the differences d_m = (D_m - D_0)/r_m of the estimate at the other points lambda + r_m h, the integral of the
+polynomial through them is
+
+    z' = e^-h z + (1 - e^-h) D_0 + sum_m a_m d_m,    sum_m a_m r_m^(n-1) = w_n,  n = 1, 2, ..
+    w_n = int_0^h e^(u-h) (u/h)^n du
+
+The predictor (UniP) has earlier points, r_m < 0; the corrector (UniC) has the new one too, r = 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from diffusion_lab.arguments import check_choice, check_integer
+from diffusion_lab.solvers.base import Noise
+from diffusion_lab.solvers.noise_level import NoiseLevelSolver, Step, toward
+from diffusion_lab.solvers.respacing import Steps
+from diffusion_lab.solvers.spacing import Spacing
+
+
+class UniPC(NoiseLevelSolver):
+    """UniP of order p, corrected by UniC of order p once the estimate at the new point is there.
+
+    With a single point the paper takes a_1 = B(h)/2 instead of w_1, which is where the two choices of B differ,
+
+        bh1   B(h) = h            bh2   B(h) = 1 - e^-h
+
+    in the predictor of order 2 and in the first corrector; with more points the weights are those of the system, and B
+    cancels. The corrector raises the order by one: p + 1, where the first steps, which have fewer points, allow it. The
+    history begins with one point, and the last step, to s' = 0, is of first order and not corrected.
+
+    Args:
+        steps: number of steps N and of network calls, or a form of `space_timesteps`; None for all T.
+        order: p, from 1; 2 is the paper's for guided sampling and 3 for unguided.
+        variant: bh1, better for few steps without guidance in the paper, or bh2.
+        spacing: which timesteps; None is `Trailing()`.
+        clip: whether the estimate of x0 is clipped to [-1, 1].
+    """
+
+    def __init__(
+        self,
+        steps: Steps | None = 20,
+        order: int = 2,
+        variant: str = "bh2",
+        spacing: Spacing | None = None,
+        clip: bool = True,
+    ) -> None:
+        super().__init__(steps, spacing, clip)
+        self.order = check_integer("order", order, 1, "2 and 3 are the paper's", 3)
+        self.variant = check_choice("variant", variant, ("bh1", "bh2"), "use bh2")
+        self.name = f"unipc{order}-{variant}"
+
+    def stepper(self, levels: list[float], noise: Noise) -> Step:
+        history: list[Tensor] = []  # estimates at levels k, k-1, .., the newest first
+        start: list[Tensor] = []  # the corrected state at level k-1
+
+        def advance(z: Tensor, k: int, new: Tensor | None) -> Tensor:
+            """From level k to k+1, the points being `history` and where there is one the new estimate."""
+            h = math.log(levels[k] / levels[k + 1])
+            earlier = range(1, min(self.order, len(history)))
+            points = [math.log(levels[k] / levels[k - m]) / h for m in earlier]
+            values = [history[m] for m in earlier]
+            if new is not None:
+                points, values = [*points, 1.0], [*values, new]
+            z = toward(z, history[0], math.exp(-h))
+            for weight, point, value in zip(self.weights(h, points), points, values, strict=True):
+                z = z + (weight / point) * (value - history[0])
+            return z
+
+        def step(k: int, z: Tensor, x0: Tensor) -> Tensor:
+            if k > 0 and levels[k + 1] > 0:
+                z = advance(start[0], k - 1, x0)
+            start[:], history[:] = [z], [x0, *history[: self.order - 1]]
+            return toward(z, x0, 0.0) if levels[k + 1] == 0 else advance(z, k, None)
+
+        return step
+
+    def weights(self, h: float, points: Sequence[float]) -> list[float]:
+        """a_m for the points r_m."""
+        if len(points) < 2:
+            return [0.5 * (h if self.variant == "bh1" else -math.expm1(-h))] * len(points)
+        r = torch.tensor(points, dtype=torch.float64)
+        powers = torch.stack([r**n for n in range(len(points))])
+        moments = torch.tensor([moment(n, h) for n in range(1, len(points) + 1)], dtype=torch.float64)
+        return torch.linalg.solve(powers, moments).tolist()
+
+
+def moment(n: int, h: float) -> float:
+    """w_n = int_0^h e^(u-h) (u/h)^n du, for h > 0."""
+    if h < 1:  # h sum_j (-h)^j n!/(n+j+1)!, in which nothing cancels
+        term, total = h / (n + 1), 0.0
+        for j in range(20):
+            total += term
+            term *= -h / (n + j + 2)
+        return total
+    value = -math.expm1(-h)  # by parts, w_n = 1 - (n/h) w_{n-1}
+    for m in range(1, n + 1):
+        value = 1 - m / h * value
+    return value
