@@ -29,10 +29,19 @@ def built(folder: Path, choice: str | None = None, *overrides: str) -> tuple[Any
     return cfg, data, build_module(parts).denoiser.eval().to(CUDA)
 
 
-@pytest.mark.parametrize("name", options()["solver"])
+VARIANTS = {  # of options that have more to read
+    "dpm_solver_pp": ("solver.sde=true", "solver.spacing.shift=3"),
+    "unipc": ("solver/spacing=karras",),
+    "heun": ("solver.s_churn=5",),
+}
+
+
+@pytest.mark.parametrize("name", [*options()["solver"], *(f"{name} with more" for name in VARIANTS)])
 def test_a_solver_samples_on_the_device_and_waits_for_its_images_alone(name: str, tmp_path: Path) -> None:
+    name, _, more = name.partition(" ")
     with paper_machine() as gpu:
-        cfg, data, denoiser = built(tmp_path, f"solver={name}", *LABELLED, "schedule.num_timesteps=60")
+        choices = (None, f"solver={name}", *VARIANTS[name]) if more else (f"solver={name}",)
+        cfg, data, denoiser = built(tmp_path, *choices, *LABELLED, "schedule.num_timesteps=60")
         solver = part(cfg, "solver")
         gpu.waits.clear()
         images = generate(denoiser, solver, range(3), 0, data.shape, 2, CUDA, conditions=data.conditions.of_samples)

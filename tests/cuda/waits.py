@@ -118,6 +118,7 @@ ALLOWED = [
     _allowed(
         "solvers/noise_level.py:NoiseLevelSolver.solve", TO_HOST, SAMPLING, "their noise levels, once for a batch"
     ),
+    _allowed("solvers/spacings.py:Uniform.indices", TO_HOST, SAMPLING, "which timesteps a batch visits, with a shift"),
     _allowed("solvers/spacings.py:Karras.with_repeats", TO_HOST, SAMPLING, "which timesteps a batch visits"),
     _allowed("training/finite.py:not_finite", TO_HOST, CHECKPOINT, "whether all that is saved is finite"),
     _allowed("training/checkpoint_io.py:save", TO_HOST, CHECKPOINT, "weights, averages and the optimizer's state"),
