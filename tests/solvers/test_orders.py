@@ -6,12 +6,11 @@ import math
 
 import pytest
 
-from diffusion_lab.diffusion import cosine
 from diffusion_lab.solvers import DPMSolverPP, Euler, Heun, UniPC
-from tests.solvers.flow import MEAN, PATHS, RANGE, T, V, ends, flow_error, marginal, slope
+from tests.solvers.flow import MEAN, PATHS, RANGE, V, ends, flow_error, marginal, slope
 
 STEPS = [20, 40, 80]
-CHURN = {"rho": RANGE.rho, "sigma_min": RANGE.sigma_min, "sigma_max": RANGE.sigma_max, "s_churn": 5.0, "s_min": 0.105}
+EDM = (RANGE.rho, RANGE.sigma_min, RANGE.sigma_max)
 
 
 def start(s: float) -> float:
@@ -76,10 +75,10 @@ def test_samples_of_the_reverse_process_have_mean_and_variance_of_the_data(path)
     assert errors[-1] < 4e-4 and slope(errors, STEPS) == pytest.approx(2, abs=0.25)
 
 
-@pytest.mark.parametrize(("s_noise", "order"), [(1.0, 2), (1.2, 0)])
-def test_churn_keeps_the_variance_if_its_noise_is_standard(s_noise, order):
-    schedule = cosine(T)
-    found = [marginal(Heun(n, s_noise=s_noise, **CHURN), schedule, lambda s: s) for n in STEPS]
+@pytest.mark.parametrize(("path", "s_noise", "order"), [*((path, 1.0, 2) for path in PATHS), ("cosine", 1.2, 0)])
+def test_churn_keeps_the_variance_if_its_noise_is_standard(path, s_noise, order):
+    schedule = PATHS[path]()
+    found = [marginal(Heun(n, *EDM, False, 5.0, 0.105, None, s_noise), schedule, lambda s: s) for n in STEPS]
     assert [mean for mean, _ in found] == pytest.approx([MEAN] * len(STEPS), abs=1e-12)
     errors = [abs(variance - V - ends(schedule)[1] ** 2) for _, variance in found]
     assert slope(errors, STEPS) == pytest.approx(order, abs=0.25)
