@@ -6,8 +6,9 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
-from diffusion_lab.diffusion import cosine, linear
+from diffusion_lab.diffusion import X0, Denoiser, FixedSmall, cosine, linear
 from diffusion_lab.diffusion.path import GaussianPath
 from diffusion_lab.solvers import DDIM, DPMSolverPP, Euler, Guided, Heun, Listed, Solver, Uniform, UniPC
 from diffusion_lab.solvers.unipc import moment
@@ -55,6 +56,17 @@ def test_paths_with_the_same_snr_are_the_same_model(solver):
     preserving = GaussianPath(path.signal_scale / norm, path.noise_scale / norm)
     ends = [solver(Exact(p), noise(), noise=SeededNoise()) for p in (path, preserving)]
     torch.testing.assert_close(*ends, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("solver", [*KINDS, Heun(6)], ids=lambda s: s.describe())
+def test_a_denoiser_with_a_network_is_called_in_the_paths_coordinates(solver):
+    class Answer(nn.Module):
+        def forward(self, x, t):
+            return Exact(rectified(200)).estimate(x, t).x0
+
+    model = Denoiser(Answer(), rectified(200), X0(), FixedSmall())
+    found, exact = (solver(m, noise(), noise=SeededNoise()) for m in (model, Exact(rectified(200))))
+    torch.testing.assert_close(found, exact, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("path", PATHS)
