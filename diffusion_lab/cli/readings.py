@@ -15,7 +15,8 @@ from diffusion_lab.cli.config import DEFAULT_CHOICES, conf_dir, register_resolve
 from diffusion_lab.reports import Reading, Run
 from diffusion_lab.reports.differences import read_plainly
 
-_WHOLE = ("method", "experiment", "scale", "debug")  # options that stand for several keys instead of a part
+_WHOLE = ("base", "method", "experiment", "scale", "debug")  # options that stand for several keys instead of a part
+_BEFORE = {"base": "ddpm"}  # what train.yaml's parts were for the runs that were made before this group
 
 
 def read(run: Run) -> Reading:
@@ -28,15 +29,16 @@ def read(run: Run) -> Reading:
     saved = DictConfig(filled(run.config, ADDED_LATER))
     config = _plain(saved)
     recorded = run.info.get("choices")
-    options = recorded if isinstance(recorded, dict) and recorded else _typed(run)
+    options = _BEFORE | recorded if isinstance(recorded, dict) and recorded else _typed(run)
     if not options or not all(option is None or _known(group, option) for group, option in options.items()):
         return Reading(config)
-    alone = _compose(_words({"method": options.get("method")}))
+    named_by = {"base": options.get("base"), "method": options.get("method")}
+    alone = _compose(_words(named_by))
     if alone is None:
         return Reading(config)
     parts = {group: option for group, option in options.items() if group not in _WHOLE}
     further = {group: option for group, option in parts.items() if option != alone[1].get(group)}
-    composed = _compose(_words({"method": options.get("method"), **further}))
+    composed = _compose(_words({**named_by, **further}))
     if composed is None:
         return Reading(config)
     named = alone[1]
@@ -49,7 +51,7 @@ def read(run: Run) -> Reading:
 def _typed(run: Run) -> dict[str, Any]:
     """The options of a run that did not record them, as those of the committed tables did not: from its overrides."""
     words = [word.lstrip("+").partition("=") for word in run.overrides]
-    composed = _compose(_words({group: option for group, _, option in words if _known(group, option)}))
+    composed = _compose(_words(_BEFORE | {group: option for group, _, option in words if _known(group, option)}))
     return composed[1] if composed else {}
 
 

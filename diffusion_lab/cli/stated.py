@@ -1,4 +1,4 @@
-"""The option of a group in the defaults lists of a preset, a method and train.yaml."""
+"""The option of a group in the defaults lists of a preset, a method, their base and train.yaml."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 def stated(hydra: Any, choices: dict[str, Any], group: str, conf: Path) -> tuple[str, ...]:
     """The options of a group that a run's name omits: those that the preset sweeps; else the one of the preset, else of
-    the method, else of train.yaml.
+    the method, else of the base that one of them states, else of train.yaml.
 
     Args:
         hydra: Hydra's node of the job.
@@ -24,7 +24,7 @@ def stated(hydra: Any, choices: dict[str, Any], group: str, conf: Path) -> tuple
         return tuple(option.strip() for option in str(swept).split(","))
     sources = OmegaConf.select(hydra, "runtime.config_sources") or []
     folders = [Path(source.path) for source in sources if source.schema == "file"] or [conf]
-    for layer in ("experiment", "method"):
+    for layer in ("experiment", "method", "base"):
         if choices.get(layer) and (said := _overridden(tuple(folders), f"{layer}/{choices[layer]}", group)):
             return (said,)
     return _in_train(conf, group)

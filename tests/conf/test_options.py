@@ -19,7 +19,7 @@ from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.targets import Trust, resolve
 
 CONF = conf_dir()
-PRESETS = ("method", "experiment", "scale", "debug")
+PRESETS = ("base", "method", "experiment", "scale", "debug")
 
 
 def options(group: str) -> list[str]:

@@ -19,6 +19,7 @@ from tests.cuda.waits import STEP, not_allowed
 ELSEWHERE = {
     "analysis": "tests/analyses: of trained models",
     "autoencoder": "AutoencoderKL and VQModel are diffusers'",
+    "base": "parts that are trained with one by one",
     "callbacks": "tests/cuda/test_callbacks.py",
     "dataset": "images are read and cut on the host",
     "debug": "a preset of settings",

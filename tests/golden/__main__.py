@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.golden import compare
-from tests.golden.compositions import identity, key, rounds_to_store, wanted
+from tests.golden.compositions import identity, key, on_base, rounds_to_store, table_identities, table_places, wanted
 from tests.golden.runs import RUNS, machine, measure
 
 
@@ -18,7 +18,12 @@ def write_compositions() -> list[str]:
     lists = wanted()
     stored = [words.split() for words in before.get("rounds", {})]
     lists["rounds"] = rounds_to_store(stored, lists["rounds"])
-    after = {kind: {key(words): identity(words) for words in found} for kind, found in lists.items()}
+    as_composed = {"options": on_base}
+    after = {
+        kind: {key(words): identity(as_composed.get(kind, list)(words)) for words in found}
+        for kind, found in lists.items()
+    }
+    after["tables"] = {job: found for place in table_places() for job, found in table_identities(place).items()}
     compare.write(compare.COMPOSITIONS_FILE, after)
     return [
         line

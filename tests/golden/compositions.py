@@ -1,7 +1,10 @@
-"""Names and hashes of presets, without training: each option alone, the first jobs of each experiment, and rounds.
+"""Names and hashes of presets, without training: each option alone, the first jobs of each experiment, rounds, tables.
 
 A round takes one option of every group, so that few compositions hold every option: what the quick suite can afford.
 Rounds are read from the file, not made anew: an option that is added later changes no stored one.
+
+Options of a part are composed on BASE, so that other defaults in train.yaml change none of them. Methods and
+experiments are composed as they are typed: they state their base themselves.
 """
 
 from __future__ import annotations
@@ -15,9 +18,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.config import compose_train, conf_dir, config_hash, group_hash, run_name, sweep_name
+from diffusion_lab.cli.table_files import load_scale, load_table, scale_names, table_names
+from diffusion_lab.cli.table_jobs import Jobs
 
 PRESETS = ("method", "scale", "debug")
 KINDS = ("rounds", "options", "jobs")
+BASE = "base=ddpm"
+WHOLE_SCALE = "mini"  # of which every job of every table is stored, of the others the first row's
 # Where a group that stands inside another one goes.
 INSIDE = {
     "prediction/space": ["prediction=mixed"],
@@ -46,6 +53,33 @@ def identity(overrides: list[str]) -> list[str]:
     cfg = composed(overrides)
     found = [run_name(cfg), config_hash(cfg), group_hash(cfg)]
     return [*found, sweep_name(cfg)] if any(word.startswith("experiment=") for word in overrides) else found
+
+
+def on_base(words: list[str]) -> list[str]:
+    """The overrides of an option with BASE; without it a method, which states its own, and the defaults themselves."""
+    return words if not words or words[0].startswith("method=") else [BASE, *words]
+
+
+def table_places() -> list[str]:
+    """`PAPER/NAME SCALE` of every table at every scale."""
+    return [f"{table} {scale}" for table in table_names([conf_dir()]) for scale in scale_names([conf_dir()])]
+
+
+def table_identities(place: str) -> dict[str, list[str]]:
+    """`PAPER/NAME SCALE ROW COLUMN MODEL` -> name, config hash and group hash of what `reproduce` trains there."""
+    (table_name, scale_name), folders = place.split(), [conf_dir()]
+    table, scale = load_table(table_name, folders), load_scale(scale_name, folders)
+    rows = [row for row in table.rows if scale_name not in row.absent]
+    rows = rows if scale_name == WHOLE_SCALE else rows[:1]
+    starts = {(row.start, column.name, 0): Path("start") for row in rows for column in table.columns_of(row)}
+    return {
+        f"{place} {job.row.name} {job.column.name} {job.model}": [
+            run_name(job.config),
+            config_hash(job.config),
+            group_hash(job.config),
+        ]
+        for job in Jobs(table, scale).of(rows, [0], starts)
+    }
 
 
 def wanted() -> dict[str, list[list[str]]]:

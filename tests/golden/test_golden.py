@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.golden import compare
-from tests.golden.compositions import identity, rounds_to_store
+from tests.golden.compositions import identity, on_base, rounds_to_store, table_identities, table_places
 from tests.golden.runs import RUNS, machine, measure, run_configuration
 from tests.golden.runs import identity as run_identity
 
@@ -70,10 +71,20 @@ def test_rounds_of_options_keep_their_names_and_hashes(words: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", ["options", "jobs"])
-def test_every_option_alone_and_the_jobs_of_every_experiment_keep_their_names_and_hashes(kind: str) -> None:
-    stored = COMPOSITIONS[kind]
-    assert {words: now for words, then in stored.items() if (now := identity(words.split())) != then} == {}, CURE
+@pytest.mark.parametrize(("kind", "as_composed"), [("options", on_base), ("jobs", list)])
+def test_every_option_alone_and_the_jobs_of_every_experiment_keep_their_names_and_hashes(
+    kind: str, as_composed: Callable[[list[str]], list[str]]
+) -> None:
+    now = {words: identity(as_composed(words.split())) for words in COMPOSITIONS[kind]}
+    assert {words: now[words] for words, then in COMPOSITIONS[kind].items() if now[words] != then} == {}, CURE
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("place", table_places())
+def test_the_jobs_of_every_table_keep_their_names_and_hashes(place: str) -> None:
+    now = table_identities(place)
+    assert now == {job: then for job, then in COMPOSITIONS["tables"].items() if job.startswith(f"{place} ")}, CURE
 
 
 def test_an_option_that_is_added_changes_no_stored_round() -> None:

@@ -145,4 +145,17 @@ def test_no_word_of_a_run_folder_is_composed_but_options_of_our_own(tmp_path, mo
         (folder / "run.json").write_text(json.dumps(info))
     for run in read_runs(tmp_path).runs:
         assert read(run).expected is None
-    assert set(composed) <= {()}
+    assert set(composed) <= {(), ("base=ddpm",)}  # a word of our own
+
+
+@pytest.mark.parametrize(
+    ("base", "words"), [({}, ("base=ddpm",)), ({"base": None}, ()), ({"base": "ddpm"}, ("base=ddpm",))]
+)
+def test_a_run_from_before_bases_has_the_parts_that_were_the_defaults_then(tmp_path, monkeypatch, base, words):
+    composed = []
+    monkeypatch.setattr(readings, "_compose", lambda words: composed.append(words))
+    folder = make(tmp_path / "run")
+    info = json.loads((folder / "run.json").read_text()) | {"choices": {"sampler": "uniform"} | base}
+    (folder / "run.json").write_text(json.dumps(info))
+    read(read_runs(tmp_path).runs[0])
+    assert composed == [words]

@@ -18,7 +18,7 @@ from diffusion_lab.runs.names import CHECKPOINTS
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # weights, averages and tables are float32 in all of them
 LONGEST = 10**12  # optimizer steps
-PRESETS = ("method", "experiment", "scale", "debug")
+PRESETS = ("base", "method", "experiment", "scale", "debug")
 # key of a part -> the setting to type
 REPEATED = {
     "trainer.max_steps": "max_steps",
