@@ -97,7 +97,7 @@ def ours(network: DictConfig | None, overrides: Sequence[str]) -> Loop:
         quiet_libraries()
         with tempfile.TemporaryDirectory() as folder:
             # One step more than is made, because the last step of a run writes a checkpoint.
-            cfg = compose_train([*overrides, *QUIET, f"max_steps={steps + 1}"], Path(folder) / "run")
+            cfg = compose_train(["base=ddpm", *overrides, *QUIET, f"max_steps={steps + 1}"], Path(folder) / "run")
             if network is not None:
                 cfg.network = network
             run = build_run(cfg, facts(cfg), [_Baton(baton, steps)])

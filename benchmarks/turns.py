@@ -92,7 +92,7 @@ def _train(line: Connection, overrides: list[str], steps: int, turns: int, folde
     torch.set_num_threads(1)
     quiet_libraries()
     quiet = ["~callbacks.generation", "~callbacks.validation", "~callbacks.checkpoint", "~callbacks.progress"]
-    words = [*overrides, *quiet, f"max_steps={steps * turns}", "trainer.accelerator=cpu"]
+    words = ["base=ddpm", *overrides, *quiet, f"max_steps={steps * turns}", "trainer.accelerator=cpu"]
     cfg = compose_train(words, Path(folder) / "run")
     run = build_run(cfg, facts(cfg), [TakeTurns(line, steps)])
     run.trainer.fit(run.module, datamodule=run.data)

@@ -22,6 +22,7 @@ from diffusion_lab.testing import same
 from diffusion_lab.training.checkpoint_io import load
 
 TINY = [
+    "base=ddpm",  # whatever the defaults are
     "network=unet_tiny",
     "network.base_channels=8",
     "network.channel_multipliers=[1,2]",

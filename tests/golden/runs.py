@@ -22,9 +22,7 @@ from tests.harness import TINY, configuration, final_state, train_child
 
 LIBRARIES = ("torch", "lightning", "numpy", "scikit-learn")  # scikit-learn brings the images
 # Short averages: those of TINY would all stand at the warm-up's (1+n)/(10+n) and be equal.
-# The base names the parts that a run does not, whatever train.yaml's own are.
-COMMON = ["base=ddpm", "max_steps=24", "log_every=4", "snapshot_every=12", "checkpoint_every=12"]
-COMMON += ["callbacks.ema.decays=[0.3,0.6]"]
+COMMON = ["max_steps=24", "log_every=4", "snapshot_every=12", "checkpoint_every=12", "callbacks.ema.decays=[0.3,0.6]"]
 RUNS: dict[str, list[str]] = {
     "logit_normal": ["sampler=logit_normal"],
     "clts": ["method=clts"],
