@@ -15,7 +15,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from diffusion_lab.cli import config, table_jobs
-from diffusion_lab.cli.checks.settings import required_groups
+from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.config import conf_dir, plain
 from diffusion_lab.cli.table_files import table_names
 from tests.conf.test_options import options
@@ -31,6 +31,7 @@ FIRST_JOBS = list({words.split()[0]: words for words in reversed(STORED["jobs"])
 THE_RUNS_OWN = {"model", "dataset", "network", "metrics", "callbacks", "logger", "trainer", "task"}
 OTHER = {
     "schedule": "cosine",
+    "time": "position",
     "prediction": "v",
     "variance": "fixed_small",
     "preconditioning": "fdm",
@@ -95,7 +96,7 @@ def test_every_method_and_every_experiment_states_its_base() -> None:
 def test_the_base_has_every_part_that_is_not_the_runs_own() -> None:
     entries = OmegaConf.load(conf_dir() / "base" / "ddpm.yaml").defaults
     named = {key.removeprefix("override /") for entry in entries for key in entry}
-    assert named == required_groups().keys() - THE_RUNS_OWN == OTHER.keys()
+    assert named == set(part_groups()) - THE_RUNS_OWN == OTHER.keys()
 
 
 def test_the_other_defaults_change_a_run_without_a_base_alone(other: Path) -> None:
