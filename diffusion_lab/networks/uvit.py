@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from diffusion_lab.arguments import check_flag, check_integer
 from diffusion_lab.networks.adm_layers import cos_sin_embedding
 from diffusion_lab.networks.checks import check_classes, check_label
+from diffusion_lab.networks.patches import check_patches, from_patches
 from diffusion_lab.networks.recompute import run
 
 
@@ -63,7 +64,7 @@ class UViT(nn.Module):
         super().__init__()
         check_integer("in_channels", in_channels, 1, "use the channels of the images")
         check_integer("out_channels", out_channels, 1, "use the channels of the images")
-        _check_patches(image_size, patch_size)
+        check_patches(image_size, patch_size)
         _check_blocks(dim, depth, num_heads)
         check_flag("conv", conv, "use true but for U-ViT-H")
         check_flag("checkpointing", checkpointing, "use true where the memory does not suffice")
@@ -105,11 +106,8 @@ class UViT(nn.Module):
         return torch.cat([*first, time, patches], dim=1) + self.position
 
     def _image(self, numbers: Tensor, x: Tensor) -> Tensor:
-        """(B,L,p p C) -> (B,C,H,W); the numbers of a patch stand row by row, pixel by pixel, channel by channel."""
-        p = self.patch_size
-        rows, columns = x.shape[2] // p, x.shape[3] // p
-        grid = numbers[:, self.extras :].unflatten(1, (rows, columns)).unflatten(3, (p, p, -1))
-        return grid.permute(0, 5, 1, 3, 2, 4).reshape(len(x), -1, rows * p, columns * p)
+        """(B,L,p p C) -> (B,C,H,W), without the tokens that are no patches."""
+        return from_patches(numbers[:, self.extras :], self.patch_size, x.shape[2] // self.patch_size)
 
 
 class Block(nn.Module):
@@ -146,13 +144,18 @@ class SkipBlock(Block):
 class Attention(nn.Module):
     """Self-attention over tokens with N heads of d = D/N features: (B,L,D) -> (B,L,D).
 
-    Linear(softmax(q k^T / sqrt(d)) v),   q, k, v = Linear(x) without bias, all q, all k, all v
+    Linear(softmax(q k^T / sqrt(d)) v),   q, k, v = Linear(x), all q, all k, all v
+
+    Args:
+        dim: D.
+        num_heads: N, a divisor of D.
+        qkv_bias: whether the first Linear has a bias; U-ViT's has none.
     """
 
-    def __init__(self, dim: int, num_heads: int) -> None:
+    def __init__(self, dim: int, num_heads: int, qkv_bias: bool = False) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
         self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -166,17 +169,6 @@ def _start(module: nn.Module) -> None:
         nn.init.trunc_normal_(module.weight, std=0.02)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
-
-
-def _check_patches(image_size: int, patch_size: int) -> None:
-    check_integer("patch_size", patch_size, 1, "use 2 for images of 32 pixels")
-    if image_size < 1 or image_size % patch_size:
-        divisors = [p for p in range(1, image_size + 1) if image_size % p == 0]
-        nearest = min(divisors, key=lambda p: abs(p - patch_size), default=1)
-        raise ValueError(
-            f"patch_size={patch_size} must divide image_size={image_size}; use patch_size={nearest}, or images of "
-            f"{patch_size * max(1, round(image_size / patch_size))} pixels"
-        )
 
 
 def _check_blocks(dim: int, depth: int, num_heads: int) -> None:

@@ -40,6 +40,38 @@ def test_published_number_of_parameters(name, channels, outputs, size, changes, 
     assert parameters(configured(name, channels, outputs, size, "meta", **changes)) == count
 
 
+DIT = {"dit_s": (384, 12, 6), "dit_b": (768, 12, 12), "dit_l": (1024, 24, 16), "dit_xl": (1152, 28, 16)}
+MILLIONS = {"dit_s": 33, "dit_b": 130, "dit_l": 458, "dit_xl": 675}  # at patch 2, Peebles and Xie 2023, table 4
+
+
+def dit_parameters(dim, depth, patch, outputs):
+    """(with the table of positions, without it) on latents of 4 x 32 x 32, with 1000 classes and the null label.
+
+    A block has qkv (3), attention's Linear (1), two of 4 D (8) and the modulation (6) of D x D each, with biases.
+    """
+    ends = (4 * patch**2 + 1) * dim + (dim + 1) * (2 * dim + outputs * patch**2)
+    condition = (256 + 1) * dim + (dim + 1) * dim + 1001 * dim
+    trained = depth * (18 * dim**2 + 15 * dim) + ends + condition
+    return trained + (32 // patch) ** 2 * dim, trained
+
+
+@pytest.mark.parametrize("patch", [2, 4, 8])
+@pytest.mark.parametrize("name", DIT)
+def test_dit_has_the_published_number_of_parameters(name, patch):
+    dim, depth, heads = DIT[name]
+    network = configured(name, 4, 8, 32, "meta", patch_size=patch, **GUIDED)
+    whole = parameters(network) + network.position.numel()
+    assert (whole, parameters(network)) == dit_parameters(dim, depth, patch, 8)
+    assert patch > 2 or round(parameters(network) / 1e6) == MILLIONS[name]
+    assert network.blocks[0].attention.num_heads == heads
+
+
+def test_dit_xl_2_has_the_number_that_is_quoted():
+    assert dit_parameters(1152, 28, 2, 8) == (675_129_632, 674_834_720)
+    fewer = parameters(configured("dit_xl", 4, 4, 32, "meta", **GUIDED))  # a fixed variance
+    assert 674_834_720 - fewer == 2**2 * 4 * 1153
+
+
 @pytest.mark.parametrize(
     ("name", "counts"),
     [
@@ -54,6 +86,10 @@ def test_published_number_of_parameters(name, channels, outputs, size, changes, 
         ("uvit_mid", ["130,940,292"]),
         ("uvit_large", ["286,763,172"]),
         ("uvit_huge", ["500,832,016"]),
+        ("dit_s", ["32,865,056", "32,920,448", "33,142,016"]),
+        ("dit_b", ["130,315,808", "130,426,496", "130,869,248"]),
+        ("dit_l", ["457,840,672", "457,988,224", "458,578,432"]),
+        ("dit_xl", ["674,834,720", "675,000,704", "675,664,640"]),
     ],
 )
 def test_files_say_the_published_number(name, counts):
@@ -76,6 +112,7 @@ def test_count_follows_the_outputs():
         ("adm_small", 1, 28, 4_548_289),
         ("adm_sr_tiny", 3, 8, 196_515),
         ("uvit_tiny", 1, 8, 159_438),
+        ("dit_tiny", 1, 8, 178_884),
     ],
 )
 def test_tiny_networks_are_as_small_as_their_files_say(name, channels, size, count):
@@ -84,7 +121,7 @@ def test_tiny_networks_are_as_small_as_their_files_say(name, channels, size, cou
 
 
 @pytest.mark.parametrize("size", [8, 12, 28, 32])
-@pytest.mark.parametrize("name", ["adm_tiny", "adm_sr_tiny", "uvit_tiny"])
+@pytest.mark.parametrize("name", ["adm_tiny", "adm_sr_tiny", "uvit_tiny", "dit_tiny"])
 def test_tiny_networks_take_images_of_8_to_32_pixels(name, size):
     network = configured(name, 3, 6, size, num_classes=4)
     small = {"low_res": torch.randn(2, 3, size // 4, size // 4)} if name == "adm_sr_tiny" else {}
