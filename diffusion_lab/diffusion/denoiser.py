@@ -93,8 +93,8 @@ class Denoiser(nn.Module):
         timesteps = timesteps.to(self.timesteps.device)
         return self._with(self.network, self.schedule.respace(timesteps), self.timesteps[timesteps])
 
-    def guided(self, scale: float) -> Denoiser:
-        """The same model with classifier-free guidance.
+    def guided(self, scale: float, channels: int | None = None) -> Denoiser:
+        """The same model with classifier-free guidance, of the first `channels` of the image alone unless None.
 
         Raises:
             ValueError: it was trained without label dropout, so it has no unconditional output; or a scale out of
@@ -105,7 +105,7 @@ class Denoiser(nn.Module):
                 f"scale={scale} must be left out: guidance needs a model that was trained with label dropout; train "
                 "with dataset.conditional=true dataset.label_dropout=0.1"
             )
-        network = Guidance(self.network, scale, self.null_label, self.prediction.heads)
+        network = Guidance(self.network, scale, self.null_label, self.prediction.heads, channels)
         return self._with(network, self.schedule, self.timesteps)
 
     def _with(self, network: nn.Module, schedule: NoiseSchedule, timesteps: Tensor) -> Denoiser:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_number
 from diffusion_lab.diffusion import Denoiser, NoiseSchedule
+from diffusion_lab.diffusion.guidance import check_channels
 from diffusion_lab.solvers.base import Bar, Noise, Solver
 from diffusion_lab.solvers.respacing import Steps
 
@@ -19,22 +20,27 @@ class Guided(Solver):
         base: the solver.
         scale: of the guidance, >= 0; 1 is none.
         steps: replaces the base's; None keeps them.
+        channels: largest number of the image's channels that are guided, the first ones; None: all.
 
     Raises:
-        ValueError: a scale out of range; when called, a model that was trained without label dropout.
+        ValueError: a scale or channels out of range; when called, a model that was trained without label dropout.
     """
 
     needs_null_label = True
 
-    def __init__(self, base: Solver, scale: float = 1.5, steps: Steps | None = None) -> None:
+    def __init__(
+        self, base: Solver, scale: float = 1.5, steps: Steps | None = None, channels: int | None = None
+    ) -> None:
         self.base = base if steps is None else base.with_steps(steps)
         self.scale = check_number("scale", scale, "[)", 0, float("inf"), "use 1.5, or 1.0 for none")
+        self.channels = check_channels(channels)
 
     def check(self, schedule: NoiseSchedule) -> None:
         self.base.check(schedule)
 
     def describe(self) -> str:
-        return f"{self.base.describe()}-guided{self.scale:g}"
+        channels = "" if self.channels is None else f"-first{self.channels}"
+        return f"{self.base.describe()}-guided{self.scale:g}{channels}"
 
     def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
-        return self.base.solve(denoiser.guided(self.scale), x_T, noise, bar, cond)
+        return self.base.solve(denoiser.guided(self.scale, self.channels), x_T, noise, bar, cond)

@@ -52,6 +52,25 @@ def test_the_variance_is_that_of_the_labelled_answer():
     assert torch.equal(out[:, 2:], plain[:, 2:]) and not torch.equal(out[:, :2], plain[:, :2])
 
 
+@pytest.mark.parametrize("heads", [1, 2])
+def test_of_some_channels_the_others_are_the_labelled_answer(heads):
+    """As in DiT's code: the variance and the last channel of each head stay as they are."""
+    x, t, label = batch()
+    network = Linear(times=heads + 1)
+    out, plain = Guidance(network, 3.0, NULL, heads, channels=1)(x, t, label), network(x, t, label)
+    every = Guidance(network, 3.0, NULL, heads)(x, t, label)
+    for channel in range(2 * (heads + 1)):
+        guided = channel < 2 * heads and channel % 2 == 0
+        assert torch.equal(out[:, channel], (every if guided else plain)[:, channel])
+    assert not torch.allclose(every[:, 1], plain[:, 1])
+    assert all(torch.equal(Guidance(network, 3.0, NULL, heads, channels=n)(x, t, label), every) for n in (2, 3))
+
+
+def test_no_guided_channel_is_refused():
+    with pytest.raises(ValueError, match=r"^channels=0 must be an integer >= 1; use 3 as DiT"):
+        Guidance(Linear(), 3.0, NULL, channels=0)
+
+
 def test_other_conditions_reach_both_answers():
     x, t, label = batch()
     extra = torch.rand(5, 1, 1, 1)

@@ -112,7 +112,7 @@ def test_count_follows_the_outputs():
         ("adm_small", 1, 28, 4_548_289),
         ("adm_sr_tiny", 3, 8, 196_515),
         ("uvit_tiny", 1, 8, 159_438),
-        ("dit_tiny", 1, 8, 178_884),
+        ("dit_tiny", 1, 8, 328_260),
     ],
 )
 def test_tiny_networks_are_as_small_as_their_files_say(name, channels, size, count):

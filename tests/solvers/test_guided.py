@@ -26,8 +26,18 @@ def test_it_is_the_base_on_the_guided_model(base):
     torch.testing.assert_close(Guided(base, 1.0)(denoiser, x, **given), base(denoiser, x, **given))
 
 
+def test_the_guidance_of_some_channels_reaches_the_model():
+    denoiser = Denoiser(Shrink(), linear(50), Epsilon(), FixedLarge(), null_label=3)
+    base = DDIM(steps=6, clip=False)
+    x, given = torch.ones(2, 4, 2, 2), {"noise": lambda k, like: like, "label": torch.tensor([0, 1])}
+    three, four = (Guided(base, 2.0, channels=n)(denoiser, x, **given) for n in (3, 4))
+    assert torch.equal(three[:, :3], four[:, :3]) and not torch.equal(three[:, 3], four[:, 3])
+    assert torch.equal(three[:, 3], base(denoiser, x, **given)[:, 3])
+
+
 def test_its_name_says_all():
     assert Guided(DDIM(steps=50), 1.5).describe() == "ddim-50-eta0-guided1.5"
+    assert Guided(DDIM(steps=50), 1.5, channels=3).describe() == "ddim-50-eta0-guided1.5-first3"
 
 
 def test_it_needs_a_model_whose_labels_were_withheld():
