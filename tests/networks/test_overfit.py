@@ -73,7 +73,6 @@ class Eight:
         ("adm_sr_tiny", "low_res", 100, 3e-3),
         ("uvit_tiny", None, 390, 5e-3),
         ("uvit_tiny", "label", 390, 5e-3),
-        ("dit_tiny", None, 200, 5e-3),
         ("dit_tiny", "label", 200, 5e-3),
     ],
 )
