@@ -83,6 +83,24 @@ def test_fsdp_shares_the_weights(composed, no_gpu: None) -> None:
     assert ddp.memory.state == (5 + 1) * weights and fsdp.memory.state == 5 * weights / 4
 
 
+DITS = [("dit_b", 768, 12, 130_315_808), ("dit_xl", 1152, 28, 674_834_720)]
+
+
+@pytest.mark.parametrize(("network", "dim", "depth", "parameters"), DITS)
+def test_the_gpu_hours_of_dit(composed, no_gpu: None, network: str, dim: int, depth: int, parameters: int) -> None:
+    """256 tokens: 12 D^2 products per token and block, 2 x 256 D of attention, 6 D^2 per image for the modulation."""
+    cfg = composed("experiment=dit_imagenet256", f"network={network}")
+    cost = of(cfg)
+    block = 256 * (12 * dim**2 + 2 * 256 * dim) + 6 * dim**2
+    ends = 256 * dim * (4 * 2**2 + 8 * 2**2) + 2 * dim**2 + (256 + dim) * dim
+    assert cost.counts.parameters == parameters  # published: 8 channels, 1000 classes and the null label
+    assert cost.counts.forward == 2 * (depth * block + ends)
+    reach = 0.3 * peak("A100", "32-true")
+    assert cost.training_seconds == pytest.approx(400_000 * 256 * cost.counts.training / reach)
+    assert 2.99 < cost.counts.training / cost.counts.forward <= 3
+    assert cost.counts.beside.calls == 4 * (50_000 * 250 + cfg.dataset.val_images)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name not in OF_GANS])
 def test_every_experiment_has_a_cost_without_its_data_and_gpus(composed, no_gpu: None, experiment: str) -> None:
