@@ -14,7 +14,9 @@ def from_patches(numbers: Tensor, patch_size: int, rows: int) -> Tensor:
     """(B,L,p p C) -> (B,C,H,W), `rows` patches high; a patch lists its pixels row by row, each with its C channels."""
     p = patch_size
     grid = numbers.unflatten(1, (rows, -1)).unflatten(3, (p, p, -1))
-    return grid.permute(0, 5, 1, 3, 2, 4).flatten(4, 5).flatten(2, 3)
+    columns, channels = grid.shape[2], grid.shape[5]
+    # One reshape, hence a copy: FSDP warns of a network whose output is a view.
+    return grid.permute(0, 5, 1, 3, 2, 4).reshape(len(grid), channels, rows * p, columns * p)
 
 
 def check_patches(image_size: int, patch_size: int) -> None:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from diffusion_lab.diffusion import Denoiser, Epsilon, LearnedRange, linear
-from diffusion_lab.networks import DiT
+from diffusion_lab.networks import DiT, UViT
 from diffusion_lab.networks.dit_layers import Block, LastLayer, sin_cos_positions
 from diffusion_lab.networks.uvit import Attention
 from tests.networks.filling import fill, numbers
@@ -157,6 +157,12 @@ def test_checkpointing_changes_no_bit_of_the_gradients():
     (a, once), (b, twice), (c, _) = gradients(kept), gradients(again), gradients(other)
     assert torch.equal(a, b) and (once, twice) == (1, 2)
     assert not torch.equal(a, c)  # negative control
+
+
+def test_the_output_is_no_view():
+    """FSDP warns of views: an operation in place on one would lose the hook that gathers the weights."""
+    outputs = [tiny()(X, T), UViT(1, 1, 8, dim=16, depth=2, num_heads=2, conv=False)(X, T)]
+    assert not any(out._is_view() for out in outputs)
 
 
 def test_bfloat16_networks_answer_in_bfloat16():
