@@ -37,7 +37,7 @@ class DiT(nn.Module):
 
     SiT (Ma et al. 2024) is the same network. Its published code keeps DiT's channels of the variance and discards them;
     `variance=learned_range variance.vlb_weight=0` does so here: these channels then have gradient 0, and the number of
-    parameters is the published one. A fixed variance has p^2 C (D + 1) parameters fewer and the same training.
+    parameters is the published one. A fixed variance has p^2 C (D + 1) parameters fewer; the others train the same.
 
     Differs from the published code: the table of positions is a buffer that no checkpoint contains, because it is a
     function of the arguments.
