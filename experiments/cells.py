@@ -16,7 +16,6 @@ table of which the last cells are written, and the first ones say what for:
 from __future__ import annotations
 
 import csv
-import itertools
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -68,12 +67,12 @@ def hours_of(experiment: str) -> float:
 def _jobs(experiment: str) -> Iterator[Any]:
     """The configurations of the sweep."""
     from diffusion_lab.cli.config import compose_train
+    from diffusion_lab.cli.sweep_jobs import jobs_of
 
     first = [f"experiment={experiment}", "precision=bf16-mixed"]
     folder = Path("runs") / "dry"
-    swept = compose_train(first, folder).hydra.sweeper.params or {}
-    choices = [[f"{key}={value.strip()}" for value in str(values).split(",")] for key, values in swept.items()]
-    for words in itertools.product(*choices):
+    sweeper = compose_train(first, folder).hydra.sweeper
+    for words in jobs_of(sweeper.get("products") or [], sweeper.params):
         yield compose_train([*first, *words], folder)
 
 

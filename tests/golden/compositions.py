@@ -97,7 +97,8 @@ def wanted() -> dict[str, list[list[str]]]:
 def jobs(experiment: str) -> Iterator[list[str]]:
     """The first job of an experiment's sweep, then those that differ from it in one swept key alone."""
     word = f"experiment={experiment}"
-    params = composed([word]).hydra.sweeper.params or {}
+    sweeper = composed([word]).hydra.sweeper
+    params = {**(sweeper.params or {}), **(sweeper.get("products") or [{}])[0]}
     parsed = OverridesParser.create().parse_overrides([f"{key}={value}" for key, value in params.items()])
     values = [[f"{o.get_key_element()}={v}" for v in _values(o)] for o in parsed]
     first = [found[0] for found in values]

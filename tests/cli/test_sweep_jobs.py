@@ -1,0 +1,40 @@
+"""The jobs of a crossed study."""
+
+from __future__ import annotations
+
+import itertools
+
+from diffusion_lab.cli.sweep_jobs import jobs_of
+
+PRODUCTS = [
+    {"schedule": "linear, cosine", "sampler": "uniform,speed"},
+    {"schedule": "cosine", "sampler": "uniform", "weighting": "min_snr"},
+    {"schedule": "cosine", "sampler": "speed"},  # in the first product too
+]
+
+
+def cells(*words: str) -> list[list[str]]:
+    return list(jobs_of(PRODUCTS, {"seed": "0,1"}, words))
+
+
+def test_the_union_of_products_has_each_job_once_and_the_seeds_outermost() -> None:
+    grid = [[f"schedule={a}", f"sampler={b}"] for a in ("linear", "cosine") for b in ("uniform", "speed")]
+    wanted = [*grid, ["schedule=cosine", "sampler=uniform", "weighting=min_snr"]]
+    assert cells() == [[f"seed={seed}", *cell] for seed in (0, 1) for cell in wanted]
+
+
+def test_a_word_narrows_the_products_that_sweep_it_and_goes_to_all_otherwise() -> None:
+    assert cells("schedule=linear", "seed=1") == [
+        ["seed=1", "schedule=linear", f"sampler={b}"] for b in ("uniform", "speed")
+    ]
+    assert all(job[0] == "max_steps=5" for job in cells("max_steps=5")) and len(cells("max_steps=5")) == 10
+    assert cells("sampler=clts") == []
+    # One product sweeps it, in the others it is a setting, and one of their jobs is that product's.
+    assert len(cells("weighting=min_snr")) == 8 and all(
+        "weighting=min_snr" in job for job in cells("weighting=min_snr")
+    )
+
+
+def test_without_products_it_is_the_product_of_the_parameters() -> None:
+    jobs = list(jobs_of([], {"seed": "0,1", "method": "a,b"}))
+    assert jobs == [[f"seed={s}", f"method={m}"] for s, m in itertools.product("01", "ab")]
