@@ -1,6 +1,8 @@
 """A trained model against the loss of the best possible one, which is known for Gaussian data.
 
-For x0 ~ N(m, v I) the least eps-loss per dimension is  alpha^2 v / (alpha^2 v + sigma^2).
+For x0 ~ N(m, v I) the least eps-loss per dimension is  alpha^2 v / (alpha^2 v + sigma^2)  on a variance-preserving
+path; divided by the SNR it is the least x0-loss, a function of the SNR alone, v / (1 + v SNR), and times `native_scale`
+the least loss in the space of any prediction.
 """
 
 import pytest
@@ -8,7 +10,7 @@ import torch
 
 from diffusion_lab.streams import Streams
 from tests.harness import configuration, train_child
-from tests.training.trained import averaged_denoiser
+from tests.training.trained import averaged_denoiser, untrained_denoiser
 
 VARIANCE, MEAN, STEPS, BUCKETS = 0.25, 0.5, 500, 10
 OVERRIDES = [
@@ -29,28 +31,35 @@ OVERRIDES = [
 ]
 
 
-@pytest.mark.slow
-def test_trained_loss_meets_the_closed_form_floor(tmp_path):
-    folder = tmp_path / "run"
-    train_child(configuration(folder, *OVERRIDES)).succeed(300)
-    denoiser = averaged_denoiser(configuration(folder, *OVERRIDES))
-    streams = Streams(1)
-    loss, error, floor = [], [], []
+def against_the_floor(denoiser):
+    """Loss over floor of all timesteps, and the distance of each bucket's loss to its floor in standard errors."""
+    streams, schedule = Streams(1), denoiser.schedule
+    least = VARIANCE / (1 + VARIANCE * schedule.snr) * denoiser.native_scale()
+    loss, floor, errors = [], [], []
     for bucket in range(BUCKETS):
         n = 2000
         shape = (n, 1, 8, 8)
         x0 = MEAN + VARIANCE**0.5 * streams.normal(shape, "eval", bucket, 0)
         eps = streams.normal(shape, "eval", bucket, 1)
         t = (100 * bucket + 100 * streams.uniform(n, "eval", bucket, 2)).long()
-        alpha2 = denoiser.schedule.alphas_cumprod[t]
         with torch.no_grad():
             native = denoiser.loss(x0, eps, t).native.double()
-        best = alpha2 * VARIANCE / (alpha2 * VARIANCE + 1 - alpha2)
+        best = least[t]
         loss.append(native.mean())
-        error.append((native - best).std() / n**0.5)
         floor.append(best.mean())
-    loss, error, floor = torch.stack(loss), torch.stack(error), torch.stack(floor)
-    ratio = float(loss.mean() / floor.mean())
-    assert ratio < 1.05, f"ratio {ratio:.4f}; by bucket {(loss / floor).tolist()}"
+        errors.append((native - best).mean() / ((native - best).std() / n**0.5))
+    return float(torch.stack(loss).mean() / torch.stack(floor).mean()), torch.stack(errors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ddpm", "flow", "edm", "infonoise"])
+def test_trained_loss_meets_the_closed_form_floor(method, tmp_path):
+    overrides = [f"method={method}", *OVERRIDES]
+    folder = tmp_path / "run"
+    train_child(configuration(folder, *overrides)).succeed(300)
+    ratio, errors = against_the_floor(averaged_denoiser(configuration(folder, *overrides)))
+    assert ratio < 1.05
     # Nothing can be better than the floor; 4 standard errors allow for the finite sample.
-    assert bool((loss > floor - 4 * error).all()), f"{((loss - floor) / error).tolist()} standard errors"
+    assert bool((errors > -4).all()), errors.tolist()
+    untrained, _ = against_the_floor(untrained_denoiser(configuration(folder, *overrides)))
+    assert untrained > 1.5
