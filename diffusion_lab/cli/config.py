@@ -23,6 +23,7 @@ from diffusion_lab.cli.added_later import ADDED_LATER, dropped
 from diffusion_lab.cli.processes import microbatches
 from diffusion_lab.cli.source import identified
 from diffusion_lab.cli.stated import stated
+from diffusion_lab.distribution_file import numbers_or_fault
 
 # Top-level keys and dotted paths that do not affect the results of a run, except for the rounding of sums.
 NOT_IN_HASH = (
@@ -43,6 +44,7 @@ NOT_IN_HASH = (
     "callbacks.progress",
     "callbacks.heartbeat",
     "dataset.num_workers",
+    "sampler.path",  # a file whose numbers are in the hash
     "images_per_device",
     "accumulate",
     "dataset.accumulate",
@@ -214,8 +216,8 @@ def sweep_name_of(config: Mapping[Any, Any], choices: Mapping[str, Any]) -> str:
 
 
 def register_resolvers() -> None:
-    """Register `${run_name:}`, `${run_hash:}` (8 hex digits), `${sweep_name:}`, `${microbatches:}`, `${share:x,n}` and
-    `${at_most:m,n}`, the smaller of two numbers. May be called twice."""
+    """Register `${run_name:}`, `${run_hash:}` (8 hex digits), `${sweep_name:}`, `${microbatches:}`, `${share:x,n}`,
+    `${at_most:m,n}`, the smaller of two numbers, and `${numbers_of:path}`. May be called twice."""
     for name, function in {
         "run_name": run_name,
         "run_hash": lambda cfg: config_hash(cfg)[:8],
@@ -225,6 +227,7 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("microbatches", microbatches, replace=True)
     OmegaConf.register_new_resolver("share", share, replace=True)
     OmegaConf.register_new_resolver("at_most", min, replace=True)
+    OmegaConf.register_new_resolver("numbers_of", numbers_or_fault, replace=True)
 
 
 def share(fraction: float, steps: int) -> int:

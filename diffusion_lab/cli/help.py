@@ -13,6 +13,7 @@ COMMANDS = {
     "encode": "the latents of images, to train in the space of an autoencoder",
     "reproduce": "a table of a paper: its runs, then measured beside published numbers",
     "compare": "in what one run, or the runs of one method, differs from another",
+    "show": "which timesteps would be trained on, with which weight, before training",
     "dashboard": "a Weights & Biases workspace and sweeps for a paper or a folder of runs",
     "report": "table and one HTML page for a folder of runs, finished or not",
 }

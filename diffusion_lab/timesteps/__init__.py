@@ -3,6 +3,7 @@
 from diffusion_lab.timesteps.base import Draw, FixedSampler, TimestepSampler
 from diffusion_lab.timesteps.context import Context, Position, Probe, StepRecord
 from diffusion_lab.timesteps.curriculum import CLTS
+from diffusion_lab.timesteps.from_file import FromFile
 from diffusion_lab.timesteps.gradient_variance import GradientVariance
 from diffusion_lab.timesteps.infonoise import InfoNoise
 from diffusion_lab.timesteps.learned_beta import LearnedBeta
@@ -38,6 +39,7 @@ __all__ = [
     "Draw",
     "EqualLossSlots",
     "FixedSampler",
+    "FromFile",
     "GradientVariance",
     "LearnedBeta",
     "LogNormal",

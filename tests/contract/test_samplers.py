@@ -1,5 +1,6 @@
 """The sampler contract over every file of conf/sampler: a new yaml is tested without an edit here."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ def make(name: str, steps: int):
         # A short run, so that what is done a number of times in a run happens in the few updates of the checks.
         short = ["max_steps=40", f"schedule.num_timesteps={steps}"]
         cfg = compose("train", overrides=[f"sampler={name}", *short])
+    if "path" in cfg.sampler:  # a sampler that reads a file
+        file = Path(tempfile.mkdtemp()) / "p.txt"
+        file.write_text("\n".join(str(t + 1) for t in range(steps)))
+        cfg.sampler.path = str(file)
     return lambda: instantiate(cfg.sampler, _convert_="all")
 
 

@@ -1,0 +1,144 @@
+"""`diffusion-lab show key=value,...`: which timesteps would be trained on, and with which weight, before training."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
+
+from diffusion_lab.cli.errors import EXIT_CONFIG, ConfigError, at
+from diffusion_lab.cli.imports import importing
+
+if TYPE_CHECKING:
+    from diffusion_lab.cli.shown import Shown
+
+FOLDER = "figures"
+
+
+def main(argv: list[str]) -> int:
+    """Compose each method, build its sampler and weighting, print, write; returns 0, or 2 for a bad configuration."""
+    try:
+        options = _parser().parse_args(argv)
+    except SystemExit as end:  # argparse has printed the help or the error
+        return int(end.code or 0)
+    if options.figures and "=" in options.figures:  # `--figures sampler=speed`: the folder was left out
+        options.settings.insert(0, options.figures)
+        options.figures = FOLDER
+    try:
+        with importing():
+            methods = _methods(options)
+            _answer(options, methods)
+    except ConfigError as error:
+        print(f"config error: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="diffusion-lab show",
+        description="p (how often each timestep is drawn), w (its weight in the loss) and their product, by timestep "
+        "and per nat of log SNR, without training. A comma puts methods side by side: sampler=uniform,speed",
+    )
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="as for train; several values with commas")
+    parser.add_argument("--step", type=int, default=0, metavar="N", help="optimizer step of a curriculum; default 0")
+    losses = ("eps", "x0", "native")
+    parser.add_argument("--loss", choices=losses, default="eps", help="the loss that w weights; default eps")
+    parser.add_argument("--figures", nargs="?", const=FOLDER, metavar="DIR", help="write show.svg; default figures")
+    parser.add_argument("--write", metavar="FILE", help="write p, one number per line, which sampler=from_file reads")
+    parser.add_argument("--config-dir", "-cd", action="append", default=[], metavar="DIR", help="your own yaml files")
+    return parser
+
+
+def _methods(options: argparse.Namespace) -> list[tuple[str, DictConfig]]:
+    """(name, configuration) of each combination of the values with commas."""
+    from hydra import compose, initialize_config_dir
+
+    from diffusion_lab.cli.compose_errors import explain, is_compose_error
+    from diffusion_lab.cli.config import conf_dir, method_name, register_resolvers
+
+    register_resolvers()
+    found = [f"file://{Path(folder).resolve()}" for folder in options.config_dir]
+    own = [f"hydra.searchpath=[{','.join(found)}]"] if found else []
+    methods = []
+    try:
+        with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+            for words, varied in _combinations(options.settings):
+                cfg = compose("train", overrides=[*own, *words], return_hydra_config=True)
+                methods.append((" ".join(varied) or method_name(cfg), cfg))
+    except Exception as error:
+        if not is_compose_error(error):
+            raise
+        raise ConfigError(explain(error, "train", options.settings)) from error
+    return methods
+
+
+def _combinations(settings: list[str]) -> list[tuple[list[str], list[str]]]:
+    """(overrides, values that vary) of each method: Hydra's own reading of commas, ranges and choices."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    columns = []
+    for word in settings:
+        override = OverridesParser.create().parse_override(word)
+        if not override.is_sweep_override():
+            columns.append([(word, "")])
+            continue
+        key = override.get_key_element()
+        columns.append([(f"{key}={value}", _short(key, value)) for value in override.sweep_string_iterator()])
+    products = itertools.product(*columns)
+    return [([word for word, _ in row], [name for _, name in row if name]) for row in products]
+
+
+def _short(key: str, value: str) -> str:
+    """An option by its name, a number with the name of its argument."""
+    return f"{key.rpartition('.')[2]}={value}" if "." in key else value
+
+
+def _answer(options: argparse.Namespace, methods: list[tuple[str, DictConfig]]) -> None:
+    from diffusion_lab.cli.shown import shown
+
+    if options.step < 0:
+        raise ConfigError(f"--step={options.step} must be an integer >= 0; use 0 for the start of training")
+    if options.write and len(methods) > 1:
+        raise ConfigError(f"--write={options.write} must have one method, and there are {len(methods)}; leave one")
+    found = [shown(name, cfg, options.step, options.loss, options.config_dir) for name, cfg in methods]
+    _print(found, options.loss)
+    if options.write:
+        from diffusion_lab.distribution_file import write_distribution
+
+        comment = f"p of {found[0].name} at step {options.step}, timestep 0 (least noisy) first"
+        with _written("--write", options.write):
+            write_distribution(Path(options.write), found[0].p.tolist(), comment)
+        print(f"distribution: {options.write}")
+    if options.figures:
+        from diffusion_lab.reports.shown_figure import write_figure
+
+        with _written("--figures", options.figures):
+            print(f"figure: {write_figure(Path(options.figures), found, options.loss)}")
+
+
+def _print(found: list[Shown], loss: str) -> None:
+    from diffusion_lab.reports.shown_text import plain_lines, plot_lines
+
+    lines = plot_lines(found, loss) if sys.stdout.isatty() else plain_lines(found, loss)
+    print("\n".join(lines))
+    for note in dict.fromkeys(f"{one.name}: {one.note}" for one in found if one.note):
+        print(note)
+
+
+class _written:
+    """Report a file that cannot be written as an error in the option that names it."""
+
+    def __init__(self, option: str, value: str) -> None:
+        self.key = f"{option}={value}"
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            reason = error.strerror or error
+            raise at("", ValueError(f"{self.key} must be a place for a file: {reason}; use another")) from error
