@@ -16,7 +16,7 @@ IMPORTS = """
 import sys
 from diffusion_lab.cli.main import main
 assert main(["show", "sampler=speed"]) == 0
-sys.exit(" ".join(m for m in ("lightning", "matplotlib", "scipy", "sklearn") if m in sys.modules))
+sys.exit(" ".join(m for m in ("lightning", "matplotlib", "scipy", "sklearn") if m in sys.modules) or 0)
 """
 
 
