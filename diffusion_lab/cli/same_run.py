@@ -31,7 +31,7 @@ def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int) -> None:
     """
     errors = [
         ConfigError(
-            f"{key}={now} must equal the checkpoint's {then} to continue its run; "
+            f"{key}={_short(now)} must equal the checkpoint's {_short(then)} to continue its run; "
             "restore it, or train into a new folder"
         )
         for key, (then, now) in differences(read_back(saved), cfg).items()
@@ -59,7 +59,8 @@ def check_origin(cfg: DictConfig, saved: Any, key: str) -> None:
     if differ:
         name, (theirs, ours) = next(iter(differ.items()))
         raise ConfigError(
-            f"{key}: the checkpoint must be this run's, and is of one with {name}={theirs} where {RECORD} has {ours}; "
+            f"{key}: the checkpoint must be this run's, and is of one with {name}={_short(theirs)} "
+            f"where {RECORD} has {_short(ours)}; "
             "put each file back into the folder of its run"
         )
 
@@ -76,3 +77,9 @@ def flatten(node: Any, path: str = "") -> dict[str, Any]:
     if not isinstance(node, dict):
         return {path: node}
     return {k: v for key, value in node.items() for k, v in flatten(value, f"{path}.{key}".lstrip(".")).items()}
+
+
+def _short(value: Any) -> str:
+    """The value as text; of a list of hundreds of numbers, such as a distribution, only its beginning and length."""
+    text = str(value)
+    return text if not isinstance(value, list) or len(text) <= 200 else f"{text[:40]}... ({len(value)} values)"
