@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from diffusion_lab.averaging import short
 from diffusion_lab.intervals import student_quantile
 from diffusion_lab.training import Trained, TrainedModel
 
@@ -151,7 +152,7 @@ def _names(models: Sequence[TrainedModel]) -> list[str]:
 def _apart(models: Sequence[TrainedModel]) -> list[str]:
     """What tells models of one name apart: step and weights, else settings, else the hash; "" for one model."""
     words = [[f"step {model.step}" for model in models]]
-    words.append(["raw weights" if model.decay is None else f"EMA {model.decay:g}" for model in models])
+    words.append(["raw weights" if model.decay is None else f"EMA {short(model.decay)}" for model in models])
     words = [some for some in words if len(set(some)) > 1]
     names = [", ".join(some) for some in zip(*words, strict=True)] if words else [""] * len(models)
     if len(set(names)) == len(names):

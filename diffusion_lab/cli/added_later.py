@@ -18,7 +18,8 @@ Table = dict[str, dict[str, Any]]
 # the key's node, wherever it is, or by "" and the path from the top. Values are as in a resolved configuration. Entries
 # never change: a default that is changed later makes another run.
 ADDED_LATER: Table = {
-    "": {"init_from": None, "model": {"_target_": "diffusion_lab.training.DiffusionModel"}},
+    "": {"averaging": None, "init_from": None, "model": {"_target_": "diffusion_lab.training.DiffusionModel"}},
+    "diffusion_lab.callbacks.EMA": {"rule": None},
     "diffusion_lab.data.FashionMNIST": {"image_size": 28},
     "diffusion_lab.diffusion.cosine": {"shift": 1.0},
     "diffusion_lab.solvers.Guided": {"steps": None, "channels": None},

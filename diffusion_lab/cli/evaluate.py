@@ -15,6 +15,9 @@ from diffusion_lab.cli.run_parts import RunParts, part
 from diffusion_lab.runs.lines import append_evaluations
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from diffusion_lab.metrics import MetricResult
     from diffusion_lab.solvers import Solver
     from diffusion_lab.training import TrainedModel
 
@@ -22,12 +25,34 @@ if TYPE_CHECKING:
 def run(cfg: DictConfig) -> float | None:
     """Generate samples, print a table of metrics, and append each with its protocol to the run's evaluations.jsonl.
 
+    With a list of `weights` the model is evaluated with each, on the same latents, and the table marks the best.
+
     Returns:
         The first value.
     """
     from rich.console import Console
-    from rich.table import Table
 
+    from diffusion_lab.cli.inference import listed
+
+    names = [str(name) for name in listed(cfg.weights)]
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"weights={names} must name at least one average, each once; use weights=ema")
+    measured: dict[str, list[MetricResult]] = {}
+    console, step = Console(), 0
+    for name in names:
+        one = cfg.copy()
+        one.weights = name
+        step, measured[name] = _measure(one)
+        path = append_evaluations(Path(cfg.run), [result.line(step) for result in measured[name]])
+    console.print(_table(measured, f"{cfg.run} at step {step}"))
+    first = measured[names[0]]
+    console.print(f"protocol: {json.dumps(first[0].protocol)}", soft_wrap=True, highlight=False)
+    console.print(f"written to {path}; next: diffusion-lab report {Path(cfg.run).parent}", soft_wrap=True)
+    return first[0].value
+
+
+def _measure(cfg: DictConfig) -> tuple[int, list[MetricResult]]:
+    """The step of the model and its metrics, at least one."""
     from diffusion_lab.cli.checks.compatibility import unfit_metrics
     from diffusion_lab.cli.inference import load_trained, ready
 
@@ -47,15 +72,26 @@ def run(cfg: DictConfig) -> float | None:
         )
     if not results:
         raise ConfigError("dataset.features=null must name a feature extractor for metrics; this data set has none")
-    table = Table("metric", "value", title=f"{cfg.run} at step {trained.step}")
-    path = append_evaluations(Path(cfg.run), [result.line(trained.step) for result in results])
-    for result in results:
-        table.add_row(result.name, f"{result.value:.4g}")
-    console = Console()
-    console.print(table)
-    console.print(f"protocol: {json.dumps(results[0].protocol)}", soft_wrap=True, highlight=False)
-    console.print(f"written to {path}; next: diffusion-lab report {Path(cfg.run).parent}", soft_wrap=True)
-    return results[0].value
+    return trained.step, results
+
+
+def _table(measured: dict[str, list[MetricResult]], title: str) -> Table:
+    """One row per metric; with several weights one row per weights, with * at the best value of each metric."""
+    from rich.table import Table
+
+    if len(measured) == 1:
+        table = Table("metric", "value", title=title)
+        for result in next(iter(measured.values())):
+            table.add_row(result.name, f"{result.value:.4g}")
+        return table
+    best = {}
+    for column in zip(*measured.values(), strict=True):
+        pick = min if column[0].better == "lower" else max
+        best[column[0].name] = pick(result.value for result in column)
+    table = Table("weights", *best, title=title, caption="* best of its column")
+    for name, results in measured.items():
+        table.add_row(name, *(f"{r.value:.4g}{' *' if r.value == best[r.name] else ''}" for r in results))
+    return table
 
 
 def pick_solver(cfg: DictConfig, trained: TrainedModel) -> Solver:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
-from torch import nn
 
+from diffusion_lab.cli.averages import average_of
 from diffusion_lab.cli.build import build_model
 from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.config import config_folders, plain
@@ -16,7 +16,7 @@ from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.foreign import read_back, refuse_links
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_run import check_origin
-from diffusion_lab.cli.source import content_of, decay_of, recorded
+from diffusion_lab.cli.source import content_of, recorded
 from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust
 from diffusion_lab.runs.names import CHECKPOINTS
 from diffusion_lab.runs.record import read_record
@@ -38,7 +38,8 @@ def load_run(
     Args:
         folder: a run folder.
         checkpoint: "last" for the newest intact one, or the name of a snapshot such as "step-00001000".
-        weights: "ema" for the first average, "raw" for the model's own weights, or a decay such as "0.9999".
+        weights: "ema" for the first average, "raw" for the model's own weights, a decay such as "0.9999", or
+            a width such as "std-0.08".
         trust: the classes that the run may name besides this package's.
 
     Raises:
@@ -62,7 +63,8 @@ def load_run(
     whole = build_model(parts)
     states = content["state_dict"].items()
     whole.load_state_dict({k.removeprefix(kind.prefix): v for k, v in states if k.startswith(kind.prefix)})
-    decay = _load_average(kind.generating(whole), content["callbacks"].get("EMA", {}), weights)
+    decay, averaged = average_of(folder, content, weights)
+    kind.generating(whole).load_state_dict(averaged, strict=False)  # no buffers
     identity = folder, plain(cfg), str(record.get("config_hash"))
     place = folder / CHECKPOINTS, checkpoint
     state = partial(_optimizer_state, *place) if decay is None else lambda: None
@@ -78,12 +80,3 @@ def _refuse(errors: list[ConfigError], folder: Path) -> None:
 def _optimizer_state(folder: Path, checkpoint: str) -> dict[str, Any]:
     """Read again when it is needed, because it takes twice the memory of the weights."""
     return content_of(folder, checkpoint)["optimizer_states"][0]
-
-
-def _load_average(model: nn.Module, averages: dict, weights: str) -> float | None:
-    """Load the given average into the model; returns its decay."""
-    decay = decay_of(averages, weights)
-    if decay is None:
-        return None
-    model.load_state_dict(averages[decay], strict=False)
-    return float(decay)

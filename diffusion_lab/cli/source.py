@@ -1,7 +1,7 @@
 """The trained weights that `init_from` names, and the values that identify them.
 
-    init_from=DIR[:last | :step-00001000][:ema | :raw | :0.9999]        a checkpoint of a run
-    init_from=FILE.pt | FILE.pth | FILE.safetensors                     a file of tensors by name
+    init_from=DIR[:last | :step-00001000][:ema | :raw | :0.9999 | :std-0.08]    a checkpoint of a run
+    init_from=FILE.pt | FILE.pth | FILE.safetensors                                 a file of tensors by name
 
 A run is a function of (config, seed, step), and a path is not what its weights are. In the hash and in the record of a
 run `init_from` is therefore replaced by `identified`: the hash of the source's configuration, the step, which weights,
@@ -18,8 +18,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from diffusion_lab.cli.averages import average_of
 from diffusion_lab.cli.errors import ConfigError, MissingHere
-from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS
+from diffusion_lab.runs.names import AVERAGES, CHECKPOINT, CHECKPOINTS, TENSORS
 from diffusion_lab.runs.record import read_record
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ FILES = (".pt", ".pth", ".safetensors")
 PREFIX = "denoiser."  # of the model's tensors in a checkpoint
 BESIDE = ("source", "not_loaded")  # recorded beside the identity: where it was, and the tensors that do not fit
 HOW = "use DIR, DIR:step-00001000, DIR:raw or FILE.safetensors"
-WORDS = re.compile(r"(?P<place>.+?)(:(?P<checkpoint>last|step-\d+))?(:(?P<weights>ema|raw|0?\.\d+))?")
+WORDS = re.compile(r"(?P<place>.+?)(:(?P<checkpoint>last|step-\d+))?(:(?P<weights>ema|raw|0?\.\d+|std-[\d.]+))?")
 
 
 class Source(NamedTuple):
@@ -47,7 +48,7 @@ class Source(NamedTuple):
 
 
 class Named(NamedTuple):
-    """What the text of `init_from` names: a folder or file, "last" or a snapshot, and "ema", "raw" or a decay."""
+    """What the text of `init_from` names: a folder or file, "last" or a snapshot, and "ema", "raw" or an average."""
 
     place: Path
     checkpoint: str
@@ -106,7 +107,8 @@ def read(text: str) -> Source:
         if found.is_file:
             return _of_file(found.place.resolve(), _stamp(found.place))
         config_hash = str(read_record(found.place, "init_from").get("config_hash"))
-        stamps = tuple(_stamp(path) for path in sorted((found.place / CHECKPOINTS).glob(f"*{CHECKPOINT}")))
+        files = (*(found.place / CHECKPOINTS).glob(f"*{CHECKPOINT}"), *(found.place / AVERAGES).glob(f"*/*{TENSORS}"))
+        stamps = tuple(map(_stamp, sorted(files)))
         return _of_run(found._replace(place=found.place.resolve()), config_hash, stamps)
     except (OSError, ValueError) as error:
         reason = str(error)
@@ -144,20 +146,6 @@ def recorded(content: Mapping[str, Any]) -> Any:
     return record.get("config") if isinstance(record, dict) and "state_dict" in content else None
 
 
-def decay_of(averages: Mapping[str, Any], weights: str) -> str | None:
-    """The decay of the average that "ema", the first, or a decay names; None for the raw weights.
-
-    Raises:
-        ConfigError: there is no such average.
-    """
-    if weights == "raw" or (weights == "ema" and not averages):
-        return None
-    decay = next(iter(averages)) if weights == "ema" else weights
-    if decay not in averages:
-        raise ConfigError(f"weights={weights} must be 'ema', 'raw' or one of the decays {list(averages)}")
-    return decay
-
-
 def _content(folder: Path, checkpoint: str) -> dict[str, Any]:
     from diffusion_lab.training import newest_good
     from diffusion_lab.training.checkpoint_io import load
@@ -176,13 +164,13 @@ def _content(folder: Path, checkpoint: str) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=2)  # the hash of a run is asked for several times
 def _of_run(found: Named, config_hash: str, stamps: tuple[Any, ...]) -> Source:
+    from diffusion_lab.averaging import short
+
     content = content_of(found.place / CHECKPOINTS, found.checkpoint)
-    callbacks = content.get("callbacks", {})
-    averages = callbacks.get("EMA", {})
-    decay = decay_of(averages, found.weights)
+    average, averaged = average_of(found.place, content, found.weights)
     own = {k.removeprefix(PREFIX): v for k, v in content.get("state_dict", {}).items() if k.startswith(PREFIX)}
-    tensors = own | ({} if decay is None else averages[decay])
-    weights = "raw" if decay is None else f"ema {float(decay):g}"
+    tensors = own | averaged
+    weights = "raw" if average is None else f"ema {short(average)}"
     identity = {"config_hash": config_hash, "step": content.get("global_step"), "weights": weights}
     return _source(tensors, identity, recorded(content))
 

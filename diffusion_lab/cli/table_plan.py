@@ -88,7 +88,7 @@ def settings_of(cfg: DictConfig) -> dict[str, str]:
         "betas": get("optimizer.betas"),
         "warm-up": get("annealing.warmup_steps"),
         "annealing": choices.get("annealing"),
-        "EMA": get("callbacks.ema.decays"),
+        "EMA": get("averaging.stds") or get("callbacks.ema.decays"),
         "clip": get("gradient_clip") or "none",
         "batch": cfg.batch_size,
         "steps": cfg.max_steps,

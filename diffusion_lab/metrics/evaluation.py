@@ -144,7 +144,7 @@ class Evaluation:
         data_module: ImageDataModule,
         device: torch.device | str = "cpu",
         progress: bool = False,
-        ema_decay: float | None = None,
+        ema_decay: float | str | None = None,
         keep: int = 64,
         metrics: bool = True,
     ) -> Evaluated:
@@ -156,7 +156,7 @@ class Evaluation:
             data_module: provides the shape, the reference images and the extractor (None: no metrics of features).
             device: device of sampling and extraction.
             progress: whether to show bars.
-            ema_decay: decay of the denoiser's weights, None for raw weights; only recorded.
+            ema_decay: decay or name of the average that the weights are, None for raw weights; only recorded.
             keep: number of first samples to return, for a picture.
             metrics: whether to compute metrics; else only the samples of the picture are made.
 

@@ -50,7 +50,7 @@ class Model(NamedTuple):
         device: device of the computation.
         batch_size: images at a time on this process.
         seed: seed of the latents and of all other random numbers of a metric.
-        ema_decay: decay of the weights, None for raw weights.
+        ema_decay: decay or name of the average that the weights are, None for raw weights.
         progress: whether to show bars (on a terminal only).
     """
 
@@ -60,7 +60,7 @@ class Model(NamedTuple):
     device: torch.device | str = "cpu"
     batch_size: int = 250
     seed: int = 0
-    ema_decay: float | None = None
+    ema_decay: float | str | None = None
     progress: bool = False
 
 

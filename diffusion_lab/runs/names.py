@@ -16,6 +16,8 @@ HYDRA = ".hydra"  # the composed configuration as Hydra writes it
 CHECKPOINTS = "checkpoints"  # folder of the two checkpoints below and of numbered snapshots
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
 CHECKPOINT = ".ckpt"
+AVERAGES = "averages"  # a folder of snapshots per average of the weights, from which others are reconstructed
+TENSORS = ".safetensors"
 SAMPLES = "samples"  # PNG grids of samples from the same latents at every snapshot
 GENERATED = "generated"  # what `diffusion-lab sample` writes
 BEFORE = "before-"  # folders with the run's files from before `anew=true`

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_integer, check_number
+from diffusion_lab.averaging import Name
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.networks import AdversarialNetworks, Generator
 from diffusion_lab.solvers import OneCall, Solver
@@ -38,7 +39,7 @@ class TrainedGAN(TrainedModel):
     networks: AdversarialNetworks
     data: ImageDataModule
     step: int
-    decay: float | None
+    decay: Name | None
     kind = "GANs"
 
     @property
@@ -143,7 +144,7 @@ class AdversarialModel(ModelKind):
         whole: AdversarialNetworks,
         data: ImageDataModule,
         step: int,
-        decay: float | None,
+        decay: Name | None,
         callbacks: Mapping[str, Any],
         continuation: Continuation,
     ) -> TrainedGAN:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from diffusion_lab.averaging import Name
 from diffusion_lab.data import Conditions, ImageDataModule
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.networks import AdversarialNetworks
@@ -55,7 +56,7 @@ class DiffusionModel(ModelKind):
         whole: Denoiser,
         data: ImageDataModule,
         step: int,
-        decay: float | None,
+        decay: Name | None,
         callbacks: Mapping[str, Any],
         continuation: Continuation,
     ) -> Trained:

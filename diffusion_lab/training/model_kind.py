@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 from torch import nn
 
+from diffusion_lab.averaging import Name
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.solvers import Solver
 from diffusion_lab.streams import Streams
@@ -80,7 +81,7 @@ class ModelKind(ABC):
         whole: Any,
         data: ImageDataModule,
         step: int,
-        decay: float | None,
+        decay: Name | None,
         callbacks: Mapping[str, Any],
         continuation: Continuation,
     ) -> TrainedModel:

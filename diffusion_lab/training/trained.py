@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from diffusion_lab.averaging import Name, short
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.data.conditions import Cond
 from diffusion_lab.diffusion import Denoiser
@@ -32,7 +33,7 @@ class TrainedModel(ABC):
         config_hash: hash of that configuration, as in run.json.
         data: its training data.
         step: number of optimizer steps of the weights.
-        decay: decay of the moving average of the weights; None for the raw weights.
+        decay: decay, or another name, of the moving average of the weights; None for the raw weights.
         kind: what it is, in the plural, for messages.
     """
 
@@ -41,7 +42,7 @@ class TrainedModel(ABC):
     config_hash: str
     data: ImageDataModule
     step: int
-    decay: float | None
+    decay: Name | None
     kind: ClassVar[str]
 
     @property
@@ -130,7 +131,7 @@ class TrainedModel(ABC):
             "run": self.name,
             "config_hash": self.config_hash,
             "step": self.step,
-            "weights": "raw" if self.decay is None else f"ema {self.decay:g}",
+            "weights": "raw" if self.decay is None else f"ema {short(self.decay)}",
             "digest": digest(self.module.state_dict()),
         }
 
@@ -151,7 +152,7 @@ class Trained(TrainedModel):
     denoiser: Denoiser
     data: ImageDataModule
     step: int
-    decay: float | None
+    decay: Name | None
     sampler: Mapping[str, Any] = field(default_factory=dict)
     continuation: Continuation = Continuation()
     kind = "diffusion models"

@@ -105,7 +105,26 @@ def checkpoint_bytes(cfg: DictConfig, parameters: int) -> int:
 def averages(cfg: DictConfig) -> int:
     """Number of averages of the weights."""
     ema = cfg.callbacks.get("ema")
-    return len(ema.get("decays", [])) if ema is not None else 0
+    if ema is None:
+        return 0
+    rule = _rule(cfg)
+    return len(ema.get("decays", [])) if rule is None else len(rule.names)
+
+
+def _rule(cfg: DictConfig) -> Any:
+    """The rule of the averages; None for that of `decays`."""
+    from diffusion_lab.cli.build import part
+
+    ema = cfg.callbacks.get("ema")
+    return None if ema is None or ema.get("rule") is None else part(cfg, "averaging")
+
+
+def snapshot_bytes(cfg: DictConfig, parameters: int) -> int:
+    """Size of all snapshots of the averages, in float32."""
+    rule = _rule(cfg)
+    if rule is None or not rule.snapshot_every:
+        return 0
+    return parameters * BYTES * len(rule.names) * (int(cfg.max_steps) // rule.snapshot_every)
 
 
 def optimizer_states(cfg: DictConfig) -> float:
@@ -135,13 +154,15 @@ def check_disk(cfg: DictConfig, parameters: int) -> list[ConfigError]:
         folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         return [MissingHere(f"paths.root={cfg.paths.root} must be a folder that can be written to; use another")]
-    need = checkpoint_bytes(cfg, parameters) * (checkpoints_kept(cfg) + 1) + MARGIN
+    averaged = snapshot_bytes(cfg, parameters)
+    need = checkpoint_bytes(cfg, parameters) * (checkpoints_kept(cfg) + 1) + averaged + MARGIN
     free = shutil.disk_usage(folder).free
     if free >= need:
         return []
     return [
         MissingHere(
-            f"paths.root={cfg.paths.root} must have {need / 1e9:.2f} GB free for {checkpoints_kept(cfg)} checkpoints, "
+            f"paths.root={cfg.paths.root} must have {need / 1e9:.2f} GB free for {checkpoints_kept(cfg)} checkpoints"
+            f"{f' and {averaged / 1e9:.2f} GB of snapshots of averages' if averaged else ''}, "
             f"and has {free / 1e9:.2f} GB; set another folder, or keep_every=0 to keep only the newest two"
         )
     ]

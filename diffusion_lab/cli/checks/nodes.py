@@ -49,6 +49,7 @@ KINDS = {  # group -> base class of its options
     "sampler": "diffusion_lab.timesteps.TimestepSampler",
     "optimizer": "torch.optim.Optimizer",
     "annealing": "diffusion_lab.annealing.Annealing",
+    "averaging": "diffusion_lab.averaging.AveragingRule",
     "solver": "diffusion_lab.solvers.Solver",
     "metrics": "diffusion_lab.metrics.Evaluation",
     "metric.*": "diffusion_lab.metrics.Metric",

@@ -18,7 +18,13 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.build import RunParts, part
-from diffusion_lab.cli.checks.machine import averages, checkpoint_bytes, checkpoints_kept, optimizer_states
+from diffusion_lab.cli.checks.machine import (
+    averages,
+    checkpoint_bytes,
+    checkpoints_kept,
+    optimizer_states,
+    snapshot_bytes,
+)
 from diffusion_lab.cli.checks.parts import meta_network
 from diffusion_lab.cli.cost.counts import Beside, count_beside, flops, rows_per_pass
 from diffusion_lab.cli.cost.devices import peak
@@ -52,7 +58,7 @@ class Cost(NamedTuple):
     evaluation_seconds: float
     basis: str  # source of the times, in words
     gpus: int  # GPUs of the run; 0 on a CPU
-    disk: int  # all checkpoints at the end
+    disk: int  # all checkpoints, and snapshots of averages, at the end
 
     @property
     def training_seconds(self) -> float:
@@ -77,7 +83,8 @@ def cost_of(cfg: DictConfig, budget_s: float, missing: bool) -> Cost:
     memory = predict_memory(cfg, network, data, counts)
     step, beside, basis = _times(cfg, counts, math.inf if missing else memory.peak, budget_s)
     gpus = world_size(cfg) if on_gpu(cfg) else 0
-    return Cost(counts, memory, step, cfg.max_steps, beside, basis, gpus, counts.checkpoint * checkpoints_kept(cfg))
+    disk = counts.checkpoint * checkpoints_kept(cfg) + snapshot_bytes(cfg, counts.parameters)
+    return Cost(counts, memory, step, cfg.max_steps, beside, basis, gpus, disk)
 
 
 def counted_flops(cfg: DictConfig) -> float:

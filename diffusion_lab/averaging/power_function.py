@@ -1,0 +1,80 @@
+"""Averages with a power-function profile, whose width is a share of the training length.
+
+    p(tau; t) = (g + 1) tau^g / t^(g + 1),   0 <= tau <= t          the weight of the weights of time tau at time t
+    std^2 = (g + 1) / ((g + 2)^2 (g + 3))                           its standard deviation relative to t
+    g^3 + 7 g^2 + (16 - std^-2) g + (12 - std^-2) = 0               its inverse: the largest real root
+
+(Karras et al., "Analyzing and Improving the Training Dynamics of Diffusion Models", arXiv 2312.02696, appendix C,
+equations 121 to 127.) At g = 0 the average is uniform over the whole training and std = 1/sqrt(12), which is the widest
+profile that does not prefer the earliest weights.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from diffusion_lab.arguments import check_integer, check_number
+from diffusion_lab.averaging.base import AveragingRule
+
+WIDEST = 1 / math.sqrt(12)  # std of the uniform average, g = 0
+CURE = "use 0.05 or 0.1, as EDM2 does"
+
+
+def exponent(std: float) -> float:
+    """g of the profile with this relative standard deviation.
+
+    Raises:
+        ValueError: std is outside (0, 1/sqrt(12)).
+    """
+    check_number("std", std, "()", 0, WIDEST, CURE)
+    inverse = float(std) ** -2
+    return float(np.roots([1.0, 7.0, 16.0 - inverse, 12.0 - inverse]).real.max())
+
+
+def name_of(std: float) -> str:
+    """The name of the average with this std, such as "std-0.05"."""
+    return f"std-{std:g}"
+
+
+def std_of(name: str) -> float | None:
+    """The std in a name made by `name_of`; None for any other name."""
+    match = re.fullmatch(r"std-(\d+(\.\d+)?|\.\d+)", name)
+    return float(match[1]) if match else None
+
+
+class PowerFunction(AveragingRule):
+    """s_k = 1 - (1 - 1/k)^(g + 1),   k after the step, so that the first update replaces the initial weights.
+
+    The weight of theta_i in a_k is then (i^(g+1) - (i-1)^(g+1)) / k^(g+1): the integral of the profile over step i.
+    The averages forget the beginning of every run, short or long, without a warm-up. From snapshots of two of them the
+    average of any other width is reconstructed after the training (`reconstruction`).
+
+    Args:
+        stds: widths relative to the training so far, each in (0, 1/sqrt(12)); evaluations use the first. EDM2 tracks
+            0.05 and 0.1.
+        snapshot_every: optimizer steps between two snapshots; 0 writes none. At least 20 in a run are advisable.
+
+    Raises:
+        ValueError: no std, a std out of range, or a repeated std.
+    """
+
+    argument = "stds"
+
+    def __init__(self, stds: Sequence[float] = (0.05, 0.1), snapshot_every: int = 100) -> None:
+        if len(stds) == 0 or len(set(map(name_of, stds))) != len(stds):
+            raise ValueError(f"stds={list(stds)} must name at least one std, each once; use [0.05,0.1]")
+        for std in stds:
+            check_number("stds", std, "()", 0, WIDEST, CURE)
+        self.snapshot_every = check_integer("snapshot_every", snapshot_every, 0, "0 optimizer steps turn them off")
+        self.names = tuple(map(name_of, stds))
+        self._exponents = tuple(map(exponent, stds))
+
+    def shares(self, step: int) -> Sequence[float]:
+        if step == 1:
+            return [1.0] * len(self.names)
+        rest = math.log1p(-1.0 / step)
+        return [-math.expm1((g + 1.0) * rest) for g in self._exponents]

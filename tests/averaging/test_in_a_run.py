@@ -1,0 +1,93 @@
+"""Averages of a run: reconstructed against tracked, snapshots after a kill, and the command line."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from diffusion_lab.averaging import drop_after, snapshots
+from diffusion_lab.cli.averages import average_of
+from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.load import load_run
+from diffusion_lab.cli.source import read
+from diffusion_lab.training.checkpoint_io import load
+from tests.harness import configuration, differences, train_child, trained
+
+pytestmark = pytest.mark.slow
+STEPS = 80
+POWER = ["averaging=power_function", "averaging.snapshot_every=4", f"max_steps={STEPS}", "snapshot_every=0"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 80 steps with 20 snapshots of two averages."""
+    folder = tmp_path_factory.mktemp("averages") / "run"
+    train_child(configuration(folder, *POWER, "keep_every=39")).succeed()
+    return folder
+
+
+def content(folder: Path) -> dict:
+    return load(folder / "checkpoints" / "last.ckpt", map_location="cpu")
+
+
+def flat(tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    return torch.cat([value.double().flatten() for _, value in sorted(tensors.items())])
+
+
+def test_reconstructed_averages_equal_tracked_ones(run: Path, tmp_path: Path) -> None:
+    stds = (0.05, 0.06, 0.07, 0.08, 0.09, 0.1)
+    names = f"averaging.stds=[{','.join(map(str, stds))}]"
+    train_child(configuration(tmp_path / "direct", *POWER, names, "averaging.snapshot_every=0")).succeed()
+    mine, direct = content(run), content(tmp_path / "direct")
+    assert differences(mine["state_dict"], direct["state_dict"]) == []  # one trajectory, averaged in two ways
+    assert not snapshots(tmp_path / "direct") and len(snapshots(run)) == 2 * 20
+    averages = direct["callbacks"]["EMA"]
+    raw = flat({name: direct["state_dict"][f"denoiser.{name}"] for name in averages["std-0.05"]})
+    for std in stds:
+        wanted = flat(averages[f"std-{std:g}"])
+        name, found = average_of(run, mine, f"std-{std:g}")
+        miss, distance = (flat(found) - wanted).norm(), (wanted - raw).norm()
+        assert name == f"std-{std:g}" and miss < 0.02 * distance
+        other = average_of(run, mine, f"std-{std + 0.015:g}")[1]
+        assert (flat(other) - wanted).norm() > 2 * miss + 0.02 * distance  # the control
+
+
+def test_a_killed_run_has_the_same_averages_and_snapshots(run: Path, tmp_path: Path) -> None:
+    straight, cfg = content(run), configuration(tmp_path / "killed", *POWER, "keep_every=39")
+    killed = trained(cfg, [11, 50])
+    assert differences(straight["callbacks"]["EMA"], killed["callbacks"]["EMA"]) == []
+    files = [snapshot.path.relative_to(run) for snapshot in snapshots(run)]
+    assert files == [snapshot.path.relative_to(tmp_path / "killed") for snapshot in snapshots(tmp_path / "killed")]
+    assert all((run / file).read_bytes() == (tmp_path / "killed" / file).read_bytes() for file in files)
+
+
+def test_every_width_can_be_loaded(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    last, early = load_run(run, weights="std-0.08"), load_run(run, "step-00000039", "std-0.08")
+    assert last.identity()["weights"] == "ema std-0.08" and early.step == 39
+    assert last.identity()["digest"] != early.identity()["digest"]
+    source = read(f"{run}:std-0.08")
+    assert source.identity["weights"] == "ema std-0.08"
+    assert all(torch.equal(source.tensors[name], value) for name, value in last.module.state_dict().items())
+    assert load_run(run).identity()["weights"] == "ema std-0.05"
+    assert not capsys.readouterr().err
+    load_run(run, weights="std-0.2")
+    assert "warning: weights=std-0.2 lies outside the tracked 0.05 to 0.1" in capsys.readouterr().err
+
+
+def test_wrong_widths_and_missing_snapshots(run: Path, tmp_path: Path) -> None:
+    for weights in ("std-0.3", "std-0"):
+        with pytest.raises(ConfigError, match=f"weights={weights}: std=.* must lie in"):
+            load_run(run, weights=weights)
+    with pytest.raises(ConfigError, match="weights=0.9 must be 'ema', 'raw' or one of"):
+        load_run(run, weights="0.9")
+    shutil.copytree(run, tmp_path / "few")
+    drop_after(tmp_path / "few", 3)
+    with pytest.raises(ConfigError, match="must have at least two snapshots of its averages before step 80"):
+        load_run(tmp_path / "few", weights="std-0.08")
+    shutil.copytree(run, tmp_path / "damaged")
+    snapshots(tmp_path / "damaged")[5].path.write_bytes(b"no tensors")
+    with pytest.raises(ConfigError, match="must be undamaged"):
+        load_run(tmp_path / "damaged", weights="std-0.08")
