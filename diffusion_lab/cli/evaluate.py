@@ -32,17 +32,16 @@ def run(cfg: DictConfig) -> float | None:
     """
     from rich.console import Console
 
-    from diffusion_lab.cli.inference import listed
+    from diffusion_lab.cli.inference import listed, load_trained
 
     names = [str(name) for name in listed(cfg.weights)]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"weights={names} must name at least one average, each once; use weights=ema")
+    models = [load_trained(_with_weights(cfg, name)) for name in names]  # an error in the last comes before any work
     measured: dict[str, list[MetricResult]] = {}
-    console, step = Console(), 0
+    console, step = Console(), models[0].step
     for name in names:
-        one = cfg.copy()
-        one.weights = name
-        step, measured[name] = _measure(one)
+        measured[name] = _measure(cfg, models.pop(0))
         path = append_evaluations(Path(cfg.run), [result.line(step) for result in measured[name]])
     console.print(_table(measured, f"{cfg.run} at step {step}"))
     first = measured[names[0]]
@@ -51,12 +50,17 @@ def run(cfg: DictConfig) -> float | None:
     return first[0].value
 
 
-def _measure(cfg: DictConfig) -> tuple[int, list[MetricResult]]:
-    """The step of the model and its metrics, at least one."""
-    from diffusion_lab.cli.checks.compatibility import unfit_metrics
-    from diffusion_lab.cli.inference import load_trained, ready
+def _with_weights(cfg: DictConfig, weights: str) -> DictConfig:
+    one = cfg.copy()
+    one.weights = weights
+    return one
 
-    trained = load_trained(cfg)
+
+def _measure(cfg: DictConfig, trained: TrainedModel) -> list[MetricResult]:
+    """The metrics of a model, at least one."""
+    from diffusion_lab.cli.checks.compatibility import unfit_metrics
+    from diffusion_lab.cli.inference import ready
+
     writable("run", Path(cfg.run))
     evaluation = part(with_metrics(cfg), "metrics")
     if not evaluation.metrics and not trained.data.conditions.task.paired:
@@ -72,25 +76,19 @@ def _measure(cfg: DictConfig) -> tuple[int, list[MetricResult]]:
         )
     if not results:
         raise ConfigError("dataset.features=null must name a feature extractor for metrics; this data set has none")
-    return trained.step, results
+    return results
 
 
 def _table(measured: dict[str, list[MetricResult]], title: str) -> Table:
-    """One row per metric; with several weights one row per weights, with * at the best value of each metric."""
+    """One row per metric; with several weights a column for each, and * at the best value of the row."""
     from rich.table import Table
 
-    if len(measured) == 1:
-        table = Table("metric", "value", title=title)
-        for result in next(iter(measured.values())):
-            table.add_row(result.name, f"{result.value:.4g}")
-        return table
-    best = {}
-    for column in zip(*measured.values(), strict=True):
-        pick = min if column[0].better == "lower" else max
-        best[column[0].name] = pick(result.value for result in column)
-    table = Table("weights", *best, title=title, caption="* best of its column")
-    for name, results in measured.items():
-        table.add_row(name, *(f"{r.value:.4g}{' *' if r.value == best[r.name] else ''}" for r in results))
+    several = len(measured) > 1
+    table = Table("metric", *(measured if several else ["value"]), title=title, caption="* best" if several else None)
+    for row in zip(*measured.values(), strict=True):
+        best = (min if row[0].better == "lower" else max)(result.value for result in row)
+        marks = [" *" if several and result.value == best else "" for result in row]
+        table.add_row(row[0].name, *(f"{r.value:.4g}{mark}" for r, mark in zip(row, marks, strict=True)))
     return table
 
 

@@ -195,7 +195,7 @@ def _tensors(path: Path) -> dict[str, Any]:
             return load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{path.name} needs safetensors; pip install 'diffusion-lab[latent]'") from error
+        raise ConfigError(f"{path.name} needs safetensors; pip install safetensors") from error
     except FileNotFoundError:
         raise
     except Exception as error:  # safetensors and torch raise many classes of errors for damaged files

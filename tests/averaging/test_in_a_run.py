@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,10 @@ from diffusion_lab.averaging import drop_after, snapshots
 from diffusion_lab.cli.averages import average_of
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.load import load_run
+from diffusion_lab.cli.main import main
 from diffusion_lab.cli.source import read
 from diffusion_lab.training.checkpoint_io import load
-from tests.harness import configuration, differences, train_child, trained
+from tests.harness import Child, configuration, differences, train_child, trained
 
 pytestmark = pytest.mark.slow
 STEPS = 80
@@ -57,7 +60,8 @@ def test_reconstructed_averages_equal_tracked_ones(run: Path, tmp_path: Path) ->
 
 def test_a_killed_run_has_the_same_averages_and_snapshots(run: Path, tmp_path: Path) -> None:
     straight, cfg = content(run), configuration(tmp_path / "killed", *POWER, "keep_every=39")
-    killed = trained(cfg, [11, 50])
+    trained(cfg, [11, 50])
+    killed = content(tmp_path / "killed")
     assert differences(straight["callbacks"]["EMA"], killed["callbacks"]["EMA"]) == []
     files = [snapshot.path.relative_to(run) for snapshot in snapshots(run)]
     assert files == [snapshot.path.relative_to(tmp_path / "killed") for snapshot in snapshots(tmp_path / "killed")]
@@ -91,3 +95,18 @@ def test_wrong_widths_and_missing_snapshots(run: Path, tmp_path: Path) -> None:
     snapshots(tmp_path / "damaged")[5].path.write_bytes(b"no tensors")
     with pytest.raises(ConfigError, match="must be undamaged"):
         load_run(tmp_path / "damaged", weights="std-0.08")
+
+
+def test_several_widths_are_evaluated_in_one_table(run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    measure = [f"run={copy}", "metrics.num_samples=128", "metrics.names=[fid]", "solver=ddim", "solver.steps=2"]
+    child = Child(lambda: sys.exit(main(["evaluate", *measure, "weights=[raw,std-0.07,std-0.05]"])), tmp_path / "log")
+    child.succeed()
+    lines = [json.loads(line) for line in (copy / "evaluations.jsonl").read_text().splitlines()]
+    fids = {line["protocol"]["ema_decay"]: line["value"] for line in lines[-6:] if line["name"].startswith("fd")}
+    assert list(fids) == [None, "std-0.07", "std-0.05"]
+    row = next(line for line in child.log.read_text().splitlines() if "fd128_digits" in line)
+    assert row.count("*") == 1 and f"{min(fids.values()):.4g} *" in row
+    before = (copy / "evaluations.jsonl").read_bytes()
+    child = Child(lambda: sys.exit(main(["evaluate", *measure, "weights=[raw,std-0.4]"])), tmp_path / "log")
+    assert child.wait() == 2 and (copy / "evaluations.jsonl").read_bytes() == before

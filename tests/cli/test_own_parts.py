@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from diffusion_lab.cli.main import main
+from diffusion_lab.training.checkpoint_io import load
 from tests.harness import Child
 
 Lines = list[dict]
@@ -109,6 +110,19 @@ class Half(Annealing):
 """,
         "_target_: own_annealing.Half",
         lambda run, lines: column(lines, "train/loss")[1] == pytest.approx((0.5 - 2) ** 2, rel=1e-6),
+    ),
+    "averaging": Part(
+        """
+from diffusion_lab.averaging import AveragingRule
+
+class Uniform(AveragingRule):
+    names = ("uniform",)
+
+    def shares(self, step):
+        return [1 / step]
+""",
+        "_target_: own_averaging.Uniform",
+        lambda run, lines: list(load(run / "checkpoints" / "last.ckpt")["callbacks"]["EMA"]) == ["uniform"],
     ),
     "callbacks": Part(
         """

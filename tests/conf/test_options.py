@@ -54,7 +54,7 @@ def test_every_option_composes_and_fits_its_signature(round: int) -> None:
     assert faults(composed(*(f"{group}={name}" for group, name in ROUNDS[round].items()))) == []
 
 
-@pytest.mark.parametrize("group", PRESETS)
+@pytest.mark.parametrize("group", ["averaging", *PRESETS])
 def test_every_preset_composes_and_fits(group: str) -> None:
     assert options(group)
     for name in options(group):
@@ -70,7 +70,7 @@ def test_every_metric_composes_under_its_own_name() -> None:
     assert cfg.metrics.names == names and "metric" not in cfg  # what is hashed and recorded stays as it was typed
 
 
-@pytest.mark.parametrize("group", [*OPTIONS, "metric", "dataset/base"])
+@pytest.mark.parametrize("group", [*OPTIONS, "averaging", "metric", "dataset/base"])
 def test_keys_stand_in_the_order_of_the_signature(group: str) -> None:
     for name in options(group):
         node = OmegaConf.load(CONF / group / f"{name}.yaml")
