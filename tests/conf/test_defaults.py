@@ -39,6 +39,7 @@ OTHER = {
     "sampler": "logit_normal",
     "optimizer": "another_adam",
     "annealing": "cosine",
+    "averaging": "power_function",
     "solver": "heun",
 }
 ANOTHER_ADAM = "defaults: [adam, _self_]\nlr: 2.0e-3\nbetas: [0.9, 0.99]\n"
