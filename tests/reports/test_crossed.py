@@ -1,0 +1,63 @@
+"""The crossed study's arithmetic, on values made with known effects."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from experiments.crossed import Cell, cross, explained, gains, predicted, shares
+
+SCHEDULES, PREDICTIONS, SAMPLERS = ("a", "b", "c"), ("eps", "x0", "v"), ("uniform", "speed")
+
+
+def study(effect, seeds: int = 5, noise: float = 0.0) -> dict[Cell, dict[int, float]]:
+    draw = np.random.default_rng(0)
+    cells = [Cell(a, p, s, "unit") for a, p, s in itertools.product(SCHEDULES, PREDICTIONS, SAMPLERS)]
+    return {c: {k: float(np.exp(effect(c) + noise * draw.standard_normal())) for k in range(seeds)} for c in cells}
+
+
+def test_shares_of_orthogonal_effects_are_their_squares() -> None:
+    """y = 3 x_a + 4 x_b + 5 x_a x_b with x = -1, 1 has the shares 9, 16 and 25 of 50."""
+    x = np.array([-1.0, 1.0])
+    y = (3 * x[:, None] + 4 * x + 5 * np.outer(x, x))[:, :, None].repeat(3, 2)
+    found = shares(y, ["a", "b"])
+    assert found == pytest.approx({"a": 9 / 50, "b": 16 / 50, "a x b": 0.5, "seeds": 0.0}, abs=1e-12)
+
+
+def test_what_no_factor_explains_is_the_seeds() -> None:
+    y = np.random.default_rng(1).standard_normal((4, 3, 2, 1000))
+    found = shares(y, ["a", "b", "c"])
+    assert found["seeds"] > 0.98 and sum(found.values()) == pytest.approx(1)
+    assert set(found) == {"a", "b", "c", "a x b", "a x c", "b x c", "a x b x c", "seeds"}
+
+
+def test_a_gain_is_found_where_it_is_and_not_where_it_is_not() -> None:
+    values = study(lambda c: -0.5 * (c.sampler == "speed") * (c.schedule == "a"), noise=0.02)
+    found = gains(*cross(values))
+    interval, p = found["a", "speed"]
+    assert interval.mean == pytest.approx(-0.5, abs=0.03) and p < 0.01
+    assert all(p > 0.05 for (schedule, _), (_, p) in found.items() if schedule != "a")
+
+
+def test_an_unfinished_cross_is_one_sentence() -> None:
+    values = study(lambda c: 0.0)
+    del values[Cell("b", "x0", "speed", "unit")]
+    with pytest.raises(ValueError, match="must have a value for each seed; the sweep is not finished"):
+        cross(values)
+
+
+def test_allocations_predict_a_result_that_follows_from_them_and_none_that_does_not() -> None:
+    draw = np.random.default_rng(2)
+    cells = [Cell(a, p, f"s{i}", "unit") for a, p, i in itertools.product(SCHEDULES, PREDICTIONS, range(12))]
+    place = {cell: draw.uniform(0, 10) for cell in cells}
+    bins = np.arange(24)
+    allocation = {cell: np.exp(-((bins - 2 * x) ** 2) / 8) for cell, x in place.items()}
+    allocation = {cell: share / share.sum() for cell, share in allocation.items()}
+    follows = {cell: {0: float(np.exp(np.sin(x / 2)))} for cell, x in place.items()}
+    y, estimate, _ = predicted(follows, allocation)
+    assert explained(y, estimate) > 0.9
+    of_the_schedule = {cell: {0: float(np.exp(SCHEDULES.index(cell.schedule)))} for cell in cells}
+    y, estimate, _ = predicted(of_the_schedule, allocation)
+    assert explained(y, estimate) < 0.1
