@@ -49,23 +49,23 @@ def write(folder: Path, name: Name, step: int, tensors: Mapping[str, Tensor]) ->
     from safetensors.torch import save
 
     content = {key: value.detach().to("cpu", torch.float32).contiguous() for key, value in tensors.items()}
-    write_whole(_place(folder, name) / numbered(step, TENSORS), save(content))
+    write_whole(_place(folder, name) / numbered(step, f".{TENSORS}"), save(content))
 
 
 def snapshots(folder: Path) -> list[Snapshot]:
     """The snapshots in a run folder of averages with a width, by step."""
     found = [
         Snapshot(step, std, path)
-        for path in (folder / AVERAGES).glob(f"*/*{TENSORS}")
-        if (std := std_of(path.parent.name)) is not None and (step := step_of(path.name, TENSORS)) is not None
+        for path in (folder / AVERAGES).glob(f"*/*.{TENSORS}")
+        if (std := std_of(path.parent.name)) is not None and (step := step_of(path.name, f".{TENSORS}")) is not None
     ]
     return sorted(found)
 
 
 def drop_after(folder: Path, step: int) -> None:
     """Remove the snapshots of later steps than `step`, which a run that continues from there writes anew."""
-    for path in (folder / AVERAGES).glob(f"*/*{TENSORS}"):
-        if (step_of(path.name, TENSORS) or 0) > step:
+    for path in (folder / AVERAGES).glob(f"*/*.{TENSORS}"):
+        if (step_of(path.name, f".{TENSORS}") or 0) > step:
             path.unlink(missing_ok=True)
 
 

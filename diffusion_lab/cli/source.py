@@ -107,7 +107,7 @@ def read(text: str) -> Source:
         if found.is_file:
             return _of_file(found.place.resolve(), _stamp(found.place))
         config_hash = str(read_record(found.place, "init_from").get("config_hash"))
-        files = (*(found.place / CHECKPOINTS).glob(f"*{CHECKPOINT}"), *(found.place / AVERAGES).glob(f"*/*{TENSORS}"))
+        files = (*(found.place / CHECKPOINTS).glob(f"*{CHECKPOINT}"), *(found.place / AVERAGES).glob(f"*/*.{TENSORS}"))
         stamps = tuple(map(_stamp, sorted(files)))
         return _of_run(found._replace(place=found.place.resolve()), config_hash, stamps)
     except (OSError, ValueError) as error:

@@ -17,7 +17,7 @@ CHECKPOINTS = "checkpoints"  # folder of the two checkpoints below and of number
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
 CHECKPOINT = ".ckpt"
 AVERAGES = "averages"  # a folder of snapshots per average of the weights, from which others are reconstructed
-TENSORS = ".safetensors"
+TENSORS = "safetensors"  # without its dot: the suffix of many files that are in no run folder
 SAMPLES = "samples"  # PNG grids of samples from the same latents at every snapshot
 GENERATED = "generated"  # what `diffusion-lab sample` writes
 BEFORE = "before-"  # folders with the run's files from before `anew=true`

@@ -114,6 +114,9 @@ def configured(folder: Path, choice: str | None = None, *overrides: str) -> Dict
         for key, value in SMALLER.items():
             if key in cfg.sampler:
                 cfg.sampler[key] = value
+        if "path" in cfg.sampler:  # of a file of T numbers
+            cfg.sampler.path = str(folder / "numbers.txt")
+            (folder / "numbers.txt").write_text("1.0\n" * cfg.schedule.num_timesteps)
     return cfg
 
 

@@ -64,7 +64,7 @@ _RUNS = "diffusion_lab/runs/run.py"
 _FRECHET = "diffusion_lab/metrics/frechet.py"
 _MOMENTS = "diffusion_lab/metrics/moments.py"
 _LIKELIHOOD = "diffusion_lab/diffusion/likelihood.py"
-_EMA = "diffusion_lab/callbacks/ema.py"
+_DECAY = "diffusion_lab/averaging/constant_decay.py"
 _PER_TIMESTEP = "diffusion_lab/analyses/per_timestep.py"
 _FLOOR = "diffusion_lab/diffusion/floor.py"
 _SPEED = "diffusion_lab/reports/speedup.py"
@@ -131,12 +131,12 @@ MUTANTS = [
         "(order[ids] + 0.5) * num_timesteps / total / 2",
         LOGGED,
     ),
-    Mutant("averaged weights, shares exchanged", _EMA, "self._parameters, 1.0 - d)", "self._parameters, d)", AVERAGE),
+    Mutant("averaged weights, shares exchanged", _DECAY, "[1.0 - min(float(decay)", "[min(float(decay)", AVERAGE),
     Mutant(
         "averaged weights, warm-up one step late",
-        _EMA,
-        "(1 + step) / (10 + step)) if",
-        "step / (9 + step)) if",
+        _DECAY,
+        "(1 + step) / (10 + step) if",
+        "step / (9 + step) if",
         AVERAGE,
     ),
     Mutant(
