@@ -90,7 +90,9 @@ def vlb_weight(value: float, config: DictConfig) -> Any:
 
 
 def ema_decay(value: float, config: DictConfig) -> Any:
-    """The first decay, which evaluations use."""
+    """The first decay, which evaluations use; another rule of averaging would have none."""
+    if config.callbacks.ema.rule is not None:
+        return f"another rule, {config.callbacks.ema.rule}"
     has = config.callbacks.ema.decays[0]
     return SAME if equal(value, has) else has
 
@@ -241,6 +243,7 @@ CHECKS: dict[str, Check] = {
     "solver_steps": solver_steps,
     "solver_eta": key("solver.eta"),
     "solver_clip": key("solver.clip"),
+    "heun_churn": key("solver.s_churn"),
     "heun_rho": key("solver.rho"),
     "heun_sigma_min": key("solver.sigma_min"),
     "heun_sigma_max": key("solver.sigma_max"),

@@ -143,6 +143,9 @@ ELSEWHERE = {
     "sampler.schedule": "the run's schedule",
     "sampler.reward_weights": "of the run's schedule, prediction and variance",
     "sampler.seed": "the run's seed",
+    "solver.s_min": "acts on churn alone",
+    "solver.s_max": "acts on churn alone",
+    "solver.s_noise": "acts on churn alone",
     "optimizer.fused": "how, not what",
     "network.checkpointing": "memory for time, the same result",
 }
