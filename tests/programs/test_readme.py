@@ -1,5 +1,6 @@
 """What the README shows works as it stands there."""
 
+import csv
 import json
 import os
 import re
@@ -7,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from diffusion_lab.testing import check_sampler
 
@@ -57,3 +60,17 @@ def test_the_sampler_of_the_readme_trains_from_the_command_line(workplace):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     p = next(line["sampler/p"] for line in lines if "sampler/p" in line)
     assert p == sorted(p) and p[-1] > 3 * p[0]
+
+
+def test_the_decision_of_the_demo_is_that_of_its_seeds():
+    """docs/demo.csv: the values of `make demo`, whose paired difference and 95 % interval the README states."""
+    values: dict[str, list[float]] = {}
+    for row in csv.DictReader((Path(__file__).parents[2] / "docs" / "demo.csv").read_text().splitlines()):
+        values.setdefault(row["sampler"], []).append(float(row["fd1k_digits"]))
+    uniform, logit_normal = np.array(values["uniform"]), np.array(values["logit_normal"])
+    gain = uniform - logit_normal
+    low, high = stats.t.interval(0.95, len(gain) - 1, gain.mean(), stats.sem(gain))
+    said = f"Fréchet distance from {uniform.mean():.2f} by {gain.mean():.2f} [{low:.2f}, {high:.2f}]"
+    assert said in " ".join(README.split())
+    others = [stats.ttest_rel(uniform, values[name]).pvalue for name in values if name != "uniform"]
+    assert len(values) == 4 and 3 * min(others) < 0.05  # Holm's correction of the smallest of three
