@@ -111,6 +111,8 @@ wheel: setup
 	$(BIN)/python -m build --wheel
 
 pages: setup
+	for data in $(notdir $(patsubst %.values.csv,%,$(wildcard experiments/schedule_by_sampler/*.values.csv))); do \
+		$(BIN)/python -m experiments.crossed_figures $$data || exit 1; done
 	$(BIN)/python -m experiments.cells
 	$(BIN)/python -m experiments.claims
 

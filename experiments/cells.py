@@ -11,6 +11,7 @@ table of which the last cells are written, and the first ones say what for:
                                                               `report --table` has written
     published PAPER/TABLE   the whole table: a paper's numbers, from conf/table
     reproduced PAPER/TABLE SCALE    the whole table: a verdict for each row, from PAPER/results/SCALE/TABLE/per_seed.csv
+    crossed DATA PART       the whole text: a part of the crossed study's page, from schedule_by_sampler/DATA.*.csv
 """
 
 from __future__ import annotations
@@ -149,8 +150,15 @@ def results_of(name: str, scale: str) -> Results:
     return summarise(Values(table, values), measure_of(table).better)
 
 
+def crossed(data: str, part: str) -> str:
+    """A part of the crossed study's page."""
+    from experiments.crossed_page import block
+
+    return block(data, part)
+
+
 KINDS: dict[str, Callable[..., str]] = {"gpu_hours": gpu_hours, "pairs": pairs}
-WHOLE: dict[str, Callable[..., str]] = {"published": published, "reproduced": reproduced}
+WHOLE: dict[str, Callable[..., str]] = {"published": published, "reproduced": reproduced, "crossed": crossed}
 
 
 def stale() -> list[Path]:

@@ -1,0 +1,218 @@
+"""The parts of the crossed study's page that follow from its committed values: `<!-- cells: crossed DATA PART -->`.
+
+All values are Fréchet distances, averaged and compared as logarithms: a mean is a geometric mean, a difference of two
+cells is a ratio, and 0.7 [0.6, 0.8] reads "0.7 times the other's, 95 % interval over seeds from 0.6 to 0.8".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from diffusion_lab.intervals import Interval, holm, mean_interval
+from experiments.crossed import (
+    FOLDER,
+    Cell,
+    Values,
+    allocations_of,
+    cross,
+    explained,
+    gains,
+    own_prediction,
+    predicted,
+    shares,
+    values_of,
+)
+
+DEFAULT = Cell("linear", "eps", "uniform", "unit")  # what the papers train without a word
+FIRST_SEEDS = range(5)  # those that the best cell is chosen on; the others confirm it
+SIGNIFICANT = 0.05
+FACTORS = ("schedule", "prediction", "sampler")
+
+
+def values(data: str) -> Values:
+    """The values of a data set at the end of training."""
+    return values_of(FOLDER / f"{data}.values.csv")
+
+
+def block(data: str, part: str) -> str:
+    """The text of a part for a data set: the function of that name below."""
+    return PARTS[part](data)
+
+
+def first(found: Values) -> Values:
+    """The values of the seeds on which cells are chosen."""
+    chosen = {cell: {seed: own[seed] for seed in FIRST_SEEDS if seed in own} for cell, own in found.items()}
+    return {cell: own for cell, own in chosen.items() if own}
+
+
+def ranked(found: Values) -> list[Cell]:
+    """Cells from the lowest mean logarithm to the highest."""
+    return sorted(found, key=lambda cell: _logs(found[cell]).mean())
+
+
+def ratio(found: Values, cell: Cell, other: Cell, seeds: Sequence[int] | range | None = None) -> Interval:
+    """Interval of ln cell - ln other over the seeds that both have."""
+    common = sorted(set(found[cell]) & set(found[other]) & set(found[cell] if seeds is None else seeds))
+    return mean_interval([math.log(found[cell][seed] / found[other][seed]) for seed in common])
+
+
+def title(cell: Cell) -> str:
+    """`cosine, v, logit_normal`, and the weighting if it is not the unit one."""
+    return ", ".join([*cell[:3], *([cell.weighting] if cell.weighting != "unit" else [])])
+
+
+def shown(interval: Interval) -> str:
+    """exp of mean and ends: `0.70 [0.61, 0.80]`."""
+    mean = f"{math.exp(interval.mean):.2f}"
+    if interval.low is None or interval.high is None:
+        return f"{mean} (n = 1)"
+    return f"{mean} [{math.exp(interval.low):.2f}, {math.exp(interval.high):.2f}]"
+
+
+def answers(data: str) -> str:
+    """The study in five sentences."""
+    everything = values(data)
+    found = first(everything)
+    y, names = cross(found)
+    best, unit = ranked(found)[0], sum(cell.weighting == "unit" for cell in found)
+    beside = ratio(found, best, DEFAULT)
+    share = shares(y, FACTORS)
+    together = share["schedule x sampler"] + share["schedule x prediction x sampler"]
+    means, estimate, _ = predicted(found, allocations_of(FOLDER / f"{data}.allocations.csv"))
+    lines = [
+        f"**Best**: of {len(found)} cells, {unit} of them with unit weighting, `{title(best)}` is lowest, "
+        f"{_of(found, best)}; the papers' `{title(DEFAULT)}` has {_of(found, DEFAULT)}, and the best cell has "
+        f"{shown(beside)} times that{_confirmed(everything, best)}.",
+        f"**What matters**: of the variance of the logarithm, schedule explains {share['schedule']:.0%}, prediction "
+        f"{share['prediction']:.0%} and sampler {share['sampler']:.0%} by themselves, the schedule together with the "
+        f"sampler another {together:.0%}, and {share['seeds']:.0%} is left to the seeds.",
+        f"**Samplers**: {_best_samplers(y, names)}.",
+        f"**Weighting**: {_weighting(found)}.",
+        f"**ln SNR alone**: the density of the objective on ln SNR predicts {explained(means, estimate):.0%} of the "
+        "variance of cells on a schedule that the estimate has not seen (below 0: worse than their mean).",
+    ]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def variance(data: str) -> str:
+    """A table of the shares of variance, the largest first."""
+    y, _ = cross(first(values(data)))
+    found = sorted(shares(y, FACTORS).items(), key=lambda item: -item[1])
+    return _table(["part", "share of the variance"], [[name, f"{share:.1%}"] for name, share in found])
+
+
+def samplers(data: str) -> str:
+    """A table of every sampler's ratio to uniform on every schedule, mean over the predictions."""
+    y, names = cross(first(values(data)))
+    found = gains(y, names)
+    rows = []
+    for sampler in (name for name in names[2] if name != "uniform"):
+        cells = [found[schedule, sampler] for schedule in names[0]]
+        rows.append([f"`{sampler}`", *(_bold(shown(interval), p) for interval, p in cells)])
+    return _table(["sampler", *names[0]], rows)
+
+
+def weightings(data: str) -> str:
+    """A table of min_snr's ratio to the unit weighting, for each cell that has both."""
+    found = first(values(data))
+    pairs = [cell for cell in ranked(found) if cell.weighting != "unit"]
+    intervals = [ratio(found, cell, cell._replace(weighting="unit")) for cell in pairs]
+    corrected = holm([1.0 if one.p_value is None else one.p_value for one in intervals])
+    rows = [
+        [f"`{title(cell)}`", _of(found, cell), _bold(shown(one), p)]
+        for cell, one, p in zip(pairs, intervals, corrected, strict=True)
+    ]
+    return _table(["cell", "Fréchet distance", "ratio to unit weighting"], rows)
+
+
+def every(data: str) -> str:
+    """A table of all cells from the best on: mean, interval, ratio to the papers' default."""
+    found = values(data)
+    rows = []
+    for place, cell in enumerate(ranked(first(found)), 1):
+        own = first(found)
+        rows.append(
+            [str(place), f"`{title(cell)}`", str(len(own[cell])), _of(own, cell), shown(ratio(own, cell, DEFAULT))]
+        )
+    return _table(["", "cell", "n", "Fréchet distance", f"ratio to {title(DEFAULT)}"], rows)
+
+
+def confirmed(data: str) -> str:
+    """A table of the best cell's ratio to the default on the seeds that it was chosen on and on the others."""
+    found = values(data)
+    best = ranked(first(found))[0]
+    later = [seed for seed in found[best] if seed not in FIRST_SEEDS]
+    rows = [["chosen on", shown(ratio(found, best, DEFAULT, FIRST_SEEDS))]]
+    if later:
+        rows.append(["confirmed on", shown(ratio(found, best, DEFAULT, later))])
+    return _table([f"seeds, {data}", f"`{title(best)}` to `{title(DEFAULT)}`"], rows)
+
+
+def agreement(data: str) -> str:
+    """How far the order of the cells on digits is their order on another data set: Spearman's rank correlation."""
+    one, other = first(values("digits")), first(values(data))
+    both = [cell for cell in ranked(one) if cell in other]
+    ranks = [np.argsort(np.argsort([_logs(found[cell]).mean() for cell in both])) for found in (one, other)]
+    correlation = np.corrcoef(ranks)[0, 1]
+    number = f"{correlation:.2f}".replace("-", "\N{MINUS SIGN}")
+    return f"Spearman's rank correlation with digits over the {len(both)} cells that both have: {number}."
+
+
+PARTS = {part.__name__: part for part in (answers, variance, samplers, weightings, every, confirmed, agreement)}
+
+
+def _logs(own: dict[int, float]) -> np.ndarray:
+    return np.log(list(own.values()))
+
+
+def _of(found: Values, cell: Cell) -> str:
+    return shown(mean_interval(_logs(found[cell]).tolist()))
+
+
+def _bold(text: str, p: float) -> str:
+    return f"**{text}**" if p < SIGNIFICANT else text
+
+
+def _confirmed(found: Values, best: Cell) -> str:
+    later = [seed for seed in found[best] if seed not in FIRST_SEEDS and seed in found.get(DEFAULT, {})]
+    return f" ({shown(ratio(found, best, DEFAULT, later))} on {len(later)} other seeds)" if later else ""
+
+
+def _best_samplers(y: np.ndarray, names: tuple[list[str], list[str], list[str]]) -> str:
+    found = gains(y, names)
+    words = []
+    for schedule in names[0]:
+        own = {sampler: found[schedule, sampler] for sampler in names[2] if sampler != "uniform"}
+        best = min(own, key=lambda sampler: own[sampler][0].mean)
+        interval, p = own[best]
+        decided = "" if p < SIGNIFICANT else ", not decided"
+        words.append(f"on {schedule} `{best}` gains most over uniform, {shown(interval)}{decided}")
+    return "; ".join(words)
+
+
+def _weighting(found: Values) -> str:
+    pairs = [cell for cell in found if cell.weighting != "unit" and cell._replace(weighting="unit") in found]
+    if not pairs:
+        return "measured with the unit weighting so far"
+    seeds = sorted(set.intersection(*(set(found[cell]) for cell in pairs)))
+    mean = [
+        float(np.mean([math.log(found[c][s] / found[c._replace(weighting="unit")][s]) for c in pairs])) for s in seeds
+    ]
+    own = {name: [c for c in pairs if own_prediction(c) == name] for name in ("eps", "x0", "own")}
+    each = ", ".join(
+        f"{math.exp(np.mean([ratio(found, c, c._replace(weighting='unit')).mean for c in cells])):.2f} with "
+        f"{'the third prediction' if name == 'own' else name}"
+        for name, cells in own.items()
+        if cells
+    )
+    return (
+        f"min_snr has {shown(mean_interval(mean))} times the unit weighting's distance over {len(pairs)} cells: {each}"
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

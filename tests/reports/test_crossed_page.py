@@ -1,0 +1,110 @@
+"""The crossed study's page, from values made with known ratios."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import cells, crossed, crossed_figures, crossed_page
+from experiments.crossed import Cell
+
+THIRD = {"linear": "v", "cosine": "v", "rectified_flow": "velocity", "edm": "edm"}
+SAMPLERS = ("uniform", "logit_normal", "speed")
+BEST = Cell("cosine", "v", "logit_normal", "unit")
+
+
+def effect(cell: Cell) -> float:
+    """ln of a cell's value to linear, eps, uniform: 1/2 on cosine, 1/2 with logit_normal there, 0.9 with min_snr."""
+    halves = (cell.schedule == "cosine") + (cell.schedule == "cosine" and cell.sampler == "logit_normal")
+    third = cell.prediction not in ("eps", "x0")
+    return -math.log(2) * halves - 0.1 * third + math.log(0.9) * (cell.weighting != "unit")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The committed files of a study with five seeds, and three more of the default and of the best cell, whose values
+    are twice as high there: its luck has left it."""
+    for module in (crossed, crossed_page, crossed_figures):
+        monkeypatch.setattr(module, "FOLDER", tmp_path)
+    units = [Cell(a, p, s, "unit") for a in THIRD for p in ("eps", "x0", THIRD[a]) for s in SAMPLERS]
+    weighted = [cell._replace(weighting="min_snr") for cell in units if cell.sampler == "speed"]
+    draw = np.random.default_rng(0)
+    values, allocations = [], []
+    for cell in [*units, *weighted]:
+        seeds = range(8) if cell in (BEST, crossed_page.DEFAULT) else range(5)
+        for seed, step in itertools.product(seeds, (400, 800)):
+            luck = math.log(2) * (seed >= 5 and cell == BEST)
+            y = effect(cell) + luck + 0.01 * draw.standard_normal() + 0.5 * (step == 400)
+            values.append([*cell, seed, step, 2 * math.exp(y)])
+        allocations.append([*cell, *np.full(24, 1 / 24)])
+    _write(tmp_path / "digits.values.csv", [*Cell._fields, "seed", "step", "value"], values)
+    _write(tmp_path / "digits.allocations.csv", [*Cell._fields, *range(24)], allocations)
+    return tmp_path
+
+
+def _write(path: Path, head: list[object], rows: list[list[object]]) -> None:
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([head, *rows])
+
+
+def test_the_answers_name_the_best_cell_and_its_ratio_on_other_seeds(folder: Path) -> None:
+    best, matters, samplers, weighting, alone = crossed_page.block("digits", "answers").split("\n")
+    ratio = math.exp(effect(BEST))
+    assert "of 48 cells, 36 of them with unit weighting, `cosine, v, logit_normal` is lowest" in best
+    assert f"the best cell has {ratio:.2f} [" in best and re.search(
+        rf"\({2 * ratio:.2f} \[.*\] on 3 other seeds\)", best
+    )
+    assert "schedule explains" in matters and "left to the seeds" in matters
+    assert "on cosine `logit_normal` gains most over uniform, 0.50 [" in samplers and samplers.count("not decided") == 3
+    assert "min_snr has 0.90 [" in weighting and "over 12 cells" in weighting
+    assert "predicts" in alone
+
+
+def test_a_gain_is_bold_on_its_schedule_alone(folder: Path) -> None:
+    _, _, *rows = crossed_page.block("digits", "samplers").split("\n")
+    bold = {(row.split("`")[1], i) for row in rows for i, cell in enumerate(row.split("|")[2:-1]) if "**" in cell}
+    assert bold == {("logit_normal", 1)}
+
+
+def test_every_cell_has_a_line_and_the_best_is_first(folder: Path) -> None:
+    _, _, *rows = crossed_page.block("digits", "every").split("\n")
+    assert len(rows) == 36 + 12 and "`cosine, v, logit_normal`" in rows[0]
+    assert rows[0].split("|")[3].strip() == "5"  # the seeds that cells are chosen on
+
+
+def test_all_seeds_but_the_first_five_confirm(folder: Path) -> None:
+    _, _, chosen, confirmed = crossed_page.block("digits", "confirmed").split("\n")
+    ratio = math.exp(effect(BEST))
+    assert f"chosen on | {ratio:.2f} [" in chosen and f"confirmed on | {2 * ratio:.2f} [" in confirmed
+
+
+def test_another_data_set_in_the_same_order_agrees_and_in_the_reverse_does_not(folder: Path) -> None:
+    text = (folder / "digits.values.csv").read_text()
+    (folder / "other.values.csv").write_text(text)
+    assert crossed_page.block("other", "agreement").endswith(": 1.00.")
+    head, *rows = (line.split(",") for line in text.splitlines())
+    _write(folder / "other.values.csv", list(head), [[*row[:-1], 1 / float(row[-1])] for row in rows])
+    assert crossed_page.block("other", "agreement").endswith(": \N{MINUS SIGN}1.00.")
+
+
+def test_a_block_of_the_study_is_written_into_its_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "FOLDER", folder)
+    page = folder / "README.md"
+    page.write_text("# Study\n\n<!-- cells: crossed digits variance -->\n\n| old |\n\n<!-- end -->\n")
+    assert cells.stale() == [page] and cells.main([]) == 0
+    assert "| schedule | " in page.read_text() and "old" not in page.read_text() and cells.stale() == []
+
+
+@pytest.mark.slow
+def test_the_figures_are_written_and_the_same_again(folder: Path) -> None:
+    assert crossed_figures.main(["digits"]) == 0
+    drawn = {path.name: path.read_bytes() for path in folder.glob("*.svg")}
+    assert set(drawn) == {"digits-cells.svg", "digits-curves.svg", "digits-log-snr.svg"}
+    assert crossed_figures.main(["digits"]) == 0
+    assert {path.name: path.read_bytes() for path in folder.glob("*.svg")} == drawn
