@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from diffusion_lab.intervals import Interval, holm, mean_interval
 from experiments.crossed import (
@@ -155,9 +156,8 @@ def agreement(data: str) -> str:
     """How far the order of the cells on digits is their order on another data set: Spearman's rank correlation."""
     one, other = first(values("digits")), first(values(data))
     both = [cell for cell in ranked(one) if cell in other]
-    ranks = [np.argsort(np.argsort([_logs(found[cell]).mean() for cell in both])) for found in (one, other)]
-    correlation = np.corrcoef(ranks)[0, 1]
-    number = f"{correlation:.2f}".replace("-", "\N{MINUS SIGN}")
+    means = [[float(_logs(found[cell]).mean()) for cell in both] for found in (one, other)]
+    number = f"{spearmanr(*means).statistic:.2f}".replace("-", "\N{MINUS SIGN}")
     return f"Spearman's rank correlation with digits over the {len(both)} cells that both have: {number}."
 
 
