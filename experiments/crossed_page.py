@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 
 from diffusion_lab.intervals import Interval, holm, mean_interval
 from experiments.crossed import (
@@ -156,8 +156,9 @@ def agreement(data: str) -> str:
     """How far the order of the cells on digits is their order on another data set: Spearman's rank correlation."""
     one, other = first(values("digits")), first(values(data))
     both = [cell for cell in ranked(one) if cell in other]
-    means = [[float(_logs(found[cell]).mean()) for cell in both] for found in (one, other)]
-    number = f"{spearmanr(*means).statistic:.2f}".replace("-", "\N{MINUS SIGN}")
+    means = np.array([[_logs(found[cell]).mean() for cell in both] for found in (one, other)])
+    ranks = rankdata(means, axis=1) - (len(both) + 1) / 2
+    number = f"{(ranks[0] * ranks[1]).sum() / np.sqrt((ranks**2).sum(1).prod()):.2f}".replace("-", "\N{MINUS SIGN}")
     return f"Spearman's rank correlation with digits over the {len(both)} cells that both have: {number}."
 
 
