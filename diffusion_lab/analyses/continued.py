@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.analyses.work import Work
+from diffusion_lab.optimizers import Weights
 from diffusion_lab.training import Trained
 
 
@@ -49,7 +50,7 @@ class Continued:
         self.denoiser = copy.deepcopy(model.denoiser).train()
         self.parameters = [p for p in self.denoiser.parameters() if p.requires_grad]
         self.clip = model.continuation.clip
-        self.optimizer, self.fresh = model.continuation.optimizer(self.denoiser.parameters(), fresh)
+        self.optimizer, self.fresh = model.continuation.optimizer(Weights(self.denoiser), fresh)
         for group in self.optimizer.param_groups if lr is not None else ():
             group["lr"] = lr
 

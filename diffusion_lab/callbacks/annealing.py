@@ -12,7 +12,8 @@ from diffusion_lab.callbacks.base import RunCallback
 
 
 class AnnealingCallback(RunCallback):
-    """Before each update: lr = initial lr * factor(step), betas = (beta1(step), beta2).
+    """Before each update: lr = initial lr * factor(step), betas = (beta1(step), beta2); momentum = beta1(step)
+    in a group without betas, which is Muon's.
 
     It replaces Lightning's schedulers. The values are pure functions of the step, so nothing is saved.
 
@@ -40,5 +41,7 @@ class AnnealingCallback(RunCallback):
         for optimizer in trainer.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * factor
-                if beta1 is not None:
+                if beta1 is not None and "betas" in group:
                     group["betas"] = (beta1, group["betas"][1])
+                elif beta1 is not None:
+                    group["momentum"] = beta1

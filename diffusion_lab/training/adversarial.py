@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.networks import AdversarialNetworks, Generator
+from diffusion_lab.optimizers import Weights
 from diffusion_lab.streams import Streams
 from diffusion_lab.training.run_module import RunModule, seed_dropout
 
@@ -85,7 +86,7 @@ class AdversarialModule(RunModule):
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         generator, discriminator = (
-            self.make_optimizer(part.parameters()) for part in (self.networks.generator, self.networks.discriminator)
+            self.make_optimizer(Weights(part)) for part in (self.networks.generator, self.networks.discriminator)
         )
         for group in discriminator.param_groups:
             group["lr"] *= self.discriminator_lr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -41,12 +41,25 @@ class Continuation:
             parameters: in the order of the denoiser.
             fresh: do not load the saved state.
         """
-        own = list(parameters)
-        optimizer = self.make(own)
+        optimizer = self.make(parameters)
         saved = None if fresh else self.state()
         if saved is None:
             return optimizer, True
-        groups = [group | {"params": list(range(len(own)))} for group in saved["param_groups"][:1]]
-        state = {i: value for i, value in saved["state"].items() if i < len(own)}
-        optimizer.load_state_dict({"state": state, "param_groups": groups})
+        optimizer.load_state_dict(_of_first(saved, [len(group["params"]) for group in optimizer.param_groups]))
         return optimizer, False
+
+
+def _of_first(saved: Mapping[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
+    """The saved state of the first parameters of each group, numbered anew.
+
+    Args:
+        saved: of an optimizer with as many groups or more.
+        sizes: parameters of each group.
+    """
+    groups, state = [], {}
+    for group, size in zip(saved["param_groups"], sizes, strict=False):
+        first = sum(len(before["params"]) for before in groups)
+        groups.append(group | {"params": list(range(first, first + size))})
+        numbers = dict(enumerate(group["params"][:size], first))
+        state |= {new: saved["state"][old] for new, old in numbers.items() if old in saved["state"]}
+    return {"state": state, "param_groups": groups}

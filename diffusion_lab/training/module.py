@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.diffusion import Denoiser, Weighting
+from diffusion_lab.optimizers import Weights
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, Draw, StepRecord, Uniform
 from diffusion_lab.training.run_module import RunModule, seed_dropout
@@ -74,7 +75,7 @@ class DiffusionModule(RunModule):
         self.draw_timesteps = lambda x0, cond: self._uniform[0].to(x0.device).draw(x0, self.context(x0, cond))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return self.make_optimizer(self.parameters())
+        return self.make_optimizer(Weights(self))
 
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None

@@ -128,17 +128,26 @@ def snapshot_bytes(cfg: DictConfig, parameters: int) -> int:
 
 
 def optimizer_states(cfg: DictConfig) -> float:
-    """Values that the optimizer stores per parameter, counted after one step: 2 for Adam."""
+    """Values that the optimizer stores per parameter, counted after one step: 2 for Adam.
+
+    Of a hidden matrix and another, as nearly all weights are, the one that it stores more for.
+    """
     import torch
 
     from diffusion_lab.cli.build import part
+    from diffusion_lab.optimizers import Weights
 
-    parameter = torch.nn.Parameter(torch.zeros(64, 64))  # a matrix, as nearly all weights are
-    parameter.grad = torch.zeros_like(parameter)
-    optimizer = part(cfg, "optimizer")([parameter])
+    other, hidden = (torch.nn.Linear(64, 64, bias=False) for _ in range(2))
+    weights = Weights(torch.nn.Sequential(other, torch.nn.ModuleList([hidden])))
+    for weight in weights:
+        weight.grad = torch.zeros_like(weight)
+    optimizer = part(cfg, "optimizer")(weights)
     optimizer.step()
-    kept = [value.numel() for value in optimizer.state[parameter].values() if torch.is_tensor(value) and value.ndim]
-    return sum(kept) / parameter.numel()
+    kept = [
+        sum(value.numel() for value in optimizer.state[weight].values() if torch.is_tensor(value) and value.ndim)
+        for weight in weights
+    ]
+    return max(kept) / weights[0].numel()
 
 
 def checkpoints_kept(cfg: DictConfig) -> int:

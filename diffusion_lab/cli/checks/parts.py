@@ -28,6 +28,7 @@ from diffusion_lab.cli.checks.machine import check_disk
 from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.errors import ConfigError, at, nearest
 from diffusion_lab.cli.run_parts import RunParts
+from diffusion_lab.optimizers import Weights
 from diffusion_lab.training import DiffusionModel, ShardedStrategy
 
 MATHS = ("schedule", "prediction", "variance", "preconditioning", "time", "weighting", "sampler", "annealing", "solver")
@@ -131,7 +132,8 @@ class _PartsCheck:
                 faults.append(f"optimizer.betas[{i}]={beta} must lie in [0, 1); use {(0.9, 0.999)[min(i, 1)]}")
         self._say(*faults)
         if not faults:
-            weights = [torch.nn.Parameter(torch.zeros(1))]
+            # A hidden matrix and a bias, for an optimizer that takes them apart.
+            weights = Weights(torch.nn.ModuleList([torch.nn.Linear(1, 1)]))
             self._try("optimizer", lambda: self.objects.update(optimizer=self.parts["optimizer"](weights)))
 
     def _check_data(self, world_size: int) -> None:
