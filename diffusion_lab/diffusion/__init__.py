@@ -1,6 +1,7 @@
-"""The maths of diffusion models. PyTorch only."""
+"""The maths of diffusion models. PyTorch only, and SciPy where it assigns noise to images."""
 
 from diffusion_lab.diffusion.combined_prediction import CombinedPrediction
+from diffusion_lab.diffusion.coupling import Coupling, Immiscible, MinibatchOT
 from diffusion_lab.diffusion.denoiser import Denoiser, Loss, Reverse
 from diffusion_lab.diffusion.floor import empirical_floor
 from diffusion_lab.diffusion.generation_heads import (
@@ -57,6 +58,9 @@ from diffusion_lab.diffusion.weightings import (
 )
 
 __all__ = [
+    "Coupling",
+    "Immiscible",
+    "MinibatchOT",
     "EDM",
     "HEADS",
     "P2",

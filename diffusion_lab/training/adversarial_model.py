@@ -86,7 +86,17 @@ class AdversarialModel(ModelKind):
 
     trains, generates = AdversarialModule, Generator
     prefix = "networks."
-    unused = ("schedule", "prediction", "variance", "preconditioning", "time", "weighting", "sampler", "solver")
+    unused = (
+        "schedule",
+        "prediction",
+        "variance",
+        "preconditioning",
+        "time",
+        "coupling",
+        "weighting",
+        "sampler",
+        "solver",
+    )
     chosen_by = "task=gan"
     why_unused = "a GAN has no timesteps"
     fixed = {

@@ -48,7 +48,7 @@ class DiffusionModel(ModelKind):
         return whole
 
     def module(self, whole: Denoiser, parts: Parts, streams: Streams) -> DiffusionModule:
-        return DiffusionModule(whole, parts["weighting"], parts["optimizer"], streams)
+        return DiffusionModule(whole, parts["weighting"], parts["optimizer"], streams, parts["coupling"])
 
     def trained(
         self,

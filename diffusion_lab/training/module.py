@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.diffusion import Denoiser, Weighting
+from diffusion_lab.diffusion import Coupling, Denoiser, Weighting
+from diffusion_lab.distributed import gather_rows
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, Draw, StepRecord, Uniform
@@ -32,6 +33,7 @@ class DiffusionModule(RunModule):
         weighting: weight of each row's native loss.
         optimizer: parameters -> optimizer.
         streams: the run's random numbers.
+        coupling: pairs the noise of the global batch with its images; None for independent noise.
     """
 
     denoiser: Denoiser
@@ -44,11 +46,13 @@ class DiffusionModule(RunModule):
         weighting: Weighting,
         optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
         streams: Streams,
+        coupling: Coupling | None = None,
     ) -> None:
         super().__init__(streams)
         self.denoiser = denoiser
         self.weighting = weighting
         self.make_optimizer = optimizer
+        self.coupling = coupling
         self._uniform = [Uniform(denoiser.num_timesteps)]  # in a list, so that it is not registered as a submodule
         self.use_uniform_timesteps()
 
@@ -110,4 +114,7 @@ class DiffusionModule(RunModule):
         """eps (b,C,H,W): this microbatch's rows of the step's noise, which is drawn for the whole global batch."""
         position, rows = self.position, len(x0)
         shape = (position.global_rows(rows), *x0.shape[1:])
-        return self.streams.normal(shape, "noise", position.step, device=x0.device)[position.rows(rows)]
+        eps = self.streams.normal(shape, "noise", position.step, device=x0.device)
+        if self.coupling is not None:
+            eps = eps[self.coupling.order(gather_rows(x0), eps).to(x0.device)]
+        return eps[position.rows(rows)]

@@ -35,6 +35,7 @@ OTHER = {
     "prediction": "v",
     "variance": "fixed_small",
     "preconditioning": "fdm",
+    "coupling": "immiscible",
     "weighting": "min_snr",
     "sampler": "logit_normal",
     "optimizer": "another_adam",

@@ -21,6 +21,7 @@ ELSEWHERE = {
     "autoencoder": "AutoencoderKL and VQModel are diffusers'",
     "base": "parts that are trained with one by one",
     "callbacks": "tests/cuda/test_callbacks.py",
+    "coupling": "an assignment is solved on the host",
     "dataset": "images are read and cut on the host",
     "debug": "a preset of settings",
     "experiment": "presets of parts that are tested one by one",

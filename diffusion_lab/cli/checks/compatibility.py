@@ -15,6 +15,7 @@ from torch import nn
 from diffusion_lab.annealing import Constant
 from diffusion_lab.callbacks import AnnealingCallback, HeadTracking, TimestepSampling, WeightNormalization
 from diffusion_lab.data import Conditions, ImageSource
+from diffusion_lab.diffusion import Coupling
 from diffusion_lab.metrics import Metric
 from diffusion_lab.solvers import Solver
 from diffusion_lab.timesteps import Uniform
@@ -39,6 +40,16 @@ def guidance_fault(solver: Solver, conditions: Conditions) -> str | None:
     return (
         f"solver={type(solver).__name__} must have a model that was trained with label dropout; train with "
         "dataset.conditional=true dataset.label_dropout=0.1, or use another solver"
+    )
+
+
+def coupling_fault(cfg: DictConfig, coupling: Coupling | None) -> str | None:
+    """The images of one update must be there at once."""
+    if coupling is None or cfg.accumulate == 1:
+        return None
+    return (
+        f"accumulate={cfg.accumulate} must be 1 with coupling={type(coupling).__name__}, which pairs the whole global "
+        "batch; use accumulate=1 and more devices, a smaller batch_size, or coupling=null"
     )
 
 

@@ -45,6 +45,7 @@ KINDS = {  # group -> base class of its options
     "variance": "diffusion_lab.diffusion.Variance",
     "preconditioning": "diffusion_lab.diffusion.Preconditioning",
     "time": "diffusion_lab.diffusion.NetworkTime",
+    "coupling": "diffusion_lab.diffusion.Coupling",
     "weighting": "diffusion_lab.diffusion.Weighting",
     "sampler": "diffusion_lab.timesteps.TimestepSampler",
     "optimizer": "torch.optim.Optimizer",

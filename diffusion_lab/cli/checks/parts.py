@@ -16,6 +16,7 @@ from diffusion_lab.annealing import Constant
 from diffusion_lab.cli.build import build_network
 from diffusion_lab.cli.checks.compatibility import (
     clip_fault,
+    coupling_fault,
     deleted_faults,
     guidance_fault,
     missing_callbacks,
@@ -31,7 +32,8 @@ from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.training import DiffusionModel, ShardedStrategy
 
-MATHS = ("schedule", "prediction", "variance", "preconditioning", "time", "weighting", "sampler", "annealing", "solver")
+MATHS = ("schedule", "prediction", "variance", "preconditioning", "time", "coupling", "weighting")
+MATHS += ("sampler", "annealing", "solver")
 
 
 def check_parts(parts: RunParts, world_size: int) -> list[ConfigError]:
@@ -67,6 +69,7 @@ class _PartsCheck:
             self._say(*unfit_metrics(kind.generates, self.objects["metrics"].metrics))
             self._check_objective(acting.values())
         self._say(*deleted_faults(self.cfg, typed()))
+        self._say(coupling_fault(self.cfg, self.objects.get("coupling")))
         self._check_optimizer()
         if "dataset" in self.objects:
             self._check_data(world_size)
