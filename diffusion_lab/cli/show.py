@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.errors import EXIT_CONFIG, ConfigError, at
-from diffusion_lab.cli.imports import importing
+from diffusion_lab.cli.imports import short
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.shown import Shown
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
         options.settings.insert(0, options.figures)
         options.figures = FOLDER
     try:
-        with importing():
+        with short():
             methods = _methods(options)
             _answer(options, methods)
     except ConfigError as error:
