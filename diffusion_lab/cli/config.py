@@ -44,7 +44,9 @@ NOT_IN_HASH = (
     "callbacks.progress",
     "callbacks.heartbeat",
     "dataset.num_workers",
-    "sampler.path",  # a file whose numbers are in the hash
+    "sampler.path",  # a file whose numbers are in the hash; also in a wrapper, and in a wrapper of one
+    "sampler.base.path",
+    "sampler.base.base.path",
     "images_per_device",
     "accumulate",
     "dataset.accumulate",

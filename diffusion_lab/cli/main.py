@@ -58,7 +58,8 @@ def main(argv: list[str] | None = None) -> int:
 def _own_classes(command: str, rest: list[str]) -> bool:
     """Whether modules in the working folder may be imported. A command that reads a run may be started in an untrusted
     folder, so it needs --config-dir or `allow`."""
-    reads_a_run = command in RUN_READERS or any(word.startswith("resume=") for word in rest)
+    shows_a_run = command == "show" and any(os.path.isdir(word) for word in rest)
+    reads_a_run = command in RUN_READERS or shows_a_run or any(word.startswith("resume=") for word in rest)
     return not reads_a_run or bool(config_dirs(rest)) or any(word.startswith("allow=") for word in rest)
 
 

@@ -1,4 +1,4 @@
-"""`diffusion-lab show key=value,...`: which timesteps would be trained on, and with which weight, before training."""
+"""`diffusion-lab show key=value,... RUN_DIR`: which timesteps would be trained on, or are, and with which weight."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.errors import EXIT_CONFIG, ConfigError, at
-from diffusion_lab.cli.imports import short
+from diffusion_lab.cli.errors import EXIT_CONFIG, ConfigError, InvalidConfig, at
+from diffusion_lab.cli.imports import import_torch, importing
 
 if TYPE_CHECKING:
-    from diffusion_lab.cli.shown import Shown
+    from diffusion_lab.reports.shown import Shown
 
 FOLDER = "figures"
 
@@ -29,10 +29,10 @@ def main(argv: list[str]) -> int:
         options.settings.insert(0, options.figures)
         options.figures = FOLDER
     try:
-        with short():
-            methods = _methods(options)
-            _answer(options, methods)
-    except ConfigError as error:
+        with importing():
+            import_torch()
+            _answer(options)
+    except (ConfigError, InvalidConfig) as error:
         print(f"config error: {error}", file=sys.stderr)
         return EXIT_CONFIG
     return 0
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _methods(options: argparse.Namespace) -> list[tuple[str, DictConfig]]:
+def _methods(options: argparse.Namespace, settings: list[str]) -> list[tuple[str, DictConfig]]:
     """(name, configuration) of each combination of the values with commas."""
     from hydra import compose, initialize_config_dir
 
@@ -67,13 +67,13 @@ def _methods(options: argparse.Namespace) -> list[tuple[str, DictConfig]]:
     methods = []
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            for words, varied in _combinations(options.settings):
+            for words, varied in _combinations(settings):
                 cfg = compose("train", overrides=[*own, *words], return_hydra_config=True)
                 methods.append((" ".join(varied) or method_name(cfg), cfg))
     except Exception as error:
         if not is_compose_error(error):
             raise
-        raise ConfigError(explain(error, "train", options.settings)) from error
+        raise ConfigError(explain(error, "train", settings)) from error
     return methods
 
 
@@ -83,7 +83,7 @@ def _combinations(settings: list[str]) -> list[tuple[list[str], list[str]]]:
 
     columns = []
     for word in settings:
-        override = OverridesParser.create().parse_override(word)
+        (override,) = OverridesParser.create().parse_overrides([word])  # whose error names the word
         if not override.is_sweep_override():
             columns.append([(word, "")])
             continue
@@ -98,19 +98,44 @@ def _short(key: str, value: str) -> str:
     return f"{key.rpartition('.')[2]}={value}" if "." in key else value
 
 
-def _answer(options: argparse.Namespace, methods: list[tuple[str, DictConfig]]) -> None:
-    from diffusion_lab.cli.shown import shown
+def _found(options: argparse.Namespace) -> list[Shown]:
+    """The runs that are named, then the methods; without a word, the default method."""
+    from diffusion_lab.cli.targets import Trust
 
+    runs = [word for word in options.settings if is_place(word)]
+    allow = [word.removeprefix("allow=") for word in options.settings if word.startswith("allow=")]
+    settings = [word for word in options.settings if word not in runs and not word.startswith("allow=")]
+    found = []
+    for folder in runs:
+        from diffusion_lab.cli.shown_run import shown_run
+
+        suffix = f" {Path(folder).resolve().name}" if len(runs) > 1 or settings else ""
+        found += shown_run(Path(folder), options.loss, Trust.read(options.config_dir, allow), suffix)
+    if settings or not runs:
+        from diffusion_lab.cli.shown import shown
+
+        methods = _methods(options, settings)
+        found += [shown(name, cfg, options.step, options.loss, options.config_dir) for name, cfg in methods]
+    return found
+
+
+def is_place(word: str) -> bool:
+    """Whether an argument is a folder and not a setting, `key=value` or `~key`."""
+    return Path(word).is_dir() or ("=" not in word and not word.startswith("~"))
+
+
+def _answer(options: argparse.Namespace) -> None:
     if options.step < 0:
         raise ConfigError(f"--step={options.step} must be an integer >= 0; use 0 for the start of training")
-    if options.write and len(methods) > 1:
-        raise ConfigError(f"--write={options.write} must have one method, and there are {len(methods)}; leave one")
-    found = [shown(name, cfg, options.step, options.loss, options.config_dir) for name, cfg in methods]
+    found = _found(options)
+    adapted = len(found) == 2 and found[1].name == "step 0"
+    if options.write and len(found) > 1 and not adapted:  # of a run, the trained p
+        raise ConfigError(f"--write={options.write} must have one method, and there are {len(found)}; leave one")
     _print(found, options.loss)
     if options.write:
         from diffusion_lab.distribution_file import write_distribution
 
-        comment = f"p of {found[0].name} at step {options.step}, timestep 0 (least noisy) first"
+        comment = f"p of {found[0].name}, timestep 0 (least noisy) first"
         with _written("--write", options.write):
             write_distribution(Path(options.write), found[0].p.tolist(), comment)
         print(f"distribution: {options.write}")

@@ -1,4 +1,4 @@
-"""The numbers of `diffusion-lab show` from one composed configuration."""
+"""The numbers of `diffusion-lab show`: of one composed configuration before training, and of its parts at any step."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from diffusion_lab.cli.targets import Trust
 from diffusion_lab.reports.shown import Shown
 
 SHAPE = (1, 8, 8)  # of the images for which a sampler with a network of its own makes it; p before training needs none
+PARTS = ("schedule", "prediction", "weighting", "sampler")
 
 
 def shown(name: str, cfg: DictConfig, step: int, loss: str, config_dirs: list[str]) -> Shown:
@@ -18,31 +19,51 @@ def shown(name: str, cfg: DictConfig, step: int, loss: str, config_dirs: list[st
     Raises:
         ConfigError: a part rejects its arguments, or the model is not a diffusion model.
     """
+    check_diffusion(name, cfg)
+    parts = RunParts(cfg, Trust.typed(config_dirs))
+    made_ready(parts, SHAPE)
+    found = evaluated(name, parts, step, loss)
+    # A sampler that learns has state to save, as rule 4 of its contract demands; a wrapper has that of its base.
+    if not parts["sampler"].state_dict():
+        return found
+    flat = bool(abs(found.p - 1 / len(found.p)).max() < 1e-9)
+    note = "p is the one before training: " + ("uniform until" if flat else "it changes once")
+    return Shown(found.name, found.log_snr, found.p, found.weight, f"{note} the sampler has learned from the losses")
+
+
+def check_diffusion(name: str, cfg: DictConfig) -> None:
+    """Check that a configuration has the parts that `show` evaluates.
+
+    Raises:
+        ConfigError: names what it lacks.
+    """
+    lacks = [part for part in PARTS if cfg.get(part) is None]
+    if lacks:
+        raise ConfigError(f"{name} must be a diffusion model, and it has no {lacks[0]}; leave it out")
+
+
+def made_ready(parts: RunParts, shape: tuple[int, ...]) -> None:
+    """Build the sampler, including the networks that it makes for images of a shape, as at the start of a run."""
     import torch
 
-    from diffusion_lab.timesteps import TimestepSampler
-
-    if cfg.get("sampler") is None or cfg.get("schedule") is None:
-        raise ConfigError(f"{name} must be a diffusion model with a sampler of timesteps; leave it out")
-    parts = RunParts(cfg, Trust.typed(config_dirs))
-    schedule, prediction = parts["schedule"], parts["prediction"]
-    sampler, weighting = parts["sampler"], parts["weighting"]
-    snr = schedule.snr
-    with torch.no_grad(), config_errors("sampler"):
+    with config_errors("sampler"):
+        sampler = parts["sampler"]
         torch.manual_seed(0)
-        sampler.setup(SHAPE)
+        sampler.setup(shape)
+
+
+def evaluated(name: str, parts: RunParts, step: int, loss: str, note: str = "") -> Shown:
+    """p and w of parts at an optimizer step, in the state in which they are."""
+    import torch
+
+    from diffusion_lab.diffusion.objective import native_scales
+
+    schedule, sampler, weighting = parts["schedule"], parts["sampler"], parts["weighting"]
+    snr, scale = schedule.snr, native_scales(schedule, parts["prediction"])
+    with torch.no_grad(), config_errors("sampler"):
         p = sampler.probabilities(step).double()
         drawn = sampler.weight(torch.arange(len(snr)), step).double()
-        scale = prediction.native_scale(snr)
-        native = weighting.native_weight(snr, scale, step).double()
+        weighting.refresh(snr, scale, p * drawn, step)
+        native = weighting.native_weight(snr, scale, step).double() * weighting.factor
     per_native = {"native": 1.0, "x0": scale, "eps": scale / snr}[loss]
-    learns = type(sampler).observe is not TimestepSampler.observe
-    note = _note(bool(torch.allclose(p, torch.full_like(p, 1 / len(p)))), step) if learns else ""
     return Shown(name, schedule.log_snr.numpy(), p.numpy(), (drawn * native * per_native).numpy(), note)
-
-
-def _note(uniform: bool, step: int) -> str:
-    """For a sampler that learns from the losses, which only training has."""
-    if uniform:
-        return "learns from the losses of training; uniform until it has learned"
-    return f"may change with the losses of training; this is step {step} without any"

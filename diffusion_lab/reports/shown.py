@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,10 +36,33 @@ class Shown:
     def nats(self) -> np.ndarray:
         """Width of each timestep's bin in ln SNR: between the midpoints to its neighbours, all of a gap at the ends.
 
-        A share of the objective on the eps-loss divided by it is the weighting function w(lambda) of Kingma and Gao
-        (2023, section 2.2), of which a schedule is only the coordinates.
+        A share of the objective divided by it is a density in lambda = ln SNR, in which objectives on different
+        schedules can be compared: on the eps-loss it is the weighting function w(lambda) of Kingma and Gao
+        ("Understanding diffusion objectives as the ELBO with simple data augmentation", NeurIPS 2023), up to a factor.
         """
         return np.abs(np.gradient(self.log_snr)) if len(self.p) > 1 else np.ones(1)
+
+
+EDGES = (0.002, 0.998)  # shares of p and of p w between which the axis of ln SNR lies; cosine's last bins span 10 nats
+DECADES = 4  # of a logarithmic axis of weights, from the largest down
+
+
+def wide(found: Sequence[Shown]) -> bool:
+    """Whether the weights need a logarithmic axis: the largest is over 20 times the smallest positive one."""
+    weights = np.concatenate([one.weight[one.weight > 0] for one in found])
+    return len(weights) > 0 and bool(weights.max() > 20 * weights.min())
+
+
+def log_snr_range(found: Sequence[Shown]) -> tuple[float, float]:
+    """Lowest and highest ln SNR at which a method trains: between the quantiles `EDGES` of p and of p w of each."""
+    ends = [quantiles(one.log_snr, share, EDGES) for one in found for share in (one.p, one.product)]
+    return min(a for a, _ in ends), max(b for _, b in ends)
+
+
+def quantiles(log_snr: np.ndarray, share: np.ndarray, levels: Sequence[float]) -> list[float]:
+    """Quantiles of ln SNR (T,), which falls, under a share (T,) of the timesteps."""
+    total = np.cumsum(share[::-1])  # from the noisiest, where ln SNR is lowest
+    return [float(log_snr[::-1][min(np.searchsorted(total, q), len(share) - 1)]) for q in levels]
 
 
 def binned(values: np.ndarray, bins: int = 20) -> np.ndarray:

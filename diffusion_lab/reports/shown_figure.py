@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from diffusion_lab.files import write_whole
-from diffusion_lab.plotting import line_style, log_if_wide, panels, style, svg
-from diffusion_lab.reports.shown import Shown
+from diffusion_lab.plotting import line_style, log_axis, panels, style, svg
+from diffusion_lab.reports.shown import DECADES, Shown, log_snr_range, wide
 
 
 def write_figure(folder: Path, found: Sequence[Shown], loss: str) -> Path:
@@ -25,17 +25,24 @@ def write_figure(folder: Path, found: Sequence[Shown], loss: str) -> Path:
             for axis, y in zip(axes, (*above, *below), strict=True):
                 x = t if axis in axes[:3] else one.log_snr
                 axis.plot(x, y, color=line.color, linestyle=line.dash, label=one.name)
-        titles = "p, how often it is drawn", f"w, weight on the {loss}-loss", "p w, share of the objective"
+        titles = "p: how often it is drawn", f"w: weight on the {loss}-loss", "p w: share of the objective"
+        low, high = log_snr_range(found)
+        margin = 0.05 * (high - low)
         for column, title in enumerate(titles):
             axes[column].set_title(title)
             axes[column].set_xlabel("timestep t/T (clean to noise)")
             axes[column + 3].set_xlabel("ln SNR (clean to noise)")
-            axes[column + 3].invert_xaxis()
-        for axis, unit in zip(axes, ("times 1/T", "", "times 1/T", "per nat", "", "per nat"), strict=True):
+            axes[column + 3].set_xlim(high + margin, low - margin)
+        for axis, unit in zip(
+            axes, ("times 1/T", "weight", "times 1/T", *["per nat", "weight", "per nat"]), strict=True
+        ):
             axis.set_ylabel(unit)
-            axis.set_ylim(bottom=0)
-        for column in (1, 4):
-            log_if_wide(axes[column], [one.weight for one in found])
+            if axis in (axes[1], axes[4]) and wide(found):
+                top = max(one.weight.max() for one in found)
+                axis.set_ylim(top / 10**DECADES, 2 * top)
+                log_axis(axis)
+            else:
+                axis.set_ylim(bottom=0)
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=max(1, 130 // (max(map(len, labels)) + 8)))
         path = folder / "show.svg"

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from diffusion_lab.reports.shown import Shown, binned, on_axis
+from diffusion_lab.reports.shown import DECADES, Shown, binned, log_snr_range, on_axis, quantiles, wide
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 NAME, CURVE, GAP, ROWS = 17, 30, 2, 2  # characters; a line has 80
-EDGES = (0.002, 0.998)  # shares of p and of p w between which the axis of ln SNR lies; cosine's last bins span 10 nats
-DECADES = 4  # of a logarithmic curve
 
 
 def plain_lines(found: Sequence[Shown], loss: str) -> list[str]:
@@ -32,23 +30,22 @@ def plot_lines(found: Sequence[Shown], loss: str) -> list[str]:
     share = [one.product / one.nats for one in found]
     times = [len(one.p) * one.p for one in found], [len(one.p) * one.product for one in found]
     weight = [one.weight for one in found]
-    ends = [_quantiles(one.log_snr, share, EDGES) for one in found for share in (one.p, one.product)]
-    low, high = min(a for a, _ in ends), max(b for _, b in ends)
+    low, high = log_snr_range(found)
     t = [(np.arange(len(one.p)) + 0.5) / len(one.p) for one in found]
     sides = (t, (np.arange(CURVE) + 0.5) / CURVE), ([one.log_snr for one in found], np.linspace(high, low, CURVE))
-    wide = any(w.max() > 20 * w[w > 0].min() for w in weight if (w > 0).any())
-    scale = f", {DECADES} decades" if wide else ""
+    log = wide(found)
+    scale = f", {DECADES} decades" if log else ""
     lines = [_pair("", "by timestep t", "per nat of ln SNR")]
-    for title, left, right, log in (
+    for title, left, right, by_decade in (
         ("p: how often it is drawn", times[0], density, False),
-        (f"w: weight on the {loss}-loss{scale}", weight, weight, wide),
+        (f"w: weight on the {loss}-loss{scale}", weight, weight, log),
         ("p w: share of the objective", times[1], share, False),
     ):
         tops = [_top(values) for values in (left, right)]
         lines += ["", title]
         lines.append(_pair("", *(f"highest {top:.3g}" for top in tops)))
         curves = [
-            [_curve(on_axis(x, y, grid), top, log) for x, y in zip(xs, values, strict=True)]
+            [_curve(on_axis(x, y, grid), top, by_decade) for x, y in zip(xs, values, strict=True)]
             for (xs, grid), values, top in zip(sides, (left, right), tops, strict=True)
         ]
         for name, first, second in zip(names, *curves, strict=True):
@@ -89,10 +86,5 @@ def _sentences(found: Sequence[Shown]) -> list[str]:
 
 
 def _range(log_snr: np.ndarray, share: np.ndarray) -> str:
-    low, middle, high = _quantiles(log_snr, share, (0.05, 0.5, 0.95))
+    low, middle, high = quantiles(log_snr, share, (0.05, 0.5, 0.95))
     return f"{middle:+.1f} [{low:+.1f}, {high:+.1f}]"
-
-
-def _quantiles(log_snr: np.ndarray, share: np.ndarray, levels: Sequence[float]) -> list[float]:
-    total = np.cumsum(share[::-1])  # from the noisiest, where ln SNR is lowest
-    return [float(log_snr[::-1][min(np.searchsorted(total, q), len(share) - 1)]) for q in levels]

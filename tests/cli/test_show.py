@@ -74,8 +74,21 @@ def test_a_curriculum_is_shown_at_the_step_that_is_asked_for(capsys):
 def test_a_sampler_that_learns_says_so(capsys):
     main(["show", "sampler=loss_second_moment,uniform"])
     said = capsys.readouterr().out
-    assert "loss_second_moment: learns from the losses of training; uniform until it has learned" in said
+    assert "loss_second_moment: p is the one before training: uniform until the sampler has learned from the losses" in said
     assert "\nuniform:" not in said
+
+
+@pytest.mark.parametrize(("base", "learns"), [("uniform", False), ("gradient_variance", True)])
+def test_a_wrapper_learns_if_its_base_does(base, learns, capsys):
+    main(["show", "sampler=stratified", f"sampler@sampler.base={base}"])
+    assert ("before training" in capsys.readouterr().out) == learns
+
+
+def test_normalised_weights_have_mean_one(capsys):
+    main(["show", "weighting=min_snr", "weighting.normalize=mean1_sampler", "sampler=logit_normal", "--loss", "native"])
+    (values,) = rows(capsys.readouterr().out).values()
+    # Of 20 bins of 50 timesteps the output has the sum of p and the mean of w, so the mean is 1 up to the bins' width.
+    assert (values[:, 2] * values[:, 3]).sum() == pytest.approx(1, abs=0.01)
 
 
 def test_written_and_read_again_it_is_the_same(tmp_path, capsys):
@@ -93,6 +106,10 @@ def test_written_and_read_again_it_is_the_same(tmp_path, capsys):
         (["sampler=uniform,speed", "--write", "p.txt"], "--write=p.txt must have one method, and there are 2"),
         (["--step", "-1"], "--step=-1 must be an integer >= 0"),
         (["sampler="], "sampler="),
+        (["sampler=["], "sampler=[: it cannot be read; write key=value"),
+        (["~weighting"], "must be a diffusion model, and it has no weighting"),
+        (["task=gan"], "must be a diffusion model, and it has no prediction"),
+        (["tests"], "RUN_DIR=tests must be the folder of a run"),
     ],
 )
 def test_an_error_is_one_sentence(words, said, capsys):

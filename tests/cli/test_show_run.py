@@ -1,0 +1,78 @@
+"""`diffusion-lab show RUN_DIR`, and distributions of a file in a run folder that is not trusted."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from diffusion_lab.cli.config import compose_train, config_hash, plain
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig
+from diffusion_lab.cli.foreign import read_back, replayed
+from diffusion_lab.cli.main import main
+from diffusion_lab.cli.same_run import check_same_run
+from diffusion_lab.distribution_file import read_distribution
+
+T = 40
+SMALL = (f"schedule.num_timesteps={T}", "schedule=cosine")
+
+
+def written(path, first):
+    path.write_text("\n".join(map(str, [first] + [1.0] * (T - 1))))
+    return f"sampler.path={path}"
+
+
+def trained(folder, history):
+    """A run as training leaves it: its record, and a checkpoint with the sampler's state."""
+    cfg = plain(compose_train(["sampler=loss_second_moment", "sampler.history=3", *SMALL], folder))
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"config": cfg, "config_hash": "0"}))
+    state = {"history": history, "count": torch.full((T,), 3)}
+    callbacks = {"RunRecord": {"config": cfg}, "TimestepSampling/LossSecondMoment": state}
+    weighting = {"weighting.factor": torch.ones(())}
+    content = {"state_dict": weighting, "callbacks": callbacks, "global_step": 9}
+    torch.save(content, folder / "checkpoints" / "step-00000009.ckpt")
+    return content
+
+
+def test_a_changed_file_is_another_run_and_is_refused_on_resume(tmp_path):
+    words = ["sampler=from_file", *SMALL]
+    before = compose_train([*words, written(tmp_path / "p", 1.0)], tmp_path / "run")
+    saved, name = json.loads(json.dumps(plain(before))), config_hash(before)
+    check_same_run(before, saved, 0)
+    after = compose_train([*words, written(tmp_path / "p", 2.0)], tmp_path / "run")
+    assert config_hash(after) != name
+    with pytest.raises(InvalidConfig, match=r"sampler\.probabilities=.* must equal the checkpoint's"):
+        check_same_run(after, saved, 0)
+
+
+@pytest.mark.parametrize("wrapped", [(), ("stratified",), ("stratified", "mixture")])
+def test_the_place_of_the_file_is_not_in_the_hash(tmp_path, wrapped):
+    hashes = []
+    for name in ("a", "b"):
+        node = "sampler" + ".base" * len(wrapped)
+        groups = ["sampler", *(f"sampler@sampler{'.base' * (i + 1)}" for i in range(len(wrapped)))]
+        words = [f"{group}={option}" for group, option in zip(groups, [*wrapped, "from_file"], strict=True)]
+        path = written(tmp_path / name, 1.0).replace("sampler", node, 1)
+        hashes.append(config_hash(compose_train([*words, *SMALL, path], tmp_path / "run")))
+    assert hashes[0] == hashes[1]
+
+
+def test_a_foreign_folder_makes_nothing_read_a_file(tmp_path):
+    path = written(tmp_path / "p", 1.0)
+    saved = json.loads(json.dumps(plain(compose_train(["sampler=from_file", *SMALL, path], tmp_path / "run"))))
+    saved["sampler"]["probabilities"] = "${numbers_of:/etc/hostname}"
+    with pytest.raises(ConfigError, match="holds no reference"):
+        read_back(saved)
+    with pytest.raises(ConfigError, match="lies outside of the folder"):
+        replayed(tmp_path / "run", ["sampler=from_file", path], [])
+
+
+def test_no_message_quotes_the_file(tmp_path, capsys):
+    (tmp_path / "key").write_text("secret\n")
+    assert main(["show", "sampler=from_file", f"sampler.path={tmp_path / 'key'}"]) == 2
+    error = capsys.readouterr().err
+    assert "has no number in line 1" in error and "secret" not in error
+    with pytest.raises(ValueError, match="line 1"):
+        read_distribution(tmp_path / "key")
