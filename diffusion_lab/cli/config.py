@@ -44,9 +44,6 @@ NOT_IN_HASH = (
     "callbacks.progress",
     "callbacks.heartbeat",
     "dataset.num_workers",
-    "sampler.path",  # a file whose numbers are in the hash; also in a wrapper, and in a wrapper of one
-    "sampler.base.path",
-    "sampler.base.base.path",
     "images_per_device",
     "accumulate",
     "dataset.accumulate",
@@ -97,7 +94,7 @@ def _without(cfg: DictConfig, keys: tuple[str, ...], **changed: Any) -> dict[str
     written = folders.get("run_dir") if isinstance(folders, dict) else None
     if isinstance(folders, dict):
         content["paths"] = {key: f"<{key}>" for key in folders}
-    resolved = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(content), resolve=True))
+    resolved = _without_places(OmegaConf.to_container(OmegaConf.create(content), resolve=True))
     start = identified(plain_value(cfg, "init_from"))  # of `cfg`, where paths are places
     if isinstance(start, dict):
         resolved["init_from"] = start
@@ -117,6 +114,15 @@ def plain_value(cfg: DictConfig, key: str) -> Any:
     """The value of a key, resolved, as dicts, lists and scalars."""
     value = OmegaConf.select(cfg, key)
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+
+def _without_places(node: Any) -> Any:
+    """Without the `path` of a file whose numbers stand beside it as `probabilities`, e.g. in sampler=from_file and in
+    every wrapper and callback that has this sampler."""
+    if isinstance(node, dict):
+        kept = node.keys() - {"path"} if "probabilities" in node else node.keys()
+        return {key: _without_places(value) for key, value in node.items() if key in kept}
+    return [_without_places(value) for value in node] if isinstance(node, list) else node
 
 
 def _replace_folder(node: Any, folder: str) -> Any:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from diffusion_lab.diffusion.bound import bound_term
 from diffusion_lab.diffusion.guidance import Guidance
 from diffusion_lab.diffusion.network_time import NetworkTime, TimestepIndex
+from diffusion_lab.diffusion.objective import native_scales
 from diffusion_lab.diffusion.preconditioning import Plain, Preconditioning
 from diffusion_lab.diffusion.prediction import Estimate, Parts, Prediction
 from diffusion_lab.diffusion.schedule import NoiseSchedule, extract, working_dtype
@@ -173,7 +174,7 @@ class Denoiser(nn.Module):
 
     def native_scale(self) -> Tensor:
         """Native loss divided by the x0-loss, at each timestep: (T,) float64."""
-        return self.prediction.at(self.schedule, self._every()).native_scale(self.schedule.snr)
+        return native_scales(self.schedule, self.prediction)
 
     def _every(self) -> Tensor:
         return torch.arange(self.num_timesteps, device=self.timesteps.device)

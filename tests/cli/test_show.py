@@ -74,7 +74,8 @@ def test_a_curriculum_is_shown_at_the_step_that_is_asked_for(capsys):
 def test_a_sampler_that_learns_says_so(capsys):
     main(["show", "sampler=loss_second_moment,uniform"])
     said = capsys.readouterr().out
-    assert "loss_second_moment: p is the one before training: uniform until the sampler has learned from the losses" in said
+    learns = "p is the one before training: uniform until the sampler has learned from the losses"
+    assert f"loss_second_moment: {learns}" in said
     assert "\nuniform:" not in said
 
 

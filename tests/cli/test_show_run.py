@@ -1,8 +1,6 @@
 """`diffusion-lab show RUN_DIR`, and distributions of a file in a run folder that is not trusted."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
