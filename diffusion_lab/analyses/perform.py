@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from diffusion_lab import plotting
 from diffusion_lab.analyses.arrays import pack, unpack
 from diffusion_lab.analyses.base import Analysis, Result
-from diffusion_lab.analyses.task_progress import Progress, silent
 from diffusion_lab.analyses.work import Work
 from diffusion_lab.files import read_object, write_json, write_whole
 from diffusion_lab.runs.analyses import DATA, FACTS, FIGURE, PICTURE, PIECES
@@ -35,7 +34,7 @@ def perform(
     settings: Mapping[str, Any],
     seed: int = 0,
     device: torch.device | str = "cpu",
-    progress: Progress = silent,
+    show: bool = False,
 ) -> str:
     """Compute what is missing, write the folder, and return the sentence.
 
@@ -46,14 +45,14 @@ def perform(
         settings: plain values on which the result depends, besides the models and the seed.
         seed: seed of the analysis's random numbers.
         device: device of the computation.
-        progress: shows the progress.
+        show: whether to show the progress.
     """
     models = [model.identity() for model in trained]
     protocol = _plain({"settings": dict(settings), "seed": seed, "models": models})
     result = _complete(folder, protocol)
     pieces = folder / f"{PIECES}{_digest(json.dumps(protocol).encode())[:8]}"
     if result is None:
-        computed = analysis.run(trained, Work(pieces, Streams(seed), device, progress))
+        computed = analysis.run(trained, Work(pieces, Streams(seed), device, show))
         result = Result(computed.data, _plain(computed.facts))
     sentence = analysis.sentence(result)
     with plotting.style():

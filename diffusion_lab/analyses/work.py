@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffusion_lab.analyses.arrays import Arrays, pack, read, unpack
-from diffusion_lab.analyses.task_progress import Progress, silent
 from diffusion_lab.files import write_whole
+from diffusion_lab.progress import progress
 from diffusion_lab.streams import Streams
 
 if TYPE_CHECKING:
@@ -25,14 +25,12 @@ class Work:
         folder: folder of the finished pieces of a computation with these models, settings and seed.
         streams: random numbers by name and position.
         device: device of the models.
-        progress: shows the progress.
+        show: whether to show the progress.
     """
 
-    def __init__(
-        self, folder: Path, streams: Streams, device: torch.device | str = "cpu", progress: Progress = silent
-    ) -> None:
+    def __init__(self, folder: Path, streams: Streams, device: torch.device | str = "cpu", show: bool = False) -> None:
         self.folder, self.streams, self.device = folder, streams, device
-        self._progress = progress
+        self._show = show
 
     def normal(self, shape: tuple[int, ...], *position: int) -> Tensor:
         """Standard normal float32 numbers on the device, a function of the seed and the position alone."""
@@ -49,15 +47,16 @@ class Work:
             tasks: arguments of each call, which should take a few seconds: a kill loses the current one.
         """
         pieces = []
-        with self._progress(name, len(tasks)) as step:
+        with progress(name, len(tasks), show=self._show) as shown:
             for number, task in enumerate(tasks):
                 path = self.folder / f"{name}-{number:06d}.npz"
                 piece = read(path)
-                finished = piece is not None
                 if piece is None:
                     content = pack(function(*task))
                     write_whole(path, content)
                     piece = unpack(content)
-                step(not finished)
+                    shown.advance()
+                else:
+                    shown.skip()
                 pieces.append(piece)
         return pieces

@@ -21,6 +21,7 @@ class EvaluationCallback(StepCallback):
     can therefore be stopped or killed at any time: the resumed run starts with it and gives the same bits.
     """
 
+    every = 0  # optimizer steps between two evaluations, if there are several
     seconds = 0.0  # that its finished evaluations have taken in this process
     began: float | None = None  # when the present one began
     owed = False  # whether the step from which training starts has yet to be evaluated; set by RunRecord
@@ -36,6 +37,10 @@ class EvaluationCallback(StepCallback):
     def evaluate(self, trainer: Trainer, module: Any, step: int) -> None:
         """Evaluate and log; called on all processes."""
         raise TypeError(f"{type(self).__name__} must define evaluate")
+
+    def rows(self, trainer: Trainer, module: Any, step: int) -> int:
+        """Network calls for one image each in the evaluation after `step`, to estimate its time; 0: not known."""
+        return 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
@@ -58,6 +63,15 @@ class EvaluationCallback(StepCallback):
     def spent(self) -> float:
         """Seconds that evaluations have taken in this process, with the present one so far."""
         return self.seconds + (0.0 if self.began is None else time.perf_counter() - self.began)
+
+
+def planned(trainer: Trainer, module: Any) -> list[tuple[int, int]]:
+    """Step and rows of all evaluations of the run, in the order of the steps."""
+    found, last = [], trainer.max_steps
+    for one in evaluations(trainer):
+        steps = {*(range(one.every, last, one.every) if one.every else ()), last}
+        found += [(step, one.rows(trainer, module, step)) for step in steps if one.due(trainer, step)]
+    return sorted(found)
 
 
 def evaluations(trainer: Trainer) -> list[EvaluationCallback]:

@@ -16,8 +16,8 @@ from diffusion_lab.loggers import log_directions, log_image, log_values
 from diffusion_lab.metrics import Evaluation, save_grid
 from diffusion_lab.runs.lines import append_evaluations
 from diffusion_lab.runs.names import SAMPLES, numbered
-from diffusion_lab.solvers import Solver
-from diffusion_lab.training import RunModule
+from diffusion_lab.solvers import Solver, network_calls
+from diffusion_lab.training import DiffusionModule, RunModule
 
 
 class Generation(EvaluationCallback):
@@ -60,6 +60,11 @@ class Generation(EvaluationCallback):
         at_end = step == trainer.max_steps and bool(self.evaluation.measured(data_of(trainer)))
         return at_end or due(step, self.every, trainer.max_steps)
 
+    def rows(self, trainer: Trainer, module: RunModule, step: int) -> int:
+        evaluated = measured(step, self.every, self.metrics_every, trainer.max_steps)
+        images = self.evaluation.num_samples if evaluated and self.evaluation.measured(data_of(trainer)) else self.grid
+        return images * (network_calls(self.solver, module.denoiser) if isinstance(module, DiffusionModule) else 1)
+
     def evaluate(self, trainer: Trainer, module: RunModule, step: int) -> None:
         with averaged_weights(trainer, module) as decay, trainer.strategy.precision_plugin.forward_context():
             images, results, columns = self.evaluation(
@@ -67,6 +72,7 @@ class Generation(EvaluationCallback):
                 self.solver,
                 data_of(trainer),
                 module.device,
+                progress=trainer.is_global_zero,
                 ema_decay=decay,
                 keep=self.grid,
                 metrics=measured(step, self.every, self.metrics_every, trainer.max_steps),

@@ -6,6 +6,7 @@ import math
 import resource
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.arguments import check_number
 from diffusion_lab.callbacks.base import StepCallback, data_of, find
-from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations
+from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations, planned
 from diffusion_lab.callbacks.timestep_log import TimestepLog
-from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
 from diffusion_lab.loggers import mirror_values, set_clock
+from diffusion_lab.progress import duration, progress
 from diffusion_lab.runs.lines import append_lines
 from diffusion_lab.runs.names import TIMING
 from diffusion_lab.training import RunModule
@@ -25,9 +26,13 @@ from diffusion_lab.training.run_module import Record
 
 
 class Progress(StepCallback):
-    """A bar on a terminal, or a line every `line_every` seconds elsewhere:
+    """Bars on a terminal, of training and below it of the evaluation that is going on, or a line every `line_every`
+    seconds elsewhere:
 
         step 1500/2000  images 96.0k  time 41s  images/s 2341  eta 14s  loss 1.243e-01  memory 0.6 GB
+
+    The time that is left (eta) contains the evaluations to come. Until one has been measured, a network call of theirs
+    is taken to be a third of the training step's time for one image.
 
     With one process the loss is that of the step's batch. With several it is `train/loss` as last logged, the mean over
     all of them, because a reduction must run at the same step on all processes, while a clock decides when a line is
@@ -53,6 +58,7 @@ class Progress(StepCallback):
         self.evaluating: float | None = 0.0  # of which evaluations took, None if that is not known
         self._start: float | None = None  # None until training starts
         self._evaluations: list[EvaluationCallback] = []
+        self._display = ExitStack()  # the bar, while training goes on
 
     def state_dict(self) -> dict[str, float | None]:
         return {"seconds": self.elapsed(), "evaluating": self.evaluated()}
@@ -85,7 +91,10 @@ class Progress(StepCallback):
         for evaluation in self._evaluations:
             evaluation.seconds = 0.0
         self._batch = data_of(trainer).batch_size
-        self._bar = _bar(trainer) if trainer.is_global_zero and sys.stderr.isatty() else None
+        self._ahead = planned(trainer, pl_module)
+        on_terminal = trainer.is_global_zero and sys.stderr.isatty()
+        shown = progress("training", trainer.max_steps, "steps", trainer.global_step, show=on_terminal)
+        self._bar = self._display.enter_context(shown) if on_terminal else None
 
     def on_step_end(self, trainer: Trainer, module: RunModule, step: int, records: list[Record]) -> None:
         self._step = step
@@ -95,8 +104,7 @@ class Progress(StepCallback):
         self._read = now
         loss = shown_loss(trainer, records)
         if self._bar is not None:
-            self._bar.set_postfix_str(loss, refresh=False)
-            self._bar.update(step - self._bar.n)
+            self._bar.at(step, loss, self._rest(trainer, step))
         # The first line comes early, so that the user soon sees how long the run will take.
         wait = self.line_every if self._lined_step > self._first else min(2.0, self.line_every)
         if now - self._lined >= wait or step >= trainer.max_steps:
@@ -117,18 +125,26 @@ class Progress(StepCallback):
         append_lines(self.directory / TIMING, [values])
         mirror_values(trainer, {f"cost/{key}": values[key] for key in ("images_per_second", "memory_mb")})
         if self._bar is None:
-            eta = (trainer.max_steps - step) * self._batch / rate if rate else float("inf")
             print(
                 f"step {step}/{trainer.max_steps}  images {step * self._batch / 1000:.1f}k  "
-                f"time {_duration(self.elapsed())}  images/s {rate:.0f}  eta {_duration(eta)}  "
+                f"time {duration(self.elapsed())}  images/s {rate:.0f}  eta {duration(self._rest(trainer, step))}  "
                 f"{loss + '  ' if loss else ''}memory {values['memory_mb'] / 1000:.1f} GB",
                 flush=True,
             )
 
+    def _rest(self, trainer: Trainer, step: int) -> float:
+        """Seconds until the end: the steps that are left at the speed of this start, and the evaluations."""
+        spent = sum(evaluation.spent() for evaluation in self._evaluations)
+        per_step = (time.perf_counter() - (self._start or 0.0) - spent) / max(step - self._first, 1)
+        here = sum(rows for at, rows in self._ahead if self._first < at < step)
+        per_row = spent / here if here else per_step / (3 * self._batch)
+        return (trainer.max_steps - step) * per_step + per_row * sum(rows for at, rows in self._ahead if at >= step)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._display.close()
+
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        bar, self._bar = getattr(self, "_bar", None), None
-        if bar is not None:
-            bar.close()
+        self._display.close()
 
 
 def shown_loss(trainer: Trainer, records: list[Record]) -> str:
@@ -139,25 +155,9 @@ def shown_loss(trainer: Trainer, records: list[Record]) -> str:
     return "" if log is None or log.latest is None else f"loss {log.latest:.3e}"
 
 
-def _bar(trainer: Trainer):
-    from tqdm import tqdm
-
-    sampling = find(trainer, TimestepSampling)
-    name = type(sampling.sampler).__name__ if sampling else "train"
-    return tqdm(total=trainer.max_steps, initial=trainer.global_step, unit="step", desc=name, mininterval=0.0)
-
-
 def memory_mb(device: torch.device) -> float:
     """Peak memory in MB: of tensors if `device` is a GPU, of this process if it is a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak / 1e3  # bytes there, kilobytes elsewhere
-
-
-def _duration(seconds: float) -> str:
-    if seconds == float("inf"):
-        return "?"
-    minutes, s = divmod(round(seconds), 60)
-    hours, m = divmod(minutes, 60)
-    return f"{hours}h {m:02d}m" if hours else f"{m}m {s:02d}s" if m else f"{s}s"

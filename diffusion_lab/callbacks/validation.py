@@ -56,6 +56,9 @@ class Validation(EvaluationCallback):
     def due(self, trainer: Trainer, step: int) -> bool:
         return step == trainer.max_steps or due(step, self.every, trainer.max_steps)
 
+    def rows(self, trainer: Trainer, module: DiffusionModule, step: int) -> int:
+        return data_of(trainer).num_val_images * self.repeats
+
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         log_snr = diffusion(pl_module).denoiser.schedule.log_snr
         self._axes = timestep_axes(log_snr, min(self.bins, len(log_snr)))

@@ -34,7 +34,6 @@ def run(cfg: DictConfig) -> None:
     An interrupted analysis continues where it was stopped; a complete one is not repeated.
     """
     from diffusion_lab.analyses import perform
-    from diffusion_lab.analyses.task_progress import shown
     from diffusion_lab.cli.inference import load_several, ready
 
     if not choices_of(cfg).get("analysis"):
@@ -54,7 +53,7 @@ def run(cfg: DictConfig) -> None:
     writable("outdir" if cfg.outdir else "run", folder)
     with ExitStack() as stack:
         device = [stack.enter_context(ready(m.module, cfg.device, cfg.precision)) for m in trained][-1]
-        sentence = perform(analysis, trained, folder, settings(cfg, device), cfg.seed, device, shown)
+        sentence = perform(analysis, trained, folder, settings(cfg, device), cfg.seed, device, show=True)
     print(sentence)
     print(f"{DATA}, {FIGURE}, {PICTURE} and {FACTS} in {folder}")
     print(f"next: diffusion-lab report {common}")

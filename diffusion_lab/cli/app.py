@@ -34,8 +34,10 @@ from diffusion_lab.cli.errors import (
 )
 from diffusion_lab.cli.folders import unmade, write_hydra_folder
 from diffusion_lab.cli.imports import importing
+from diffusion_lab.cli.outcome import opening
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
 from diffusion_lab.failure import Failure
+from diffusion_lab.progress import status
 from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, open_log
 from diffusion_lab.runs.names import LOG
 
@@ -127,9 +129,13 @@ class App:
     def _task(self, cfg: DictConfig, hydra_cfg: Any) -> Any:
         first, parts = is_first(), None  # only the process of rank 0 checks
         if first and not self.checked:
+            words = opening(cfg, self._output) if self._output is not None and not cfg.dry_run else ""
+            status(words)  # during the imports, which take seconds
             errors, parts = self._examine(cfg)
             if errors:
                 raise InvalidConfig(errors)
+            status("")
+            print(words, end="\n" if words else "", flush=True)
             _check_processes(cfg, hydra_cfg.mode)
         if self._output is not None and cfg.dry_run:
             from diffusion_lab.cli.dry_run import dry_run
@@ -144,6 +150,7 @@ class App:
 
     def _report(self, error: BaseException) -> int:
         """Print what happened to standard error; returns the exit code."""
+        status("")
         if self._debug and not isinstance(error, JobsFailed):
             traceback.print_exception(error)
         if isinstance(error, JobsFailed):  # the launcher has listed them

@@ -18,6 +18,7 @@ from diffusion_lab.cli import help as help_text
 from diffusion_lab.cli.command_line import config_dirs
 from diffusion_lab.cli.errors import EXIT_CONFIG, nearest
 from diffusion_lab.cli.output import survive_closed_output
+from diffusion_lab.progress import status
 
 HYDRA_COMMANDS = ("train", "evaluate", "sample", "analyze", "encode")
 RUN_READERS = ("evaluate", "sample", "analyze", "report", "compare", "dashboard")
@@ -38,6 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"diffusion-lab {__version__}")
         return 0
     command, rest = words[0], words[1:]
+    status("starting")
     if command not in help_text.COMMANDS:
         choices = ", ".join(help_text.COMMANDS)
         hint = nearest(command, help_text.COMMANDS)

@@ -26,9 +26,11 @@ from diffusion_lab.cli.config import (
 )
 from diffusion_lab.cli.errors import StoppedBySignal
 from diffusion_lab.cli.labels import labels, options_of, tags
+from diffusion_lab.cli.outcome import from_here, outcome
 from diffusion_lab.cli.processes import is_first, say, wait_for_the_first, world_size
 from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.failure import Failure
+from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.folder import lock
 from diffusion_lab.runs.record import is_done, read_result
 
@@ -63,12 +65,14 @@ def run(cfg: DictConfig, parts: RunParts | None = None) -> float | None:
     with lock(folder) if is_first() else nullcontext():  # the other processes share the lock of the first
         result = read_result(folder)
         if is_done(result, cfg.max_steps) and not cfg.get("anew"):
-            say(f"nothing to do: {folder} is done at step {result['step']}")
+            say(f"nothing to do: {from_here(folder)} is done at step {result['step']}")
         else:
             _fit(cfg, folder, parts)
             if not is_first():  # the first one writes the result, perhaps later than this
                 return None
             result = read_result(folder)
+            if is_done(result, cfg.max_steps):
+                say(outcome(read_run(folder)))
     if not is_done(result, cfg.max_steps):
         raise RuntimeError(f"training ended before step {cfg.max_steps}; see {folder}")
     return result["metrics"].get(cfg.get("objective") or "")
@@ -95,7 +99,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         path, content = start
         saved = content["callbacks"]["RunRecord"]["config"]
         check_same_run(cfg, saved, content["global_step"])
-        say(f"continuing {folder} from step {content['global_step']} ({path.name})")
+        say(f"continuing {from_here(folder)} from step {content['global_step']} ({path.name})")
         cfg = with_start(cfg, saved.get("init_from"))
         del start, content
     if warning := slow_bfloat16(cfg):

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, bits_per_dim
@@ -20,6 +19,7 @@ from diffusion_lab.distributed import rank, sum_, world_size
 from diffusion_lab.metrics.metric import Given, Metric
 from diffusion_lab.metrics.protocol import of_test_images
 from diffusion_lab.metrics.sampling import SampleNoise
+from diffusion_lab.progress import progress as shown
 
 
 class BitsPerDim(Metric):
@@ -75,21 +75,20 @@ def mean_bits_per_dim(
         batch_size: images of one network call; does not change the noise.
         seed: seed of the noise: that of image i at timestep t is a function of (seed, i, t).
         device: device of the computation.
-        progress: whether to show a bar (on a terminal only).
+        progress: whether to show it.
     """
     split, training = data.source.test(), denoiser.training
     count = min(images, len(split))
     chosen = torch.arange(count) * len(split) // count
     mine, total = chosen[rank() :: world_size()], torch.zeros(2, dtype=torch.float64, device=device)
-    calls, hide = len(mine) * denoiser.num_timesteps, None if progress else True
     denoiser.eval()
-    with tqdm(total=calls, desc=BitsPerDim.name, unit="call", disable=hide) as bar:
+    with shown(BitsPerDim.name, len(mine) * denoiser.num_timesteps, "network calls", show=progress) as task:
         for ids in mine.split(batch_size):
             x0, cond = data.conditions.of_images(split, ids)
             drawn = SampleNoise(seed, ids.tolist(), tuple(x0.shape[1:]))
 
             def noise(k: int, like: Tensor, drawn: SampleNoise = drawn) -> Tensor:
-                bar.update(len(like))
+                task.advance(len(like))
                 return drawn(k, like)
 
             here = {key: value.to(device) for key, value in cond.items()}

@@ -155,7 +155,7 @@ class Evaluation:
             solver: how to sample.
             data_module: provides the shape, the reference images and the extractor (None: no metrics of features).
             device: device of sampling and extraction.
-            progress: whether to show bars.
+            progress: whether to show it.
             ema_decay: decay or name of the average that the weights are, None for raw weights; only recorded.
             keep: number of first samples to return, for a picture.
             metrics: whether to compute metrics; else only the samples of the picture are made.

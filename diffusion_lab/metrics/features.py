@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from diffusion_lab.metrics.classifier import SmallClassifier
+from diffusion_lab.progress import progress as shown
 
 WEIGHTS = Path(__file__).parent / "weights"
 
@@ -171,7 +171,7 @@ def extract(
         images: (N,C,H,W) uint8.
         batch_size: images per call.
         device: device of the network.
-        progress: whether to show a bar (on a terminal only).
+        progress: whether to show it.
 
     Returns:
         features (N,D) and logits (N,K), float32 on the CPU.
@@ -187,12 +187,11 @@ def features_of(
     device: torch.device | str = "cpu",
     progress: bool = False,
 ) -> Iterator[Features]:
-    """Features, on `device`, of images that come in batches; `total` is their number, for the bar."""
-    hide = None if progress else True  # None: tqdm hides the bar when the output is not a terminal
-    with tqdm(total=total, desc=f"{extractor.name} features", disable=hide) as bar:
+    """Features, on `device`, of images that come in batches; `total` is their number, to show the progress."""
+    with shown(f"{extractor.name} features", total, "images", show=progress) as task:
         for batch in batches:
             yield extractor(batch.to(device))
-            bar.update(len(batch))
+            task.advance(len(batch))
 
 
 def thousands(n: int) -> str:

@@ -51,7 +51,7 @@ class Model(NamedTuple):
         batch_size: images at a time on this process.
         seed: seed of the latents and of all other random numbers of a metric.
         ema_decay: decay or name of the average that the weights are, None for raw weights.
-        progress: whether to show bars (on a terminal only).
+        progress: whether to show it.
     """
 
     denoiser: Any  # of the class `Metric.models`

@@ -16,10 +16,10 @@ from typing import ParamSpec
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data import to_uint8
+from diffusion_lab.progress import progress as shown
 from diffusion_lab.solvers import Solver
 from diffusion_lab.streams import Streams
 
@@ -85,7 +85,7 @@ def generate_batches(
         shape: (C,H,W).
         batch_size: samples at a time.
         device: device of the denoiser.
-        progress: whether to show a bar (on a terminal only).
+        progress: whether to show it.
         conditions: ids -> keywords for the network, one row per id, e.g. `Conditions.of_samples`.
         to_pixels: output of the model (n,C,H,W) -> bytes, e.g. `ImageSource.to_pixels`.
 
@@ -96,8 +96,8 @@ def generate_batches(
         ValueError: a sample is not finite.
     """
     check_integer("batch_size", batch_size, 1, "use 64")
-    many = len(ids) > batch_size  # one bar: over the samples, or over the solver's steps if there is one batch
-    with tqdm(total=len(ids), desc="sampling", unit="image", disable=None if progress and many else True) as bar:
+    many = len(ids) > batch_size  # over the samples, or over the solver's steps if there is one batch
+    with shown("sampling", len(ids), "images", show=progress and many) as task:
         for start in range(0, len(ids), batch_size):
             rows = slice(start, start + batch_size)
             noise = SampleNoise(seed, ids[rows], solver.start_shape(denoiser, shape))
@@ -105,7 +105,7 @@ def generate_batches(
             x_start = noise.start().to(device)
             x = solver(denoiser, x_start, noise=noise, progress=progress and not many, **cond)
             yield to_pixels(_finite(x, ids[rows])).cpu()
-            bar.update(len(x))
+            task.advance(len(x))
 
 
 def _joined(batches: Callable[P, Iterator[Tensor]]) -> Callable[P, Tensor]:

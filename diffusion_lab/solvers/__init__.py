@@ -1,6 +1,7 @@
 """Solvers: from noise to images."""
 
 from diffusion_lab.solvers.base import Noise, Solver
+from diffusion_lab.solvers.calls import network_calls
 from diffusion_lab.solvers.ddim import DDIM
 from diffusion_lab.solvers.ddpm import DDPM
 from diffusion_lab.solvers.dpm_solver_pp import DPMSolverPP
@@ -33,5 +34,6 @@ __all__ = [
     "Trailing",
     "UniPC",
     "Uniform",
+    "network_calls",
     "space_timesteps",
 ]

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from diffusion_lab.diffusion import NoiseSchedule
+from diffusion_lab.progress import progress as shown
 from diffusion_lab.solvers.respacing import Steps, parse_counts, space_timesteps
 
 Noise = Callable[[int, Tensor], Tensor]
-Bar = Callable[[int], Iterator[int]]  # range(n) with a progress bar
+Bar = Callable[[int], Iterator[int]]  # range(n) whose progress is shown
 
 
 class Solver(ABC):
@@ -72,7 +72,7 @@ class Solver(ABC):
             x_T: (B,C,H,W) standard normal, or (B, *start_shape).
             noise: noise(k, like) -> standard normal of the shape, dtype and device of `like` for iteration k of the
                 loop, 0 the noisiest. Not called by deterministic steps.
-            progress: show a bar, on a terminal only.
+            progress: whether to show it.
             **cond: passed to every network call.
 
         Returns:
@@ -80,8 +80,10 @@ class Solver(ABC):
         """
 
         def bar(iterations: int) -> Iterator[int]:
-            # disable=None: tqdm stays silent when the output is not a terminal.
-            return iter(tqdm(range(iterations), self.describe(), leave=False, disable=None if progress else True))
+            with shown(self.describe(), iterations, "steps", show=progress) as task:
+                for k in range(iterations):
+                    yield k
+                    task.advance()
 
         with _eval_mode(denoiser), torch.inference_mode():
             x = self.solve(denoiser, x_T, noise, bar, cond)

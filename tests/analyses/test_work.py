@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from diffusion_lab.analyses import Analysis, Result, Work, perform
 from diffusion_lab.analyses.arrays import pack, read, unpack
-from diffusion_lab.analyses.task_progress import shown
 from diffusion_lab.runs.analyses import read_analyses
 from diffusion_lab.streams import Streams
 from diffusion_lab.training.trained import digest, labels
@@ -125,14 +124,6 @@ def test_damaged_facts_are_left_out(content, tmp_path):
     (folder / "facts.json").write_text('{"sentence": "A.", "protocol": {"models": [3, {"run": "r", "step": 1}]}}')
     (one,) = read_analyses(tmp_path)
     assert one.sentence == "A." and one.models[1].startswith("r, step 1")
-
-
-def test_lines_where_there_is_no_terminal(capsys):
-    with shown("losses", 3) as step:
-        for computed in (False, True, True):
-            step(computed)
-    out = capsys.readouterr().out
-    assert out.startswith("losses 3/3  time 0s") and out.count("\n") == 1
 
 
 def test_digests_tell_weights_apart():

@@ -15,6 +15,7 @@ from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.data import Conditions, ImageDataModule
 from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.solvers import network_calls
 from diffusion_lab.timesteps import TimestepSampler
 
 
@@ -84,26 +85,10 @@ def _validation_images(data: ImageDataModule) -> int:
         return data.val_images or 0
 
 
-class _Counter(nn.Module):
-    """A replacement for the network that counts the rows of its calls."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.channels, self.calls = channels, 0
-
-    def forward(self, x: Tensor, t: Tensor, label: Tensor) -> Tensor:
-        self.calls += len(x)
-        return x.new_zeros(len(x), self.channels, *x.shape[2:])
-
-
 def solver_calls(cfg: DictConfig) -> int:
     """Network calls of one row each that the solver makes for one sample."""
     schedule, prediction, variance, solver = (part(cfg, n) for n in ("schedule", "prediction", "variance", "solver"))
-    counter = _Counter(prediction.heads + variance.channels)
-    denoiser = Denoiser(counter, schedule, prediction, variance, null_label=1)
-    label = torch.zeros(1, dtype=torch.int64)
-    solver(denoiser, torch.zeros(1, 1, 1, 1), noise=lambda k, like: torch.zeros_like(like), label=label)
-    return counter.calls
+    return network_calls(solver, Denoiser(nn.Identity(), schedule, prediction, variance))
 
 
 def rows_per_pass(cfg: DictConfig) -> int:

@@ -27,7 +27,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from tqdm import tqdm
 
 from diffusion_lab import __version__
 from diffusion_lab.arguments import check_choice, check_flag, check_integer
@@ -36,6 +35,7 @@ from diffusion_lab.data.latent.stored import FORMAT, HEADER, PROGRESS, SPLITS, H
 from diffusion_lab.data.pixels import check_range, to_float
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.files import write_json
+from diffusion_lab.progress import progress
 from diffusion_lab.streams import Streams
 
 SAVED_EVERY = 20.0  # seconds between two writes of the progress
@@ -176,12 +176,12 @@ class Encoding:
         batches: list[Any] = [range(row, min(row + size, rows)) for row in range(done[split], rows, size)]
         loader = DataLoader(_Rows(images), batch_sampler=batches, num_workers=self.num_workers, collate_fn=_as_it_is)
         saved = time.monotonic()
-        with tqdm(total=rows, initial=done[split], desc=f"encode {split}", unit="image", disable=None) as bar:
+        with progress(f"encode {split}", rows, "images", done[split]) as task:
             for number, (ids, batch) in enumerate(zip(batches, loader, strict=True), start=1):
                 if number == 1:
                     check_range(batch, self.source.name, self.source.value_range)
                 array[ids.start : ids.stop] = self._latents(batch.to(device), ids, split, len(images))
-                bar.update(len(ids))
+                task.advance(len(ids))
                 if number == len(batches) or time.monotonic() - saved >= SAVED_EVERY:
                     array.flush()
                     done[split] = ids.stop

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from diffusion_lab.files import write_json
+from diffusion_lab.progress import progress
 
 HEADER = "latents.json"
 PROGRESS = "encoding.json"  # of an encoding that is not finished
@@ -125,13 +125,12 @@ def verify(folder: Path, header: Header, split: str) -> None:
 
 
 def sha256(path: Path, what: str = "") -> str:
-    """SHA-256 of a file, with a progress bar if it is large."""
+    """SHA-256 of a file, with its progress if it is large."""
     digest, total = hashlib.sha256(), path.stat().st_size
-    hidden = True if total < 2**30 else None
-    with path.open("rb") as file, tqdm(total=total, desc=what, unit="B", unit_scale=True, disable=hidden) as bar:
+    with path.open("rb") as file, progress(what, total >> 20, "MiB", show=total >= 2**30) as task:
         while block := file.read(CHUNK):
             digest.update(block)
-            bar.update(len(block))
+            task.at(file.tell() >> 20)
     return digest.hexdigest()
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from PIL import Image
-from tqdm import tqdm
 
 from diffusion_lab.files import write_whole
+from diffusion_lab.progress import progress
 
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
@@ -118,16 +118,15 @@ def count_modes(seen: Iterable[Seen]) -> str:
 
 
 def in_threads(function: Callable[[Item], Result], items: Sequence[Item], what: str) -> list[Result]:
-    """function of each item, in order, with a progress bar on a terminal. Pillow releases the GIL while decoding."""
+    """function of each item, in order, with its progress. Pillow releases the GIL while decoding."""
     return list(_in_chunks(function, items, what))
 
 
 def _in_chunks(function: Callable[[Item], Result], items: Sequence[Item], what: str) -> Iterator[Result]:
-    bar = tqdm(total=len(items), desc=what, unit="image", disable=None, leave=False)
-    with bar, ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+    with progress(what, len(items), "images") as task, ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         for start in range(0, len(items), CHUNK):
             for result in pool.map(function, items[start : start + CHUNK]):
-                bar.update()
+                task.advance()
                 yield result
 
 

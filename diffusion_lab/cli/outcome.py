@@ -1,0 +1,53 @@
+"""What `train` says of a run: which one it is before it starts, and what has come of it at its end."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
+
+from diffusion_lab.cli.config import beside_method, choices_of, method_name
+from diffusion_lab.progress import duration
+
+if TYPE_CHECKING:
+    from diffusion_lab.runs.run import Run
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def opening(cfg: DictConfig, folder: Path) -> str:
+    """`digits · unet_tiny · uniform · seed 0 -> runs/digits-uniform-s0-1a2b3c4d`."""
+    choices = choices_of(cfg)
+    parts = [choices.get("dataset"), choices.get("network"), method_name(cfg), *beside_method(cfg)]
+    return " · ".join([*filter(None, parts), f"seed {cfg.get('seed')}"]) + f" -> {from_here(folder)}"
+
+
+def outcome(run: Run) -> str:
+    """Metrics with the change since the evaluation before, validation loss, time, samples, and the next command."""
+    shown = [text for name in ("val/loss", *run.metric_names) if (text := _value(run, name))]
+    lines = [f"done: step {run.step}" + (f", {duration(run.seconds)}" if run.seconds is not None else "")]
+    width = max((len(name) for name, _ in shown), default=0)
+    lines += [f"  {name:<{width}}  {text}" for name, text in shown]
+    if grids := run.samples():
+        lines.append(f"samples: {from_here(grids[max(grids)])}")
+    return "\n".join([*lines, f"next: {shlex.join(['diffusion-lab', 'report', str(from_here(run.folder))])}"])
+
+
+def from_here(path: Path) -> Path:
+    """The path as a person in the working folder would type it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _value(run: Run, name: str) -> tuple[str, str] | None:
+    """Name and last value with its change; None if it was never measured."""
+    last = run.last(name)
+    if last is None:
+        return None
+    curve = run.curve(name if "/" in name else f"metrics/{name}")
+    text = f"{last:.4g}"
+    if len(curve.values) > 1:
+        change = f"{last - float(curve.values[-2]):+.2g}".replace("-", MINUS)
+        text += f"  ({change} since step {curve.steps[-2]})"
+    return name, text

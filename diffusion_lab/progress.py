@@ -1,0 +1,177 @@
+"""Progress of long work: bars on a terminal, lines in a log file.
+
+    with progress("sampling", 1000, "images") as task:
+        for batch in batches:
+            ...
+            task.advance(len(batch))
+
+On a terminal the work has a bar on standard error while it lasts, below the bar of the work that it is a part of.
+Elsewhere it prints a line at most every `LINE_EVERY` seconds, and none if it is done before:
+
+    sampling 400/1000 images  time 31s  eta 46s
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+
+LINE_EVERY = 15.0  # seconds
+PER_SECOND = 4  # how often bars are drawn
+
+
+class Task:
+    """Work that shows nothing; the base of those that show something."""
+
+    done = 0
+
+    def advance(self, count: int = 1) -> None:
+        """`count` more are done."""
+        self.at(self.done + count)
+
+    def skip(self, count: int = 1) -> None:
+        """`count` more were done before, which says nothing of the speed."""
+        self.advance(count)
+
+    def at(self, done: int, note: str = "", rest: float | None = None) -> None:
+        """`done` are done; `note` is shown beside it, and `rest` in place of the seconds that its speed suggests."""
+        self.done = done
+
+
+@contextmanager
+def progress(name: str, total: int, unit: str = "", done: int = 0, show: bool = True) -> Iterator[Task]:
+    """Show the progress of `total` things of which `done` are done already.
+
+    Args:
+        name: what is being done, e.g. "sampling".
+        total: number of things.
+        unit: what they are, in the plural; "" for none.
+        done: how many were done before.
+        show: False shows nothing, for processes of other ranks and for work that is too short.
+    """
+    if not show:
+        yield Task()
+    elif sys.stderr.isatty():
+        with _bars() as bars:
+            task = BarTask(bars, name, total, unit, done)
+            try:
+                yield task
+            finally:
+                bars.remove_task(task.number)
+    else:
+        yield LineTask(name, total, unit, done)
+
+
+class BarTask(Task):
+    """A bar among those that are shown."""
+
+    def __init__(self, bars: Bars, name: str, total: int, unit: str, done: int) -> None:
+        self.bars, self.done = bars, done
+        of_what = f" {unit}" if unit else ""
+        self.number = bars.add_task(name, total=total, completed=done, unit=of_what, note="", end=None)
+
+    def at(self, done: int, note: str = "", rest: float | None = None) -> None:
+        self.done = done
+        end = None if rest is None else time.monotonic() + rest
+        self.bars.update(self.number, completed=done, note=note, end=end)
+
+
+class LineTask(Task):
+    """A line now and then."""
+
+    def __init__(self, name: str, total: int, unit: str, done: int) -> None:
+        self.name, self.total, self.unit, self.done, self.first = name, total, f" {unit}" if unit else "", done, done
+        self.start = self.last = time.monotonic()
+
+    def skip(self, count: int = 1) -> None:
+        self.done, self.first = self.done + count, self.first + count
+
+    def at(self, done: int, note: str = "", rest: float | None = None) -> None:
+        self.done = done
+        now = time.monotonic()
+        if now - self.last < LINE_EVERY or done <= self.first:
+            return
+        self.last = now
+        if rest is None:
+            rest = (now - self.start) / (done - self.first) * (self.total - done)
+        words = [f"{self.name} {done}/{self.total}{self.unit}", f"time {duration(now - self.start)}", note]
+        print("  ".join(filter(None, [*words, f"eta {duration(rest)}"])), flush=True)
+
+
+def status(text: str) -> None:
+    """Say on a terminal what is going on, until something is printed in its place; nothing elsewhere. "" removes it.
+
+    The cursor stays at the beginning of the line. A text that the next line might not cover must be removed before.
+    """
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        sys.stderr.write(f"\r\x1b[2K{text[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]}\r")
+        sys.stderr.flush()
+        atexit.unregister(_clear)
+        atexit.register(_clear)
+
+
+def _clear() -> None:
+    sys.stderr.write("\x1b[2K")
+    sys.stderr.flush()
+
+
+def duration(seconds: float) -> str:
+    """ "41s", "2m 05s", "3h 20m"; "?" if it is not known."""
+    if seconds == float("inf"):
+        return "?"
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}h {m:02d}m" if hours else f"{m}m {s:02d}s" if m else f"{s}s"
+
+
+_shown: Bars | None = None  # one display for all work of this process, from the first bar to the last
+
+
+@contextmanager
+def _bars() -> Iterator[Bars]:
+    """The bars that are shown, or new ones."""
+    global _shown
+    if _shown is not None:
+        yield _shown
+        return
+    with _new_bars() as _shown:
+        try:
+            yield _shown
+        finally:
+            _shown = None
+
+
+def _new_bars() -> Bars:
+    from rich.console import Console
+    from rich.progress import BarColumn, ProgressColumn, TextColumn
+    from rich.progress import Progress as Bars
+    from rich.text import Text
+
+    class Rest(ProgressColumn):
+        """The time that the work still takes."""
+
+        def render(self, task: Any) -> Text:
+            end = task.fields["end"]
+            rest = task.time_remaining if end is None else max(end - time.monotonic(), 0.0)
+            return Text("" if rest is None else f"eta {duration(rest)}")
+
+    return Bars(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}{task.fields[unit]}"),
+        TextColumn("{task.fields[note]}"),
+        Rest(),
+        console=Console(stderr=True),
+        transient=True,
+        expand=True,
+        refresh_per_second=PER_SECOND,
+        redirect_stdout=sys.stdout.isatty(),  # lines then appear above the bars; a file gets them as they are
+    )

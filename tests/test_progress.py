@@ -1,0 +1,81 @@
+"""Progress as bars on a terminal and as lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from diffusion_lab import progress as module
+from diffusion_lab.progress import duration, progress
+from tests.terminal import on_a_terminal
+
+
+def test_short_work_prints_nothing_and_long_work_a_line_now_and_then(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    with progress("sampling", 100, "images") as task:
+        for _ in range(10):
+            now += 5.0
+            task.advance(10)
+    assert capsys.readouterr().out.splitlines() == [
+        "sampling 30/100 images  time 15s  eta 35s",
+        "sampling 60/100 images  time 30s  eta 20s",
+        "sampling 90/100 images  time 45s  eta 5s",
+    ]
+
+
+def test_what_was_done_before_says_nothing_of_the_speed(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    with progress("pieces", 100, done=40) as task:
+        task.skip(40)
+        now = 20.0
+        task.advance(10)
+    assert capsys.readouterr().out == "pieces 90/100  time 20s  eta 20s\n"
+
+
+def test_nothing_is_shown_where_it_is_not_wanted(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINE_EVERY", 0.0)
+    with progress("sampling", 2, show=False) as task:
+        task.advance()
+    assert capsys.readouterr() == ("", "")
+    with progress("sampling", 2) as task:
+        task.advance()
+    assert "sampling 1/2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0s"), (59.6, "1m 00s"), (125, "2m 05s"), (12000, "3h 20m"), (float("inf"), "?")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+NESTED = """
+import sys, time
+from diffusion_lab.progress import progress
+with progress("training", 3, "steps") as outer:
+    for step in range(3):
+        with progress("sampling", 2, "images") as inner:
+            inner.advance()
+            time.sleep(0.6)
+            inner.advance()
+        outer.at(step + 1, note="loss 0.5", rest=60.0)
+        print("a line")
+print("after", file=sys.stderr)
+"""
+
+
+def test_a_terminal_shows_the_inner_bar_below_the_outer_one_and_none_at_the_end() -> None:
+    screen = on_a_terminal([sys.executable, "-c", NESTED], columns=80)
+    assert "sampling" in screen.shown and "1/2 images" in screen.shown and "loss 0.5" in screen.shown
+    assert "eta 1m 00s" in screen.shown and max(map(len, screen.last)) <= 80
+    assert screen.last == ["a line", "a line", "a line", "after"]
+
+
+def test_a_file_gets_lines_as_they_are() -> None:
+    done = subprocess.run([sys.executable, "-c", NESTED], capture_output=True, text=True, env=os.environ)
+    assert done.stdout == "a line\n" * 3 and done.stderr == "after\n"
