@@ -12,6 +12,7 @@ from yaml import YAMLError
 
 from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.errors import nearest
+from diffusion_lab.cli.synonyms import suggested
 
 NO_OPTION = re.compile(r"Config group override must be a string or a list\. Got ")  # a ValueError, as Hydra raises it
 PARSER = re.compile(r"\w+(Exception|Error): |.*(viable alternative|mismatched input|extraneous input)")
@@ -85,6 +86,19 @@ def _hint(key: str, error: BaseException, command: str, arguments: list[str]) ->
     return nearest(key, [*groups, *_dotted(cfg)])
 
 
+def _beside(key: str, error: BaseException, command: str, arguments: list[str]) -> str:
+    """The settings of the part that an unknown key was meant for, or where all settings are listed."""
+    part = key.rpartition(".")[0]
+    wanted = getattr(error.__cause__, "parent_node", None)
+    cfg = _composed(command, arguments) if wanted is None else wanted._get_root()
+    node = OmegaConf.select(cfg, part) if part else None
+    if not isinstance(node, DictConfig):
+        return f"`diffusion-lab {command} --help` lists them"
+    names = [str(name) for name in node if not str(name).startswith("_")]
+    chosen = next((word for word in arguments if word.startswith(f"{part}=")), part)
+    return f"{chosen} has {', '.join(names)}" if names else f"{chosen} has none"
+
+
 def _composed(command: str, arguments: list[str]) -> DictConfig:
     """The configuration with the existing options that the arguments select, without other overrides."""
     from hydra import compose, initialize_config_dir
@@ -119,7 +133,18 @@ def _missing_option(text: str, arguments: list[str]) -> str:
     options = [name.strip() for name in listed[1].splitlines()] if listed else []
     inherited = "" if any(word.startswith(f"{group}=") for word in arguments) else " (asked for by another yaml file)"
     allowed = f"one of {', '.join(options)}" if options else f"a yaml file in {group}/, which has none"
-    return f"{group}={option}{inherited} must be {allowed}{nearest(option, options)}"
+    return f"{group}={option}{inherited} must be {allowed}{nearest(option, options) or _elsewhere(option, group)}"
+
+
+def _elsewhere(option: str, group: str) -> str:
+    """` (did you mean network=dit_b?)` if another group has the option, or one that begins with it."""
+    found = [
+        f"{path.parent.name}={path.stem}"
+        for path in sorted(conf_dir().glob("*/*.yaml"))
+        if path.parent.name != group and (path.stem == option or path.stem.startswith(f"{option}_"))
+    ]
+    exact = [name for name in found if name.endswith(f"={option}")]
+    return f" (did you mean {' or '.join((exact or found)[:2])}?)" if found else ""
 
 
 def _unknown_key(key: str, error: BaseException, command: str, arguments: list[str]) -> str:
@@ -127,8 +152,11 @@ def _unknown_key(key: str, error: BaseException, command: str, arguments: list[s
     given = key if value is None else f"{key}={value}"
     if key.startswith("hydra."):
         return f"{given}: Hydra has no setting {key}; `diffusion-lab {command} --hydra-help` lists them"
+    ours = suggested(key, value)
+    if ours is not None and re.split(r"\W", ours, maxsplit=1)[0] in _composed(command, arguments):
+        return f"{given}: there is no setting {key}; use {ours}"
     hint = _hint(key, error, command, arguments)
-    return f"{given}: there is no setting {key}{hint}; `diffusion-lab {command} --help` lists them"
+    return f"{given}: there is no setting {key}{hint}; {_beside(key, error, command, arguments)}"
 
 
 def _other(error: BaseException) -> str:
