@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,17 @@ def modules_of_the_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     for name in set(sys.modules) - before:
         if _file(name).startswith(base):
             del sys.modules[name]
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working folder of its own; Hydra's logging set-up and the import path are restored."""
+    monkeypatch.chdir(tmp_path)
+    root = logging.getLogger()
+    handlers, level, path = root.handlers[:], root.level, sys.path[:]
+    yield tmp_path
+    root.handlers[:], sys.path[:] = handlers, path
+    root.setLevel(level)
 
 
 def _file(name: str) -> str:

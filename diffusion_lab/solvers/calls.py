@@ -16,10 +16,10 @@ def network_calls(solver: Solver, denoiser: Denoiser) -> int:
         solver: how to sample.
         denoiser: gives schedule, prediction and variance; its network is not called.
     """
-    counter = _Counter(denoiser.prediction.heads + denoiser.variance.channels)
-    counted = Denoiser(counter, denoiser.schedule, denoiser.prediction, denoiser.variance, null_label=1)
-    label = torch.zeros(1, dtype=torch.int64)
-    solver(counted, torch.zeros(1, 1, 1, 1), noise=lambda k, like: torch.zeros_like(like), label=label)
+    counter, device = _Counter(denoiser.prediction.heads + denoiser.variance.channels), denoiser.timesteps.device
+    counted = Denoiser(counter, denoiser.schedule, denoiser.prediction, denoiser.variance, null_label=1).to(device)
+    start, label = torch.zeros(1, 1, 1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+    solver(counted, start, noise=lambda k, like: torch.zeros_like(like), label=label)
     return counter.calls
 
 

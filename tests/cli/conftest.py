@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import logging
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -49,14 +47,3 @@ def composed(tmp_path: Path) -> Iterator[Compose]:
 
     yield make
     HydraConfig.instance().cfg = None
-
-
-@pytest.fixture
-def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder of its own; Hydra's logging set-up and the import path are restored."""
-    monkeypatch.chdir(tmp_path)
-    root = logging.getLogger()
-    handlers, level, path = root.handlers[:], root.level, sys.path[:]
-    yield tmp_path
-    root.handlers[:], sys.path[:] = handlers, path
-    root.setLevel(level)

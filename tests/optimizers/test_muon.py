@@ -97,9 +97,9 @@ def test_a_loaded_state_continues_exactly() -> None:
 
 
 def test_an_older_pytorch_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: object
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], in_folder: object
 ) -> None:
     monkeypatch.delattr(torch.optim, "Muon")
-    code = main(["train", "optimizer=muon", "network=dit_tiny", "trainer=cpu", f"paths.root={tmp_path}"])
+    code = main(["train", "optimizer=muon", "network=dit_tiny", "trainer=cpu"])
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert code == 2 and line.endswith(f"2.9 or later to have Muon, and is {torch.__version__}; use optimizer=adamw")

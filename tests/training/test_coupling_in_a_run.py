@@ -75,8 +75,8 @@ def test_one_process_and_two_pair_the_same_noise_with_the_same_images(tmp_path: 
         assert torch.equal(given, eps[MinibatchOT().order(x0, eps)]) and not torch.equal(given, eps)
 
 
-def test_microbatches_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code = main(["train", "coupling=minibatch_ot", "accumulate=2", f"paths.root={tmp_path}", *SMALL])
+def test_microbatches_are_refused(capsys: pytest.CaptureFixture[str], in_folder: Path) -> None:
+    code = main(["train", "coupling=minibatch_ot", "accumulate=2", *SMALL])
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert code == 2 and "accumulate=2 must be 1 with coupling=MinibatchOT" in line
 

@@ -137,9 +137,11 @@ def optimizer_states(cfg: DictConfig) -> float:
     from diffusion_lab.cli.build import part
     from diffusion_lab.optimizers import Weights
 
-    other, hidden = (torch.nn.Linear(64, 64, bias=False) for _ in range(2))
+    # Without random numbers, which are the run's.
+    other, hidden = (torch.nn.utils.skip_init(torch.nn.Linear, 64, 64, bias=False) for _ in range(2))
     weights = Weights(torch.nn.Sequential(other, torch.nn.ModuleList([hidden])))
     for weight in weights:
+        torch.nn.init.zeros_(weight)
         weight.grad = torch.zeros_like(weight)
     optimizer = part(cfg, "optimizer")(weights)
     optimizer.step()

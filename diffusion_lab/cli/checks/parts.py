@@ -135,8 +135,8 @@ class _PartsCheck:
                 faults.append(f"optimizer.betas[{i}]={beta} must lie in [0, 1); use {(0.9, 0.999)[min(i, 1)]}")
         self._say(*faults)
         if not faults:
-            # A hidden matrix and a bias, for an optimizer that takes them apart.
-            weights = Weights(torch.nn.ModuleList([torch.nn.Linear(1, 1)]))
+            # A hidden matrix and a bias, for an optimizer that takes them apart; without the run's random numbers.
+            weights = Weights(torch.nn.ModuleList([torch.nn.utils.skip_init(torch.nn.Linear, 1, 1)]))
             self._try("optimizer", lambda: self.objects.update(optimizer=self.parts["optimizer"](weights)))
 
     def _check_data(self, world_size: int) -> None:
