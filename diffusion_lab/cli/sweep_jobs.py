@@ -29,7 +29,7 @@ def jobs_of(
         params: likewise; `hydra.sweeper.params`.
         words: of the command line.
     """
-    outer, wanted = _choices(params or {}), dict(word.partition("=")[::2] for word in words)
+    outer, wanted = _choices(params or {}), {key: value for key, _, value in (word.partition("=") for word in words)}
     blocks = [outer | _choices(product) for product in products or [{}]]
     blocks = [kept for block in blocks if (kept := _narrowed(block, wanted)) is not None]
     swept = {key for block in blocks for key in block}
