@@ -24,6 +24,7 @@ from diffusion_lab.cli.processes import microbatches
 from diffusion_lab.cli.source import identified
 from diffusion_lab.cli.stated import stated
 from diffusion_lab.distribution_file import numbers_or_fault
+from diffusion_lab.saved_config import architecture_or_fault
 
 # Top-level keys and dotted paths that do not affect the results of a run, except for the rounding of sums.
 NOT_IN_HASH = (
@@ -60,6 +61,7 @@ NOT_IN_HASH = (
     "trainer.num_sanity_val_steps",
     "trainer.default_root_dir",
 )
+PLACES = {"probabilities": "path", "found": "folder"}  # what was read: the key of the place it was read from
 # Named in the slug only when they differ.
 DEFAULT_CHOICES = {"task": "image_generation", "prediction": "eps", "preconditioning": "none", "weighting": "unit"}
 
@@ -117,11 +119,11 @@ def plain_value(cfg: DictConfig, key: str) -> Any:
 
 
 def _without_places(node: Any) -> Any:
-    """Without the `path` of a file whose numbers stand beside it as `probabilities`, e.g. in sampler=from_file and in
-    every wrapper and callback that has this sampler."""
+    """Without places whose content stands beside them (`PLACES`), e.g. in sampler=from_file and in every wrapper and
+    callback that has this sampler."""
     if isinstance(node, dict):
-        kept = node.keys() - {"path"} if "probabilities" in node else node.keys()
-        return {key: _without_places(value) for key, value in node.items() if key in kept}
+        places = {place for content, place in PLACES.items() if content in node}
+        return {key: _without_places(value) for key, value in node.items() if key not in places}
     return [_without_places(value) for value in node] if isinstance(node, list) else node
 
 
@@ -225,7 +227,10 @@ def sweep_name_of(config: Mapping[Any, Any], choices: Mapping[str, Any]) -> str:
 
 def register_resolvers() -> None:
     """Register `${run_name:}`, `${run_hash:}` (8 hex digits), `${sweep_name:}`, `${microbatches:}`, `${share:x,n}`,
-    `${at_most:m,n}`, the smaller of two numbers, and `${numbers_of:path}`. May be called twice."""
+    `${at_most:m,n}`, the smaller of two numbers, `${numbers_of:path}` and `${architecture_of:folder}`.
+
+    May be called twice.
+    """
     for name, function in {
         "run_name": run_name,
         "run_hash": lambda cfg: config_hash(cfg)[:8],
@@ -236,6 +241,7 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("share", share, replace=True)
     OmegaConf.register_new_resolver("at_most", min, replace=True)
     OmegaConf.register_new_resolver("numbers_of", numbers_or_fault, replace=True)
+    OmegaConf.register_new_resolver("architecture_of", architecture_or_fault, replace=True)
 
 
 def share(fraction: float, steps: int) -> int:

@@ -2,6 +2,7 @@
 
     init_from=DIR[:last | :step-00001000][:ema | :raw | :0.9999 | :std-0.08]    a checkpoint of a run
     init_from=FILE.pt | FILE.pth | FILE.safetensors                                 a file of tensors by name
+    init_from=FOLDER of diffusers' save_pretrained                      its file of tensors
 
 A run is a function of (config, seed, step), and a path is not what its weights are. In the hash and in the record of a
 run `init_from` is therefore replaced by `identified`: the hash of the source's configuration, the step, which weights,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FILES = (".pt", ".pth", ".safetensors")
+OF_DIFFUSERS = "diffusion_pytorch_model.safetensors"  # as its save_pretrained names it
 PREFIX = "denoiser."  # of the model's tensors in a checkpoint
 BESIDE = ("source", "not_loaded")  # recorded beside the identity: where it was, and the tensors that do not fit
 HOW = "use DIR, DIR:step-00001000, DIR:raw or FILE.safetensors"
@@ -69,7 +71,9 @@ def named(text: str) -> Named:
     match = WORDS.fullmatch(text)
     if match is None:
         raise ConfigError(f"init_from={text!r} must name a run or a file of weights; {HOW}")
-    found = Named(Path(match["place"]).expanduser(), match["checkpoint"] or "last", match["weights"] or "ema")
+    place = Path(match["place"]).expanduser()
+    place = place / OF_DIFFUSERS if (place / OF_DIFFUSERS).is_file() else place
+    found = Named(place, match["checkpoint"] or "last", match["weights"] or "ema")
     if found.is_file and (match["checkpoint"] or match["weights"]):
         raise ConfigError(f"init_from={text} must be the file alone, which holds one set of weights; leave :... out")
     return found

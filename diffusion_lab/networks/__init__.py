@@ -4,6 +4,7 @@ from diffusion_lab.networks.adm import ADMSuperResolution, ADMUNet
 from diffusion_lab.networks.adversarial import AdversarialLoss, AdversarialNetworks, Generator, Hinge, NonSaturating
 from diffusion_lab.networks.biggan import BigGAN
 from diffusion_lab.networks.dcgan import DCGAN
+from diffusion_lab.networks.diffusers_model import Diffusers
 from diffusion_lab.networks.dit import DiT
 from diffusion_lab.networks.layers import timestep_embedding
 from diffusion_lab.networks.policy import BetaPolicy
@@ -19,6 +20,7 @@ __all__ = [
     "BetaPolicy",
     "BigGAN",
     "DiT",
+    "Diffusers",
     "Generator",
     "Hinge",
     "NonSaturating",

@@ -68,10 +68,15 @@ def check_classes(num_classes: int | None) -> None:
 
 
 def check_label(label: Tensor | None, embedding: nn.Embedding | None) -> None:
+    """A network must get labels if and only if it has classes, as many as `embedding` has rows."""
+    check_labelled(label, None if embedding is None else embedding.num_embeddings)
+
+
+def check_labelled(label: Tensor | None, num_classes: int | None) -> None:
     """A network must get labels if and only if it has classes."""
-    if (label is None) != (embedding is None):
+    if (label is None) != (num_classes is None):
         given = "no label" if label is None else "labels"
         raise ValueError(
-            f"num_classes={embedding and embedding.num_embeddings} does not go with a batch that has {given}; "
+            f"num_classes={num_classes} does not go with a batch that has {given}; "
             "set num_classes to the data's number of classes and dataset.conditional=true, or neither"
         )

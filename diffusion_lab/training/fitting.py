@@ -48,12 +48,16 @@ def fit(wanted: Mapping[str, Size], given: Mapping[str, Tensor], free: Collectio
 
 def without_prefix(given: Mapping[str, Tensor], names: Collection[str]) -> dict[str, Tensor]:
     """Weights under `names`, which in a file may all have a common prefix such as `module.`; the others are left out.
+    Or all `names` begin with a prefix that the file lacks, because the network wraps the one whose weights they are.
 
     Of several prefixes, e.g. of a model and its average in one file, it is the one under which most names are found.
     """
     prefixes = {key.removesuffix(name) for name in names for key in given if f".{key}".endswith(f".{name}")}
     if not prefixes:
-        return dict(given)
+        own = {name.partition(".")[0] for name in names}
+        return (
+            {f"{first}.{key}": value for first in own for key, value in given.items()} if len(own) == 1 else dict(given)
+        )
     best = max(sorted(prefixes), key=lambda prefix: sum(prefix + name in given for name in names))
     return {key.removeprefix(best): value for key, value in given.items() if key.startswith(best)}
 
