@@ -11,6 +11,7 @@ from diffusion_lab.cli.foreign import read_back, replayed
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.distribution_file import read_distribution
+from diffusion_lab.training.checkpoint_io import save
 
 T = 40
 SMALL = (f"schedule.num_timesteps={T}", "schedule=cosine")
@@ -23,15 +24,14 @@ def written(path, first):
 
 def trained(folder, history):
     """A run as training leaves it: its record, and a checkpoint with the sampler's state."""
-    cfg = plain(compose_train(["sampler=loss_second_moment", "sampler.history=3", *SMALL], folder))
-    (folder / "checkpoints").mkdir(parents=True)
+    cfg = plain(compose_train(["sampler=loss_second_moment", "sampler.history_per_timestep=3", *SMALL], folder))
+    folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"config": cfg, "config_hash": "0"}))
     state = {"history": history, "count": torch.full((T,), 3)}
     callbacks = {"RunRecord": {"config": cfg}, "TimestepSampling/LossSecondMoment": state}
     weighting = {"weighting.factor": torch.ones(())}
     content = {"state_dict": weighting, "callbacks": callbacks, "global_step": 9}
-    torch.save(content, folder / "checkpoints" / "step-00000009.ckpt")
-    return content
+    save(content, folder / "checkpoints" / "step-00000009.ckpt")
 
 
 def test_a_changed_file_is_another_run_and_is_refused_on_resume(tmp_path):
@@ -74,3 +74,22 @@ def test_no_message_quotes_the_file(tmp_path, capsys):
     assert "has no number in line 1" in error and "secret" not in error
     with pytest.raises(ValueError, match="line 1"):
         read_distribution(tmp_path / "key")
+
+
+def test_a_run_shows_what_its_sampler_has_learned_beside_step_0(tmp_path, capsys):
+    """p of timestep t is in proportion to sqrt(mean of its squared losses), beside the share that stays uniform."""
+    loss = torch.linspace(1, 5, T, dtype=torch.float64)
+    trained(tmp_path / "run", loss[:, None].expand(T, 3).contiguous())
+    assert main(["show", str(tmp_path / "run")]) == 0
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
+    p = {n: torch.tensor([float(r[3]) for r in rows if r[0] == n and len(r) == 6]) for n in ("step 9", "step 0")}
+    expected = 0.999 * loss / loss.sum() + 0.001 / T
+    assert torch.allclose(p["step 9"].double(), expected.view(20, -1).sum(1), rtol=1e-5)
+    assert torch.allclose(p["step 0"], torch.full((20,), 1 / 20), rtol=1e-5)
+
+
+def test_a_checkpoint_of_other_parts_is_one_sentence(tmp_path, capsys):
+    trained(tmp_path / "run", torch.ones(T + 1, 3))
+    assert main(["show", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert "must have a checkpoint of its own parts" in error and error.count("\n") == 1

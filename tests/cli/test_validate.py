@@ -210,6 +210,52 @@ CASES = {
         "network.attention_resolutions=[3]",
         ["8, 4"],
     ),
+    "SNR of all timesteps shifted by nothing": (
+        ["schedule=cosine", "schedule.shift=0"],
+        "schedule.shift=0",
+        ["(0, inf)"],
+    ),
+    "rectified flow shifted below nothing": (
+        ["schedule=rectified_flow", "schedule.shift=-1"],
+        "schedule.shift=-1",
+        ["(0, inf)", "use 1.0"],
+    ),
+    "levels of noise that do not rise": (
+        ["schedule=edm", "schedule.sigma_min=80"],
+        "schedule.sigma_min=80",
+        ["below sigma_max"],
+    ),
+    "cosine that ends at an SNR of 0": (
+        ["schedule=cosine", "schedule.max_beta=1.0"],
+        "schedule.max_beta=1.0",
+        ["0.999"],
+    ),
+    "logit-normal without width": (["sampler=logit_normal", "sampler.std=0"], "sampler.std=0", ["(0, inf)", "use 1.0"]),
+    "log-SNR family without width": (
+        ["sampler=log_snr", "sampler.distribution.scale=0"],
+        "sampler.distribution.scale=0",
+        ["(0, inf)", "use 1.0"],
+    ),
+    "patches that do not tile the images": (
+        ["network=dit_tiny", "network.patch_size=3"],
+        "network.patch_size=3",
+        ["divide image_size=8", "use patch_size=2"],
+    ),
+    "listed timesteps that rise": (
+        ["solver=euler", "solver/spacing=listed", "solver.spacing.timesteps=[10,20]", "solver.steps=null"],
+        "solver.spacing.timesteps=[10, 20]",
+        ["must fall"],
+    ),
+    "listed timesteps outside the schedule": (
+        ["solver=euler", "solver/spacing=listed", "solver.spacing.timesteps=[1000,3]", "solver.steps=null"],
+        "solver.spacing.timesteps=[1000, 3]",
+        ["0 to 999"],
+    ),
+    "solver's noise levels that do not rise": (
+        ["solver=heun", "solver.sigma_min=5", "solver.sigma_max=5"],
+        "solver.sigma_min=5",
+        ["below sigma_max"],
+    ),
 }
 
 
