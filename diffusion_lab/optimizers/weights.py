@@ -26,5 +26,6 @@ class Weights(list[nn.Parameter]):
         kinds = tuple({type(entry) for entry in entries if not type(entry).__module__.startswith("torch.")})
         blocks = [*entries, *(part for part in module.modules() if isinstance(part, kinds))]
         layers = [layer for block in blocks for layer in block.modules() if isinstance(layer, nn.Linear)]
-        matrices = {id(layer.weight) for layer in layers}
+        # Not layer.weight: to read a spectrally normalized one is a step of its power iteration.
+        matrices = {id(dict(layer.named_parameters(recurse=False)).get("weight")) for layer in layers}
         self.hidden = [weight for weight in self if id(weight) in matrices]

@@ -51,11 +51,11 @@ def slowly(where: str, marker: Path):
 
         original, calls = Denoiser.estimate, iter(range(1, 10_000))
 
-        def estimate(self, *args, **kwargs):
-            if next(calls) >= int(where):
+        def estimate(self, x_t, *args, **kwargs):
+            if len(x_t) > 1 and next(calls) >= int(where):  # with one row the calls of an evaluation are counted before
                 marker.touch()
                 time.sleep(30)
-            return original(self, *args, **kwargs)
+            return original(self, x_t, *args, **kwargs)
 
         Denoiser.estimate = estimate
 

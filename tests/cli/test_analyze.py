@@ -81,7 +81,7 @@ def test_every_analysis_of_a_trained_run(name: str, here: Path, capsys: pytest.C
     first, said = files(folder), capsys.readouterr().out
     assert set(first) == {"data.npz", "figure.svg", "figure.png", "facts.json"}
     sentence = json.loads(first["facts.json"])["sentence"]
-    assert sentence and f"\n{sentence}\ndata.npz" in said and f"in runs/a/analyses/{name}\n" in said
+    assert sentence and f"{sentence}\ndata.npz" in said and f"in runs/a/analyses/{name}\n" in said
     assert main(words) == 0 and files(folder) == first
     assert main(["report", "runs"]) == 0
     page = (here / "runs" / "report.html").read_text()
