@@ -61,10 +61,12 @@ def values_of(path: Path, step: int | None = None) -> Values:
 
 
 def allocations_of(path: Path) -> dict[Cell, np.ndarray]:
-    """Share of the objective in each bin of ln SNR: cell -> (bins,)."""
+    """Share of the objective in each bin of ln SNR, mean over the seeds: cell -> (bins,)."""
+    found: dict[Cell, list[np.ndarray]] = defaultdict(list)
     with open(path, newline="", encoding="utf-8") as file:
-        _, *rows = csv.reader(file)
-    return {Cell(*row[:4]): np.array(row[4:], dtype=float) for row in rows}
+        for row in itertools.islice(csv.reader(file), 1, None):
+            found[Cell(*row[:4])].append(np.array(row[5:], dtype=float))
+    return {cell: np.mean(own, 0) for cell, own in found.items()}
 
 
 def own_prediction(cell: Cell) -> str:
@@ -84,7 +86,7 @@ def shares(y: np.ndarray, factors: Sequence[str]) -> dict[str, float]:
             if kept:
                 words = " x ".join(factors[axis] for axis in kept)
                 found[words] = float(np.broadcast_to(effects[kept] ** 2, y.shape).sum()) / total
-    return found | {"seeds": 1 - sum(found.values())}
+    return {**found, "seeds": 1.0 - float(sum(found.values()))}
 
 
 def cross(values: Values, weighting: str = "unit") -> tuple[np.ndarray, tuple[list[str], list[str], list[str]]]:

@@ -2,13 +2,14 @@
 
     python -m experiments.crossed_measured RUNS NAME     NAME: digits or fashion_mnist
 
-`NAME.values.csv` has the Fréchet distance of every run at every evaluation. `NAME.allocations.csv` has, for every cell,
-what it trains on: the share of the objective in each of 24 bins of ln SNR, as weight on the eps-loss,
+`NAME.values.csv` has the Fréchet distance of every run at every evaluation. `NAME.allocations.csv` has, for every run,
+what it trained on: the share of the objective in each of 24 bins of ln SNR, as weight on the eps-loss,
 
     q(bin)  proportional to  sum of p_t E[weight] w_eps(t)  over the timesteps of the bin
 
-averaged over the training and the seeds. A run logs this sum for 20 ranges of t; inside a range it is spread in
-proportion to w_eps(t), the weighting's part, which is known exactly.
+averaged over the training. A run logs this sum for 20 ranges of t; inside a range it is spread in proportion to
+w_eps(t), the weighting's part, which is known exactly. Runs that the files have already keep their rows, and others are
+added: a study can be run in parts, on several machines.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,25 +69,28 @@ def allocation(run: RunOfStudy) -> np.ndarray:
 def main(arguments: list[str]) -> int:
     """Write both files; returns 0."""
     runs, name = Path(arguments[0]), arguments[1]
-    values, shares = [], defaultdict(list)
+    values, shares = [], []
     for run in runs_of(runs):
-        shares[run.cell].append(allocation(run))
-        values += [[*run.cell, run.seed, line["step"], repr(line["value"])] for line in run.evaluations]
+        key = [*run.cell, str(run.seed)]
+        shares.append([*key, *(f"{share:.4g}" for share in allocation(run))])
+        values += [[*key, str(line["step"]), repr(line["value"])] for line in run.evaluations]
     FOLDER.mkdir(exist_ok=True)
-    _write(FOLDER / f"{name}.values.csv", [*COLUMNS, "seed", "step", "value"], sorted(values))
+    add(FOLDER / f"{name}.values.csv", [*COLUMNS, "seed", "step", "value"], 6, values)
     bins = [f"{(a + b) / 2:g}" for a, b in zip(EDGES[:-1], EDGES[1:], strict=True)]
-    rows = [[*cell, *(f"{share:.4g}" for share in np.mean(own, 0))] for cell, own in sorted(shares.items())]
-    _write(FOLDER / f"{name}.allocations.csv", [*COLUMNS, *bins], rows)
+    add(FOLDER / f"{name}.allocations.csv", [*COLUMNS, "seed", *bins], 5, shares)
     return 0
+
+
+def add(path: Path, head: list[str], keys: int, rows: list[list[str]]) -> None:
+    """Write the rows and those that the file has of other runs, sorted; the first `keys` columns name a row."""
+    known = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))[1:] if path.exists() else []
+    merged = {tuple(row[:keys]): row for row in [*rows, *known]}
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([head, *(merged[key] for key in sorted(merged))])
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def _write(path: Path, head: list[str], rows: list[list[Any]]) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([head, *rows])
 
 
 if __name__ == "__main__":

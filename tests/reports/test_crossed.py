@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from experiments.crossed import Cell, cross, explained, gains, predicted, shares
+from experiments.crossed import Cell, allocations_of, cross, explained, gains, predicted, shares
+from experiments.crossed_measured import add
 
 SCHEDULES, PREDICTIONS, SAMPLERS = ("a", "b", "c"), ("eps", "x0", "v"), ("uniform", "speed")
 
@@ -61,3 +63,13 @@ def test_allocations_predict_a_result_that_follows_from_them_and_none_that_does_
     of_the_schedule = {cell: {0: float(np.exp(SCHEDULES.index(cell.schedule)))} for cell in cells}
     y, estimate, _ = predicted(of_the_schedule, allocation)
     assert explained(y, estimate) < 0.1
+
+
+def test_runs_of_another_machine_are_added_and_known_ones_keep_their_rows(tmp_path: Path) -> None:
+    path, head = tmp_path / "digits.allocations.csv", [*Cell._fields, "seed", "-0.5", "0.5"]
+    cell = ["cosine", "v", "uniform", "unit"]
+    add(path, head, 5, [[*cell, "0", "0.25", "0.75"]])
+    add(path, head, 5, [[*cell, "1", "0.75", "0.25"], [*cell, "0", "1", "0"]])
+    lines = [",".join([*cell, "0", "0.25", "0.75"]), ",".join([*cell, "1", "0.75", "0.25"])]
+    assert path.read_text(encoding="utf-8").splitlines()[1:] == lines
+    assert allocations_of(path)[Cell(*cell)].tolist() == [0.5, 0.5]

@@ -42,9 +42,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             luck = math.log(2) * (seed >= 5 and cell == BEST)
             y = effect(cell) + luck + 0.01 * draw.standard_normal() + 0.5 * (step == 400)
             values.append([*cell, seed, step, 2 * math.exp(y)])
-        allocations.append([*cell, *np.full(24, 1 / 24)])
+        allocations.append([*cell, 0, *np.full(24, 1 / 24)])
     _write(tmp_path / "digits.values.csv", [*Cell._fields, "seed", "step", "value"], values)
-    _write(tmp_path / "digits.allocations.csv", [*Cell._fields, *range(24)], allocations)
+    _write(tmp_path / "digits.allocations.csv", [*Cell._fields, "seed", *range(24)], allocations)
     return tmp_path
 
 
