@@ -38,8 +38,9 @@ class Progress(StepCallback):
     all of them, because a reduction must run at the same step on all processes, while a clock decides when a line is
     due; before the first log no loss is shown.
 
-    The time since the start (summed over resumes, without the time between them), images/s since the last line, and
-    memory are also written to `timing.jsonl`; they are not in metrics.jsonl, which is a function of the configuration.
+    The time since the start (summed over resumes, without the time between them), images/s since the last line, memory
+    and the eta are also written to `timing.jsonl`, from which a sweep shows them; they are not in metrics.jsonl, which
+    is a function of the configuration.
     `training_seconds` is that time without the evaluations, against which methods can be compared. It is left out in a
     run that was resumed from a checkpoint which does not have it. The other loggers get `cost/images_per_second`,
     `cost/memory_mb`, and the time without the evaluations, as far as it is known, as their clock.
@@ -119,6 +120,7 @@ class Progress(StepCallback):
             "seconds": round(self.elapsed(), 3),
             "images_per_second": round(rate, 2),
             "memory_mb": round(memory_mb(trainer.strategy.root_device), 1),
+            "eta_seconds": round(self._rest(trainer, step), 1),
         }
         if (evaluated := self.evaluated()) is not None:
             values["training_seconds"] = round(self.elapsed() - evaluated, 3)

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hydra.types import HydraContext, TaskFunction
 
@@ -36,6 +36,7 @@ class _Running:
     slot: int
     started: float
     result_before: tuple[int, int] | None
+    since: float = field(default_factory=time.time)  # Unix time, as that of files
     asked: float | None = None  # when a late job was asked to stop
 
 
@@ -74,7 +75,7 @@ class Pool:
             while waiting or running:
                 self._forward_signal(running, screen)
                 self._start(waiting, running, outcomes, screen)
-                screen.show([item.job for item in running])
+                screen.show([(item.job, item.since) for item in running])
                 for item in list(running):
                     outcome = self._outcome(item)
                     if outcome is not None:

@@ -1,70 +1,89 @@
-"""The output of a sweep: one line per finished job, a progress bar on a terminal, and the unfinished jobs at the
-end."""
+"""The output of a sweep: a line for each job that ends, below them on a terminal a live table of those that run, and
+the unfinished jobs at the end.
+
+    [ 3/12] done        sampler=speed seed=0  41 s  fd1k_digits 2.314  eta 5m 20s
+
+    running                   step     eta  newest metric
+    sampler=speed seed=1  400/2000  1m 05s  fd1k_digits 3.207
+    ━━━━━━━━╸━━━━━━━━━━━━ 3/12 done, 1 failed, 7 waiting  eta 5m 20s
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from diffusion_lab.progress import duration
 from diffusion_lab.runs.names import LOG
+from hydra_plugins.diffusion_lab_launcher._differing import differing
+from hydra_plugins.diffusion_lab_launcher._standing import Standing, standing, steps_of, sweep_rest
 
 if TYPE_CHECKING:
     from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
 
-BAD = ("failed", "killed", "timeout", "interrupted", "not started")
-REDRAW_S = 0.2
+GOOD = ("done", "skipped", "locked")
+REDRAW_S = 1.0  # seconds between two readings of the running jobs' files
+ROWS = 8  # of running jobs
 
 
 class Screen:
     """Prints the progress of a sweep to standard output.
 
     Args:
-        total: number of jobs.
+        jobs: all of them, in order.
         folder: the sweep folder.
     """
 
-    def __init__(self, total: int, folder: Path) -> None:
-        self.total, self.folder, self._count = total, folder, 0
-        self._bar: Any = None
-        self._drawn = 0.0
+    def __init__(self, jobs: Sequence[Job], folder: Path) -> None:
+        self.jobs, self.folder = jobs, folder
+        words = differing([job.overrides for job in jobs], [job.name for job in jobs])
+        self.words = {job.index: text for job, text in zip(jobs, words, strict=True)}
+        self._ended: list[Outcome] = []
+        self._running: list[tuple[Job, float, Standing]] = []  # with the Unix time of its start
+        self._read = 0.0
+        self._live: Any = None
 
     def __enter__(self) -> Screen:
-        print(f"{self.total} jobs in {self.folder}", flush=True)
+        print(f"{len(self.jobs)} jobs in {self.folder}", flush=True)
         if sys.stdout.isatty():
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+            from rich.live import Live
 
-            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
             # Drawn from the launcher's loop: a drawing thread could hold a lock during a fork.
-            self._bar = Progress(*columns, auto_refresh=False)
-            self._bar.start()
-            self._task = self._bar.add_task("", total=self.total)
+            self._live = Live(auto_refresh=False, transient=True)
+            self._live.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._count, description="", refresh=True)
-            self._bar.stop()
-            self._bar = None
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
-    def show(self, running: list[Job]) -> None:
-        """Name the running jobs beside the bar, a few times a second."""
-        if self._bar is not None and time.monotonic() - self._drawn > REDRAW_S:
-            self._drawn = time.monotonic()
-            names = ", ".join(job.name for job in running[:3]) + (" ..." if len(running) > 3 else "")
-            self._bar.update(self._task, completed=self._count, description=names, refresh=True)
+    def show(self, running: Sequence[tuple[Job, float]]) -> None:
+        """Take note of the running jobs, with the Unix times of their starts, and draw them, about once a second."""
+        now = time.monotonic()
+        same = [job for job, _ in running] == [job for job, _, _ in self._running]
+        if same and now - self._read < REDRAW_S:
+            return
+        self._read = now
+        self._running = [(job, started, standing(job, started)) for job, started in running]
+        if self._live is not None:
+            self._live.update(self._table(), refresh=True)
 
     def finished(self, outcome: Outcome) -> None:
-        """Print one line: number, status, name, time, and the first metric or the reason."""
-        self._count += 1
-        width = len(str(self.total))
+        """Print one line: number, status, what differs, time, the first metric or the reason, and the sweep's rest."""
+        self._ended.append(outcome)
+        width = len(str(len(self.jobs)))
         status = "done before" if outcome.status == "skipped" else outcome.status
-        line = f"[{self._count:>{width}}/{self.total}] {status:<11} {outcome.job.name}"
+        line = [f"[{len(self._ended):>{width}}/{len(self.jobs)}] {status:<11} {self.words[outcome.job.index]}"]
         if outcome.seconds:
-            line += f"  {outcome.seconds:.0f} s"
-        line += f"  {outcome.reason or _metric(outcome)}"
-        print(line.rstrip(), flush=True)  # rich's bar moves out of the way of print
+            line.append(f"{outcome.seconds:.0f} s")
+        line.append(outcome.reason or _metric(outcome))
+        if self._live is None and outcome.seconds and (rest := self._rest()):
+            line.append(f"eta {duration(rest)}")
+        print("  ".join(filter(None, line)), flush=True)  # rich moves the table out of the way of print
 
     def stopping(self, number: int, running: int, first: bool) -> None:
         """Print that a signal was received, and its effect."""
@@ -72,20 +91,67 @@ class Screen:
         print(f"signal {number}: {running} running jobs, {what}", flush=True)
 
     def summary(self, outcomes: list[Outcome]) -> None:
-        """Print every job that is not done, with its settings, the cause and its log, and what to do next."""
-        bad = [outcome for outcome in outcomes if outcome.status in BAD]
+        """Print the jobs that are not done, by cause, with what differs and their logs, and what to do next."""
+        bad: dict[tuple[str, str], list[Outcome]] = {}
+        for outcome in outcomes:
+            if outcome.status not in GOOD:
+                bad.setdefault((outcome.status, outcome.reason), []).append(outcome)
         if bad:
-            print(f"\n{len(bad)} of {len(outcomes)} jobs are not done:")
-            for outcome in bad:
-                print(f"  {outcome.job.name}  {' '.join(outcome.job.overrides)}")
-                if outcome.status != "not started":
-                    log = outcome.job.folder / LOG
-                    print(f"    {outcome.status}: {outcome.reason}\n    log: {log}")
+            print(f"\n{sum(map(len, bad.values()))} of {len(outcomes)} jobs are not done:")
+            for (status, reason), alike in bad.items():
+                print(f"  {status}: {reason}" if reason else f"  {status}")
+                for outcome in alike:
+                    print(f"    {self.words[outcome.job.index]}")
+                    if status != "not started":
+                        print(f"      log: {outcome.job.folder / LOG}")
             print("The same command runs only the missing jobs.")
-        locked = [outcome.job.name for outcome in outcomes if outcome.status == "locked"]
+        locked = [self.words[outcome.job.index] for outcome in outcomes if outcome.status == "locked"]
         if locked:
             print(f"\nin another process: {', '.join(locked)}")
         print(f"\nnext: diffusion-lab report {self.folder}", flush=True)
+
+    def _waiting(self) -> list[Job]:
+        seen = {outcome.job.index for outcome in self._ended} | {job.index for job, _, _ in self._running}
+        return [job for job in self.jobs if job.index not in seen]
+
+    def _rest(self) -> float | None:
+        """Seconds until the end of the sweep, None if that is not known yet."""
+        ended = {outcome.job.index for outcome in self._ended}
+        now = time.time()
+        running = [(now - started, at) for job, started, at in self._running if job.index not in ended]
+        trained = [(end.seconds, steps_of(end.job)) for end in self._ended if end.status == "done" and end.seconds]
+        return sweep_rest(running, [steps_of(job) for job in self._waiting()], trained)
+
+    def _table(self) -> Any:
+        """The running jobs and the bar of the sweep."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        rows = Table(box=None, pad_edge=False, expand=False, header_style="dim")
+        rows.add_column("running", no_wrap=True, overflow="ellipsis")
+        for name in ("step", "eta"):
+            rows.add_column(name, justify="right", no_wrap=True, min_width=7)
+        rows.add_column("newest metric", no_wrap=True, overflow="ellipsis", min_width=8)
+        for job, _, at in self._running[:ROWS]:
+            rest = "" if at.rest is None else duration(at.rest)
+            rows.add_row(self.words[job.index], f"{at.step}/{at.steps}", rest, at.metric)
+        if len(self._running) > ROWS:
+            rows.add_row(f"and {len(self._running) - ROWS} more")
+        bar = Table.grid(padding=(0, 1), expand=True)
+        bar.add_column(ratio=1)
+        bar.add_column(no_wrap=True)
+        bar.add_row(ProgressBar(total=len(self.jobs), completed=len(self._ended)), self._counts())
+        return Group(rows, bar) if self._running else bar
+
+    def _counts(self) -> str:
+        """ "3/12 done, 1 failed, 7 waiting  eta 5m 20s" """
+        failed = sum(outcome.status not in GOOD for outcome in self._ended)
+        words = [f"{len(self._ended) - failed}/{len(self.jobs)} done"]
+        words += [f"{failed} failed"] if failed else []
+        words += [f"{waiting} waiting"] if (waiting := len(self._waiting())) else []
+        rest = self._rest()
+        return ", ".join(words) + ("" if rest is None else f"  eta {duration(rest)}")
 
 
 def _metric(outcome: Outcome) -> str:

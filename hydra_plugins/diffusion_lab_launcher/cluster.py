@@ -63,14 +63,15 @@ class ClusterLauncher(DiffusionLabLauncher):
     def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:
         outcomes = {job.index: Outcome(job, "skipped", value=objective(job)) for job in jobs if job.is_done()}
         waiting = [job for job in jobs if job.index not in outcomes]
-        screen = Screen(len(jobs), folder)
+        screen = Screen(jobs, folder)
         with screen:
             for outcome in outcomes.values():
                 screen.finished(outcome)
             submitted = list(zip(waiting, self._submit(waiting, folder), strict=True)) if waiting else []
+            since = time.time()
             try:
                 while submitted:
-                    screen.show([job for job, _ in submitted])
+                    screen.show([(job, since) for job, _ in submitted])
                     for job, handle in [pair for pair in submitted if pair[1].done()]:
                         submitted.remove((job, handle))
                         outcomes[job.index] = outcome_of(job, handle)

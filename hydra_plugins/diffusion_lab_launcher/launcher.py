@@ -107,7 +107,7 @@ class DiffusionLabLauncher(Launcher):
 
     def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:
         """The outcome of each job, in order; `threads` is the number for a single process on the machine."""
-        screen = Screen(len(jobs), folder)
+        screen = Screen(jobs, folder)
         pool = Pool(self.task, self.context, self.n_jobs, threads, self.gpus, self.timeout_s, self.fail_fast)
         outcomes = pool.run(jobs, screen)
         screen.summary(outcomes)

@@ -91,7 +91,7 @@ def test_a_preempted_and_a_stopped_job_end_as_uninterrupted_ones(
     os.kill(second, signal.SIGTERM)
     assert child.wait(300) == 1
     said = (tmp_path / "log").read_text()
-    assert "1 of 2 jobs are not done" in said and re.search(r"interrupted\s+digits-uniform-s1", said)
+    assert "1 of 2 jobs are not done" in said and re.search(r"interrupted\s+seed=1 ", said)
     assert "Requeued job" in (preempted / "train.log").read_text()
     assert re.search(r"continuing \S+ from step \d+ \(last.ckpt\)", (preempted / "train.log").read_text())
     assert json.loads((stopped / "result.json").read_text())["status"] == "interrupted"

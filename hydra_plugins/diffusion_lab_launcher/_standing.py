@@ -1,0 +1,66 @@
+"""Where the running jobs of a sweep stand, read from their folders, and how long the sweep still takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from diffusion_lab.runs.lines import read_lines
+from diffusion_lab.runs.names import EVALUATIONS, TIMING
+from hydra_plugins.diffusion_lab_launcher._jobs import Job
+
+
+class Standing(NamedTuple):
+    """The step that a job has last told, all its steps, the seconds that it still takes (None: not known yet), and its
+    newest metric ("": none yet)."""
+
+    step: int
+    steps: int
+    rest: float | None
+    metric: str
+
+
+def standing(job: Job, started: float) -> Standing:
+    """Read where a job stands; `started` (Unix time) tells what it has written itself from an earlier attempt."""
+    told, metrics = read_lines(job.folder / TIMING), read_lines(job.folder / EVALUATIONS)
+    rest = None
+    if told and (written := (job.folder / TIMING).stat().st_mtime) >= started:
+        eta = told[-1].get("eta_seconds")
+        rest = max(0.0, eta - (time.time() - written)) if isinstance(eta, int | float) else None
+    return Standing(told[-1]["step"] if told else 0, steps_of(job), rest, shown(metrics[-1]) if metrics else "")
+
+
+def steps_of(job: Job) -> int:
+    """max_steps; 1 if the configuration has none."""
+    return max(1, int(job.config.get("max_steps") or 1))
+
+
+def shown(line: dict[str, Any]) -> str:
+    """ "fd1k_digits 0.5151": a line of evaluations.jsonl."""
+    value = line.get("value")
+    return f"{line.get('name')} {value:.4g}" if isinstance(value, int | float) else ""
+
+
+def sweep_rest(
+    running: Sequence[tuple[float, Standing]], waiting: Sequence[int], ended: Sequence[tuple[float, int]]
+) -> float | None:
+    """Seconds until the last job ends, if as many jobs run at a time as now:
+
+        max(longest rest, (sum of the rests + seconds per step * steps of the jobs that wait) / number that run)
+
+    Args:
+        running: seconds since the start and standing, of each running job.
+        waiting: steps of each job that waits.
+        ended: seconds and steps of each job that this sweep trained.
+
+    Returns:
+        None as long as neither a job has ended nor a running one has told its own rest.
+    """
+    known = [(passed + at.rest, at.steps) for passed, at in running if at.rest is not None]
+    seconds, steps = (sum(column) for column in zip(*(ended or known), strict=True)) if ended or known else (0.0, 0)
+    if not steps:
+        return None
+    per_step = seconds / steps
+    rests = [max(0.0, per_step * at.steps - passed) if at.rest is None else at.rest for passed, at in running]
+    return max([0.0, *rests, (sum(rests) + per_step * sum(waiting)) / max(1, len(running))])

@@ -1,0 +1,96 @@
+"""What a sweep shows: what distinguishes its jobs, where they stand, and how long the whole still takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from hydra_plugins.diffusion_lab_launcher._differing import differing
+from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
+from hydra_plugins.diffusion_lab_launcher._screen import Screen
+from hydra_plugins.diffusion_lab_launcher._standing import Standing, standing, sweep_rest
+from tests.terminal import on_a_terminal
+
+
+def job(folder: Path, index: int = 0, overrides: tuple[str, ...] = ("seed=0",), steps: int = 100) -> Job:
+    return Job(index, list(overrides), OmegaConf.create({"max_steps": steps}), folder)
+
+
+def test_a_job_is_called_by_what_not_all_jobs_have() -> None:
+    jobs = [["lr=1", "seed=0"], ["lr=1", "seed=1"], ["lr=1", "seed=1", "sampler=speed"]]
+    assert differing(jobs, ["a", "b", "c"]) == ["seed=0", "seed=1", "seed=1 sampler=speed"]
+
+
+def test_jobs_that_their_words_do_not_distinguish_have_their_names() -> None:
+    assert differing([["lr=1"]], ["digits-s0"]) == ["digits-s0"]
+    assert differing([["seed=0"], ["seed=0"], ["seed=1"]], ["a", "b", "c"]) == ["a", "b", "seed=1"]
+
+
+def test_the_rest_of_a_sweep_is_the_work_that_is_left_over_those_that_work() -> None:
+    """Two jobs of 100 steps took 50 s each; of two that run one has 10 s left, the other is 20 s old and silent; three
+    wait, one of them twice as long: (10 + 30 + 50 + 50 + 100) / 2."""
+    running = [(40.0, Standing(80, 100, 10.0, "")), (20.0, Standing(0, 100, None, ""))]
+    assert sweep_rest(running, [100, 100, 200], [(50.0, 100), (50.0, 100)]) == pytest.approx(120.0)
+
+
+def test_the_rest_is_at_least_that_of_the_longest_job_and_nothing_before_any_is_known() -> None:
+    running = [(10.0, Standing(1, 100, 90.0, "")), (99.0, Standing(99, 100, 1.0, ""))]
+    assert sweep_rest(running, [], []) == 90.0
+    assert sweep_rest([(5.0, Standing(0, 100, None, ""))], [100], []) is None
+    assert sweep_rest([(5.0, Standing(0, 100, None, ""))], [100], [(20.0, 100)]) == pytest.approx(15 + 20)
+
+
+def test_a_job_stands_where_it_has_told(tmp_path: Path) -> None:
+    assert standing(job(tmp_path), time.time()) == Standing(0, 100, None, "")
+    (tmp_path / "timing.jsonl").write_text('{"step": 40, "eta_seconds": 60.0}\n')
+    (tmp_path / "evaluations.jsonl").write_text('{"step": 20, "name": "fd1k_digits", "value": 0.51505}\n')
+    written = (tmp_path / "timing.jsonl").stat().st_mtime
+    os.utime(tmp_path / "timing.jsonl", (written - 20, written - 20))
+    step, steps, rest, metric = standing(job(tmp_path), written - 30)
+    assert (step, steps, metric) == (40, 100, "fd1k_digits 0.5151") and rest == pytest.approx(40, abs=2)
+    assert standing(job(tmp_path), written).rest is None  # it told that before it was started again
+
+
+def test_failures_are_told_by_cause_and_by_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [job(tmp_path / f"run{i}", i, ("lr=1", f"seed={i}")) for i in range(4)]
+    outcomes = [Outcome(jobs[0], "done", seconds=9.0)]
+    outcomes += [Outcome(one, "failed", "NotFinite: the loss is not finite") for one in jobs[1:3]]
+    outcomes += [Outcome(jobs[3], "not started")]
+    Screen(jobs, tmp_path).summary(outcomes)
+    said = capsys.readouterr().out
+    assert "3 of 4 jobs are not done" in said and said.count("NotFinite") == 1 and "lr=1" not in said
+    assert re.search(r"NotFinite.*\n    seed=1\n +log: .*run1/train.log\n    seed=2\n +log: .*run2/train.log\n", said)
+    assert re.search(r"not started\n    seed=3\nThe same command", said)
+
+
+def test_a_log_file_has_the_rest_in_each_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [job(tmp_path / f"run{i}", i, (f"seed={i}",)) for i in range(3)]
+    with Screen(jobs, tmp_path) as screen:
+        screen.finished(Outcome(jobs[0], "done", seconds=100.0))
+    assert capsys.readouterr().out.splitlines()[1] == "[1/3] done        seed=0  100 s  eta 3m 20s"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_terminal_has_a_table_of_the_jobs_that_run(tmp_path: Path, columns: int) -> None:
+    settings = ["dataset=digits", "network=unet_tiny", "trainer.accelerator=cpu", "metrics=none"]
+    sweep = ["max_steps=250", "callbacks.progress.line_every=1", "seed=0,1", "sampler=uniform,speed"]
+    command = [sys.executable, "-m", "diffusion_lab.cli.main", "train", "-m", *settings, *sweep]
+    seen = on_a_terminal([*command, f"paths.root={tmp_path}", "hydra.launcher.n_jobs=2"], columns)
+    assert seen.code == 0, seen.last
+    screens = [text.splitlines() for _, text in seen.shown_at]
+    tables = [lines for lines in screens if any(line.startswith("running ") for line in lines)]
+    rows = [line for lines in tables for line in lines if re.match(r"seed=\d sampler=(uniform|speed) +\d+/250", line)]
+    assert any(re.search(r" [1-9]\d*/250 +\d+s", row) for row in rows), rows[-1:]
+    bars = [line for lines in tables for line in lines if "/4 done" in line]
+    assert any(re.search(r"━.* 1/4 done, .*waiting  eta", line) for line in bars) or any("eta" in b for b in bars)
+    assert not any(line.startswith("running ") for line in seen.last)  # it leaves the lines of the jobs alone
+    assert sum(bool(re.match(r"\[\d/4\] done  ", line)) for line in seen.last) == 4
+    assert json.loads(next(tmp_path.glob("*/*/result.json")).read_text())["status"] == "done"
