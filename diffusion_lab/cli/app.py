@@ -64,11 +64,18 @@ class App:
         self.error: BaseException | None = None
         self.called = False  # whether Hydra has called the task; it makes the run folder before
         self._debug = bool(os.environ.get("DIFFUSION_LAB_TRACEBACK"))
-        self._output: Path | None = None
+        self.output: Path | None = None  # the run folder, once it is known
         self._passed: set[str] = set()  # valid configurations, without their seeds
 
     def run(self) -> int:
         """Compose and run; prints one sentence per error to standard error and returns the exit code."""
+        error = self.attempt()
+        if isinstance(error, SystemExit):  # argparse, `--cfg` and the like have printed their message
+            return error.code if isinstance(error.code, int) else int(error.code is not None)
+        return self._report(error) if error is not None else 0
+
+    def attempt(self) -> BaseException | None:
+        """Compose and run; returns what went wrong, which is in `error` as well."""
         argv, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises what it would otherwise print
         end_with_the_first()
@@ -80,8 +87,6 @@ class App:
             register_resolvers()
             sys.argv = [argv[0], *options_first(self.arguments)]
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=self.command)(self)()
-        except SystemExit as stop:  # argparse, `--cfg` and the like have printed their message
-            return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         except BaseException as error:  # the one place where every error becomes a sentence
             self.error = error
         finally:
@@ -89,7 +94,7 @@ class App:
             os.environ.pop("HYDRA_FULL_ERROR")
             if full_error is not None:
                 os.environ["HYDRA_FULL_ERROR"] = full_error
-        return self._report(self.error) if self.error is not None else 0
+        return self.error
 
     def __call__(self, cfg: DictConfig) -> Any:
         """The task: check the configuration, then run the command."""
@@ -97,7 +102,7 @@ class App:
         sys.argv = [sys.argv[0], *self.typed]
         hydra_cfg = HydraConfig.get()
         # The output_dir of the other commands is the working folder.
-        self._output = Path(hydra_cfg.runtime.output_dir) if self.command == "train" else None
+        self.output = Path(hydra_cfg.runtime.output_dir) if self.command == "train" else None
         self._debug = self._debug or bool(hydra_cfg.runtime.choices.get("debug"))
         try:
             return self._task(cfg, hydra_cfg)
@@ -129,7 +134,7 @@ class App:
     def _task(self, cfg: DictConfig, hydra_cfg: Any) -> Any:
         first, parts = is_first(), None  # only the process of rank 0 checks
         if first and not self.checked:
-            words = opening(cfg, self._output) if self._output is not None and not cfg.dry_run else ""
+            words = opening(cfg, self.output) if self.output is not None and not cfg.dry_run else ""
             status(words)  # during the imports, which take seconds
             errors, parts = self._examine(cfg)
             if errors:
@@ -137,14 +142,14 @@ class App:
             status("")
             print(words, end="\n" if words else "", flush=True)
             _check_processes(cfg, hydra_cfg.mode)
-        if self._output is not None and cfg.dry_run:
+        if self.output is not None and cfg.dry_run:
             from diffusion_lab.cli.dry_run import dry_run
 
-            dry_run([cfg], [self._output])
-            forget_run(self._output)
+            dry_run([cfg], [self.output])
+            forget_run(self.output)
             return None
-        if first and self._output is not None:
-            write_hydra_folder(self._output, cfg, hydra_cfg)
+        if first and self.output is not None:
+            write_hydra_folder(self.output, cfg, hydra_cfg)
         command = importlib.import_module(f"diffusion_lab.cli.{self.command}")
         return command.run(cfg) if parts is None else command.run(cfg, parts)
 
@@ -164,29 +169,35 @@ class App:
             _say(f"in use: {error}")
             return EXIT_LOCKED
         if isinstance(error, Failure):
-            _say(f"failed: {error}; folder {self._output}")
+            _say(f"failed: {error}; folder {self.output}")
             return EXIT_FAILED
-        errors = _config_errors(error, self)
-        if errors:
-            if self._output is not None and not self.checked:
-                forget_run(self._output)
-            if self.sweep_folder is not None:
-                forget_sweep(self.sweep_folder)
+        if errors := self.faults(error):
             for line in errors:
                 _say(f"config error: {line}")
             return EXIT_CONFIG
         return self._report_failure(error)
 
+    def faults(self, error: BaseException) -> list[str]:
+        """The configuration errors that an exception reports, one sentence each; empty for any other exception. What
+        was made for a run that cannot be is removed."""
+        errors = _config_errors(error, self)
+        if errors:
+            if self.output is not None and not self.checked:
+                forget_run(self.output)
+            if self.sweep_folder is not None:
+                forget_sweep(self.sweep_folder)
+        return errors
+
     def _report_failure(self, error: BaseException) -> int:
         lines = traceback.format_exception(error)
         where = "this is a fault of diffusion-lab, not of the configuration"
-        if self._output is not None:
-            where = f"folder {self._output}, traceback in {self._output / LOG}"
+        if self.output is not None:
+            where = f"folder {self.output}, traceback in {self.output / LOG}"
             try:
-                with open_log(self._output) as file:
+                with open_log(self.output) as file:
                     file.writelines(lines)
             except OSError as full:  # a full disk must not hide the error that is being reported
-                where = f"folder {self._output}, whose {LOG} could not be written ({full})"
+                where = f"folder {self.output}, whose {LOG} could not be written ({full})"
         if not self._debug:
             _say("".join(lines[-4:]).rstrip())
         _say(f"failed: {describe(error)}; {where}")

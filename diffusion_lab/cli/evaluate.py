@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import writable
@@ -100,15 +100,14 @@ def pick_solver(cfg: DictConfig, trained: TrainedModel) -> Solver:
             unbounded data.
     """
     from diffusion_lab.cli.checks.compatibility import clip_fault, guidance_fault
-    from diffusion_lab.cli.load import trusted
     from diffusion_lab.training import Trained
 
-    own = RunParts(OmegaConf.create(trained.config), trusted(cfg))  # with the trust of `load_run`
+    assert trained.own_solver is not None, "load_run sets it"
     if not isinstance(trained, Trained):
         if cfg.get("solver"):
             raise ConfigError(f"solver must be null, because run={cfg.run} is one of {trained.kind}; leave it out")
-        return own["model"].solver(own)
-    solver = RunParts(cfg)["solver"] if cfg.get("solver") else own["model"].solver(own)
+        return trained.own_solver()
+    solver = RunParts(cfg)["solver"] if cfg.get("solver") else trained.own_solver()
     with config_errors("solver"):
         solver.check(trained.denoiser.schedule)
     fault = guidance_fault(solver, trained.data.conditions)

@@ -69,7 +69,10 @@ def load_run(
     place = folder / CHECKPOINTS, checkpoint
     state = partial(_optimizer_state, *place) if decay is None else lambda: None
     continuation = Continuation(parts["optimizer"], state, cfg.get("gradient_clip"))
-    return kind.trained(identity, whole.eval(), data, content["global_step"], decay, content["callbacks"], continuation)
+    step, states = content["global_step"], content["callbacks"]
+    trained = kind.trained(identity, whole.eval(), data, step, decay, states, continuation)
+    trained.own_solver = partial(kind.solver, parts)
+    return trained
 
 
 def _refuse(errors: list[ConfigError], folder: Path) -> None:

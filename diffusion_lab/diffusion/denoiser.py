@@ -15,7 +15,7 @@ from diffusion_lab.diffusion.objective import native_scales
 from diffusion_lab.diffusion.preconditioning import Plain, Preconditioning
 from diffusion_lab.diffusion.prediction import Estimate, Parts, Prediction
 from diffusion_lab.diffusion.schedule import NoiseSchedule, extract, working_dtype
-from diffusion_lab.diffusion.variance import Variance
+from diffusion_lab.diffusion.variance import FixedLarge, Variance
 
 
 class Reverse(NamedTuple):
@@ -50,7 +50,7 @@ class Denoiser(nn.Module):
         network: the only part with parameters.
         schedule: the T timesteps of this model.
         prediction: what the network predicts.
-        variance: of the reverse step.
+        variance: of the reverse step; None is `FixedLarge`.
         timesteps: (T,) int64 the network's timestep for each index of the schedule; None for 0..T-1.
         preconditioning: scale of the network's input; None is `Plain`, x_t as it is.
         null_label: the label that stands for no condition; None for a network that was trained without label dropout.
@@ -64,7 +64,7 @@ class Denoiser(nn.Module):
         network: nn.Module,
         schedule: NoiseSchedule,
         prediction: Prediction,
-        variance: Variance,
+        variance: Variance | None = None,
         timesteps: Tensor | None = None,
         preconditioning: Preconditioning | None = None,
         null_label: int | None = None,
@@ -74,7 +74,7 @@ class Denoiser(nn.Module):
         self.network = network
         self.schedule = schedule
         self.prediction = prediction
-        self.variance = variance
+        self.variance = variance or FixedLarge()
         if timesteps is None:
             timesteps = torch.arange(schedule.num_timesteps, device=schedule.betas.device)
         self.register_buffer("timesteps", timesteps, persistent=False)

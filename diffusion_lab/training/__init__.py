@@ -15,6 +15,7 @@ from diffusion_lab.training.finite import NotFinite, not_finite
 from diffusion_lab.training.model_kind import ModelKind
 from diffusion_lab.training.module import DiffusionModule
 from diffusion_lab.training.objective import Objective
+from diffusion_lab.training.own_loop import LoopSampler
 from diffusion_lab.training.probe import DenoiserProbe
 from diffusion_lab.training.run_module import RunModule
 from diffusion_lab.training.sharded import ShardedStrategy
@@ -30,6 +31,7 @@ __all__ = [
     "DenoiserProbe",
     "DiffusionModel",
     "DiffusionModule",
+    "LoopSampler",
     "ModelKind",
     "NewerCheckpoint",
     "NoneIntact",

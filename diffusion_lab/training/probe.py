@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.distributed import rank, sum_, world_size
 from diffusion_lab.streams import Streams
+
+
+class WithLoss(Protocol):
+    """What is evaluated: a `Denoiser`, or a network of another loop with the function of its losses."""
+
+    @property
+    def training(self) -> bool: ...
+    def train(self, mode: bool = True) -> Any: ...
+    def eval(self) -> Any: ...
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+    def loss(self, x0: Tensor, eps: Tensor, t: Tensor, **cond: Tensor) -> Any:
+        """An object whose `native` (b,) is the loss of each row."""
+        ...
 
 
 class DenoiserProbe:
@@ -28,7 +41,7 @@ class DenoiserProbe:
 
     def __init__(
         self,
-        denoiser: Denoiser,
+        denoiser: WithLoss,
         streams: Streams,
         precision: Callable[[], AbstractContextManager] = nullcontext,
         max_rows: int = 256,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ class TrainedModel(ABC):
         step: number of optimizer steps of the weights.
         decay: decay, or another name, of the moving average of the weights; None for the raw weights.
         kind: what it is, in the plural, for messages.
+        own_solver: makes the solver of the run's configuration; None for a model that is not from a run folder.
     """
 
     folder: Path
@@ -44,6 +45,7 @@ class TrainedModel(ABC):
     step: int
     decay: Name | None
     kind: ClassVar[str]
+    own_solver: Callable[[], Solver] | None = None
 
     @property
     @abstractmethod
@@ -70,21 +72,25 @@ class TrainedModel(ABC):
         if count > n:
             raise ValueError(f"analysis.images={count} must be at most {n}, the test images of {self.name}; use {n}")
 
-    def samples(self, ids: Sequence[int], seed: int, solver: Solver, batch_size: int = 64) -> Tensor:
+    def samples(self, ids: Sequence[int], seed: int = 0, solver: Solver | None = None, batch_size: int = 64) -> Tensor:
         """Generated images with the given numbers.
 
         Args:
             ids: the images' numbers. The latents of image i are a function of (seed, i) alone, and its conditions of i.
             seed: seed of the latents, >= 0.
-            solver: how a diffusion model samples; other kinds of models do not use it.
+            solver: how a diffusion model samples; other kinds of models do not use it. None: as the run itself.
             batch_size: images at a time.
 
         Returns:
             (n,C,H,W) uint8 on the CPU, in the shape of the pixels.
 
         Raises:
-            ValueError: an image is not finite.
+            ValueError: an image is not finite, or no solver is known.
         """
+        if solver is None:
+            if self.own_solver is None:
+                raise ValueError("solver=None must be a solver for a model that is not from a run folder; use DDIM()")
+            solver = self.own_solver()
         return generate(
             self.module,
             self.solver(solver),

@@ -1,0 +1,175 @@
+"""A timestep sampler in a training loop that is not Lightning's: plain PyTorch, diffusers, accelerate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from diffusion_lab.arguments import check_integer
+from diffusion_lab.distributed import broadcast_, rank, world_size
+from diffusion_lab.streams import Streams
+from diffusion_lab.timesteps import Context, Draw, Position, StepRecord, TimestepSampler
+from diffusion_lab.training.probe import DenoiserProbe
+
+Losses = Callable[..., Tensor]  # (x0, eps, t, **cond) -> (b,)
+
+
+class LoopSampler:
+    """Draws the timesteps of your own loop, and shows the sampler the losses.
+
+        timesteps = LoopSampler(sampler, seed=0)
+        for x0 in batches:
+            t, weight = timesteps.draw(x0)                  # (b,) each, weight is 1 unless the sampler reweights
+            loss = squared_error(x0, t)                     # (b,), the mean over C, H, W of each image
+            (weight * loss).mean().backward(); optimizer.step(); optimizer.zero_grad()
+            timesteps.observe(loss)                         # after the step; a sampler that adapts learns here
+
+    The draws are a function of (seed, step): after `load_state_dict` the loop goes on with the same ones. With
+    torch.distributed each process draws its own rows of the global batch, whatever the number of processes.
+
+    Args:
+        sampler: a timestep sampler on the T timesteps of your noise schedule.
+        seed: of the draws, >= 0; the same on all processes.
+        accumulate: draws of one optimizer step, >= 1 (gradient accumulation).
+        losses: for a sampler that evaluates losses itself (`uses_probe`): (x0, eps, t, **cond) -> (b,), the same error
+            as the loop's.
+        network: what `losses` calls; it is put into eval mode meanwhile.
+
+    Raises:
+        ValueError: the sampler evaluates losses and `losses` or `network` is missing.
+    """
+
+    def __init__(
+        self,
+        sampler: TimestepSampler,
+        seed: int = 0,
+        accumulate: int = 1,
+        losses: Losses | None = None,
+        network: nn.Module | None = None,
+    ) -> None:
+        self.sampler, self._streams = sampler, Streams(seed)
+        self.accumulate = check_integer("accumulate", accumulate, 1, "use 1 without gradient accumulation")
+        if sampler.uses_probe and (losses is None or network is None):
+            missing = "losses" if losses is None else "network"
+            raise ValueError(
+                f"{missing}=None must be given, because {type(sampler).__name__} evaluates losses itself; use "
+                "LoopSampler(sampler, losses=lambda x0, eps, t: ..., network=network)"
+            )
+        self._evaluated = None if losses is None or network is None else _Evaluated(network, losses)
+        self._adapts = type(sampler).observe is not TimestepSampler.observe
+        self._step = 0
+        self._shape: tuple[int, ...] | None = None
+        self._drawn: list[tuple[Tensor, dict[str, Tensor], Draw]] = []  # of this optimizer step
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps that are over."""
+        return self._step + (not self._adapts and len(self._drawn) == self.accumulate)
+
+    def draw(self, x0: Tensor, **cond: Tensor) -> Draw:
+        """Timesteps t (b,) int64 and weights (b,) float32 for the images or latents x0 (b,C,H,W).
+
+        Args:
+            x0: the clean images of this microbatch, on the device of training.
+            **cond: what the network is given beside them, a row each; for samplers that evaluate losses.
+
+        Raises:
+            ValueError: the losses of the last step were not shown to a sampler that learns from them.
+        """
+        if len(self._drawn) == self.accumulate:
+            if self._adapts:
+                raise ValueError(
+                    f"{type(self.sampler).__name__} must see the losses of each step; call observe(loss) after "
+                    "optimizer.step(), or give LoopSampler(accumulate=...) draws to a step"
+                )
+            self._next_step()
+        self._set_up(tuple(x0.shape[1:]), x0.device)
+        drawn = self.sampler.draw(x0, self._context(len(x0), x0.device, len(self._drawn), cond))
+        kept = x0.detach() if self._adapts else x0[:0]
+        self._drawn.append((kept, cond, drawn))
+        return drawn
+
+    def observe(self, loss: Tensor, objective: Tensor | None = None) -> None:
+        """End an optimizer step: show the sampler its losses.
+
+        Args:
+            loss: (A*b,) mean squared error of each row to the network's target, in the order of the step's draws.
+            objective: (A*b,) the same after the weighting of the loss, but without the draw's weight; None: equal.
+
+        Raises:
+            ValueError: another number of rows than were drawn.
+        """
+        rows = sum(len(drawn.t) for *_, drawn in self._drawn)
+        if len(self._drawn) != self.accumulate or loss.shape != (rows,):
+            raise ValueError(
+                f"loss of shape {tuple(loss.shape)} must have a value for each of the {rows} rows of "
+                f"{len(self._drawn)} of {self.accumulate} draws; call observe once per optimizer step with (rows,)"
+            )
+        if self._adapts:
+            records, weighted = [], loss if objective is None else objective
+            sizes = [len(drawn.t) for *_, drawn in self._drawn]
+            for (x0, cond, (t, weight)), own, ours in zip(
+                self._drawn, loss.detach().split(sizes), weighted.detach().split(sizes), strict=True
+            ):
+                records.append(StepRecord(x0, cond, t, own, ours, weight=weight))
+            record = StepRecord.join(records)
+            self.sampler.observe(record, self._context(sizes[0], loss.device, 0, record.cond))
+        self._next_step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sampler's state and the step, for a checkpoint between two steps."""
+        return {"step": self.step, "image_shape": self._shape, "sampler": dict(self.sampler.state_dict())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken."""
+        self._step, self._drawn = state["step"], []
+        if state["image_shape"] is not None:
+            self._set_up(tuple(state["image_shape"]), torch.device("cpu"))
+            self.sampler.load_state_dict(state["sampler"])
+
+    def _next_step(self) -> None:
+        self._step, self._drawn = self._step + 1, []
+
+    def _set_up(self, shape: tuple[int, ...], device: torch.device) -> None:
+        """Build what depends on the images' shape, once, and move the sampler to their device."""
+        if self._shape is None:
+            self.sampler.setup(shape)
+            self._shape = shape
+            self.sampler.to(device)
+            for tensor in (*self.sampler.parameters(), *self.sampler.buffers()):
+                broadcast_(tensor.data)
+        self.sampler.to(device)
+
+    def _context(self, rows: int, device: torch.device, micro: int, cond: dict[str, Tensor]) -> Context:
+        position = Position(self._step, rank(), world_size(), micro, self.accumulate)
+        probe = None
+        if self._evaluated is not None:
+            probe = DenoiserProbe(self._evaluated, self._streams, max_rows=2 * rows)
+        return Context(position, self._streams, device, probe, cond)
+
+
+class _Evaluated:
+    """What a probe needs of a denoiser, from a network and the function of its losses."""
+
+    def __init__(self, network: nn.Module, losses: Losses) -> None:
+        self._network, self._losses = network, losses
+
+    @property
+    def training(self) -> bool:
+        return self._network.training
+
+    def train(self, mode: bool = True) -> nn.Module:
+        return self._network.train(mode)
+
+    def eval(self) -> nn.Module:
+        return self._network.eval()
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        return self._network.parameters()
+
+    def loss(self, x0: Tensor, eps: Tensor, t: Tensor, **cond: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(native=self._losses(x0, eps, t, **cond))
