@@ -157,6 +157,7 @@ def _decode(seen: Seen, read: Callable[[], bytes]) -> Seen:
         return replace(seen, error="zero bytes")
     try:
         content = read()
+        Image.open(io.BytesIO(content)).verify()  # a PNG's checksums, which `load` does not look at for the pixels
         with Image.open(io.BytesIO(content)) as image:
             image.load()
             size = {"width": image.width, "height": image.height}

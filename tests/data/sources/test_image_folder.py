@@ -15,6 +15,13 @@ from diffusion_lab.data import ImageFolder
 from diffusion_lab.data.resize import to_square
 from diffusion_lab.data.sources import scan
 
+
+@pytest.fixture(autouse=True)
+def _noise(monkeypatch):
+    """Every test draws its own noise from the start, whatever ran before it."""
+    monkeypatch.setattr("tests.data.sources.test_image_folder.RNG", np.random.default_rng(0))
+
+
 RNG = np.random.default_rng(0)
 
 
@@ -82,6 +89,28 @@ def test_all_bad_files_are_in_one_report(tmp_path):
     for name, why in expected.items():
         assert f"{name}: {why}" in message
     assert "000.png" not in message
+
+
+def test_every_flipped_bit_of_a_png_is_found(tmp_path):
+    """Pillow decodes some of them without a word: the checksums of the pixels' chunks must be read as well."""
+    for i in range(100):
+        picture(100, 100).save(tmp_path / f"{i:03}.png")
+        flip_a_bit(tmp_path / f"{i:03}.png")
+    assert silent(tmp_path), "the control: some must pass Pillow's decoder"
+    with pytest.raises(ValueError, match="100 of 100 files are bad"):
+        source(tmp_path).check()
+
+
+def silent(root: Path) -> list[Path]:
+    """The files below `root` that Pillow decodes."""
+    decoded = []
+    for path in root.glob("*.png"):
+        try:
+            Image.open(path).load()
+            decoded.append(path)
+        except Exception:  # noqa: S112 - Pillow's decoders raise any class of error on damaged files
+            continue
+    return decoded
 
 
 def test_bad_files_can_be_left_out(tmp_path, caplog):
