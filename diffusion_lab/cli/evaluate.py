@@ -65,6 +65,8 @@ def _measure(cfg: DictConfig, trained: TrainedModel) -> list[MetricResult]:
     evaluation = part(with_metrics(cfg), "metrics")
     if not evaluation.metrics and not trained.data.conditions.task.paired:
         raise ConfigError("metrics.names=[] must name what to measure; use metrics.names=[fid]")
+    if cfg.get("features"):
+        trained.data.features = part(cfg, "features")
     with config_errors("metrics"):
         evaluation.check(trained.data)
     if faults := [*unfit_metrics(type(trained.module), evaluation.metrics)]:

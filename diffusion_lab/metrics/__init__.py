@@ -11,6 +11,7 @@ from diffusion_lab.intervals import (
 )
 from diffusion_lab.metrics.agreement import Agreement
 from diffusion_lab.metrics.bits_per_dim import BitsPerDim
+from diffusion_lab.metrics.dinov2 import DINOv2Features
 from diffusion_lab.metrics.evaluation import Evaluated, Evaluation, MetricResult
 from diffusion_lab.metrics.features import ClassifierFeatures, FeatureExtractor, Features, extract
 from diffusion_lab.metrics.frechet import FrechetDistance, frechet_distance, frechet_from_statistics, statistics
@@ -35,6 +36,7 @@ __all__ = [
     "Batch",
     "BitsPerDim",
     "ClassifierFeatures",
+    "DINOv2Features",
     "Evaluated",
     "Evaluation",
     "FeatureExtractor",

@@ -18,8 +18,8 @@ from diffusion_lab.metrics.features import FeatureExtractor
 from diffusion_lab.metrics.first_samples import FirstSamples
 from diffusion_lab.metrics.generated import Batch, Generated
 from diffusion_lab.metrics.hue_error import HueError
-from diffusion_lab.metrics.image_sets import check_extractor, check_same_shape
-from diffusion_lab.metrics.metric import OF_EXTRACTOR, Given, Metric, Model, SampleMetric, check_metric
+from diffusion_lab.metrics.image_sets import check_classes, check_extractor, check_same_shape
+from diffusion_lab.metrics.metric import OF_CLASSES, OF_EXTRACTOR, Given, Metric, Model, SampleMetric, check_metric
 from diffusion_lab.metrics.protocol import protocol
 from diffusion_lab.metrics.psnr import PSNR
 from diffusion_lab.metrics.reference import Reference, reference_statistics
@@ -101,6 +101,7 @@ class Evaluation:
                 raise ValueError(f"names=[{metric.name}] must have a truth for each sample; use task=super_resolution")
             if "classes" in metric.needs and (paired or data_module.num_classes is None):
                 raise ValueError(f"names=[{metric.name}] must have classes; use dataset.conditional=true")
+        check_classes(data_module.features, self.metrics)
         measured = self.measured(data_module)
         for metric in measured:
             metric.check(self.num_samples, data_module)
@@ -119,6 +120,7 @@ class Evaluation:
         if data_module.features is not None:
             labels = not paired and data_module.num_classes is not None
             there |= OF_EXTRACTOR if labels else OF_EXTRACTOR - {"classes"}
+            there -= set() if data_module.features.has_classes else OF_CLASSES
         named = [metric for metric in self.metrics if metric.needs <= there]
         if not any(metric.needs & OF_EXTRACTOR for metric in named):
             there -= OF_EXTRACTOR  # features are not extracted for the metrics of `always` alone

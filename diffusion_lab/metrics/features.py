@@ -35,12 +35,13 @@ class FeatureExtractor(nn.Module, ABC):
     """A frozen network from uint8 images to `Features`, loaded at its first use.
 
     A subclass defines `name`, `feature_dim`, `channels`, `preprocessing`, `weights_file()` and `load()`,
-    `image_size` if it takes only one, and `images_per_call` if 64 is not best.
+    `image_size` if it takes only one, `has_classes = False` without logits, and `images_per_call` if 64 is not best.
 
     Attributes:
         image_size: H = W of the images in pixels; None: any size, because the network resizes.
         preprocessing: description of the operations on the bytes before the network. It is part of the key of cached
             statistics, so it must change when they change.
+        has_classes: whether it has class scores; without them the logits are (N,0).
     """
 
     name: str
@@ -48,6 +49,7 @@ class FeatureExtractor(nn.Module, ABC):
     channels: int
     image_size: int | None = None
     preprocessing: str
+    has_classes: bool = True
     images_per_call: int = 64  # images of one network call; 64 is fastest on a CPU
 
     @abstractmethod

@@ -11,7 +11,7 @@ from diffusion_lab.data import ImageSource
 from diffusion_lab.metrics.features import FeatureExtractor, extract
 from diffusion_lab.metrics.frechet import statistics
 from diffusion_lab.metrics.generated import Batch, Generated
-from diffusion_lab.metrics.metric import Given, Metric
+from diffusion_lab.metrics.metric import OF_CLASSES, Given, Metric
 from diffusion_lab.metrics.reference import Reference
 
 
@@ -65,6 +65,19 @@ def check_extractor(extractor: FeatureExtractor, source: ImageSource, names: Seq
         raise ValueError(
             f"names=[{','.join(names)}] must be measured with features of {theirs} images, and dataset.features="
             f"{extractor.name} is for {ours}; use other features, or leave these metrics out"
+        )
+
+
+def check_classes(extractor: FeatureExtractor | None, metrics: Sequence[Metric]) -> None:
+    """Raise ValueError if a metric needs class scores and the extractor has none."""
+    if extractor is None or extractor.has_classes:
+        return
+    scored = [metric.name for metric in metrics if metric.needs & OF_CLASSES]
+    if scored:
+        rest = [metric.name for metric in metrics if metric.name not in scored]
+        raise ValueError(
+            f"names=[{','.join(scored)}] must be measured with an extractor that has class scores, and "
+            f"{extractor.name} has none; use names=[{','.join(rest) or 'fid'}]"
         )
 
 

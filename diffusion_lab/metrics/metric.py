@@ -37,7 +37,8 @@ from diffusion_lab.solvers import Solver
 
 Need = Literal["features", "moments", "logits", "scores", "samples", "pairs", "classes", "model"]
 T = TypeVar("T")
-OF_EXTRACTOR = frozenset({"features", "moments", "logits", "scores", "classes"})
+OF_CLASSES = frozenset({"logits", "scores", "classes"})  # of an extractor that has class scores
+OF_EXTRACTOR = OF_CLASSES | {"features", "moments"}
 
 
 class Model(NamedTuple):

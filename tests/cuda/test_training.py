@@ -25,6 +25,7 @@ ELSEWHERE = {
     "dataset": "images are read and cut on the host",
     "debug": "a preset of settings",
     "experiment": "presets of parts that are tested one by one",
+    "features": "tests/metrics/test_dinov2.py",
     "hydra": "starts processes",
     "logger": "writes on the host",
     "metrics": "tests/cuda/test_sampling.py",

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Modules whose distribution has another name, and those of the extras, which say how to install them.
 OTHER_NAMES = {"yaml": "omegaconf", "PIL": "pillow", "sklearn": "scikit-learn", "hydra": "hydra-core"}
-EXTRAS = {"diffusers", "safetensors", "datasets", "huggingface_hub", "skimage", "tensorboard", "torchvision"}
+EXTRAS = {"timm", "diffusers", "safetensors", "datasets", "huggingface_hub", "skimage", "tensorboard", "torchvision"}
 EXTRAS |= {"wandb_workspaces"}
 
 

@@ -60,6 +60,7 @@ KINDS = {  # group -> base class of its options
     "logger.*": "lightning.pytorch.loggers.Logger",
     # `data` cannot import the extractor's class from `metrics`, which imports `data`.
     "dataset.features": "diffusion_lab.metrics.FeatureExtractor",
+    "features": "diffusion_lab.metrics.FeatureExtractor",
 }
 NETWORK_ARGUMENTS = ("in_channels", "out_channels", "image_size")  # a module without them is not a network
 PURE = "diffusion_lab.diffusion."  # the package whose functions have no side effects
