@@ -18,6 +18,7 @@ from diffusion_lab.data.sources.hugging_face import HuggingFace
 from diffusion_lab.data.sources.image_folder import ImageFolder
 from diffusion_lab.data.sources.imagenet import ImageNet
 from diffusion_lab.data.sources.photos import Photos
+from diffusion_lab.data.sources.zip_folder import ZipFolder
 from diffusion_lab.data.super_resolution import SuperResolution
 from diffusion_lab.data.task import ImageGeneration, Task
 
@@ -46,6 +47,7 @@ __all__ = [
     "SuperResolution",
     "Task",
     "ValBatch",
+    "ZipFolder",
     "to_float",
     "to_uint8",
 ]
