@@ -18,11 +18,12 @@ from diffusion_lab.metrics.features import FeatureExtractor
 from diffusion_lab.metrics.first_samples import FirstSamples
 from diffusion_lab.metrics.generated import Batch, Generated
 from diffusion_lab.metrics.hue_error import HueError
-from diffusion_lab.metrics.image_sets import check_classes, check_extractor, check_same_shape
+from diffusion_lab.metrics.image_sets import check_classes, check_extractor, check_reference, check_same_shape
 from diffusion_lab.metrics.metric import OF_CLASSES, OF_EXTRACTOR, Given, Metric, Model, SampleMetric, check_metric
 from diffusion_lab.metrics.protocol import protocol
 from diffusion_lab.metrics.psnr import PSNR
 from diffusion_lab.metrics.reference import Reference, reference_statistics
+from diffusion_lab.metrics.reference_file import reference_from_file
 from diffusion_lab.metrics.sampling import generate_batches
 from diffusion_lab.solvers import Solver
 
@@ -66,6 +67,7 @@ class Evaluation:
         batch_size: samples at a time, on each process; does not change the latents.
         seed: seed of the latents, >= 0. It is not the run's: all methods and seeds are compared on the same latents.
         split: reference images, "train" (as is common) or "test".
+        reference: npz file with the mean and covariance to compare with (EDM's fid-refs); None: the data set's.
 
     Raises:
         ValueError: an argument out of range; from `check`, a metric that cannot be measured on the data.
@@ -80,6 +82,7 @@ class Evaluation:
         metrics: Sequence[Metric] = (),
         seed: int = 0,
         split: str = "train",
+        reference: str | None = None,
     ) -> None:
         for name, value, lowest in (("num_samples", num_samples, 0), ("batch_size", batch_size, 1), ("seed", seed, 0)):
             check_integer(name, value, lowest, "leave it out for the default")
@@ -91,7 +94,7 @@ class Evaluation:
         if metrics and not num_samples:
             raise ValueError("num_samples=0 must be at least 1 to measure anything; use 1000, or names=[] for none")
         self.num_samples, self.batch_size, self.metrics = num_samples, batch_size, tuple(metrics)
-        self.seed, self.split = seed, split
+        self.seed, self.split, self.reference = seed, split, reference
 
     def check(self, data_module: ImageDataModule) -> None:
         """Raise ValueError or FileNotFoundError, before training, if these metrics cannot be evaluated on this data."""
@@ -107,6 +110,8 @@ class Evaluation:
             metric.check(self.num_samples, data_module)
         if featured := [m.name for m in self.metrics if m in measured and m.needs & OF_EXTRACTOR]:
             check_extractor(data_module.features, data_module.source, featured)
+        if self.reference is not None:
+            check_reference(self.reference, data_module.features, measured)
 
     def measured(self, data_module: ImageDataModule) -> list[Metric]:
         """The metrics of `metrics` and `always` that can be evaluated on this data; those that call the model last.
@@ -220,6 +225,8 @@ class Evaluation:
 
     def _reference(self, model: Model, points: int) -> Reference:
         """Statistics of the reference images; the features of `points` images are kept."""
+        if self.reference is not None:
+            return reference_from_file(self.reference, model.data.features)
         source = model.data.source.pixels()
         images = source.train() if self.split == "train" else source.test()
         return reference_statistics(

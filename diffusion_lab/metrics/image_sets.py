@@ -13,6 +13,7 @@ from diffusion_lab.metrics.frechet import statistics
 from diffusion_lab.metrics.generated import Batch, Generated
 from diffusion_lab.metrics.metric import OF_CLASSES, Given, Metric
 from diffusion_lab.metrics.reference import Reference
+from diffusion_lab.metrics.reference_file import reference_from_file
 
 
 def evaluate_images(
@@ -79,6 +80,19 @@ def check_classes(extractor: FeatureExtractor | None, metrics: Sequence[Metric])
             f"names=[{','.join(scored)}] must be measured with an extractor that has class scores, and "
             f"{extractor.name} has none; use names=[{','.join(rest) or 'fid'}]"
         )
+
+
+def check_reference(path: str, extractor: FeatureExtractor | None, metrics: Sequence[Metric]) -> None:
+    """Raise ValueError or FileNotFoundError unless the file of statistics fits the metrics and the extractor."""
+    points = [metric.name for metric in metrics if "features" in metric.needs]
+    if points:
+        rest = [metric.name for metric in metrics if metric.name not in points]
+        raise ValueError(
+            f"reference={path} must be compared by mean and covariance alone, and names=[{','.join(points)}] needs the "
+            f"features of images; use names=[{','.join(rest) or 'fid'}]"
+        )
+    if extractor is not None and any("moments" in metric.needs for metric in metrics):
+        reference_from_file(path, extractor)
 
 
 def check_same_shape(ours: tuple[int, ...], theirs: tuple[int, ...]) -> None:
