@@ -20,6 +20,7 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from diffusion_lab.cli.added_later import ADDED_LATER, dropped
+from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.processes import microbatches
 from diffusion_lab.cli.source import identified
 from diffusion_lab.cli.stated import stated
@@ -64,19 +65,6 @@ NOT_IN_HASH = (
 PLACES = {"probabilities": "path", "found": "folder"}  # what was read: the key of the place it was read from
 # Named in the slug only when they differ.
 DEFAULT_CHOICES = {"task": "image_generation", "prediction": "eps", "preconditioning": "none", "weighting": "unit"}
-
-
-def conf_dir() -> Path:
-    """The folder of the yaml files: inside the package in a wheel, beside it in a checkout.
-
-    Raises:
-        FileNotFoundError: the installation is broken.
-    """
-    package = Path(__file__).resolve().parent.parent
-    for candidate in (package / "conf", package.parent / "conf"):
-        if (candidate / "train.yaml").is_file():
-            return candidate
-    raise FileNotFoundError(f"no conf folder in {package} or beside it; reinstall diffusion-lab")
 
 
 def without(cfg: DictConfig, keys: tuple[str, ...] = NOT_IN_HASH) -> DictConfig:

@@ -13,6 +13,7 @@ COMMANDS = {
     "encode": "the latents of images, to train in the space of an autoencoder",
     "reproduce": "a table of a paper: its runs, then measured beside published numbers",
     "compare": "in what one run, or the runs of one method, differs from another",
+    "list": "what can be chosen: samplers, weightings, networks, .., with formula, paper, use and keys",
     "show": "which timesteps would be trained on, with which weight, before training",
     "dashboard": "a Weights & Biases workspace and sweeps for a paper or a folder of runs",
     "report": "table and one HTML page for a folder of runs, finished or not",
@@ -29,6 +30,7 @@ first steps
   diffusion-lab train -m sampler=uniform,logit_normal seed=0,1
   diffusion-lab report runs/sweep-digits                   the comparison, as a table and a web page
 
+`diffusion-lab list` shows what can be chosen, `diffusion-lab list sampler=mode` one option with its formula and keys.
 `diffusion-lab COMMAND --help` lists what can be set. Exit codes: 0 done, 1 failed, 2 bad configuration,
 3 the run folder is in use, 128 + signal stopped by a signal (the same command goes on from there).
 """

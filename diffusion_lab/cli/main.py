@@ -66,7 +66,7 @@ def _own_classes(command: str, rest: list[str]) -> bool:
 
 
 def _help(command: str, rest: list[str]) -> int:
-    from diffusion_lab.cli.config import conf_dir
+    from diffusion_lab.cli.conf_folder import conf_dir
 
     print(help_text.command(command, [conf_dir(), *(Path(f) for f in config_dirs(rest))]), end="")
     return 0
@@ -76,6 +76,11 @@ def _complete(words: list[str]) -> int:
     """Hydra's completion calls `diffusion-lab -sc query=SHELL`; the command is in COMP_LINE."""
     program, *line = os.environ.get("COMP_LINE", "diffusion-lab train ").split(" ")
     query = any(word.startswith("query=") for word in words)
+    if query and len(line) > 1 and line[0] == "list":
+        from diffusion_lab.cli.list import completions
+
+        print(" ".join(completions(line[-1])))
+        return 0
     if query and (len(line) < 2 or line[0] not in HYDRA_COMMANDS):
         print(" ".join(name for name in help_text.COMMANDS if not line or name.startswith(line[0])))
         return 0

@@ -27,6 +27,8 @@ class CombinedPrediction(ThreeHeads):
     With the weight 1 the objective is E_v (1 + A^2 + (1-A)^2)/2 for one and the same answer of all heads, between 0.75
     and 1 times the v-loss.
 
+    Use: to work on the paper's open question; so far no difference to eps is seen (experiments/equal_loss_slots).
+
     Args:
         generation_head: weights of the heads in generation.
         tracker: the heads' errors by bin of noise.

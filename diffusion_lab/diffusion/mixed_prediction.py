@@ -33,6 +33,9 @@ class MixedPrediction(ThreeHeads):
     own rule is one class. On the command line a rule is given by its class:
     `prediction=mixed prediction.granularity._target_=diffusion_lab.diffusion.PerPixel`.
 
+    Use: to study which prediction wins at which timestep (`analysis=selection`); it has not beaten its best head so
+    far.
+
     Args:
         space: space in which the heads' losses are compared.
         granularity: elements over which the losses are averaged before that.

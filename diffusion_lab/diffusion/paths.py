@@ -32,6 +32,9 @@ def rectified_flow(num_timesteps: int = 1000, shift: float = 1.0) -> GaussianPat
 
     Differs from SiT (Ma et al. 2024): its time runs from noise to data, t = 1 - s, and its velocity is x_0 - eps.
 
+    Use: flow matching, as in SiT, SD3 and Flux, with prediction=velocity; `shift` 3 for latents of 1024-pixel
+    images.
+
     Args:
         num_timesteps: T.
         shift: > 0; 1 for none, more for noisier timesteps.
@@ -49,6 +52,8 @@ def edm(num_timesteps: int = 1000, sigma_min: float = 0.002, sigma_max: float = 
         sigma_k = (sigma_min^(1/rho) + u_k (sigma_max^(1/rho) - sigma_min^(1/rho)))^rho,   u_k = (k + 1/2)/T
 
     Its velocity is d x_t/d sigma = eps; its position is u_k.
+
+    Use: EDM's training with preconditioning=edm, prediction=edm and solver=heun (`method=edm` sets all of them).
 
     Args:
         num_timesteps: T.

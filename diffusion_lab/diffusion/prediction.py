@@ -96,7 +96,10 @@ class Prediction(nn.Module, ABC):
 
 
 class Epsilon(Prediction):
-    """The noise (Ho et al. 2020). x0 = (x - sigma eps)/alpha loses precision as SNR -> 0."""
+    """The noise (Ho et al. 2020). x0 = (x - sigma eps)/alpha loses precision as SNR -> 0.
+
+    Use: to repeat papers that have it; near pure noise its error in x0 is multiplied by sigma/alpha.
+    """
 
     def target(self, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
         return eps
@@ -109,7 +112,10 @@ class Epsilon(Prediction):
 
 
 class X0(Prediction):
-    """The clean image. eps = (x - alpha x0)/sigma loses precision as SNR -> infinity."""
+    """The clean image. eps = (x - alpha x0)/sigma loses precision as SNR -> infinity.
+
+    Use: few solver steps, small images, or when losses have to be in units of the image.
+    """
 
     def target(self, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
         return x0
@@ -122,7 +128,10 @@ class X0(Prediction):
 
 
 class V(Prediction):
-    """v = alpha eps - sigma x0 (Salimans & Ho 2022): both conversions are well conditioned at every t."""
+    """v = alpha eps - sigma x0 (Salimans & Ho 2022): both conversions are well conditioned at every t.
+
+    Use: variance-preserving schedules: it is well scaled at both ends and needs no weighting.
+    """
 
     def target(self, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
         return alpha * eps - sigma * x0

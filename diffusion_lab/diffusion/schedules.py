@@ -23,6 +23,9 @@ def linear(num_timesteps: int = 1000, beta_start: float = 1e-4, beta_end: float 
 
     Differs from ddpm-torch: it has no k, because its T is 1000 throughout; the factor keeps A_{T-1} for any T.
 
+    Use: to repeat papers that have it, DDPM's and most until 2022; at 8 to 64 pixels it spends many timesteps on
+    images that are nearly all noise.
+
     Args:
         num_timesteps: T; above 1000 beta_end, so 21 or more for the default.
         beta_start: first beta at T = 1000.
@@ -43,6 +46,8 @@ def quadratic(num_timesteps: int = 1000, beta_start: float = 1e-4, beta_end: flo
 
     Not rescaled with T: with far fewer than 1000 timesteps much signal is left at the end.
 
+    Use: to repeat papers that have it, and as a schedule between linear and cosine.
+
     Args:
         num_timesteps: T.
         beta_start: first beta.
@@ -62,6 +67,8 @@ def sqrt_linear(num_timesteps: int = 1000, beta_start: float = 0.0015, beta_end:
     Differs from latent-diffusion's code: there the key "linear" means this curve and "sqrt_linear" the truly linear
     one; here a name says what is linear.
 
+    Use: latents of an autoencoder as in latent diffusion and Stable Diffusion 1 and 2.
+
     Args:
         num_timesteps: T.
         beta_start: first beta.
@@ -77,6 +84,9 @@ def cosine(
 
     With a shift the SNR is divided by shift^2 at each u, SNR'(u) = SNR(u)/shift^2, as images of d x d pixels need where
     d_0 x d_0 needed none: shift = d/d_0, d_0 = 64 (Hoogeboom et al. 2023, simple diffusion, section 3.1).
+
+    Use: images of up to 64 pixels; the best cell of `experiment=schedule_by_sampler` on digits is on it. For larger
+    images raise the noise with `shift`.
 
     Args:
         num_timesteps: T.
@@ -103,6 +113,8 @@ def sigmoid(
 
     Differs from diffusers' "sigmoid": that one makes the betas, not A, a sigmoid of u.
 
+    Use: large images, whose schedule has to be tuned: start, end and tau move the noise.
+
     Args:
         num_timesteps: T.
         start: argument of S at u = 0, below `end`.
@@ -126,6 +138,8 @@ def laplace(num_timesteps: int = 1000, mean: float = 0.0, scale: float = 0.5, ma
     Differs from diffusers: it returns sqrt(A) where A is expected, apparently a mistake, and adds 1e-6 inside
     the logarithm; here the infinite log-SNR at u = 1 is met by `max_beta`.
 
+    Use: to put most timesteps at the middle of ln SNR by the schedule instead of the sampler.
+
     Args:
         num_timesteps: T, 2 or more.
         mean: centre of the log-SNR in nats.
@@ -144,6 +158,8 @@ def fdm(
     num_timesteps: int = 1000, multiplier: float = 1.0, offset: float = 0.008, max_beta: float = 0.999
 ) -> NoiseSchedule:
     """`damped` of the cosine schedule: the true-schedule variant of Fast Diffusion Model (Wu et al. 2023), our port.
+
+    Use: `method=fdm`, which it belongs to.
 
     Args:
         num_timesteps: T.

@@ -25,6 +25,9 @@ class Uncertainty(Weighting):
     Differs from EDM2's code: a is a plain vector that starts at 0, because a weight-normalised one, as theirs, starts
     anywhere; and normalisation acts on w alone, because it would undo any constant in e^-u and let u fall without end.
 
+    Use: long runs with EDM's path: the weight follows the loss, so that no timestep dominates the gradient whatever
+    the sampler draws.
+
     Args:
         base: the weighting w; EDM's in the paper.
         num_features: number of random Fourier features, >= 1.

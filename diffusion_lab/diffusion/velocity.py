@@ -23,6 +23,8 @@ class Velocity(Prediction):
     Both conversions are regular at every t of rectified flow, where d is alpha + sigma.
 
     Differs from SiT (Ma et al. 2024): its time runs from noise to data, so that its velocity is x0 - eps.
+
+    Use: rectified flow; on a variance-preserving path v is the better-known choice.
     """
 
     def __init__(self) -> None:
@@ -66,6 +68,8 @@ class EDMPrediction(Prediction):
     and E_F = E_x0/c_out^2 = (SNR + 1/d^2) E_x0, so that weighting=unit is EDM's weighting. F is -V for d = 1. It has
     variance 1 where the images have the variance d^2. What the network is shown, c_in x', is `EDMScale`; its time is
     `LogNoise`.
+
+    Use: schedule=edm; on other paths with preconditioning=edm.
 
     Args:
         sigma_data: standard deviation of the images, > 0.

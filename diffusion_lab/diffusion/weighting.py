@@ -94,6 +94,8 @@ class Unit(Weighting):
     """w = 1 on the native loss, whatever the prediction: L_simple of Ho et al. (2020) for eps.
 
     The one weighting that follows the prediction: w_x = SNR for eps, 1 for x0, 1 + SNR for v.
+
+    Use: the loss as each prediction has it; the baseline of every comparison.
     """
 
     def native_weight(self, snr: Tensor, scale: Tensor, step: int) -> Tensor:

@@ -34,6 +34,8 @@ from diffusion_lab.diffusion.weighting import Weighting
 class ConstantEps(Weighting):
     """w_x = SNR: weight 1 on the eps-loss, whatever is predicted; `Unit` for eps (Ho et al. 2020).
 
+    Use: to train any prediction with the objective of eps, so that predictions are compared alone.
+
     Args:
         normalize: as in `Weighting`.
     """
@@ -45,6 +47,8 @@ class ConstantEps(Weighting):
 class ConstantX0(Weighting):
     """w_x = 1: weight 1 on the x0-loss, whatever is predicted; 1/SNR on the eps-loss.
 
+    Use: to train any prediction with the objective of x0: the high noise counts most.
+
     Args:
         normalize: as in `Weighting`.
     """
@@ -55,6 +59,8 @@ class ConstantX0(Weighting):
 
 class ConstantV(Weighting):
     """w_x = 1 + SNR: weight 1 on the v-loss, whatever is predicted ("SNR+1" of Salimans & Ho 2022, section 4).
+
+    Use: to train any prediction with the objective of v.
 
     Args:
         normalize: as in `Weighting`.
@@ -69,6 +75,9 @@ class TruncSNR(Weighting):
 
     Differs from Min-SNR's code, which has it for models that predict x0 only: here it is defined for all.
 
+    Use: x0 and v prediction, when models are distilled or have few steps, where the highest noise must not have
+    weight 0.
+
     Args:
         normalize: as in `Weighting`.
     """
@@ -82,6 +91,9 @@ class MinSNR(Weighting):
 
     Differs from the released code: there `min_snr_k` on a v-model applies the formula of eps and `vmin_snr_k` must be
     asked for; here the prediction decides.
+
+    Use: the first one to try on the linear and the cosine schedule, with any prediction; it keeps timesteps of high
+    SNR from dominating.
 
     Args:
         gamma: SNR above which the weight stops growing, > 0.
@@ -99,6 +111,8 @@ class MinSNR(Weighting):
 class SoftMinSNR(Weighting):
     """w_x = gamma SNR/(gamma + SNR), Min-SNR without the corner (Crowson et al. 2024, HDiT).
 
+    Use: as min_snr, with a smooth turn; common with EDM's preconditioning.
+
     Args:
         gamma: the limit of the weight for SNR -> infinity, > 0. k-diffusion sets it to 1/sigma_data^2: 4 for images
             of standard deviation 0.5.
@@ -115,6 +129,8 @@ class SoftMinSNR(Weighting):
 
 class MaxSNR(Weighting):
     """w_x = max(SNR, gamma), the opposite of Min-SNR (an ablation in the code of Hang et al. 2023).
+
+    Use: as a negative control of min_snr; it gives high SNR the eps-loss's full weight and high noise more.
 
     Args:
         gamma: SNR below which the weight stops falling, > 0; `TruncSNR` is gamma = 1.
@@ -137,6 +153,9 @@ class P2(Weighting):
 
     Differs from the P2 code, whose default gamma = 0 turns the weighting off: here the default is the paper's.
 
+    Use: images of 64 pixels and more with eps prediction, whose coarse structure should count more than invisible
+    noise.
+
     Args:
         k: bounds the weight where SNR -> 0, > 0.
         gamma: strength, >= 0; 0.5 and 1 in the paper.
@@ -155,6 +174,8 @@ class P2(Weighting):
 class Debiased(Weighting):
     """w_x = sqrt(SNR): 1/sqrt(SNR) on the eps-loss (Yu et al. 2023, debiased estimation).
 
+    Use: to weaken the high SNR of the eps-loss less than min_snr does, without a constant to choose.
+
     Args:
         normalize: as in `Weighting`.
     """
@@ -168,6 +189,9 @@ class EDM(Weighting):
 
     The paper uses it with ln s ~ N(-1.2, 1.2^2), which rarely draws the timesteps with large weights; with uniform t
     the objective differs.
+
+    Use: `prediction=edm` and `schedule=edm`, which it belongs to: the loss of F then has weight 1 at every noise
+    level.
 
     Args:
         sigma_data: standard deviation of the pixels, > 0.
@@ -190,6 +214,8 @@ class VLB(Weighting):
     bound's own term there is the discretised decoder, which is not a square error.
 
     The timestep is found from the SNR, which falls strictly: a binary search in the schedule's noise levels.
+
+    Use: when likelihood in bits per dimension is the aim; images get worse.
 
     Args:
         schedule: the schedule of the run; in a configuration ${schedule}.
@@ -215,6 +241,8 @@ class FDMWarmup(Weighting):
 
     Differs from the released code: c grows with the optimizer step and not with each call of the loss, because calls
     depend on accumulation and on the number of processes.
+
+    Use: `method=fdm`, which it belongs to.
 
     Args:
         start: c at step 0, in SNR, > 0.

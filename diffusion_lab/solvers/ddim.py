@@ -27,6 +27,8 @@ class DDIM(Solver):
     as improved-diffusion does; Song et al. do not clip. On a path that does not preserve the variance x stands for
     x_t/sqrt(alpha_t^2 + sigma_t^2), with which the formulas hold; for eta = 0 it is Euler's step on the velocity.
 
+    Use: the usual choice from 20 to 100 steps on discrete schedules; the same noise gives the same image.
+
     Args:
         steps: number of steps, evenly spaced from the first to the last timestep, or a form of `space_timesteps`;
             "ddim50" is Song et al.'s linear subsequence, which leaves out the last timestep. None for all T.

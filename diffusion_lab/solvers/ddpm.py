@@ -18,6 +18,8 @@ class DDPM(Solver):
     variance, fixed or learned, from those betas. The network still receives the original timesteps. On any path it
     starts from sqrt(alpha_{T-1}^2 + sigma_{T-1}^2) x_T.
 
+    Use: all timesteps, as the papers do, and whenever a learned variance counts.
+
     Args:
         steps: number of steps, or a form of `space_timesteps`; None for all T.
         clip: whether x0_hat is clipped to [-1, 1] before the mean is computed from it.

@@ -22,6 +22,8 @@ class DPMSolverPP(NoiseLevelSolver):
 
     The first step, and the last, to s' = 0, are of first order: D = x0_k. The last adds no noise.
 
+    Use: 10 to 25 steps, one network call each; with `sde` where there are more steps.
+
     Args:
         steps: number of steps N and of network calls, or a form of `space_timesteps`; None for all T.
         sde: whether noise is added, i.e. the reverse process is solved instead of the flow.

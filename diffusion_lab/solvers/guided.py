@@ -16,6 +16,8 @@ class Guided(Solver):
 
     Reference: Ho and Salimans, "Classifier-free diffusion guidance", 2022, equation 6, with scale = 1 + w.
 
+    Use: class-conditional models, where fidelity is wanted at the cost of variety.
+
     Args:
         base: the solver.
         scale: of the guidance, >= 0; 1 is none.

@@ -39,6 +39,8 @@ class UniPC(NoiseLevelSolver):
     cancels. The corrector raises the order by one: p + 1, where the first steps, which have fewer points, allow it. The
     history begins with one point, and the last step, to s' = 0, is of first order and not corrected.
 
+    Use: 5 to 15 steps, where calls are few.
+
     Args:
         steps: number of steps N and of network calls, or a form of `space_timesteps`; None for all T.
         order: p, from 1; 2 is the paper's for guided sampling and 3 for unguided.

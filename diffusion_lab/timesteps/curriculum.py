@@ -31,6 +31,9 @@ class CLTS(TimestepSampler):
     variance of T (std = 1/sqrt(T) here) would starve almost all timesteps. Its target for CIFAR-10 is 5e4 in
     appendix B and 1e5 in section 5.1.
 
+    Use: to repeat the paper. The curriculum follows max_steps, so a run must not be extended later; in
+    `experiment=schedule_by_sampler` it changed little.
+
     Args:
         num_timesteps: T.
         target_steps: optimizer steps until g = 1, >= 1.

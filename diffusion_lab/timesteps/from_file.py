@@ -16,6 +16,8 @@ class FromFile(FixedSampler):
     The configuration reads the file (`distribution_file`) and the run records the numbers: a run does not depend on the
     file afterwards, a changed file is another run, and what reads a run's folder reads no file that the folder names.
 
+    Use: a distribution that was found elsewhere: by `show --write`, by another trainer, or from a pilot run.
+
     Args:
         num_timesteps: T.
         path: the file, for messages.

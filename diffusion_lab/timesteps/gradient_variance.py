@@ -45,6 +45,9 @@ class GradientVariance(TimestepSampler):
     Differs from Kim et al.: the estimator, its smoothing and its refresh are not stated there; the grid, the running
     mean and the share of the uniform distribution are ours.
 
+    Use: to repeat the comparison. The gradients of single images cost a pass for each, so this is no sampler for
+    long runs.
+
     Args:
         num_timesteps: T.
         every: largest number of optimizer steps between two measurements, >= 1.

@@ -72,6 +72,10 @@ class LearnedBeta(TimestepSampler):
     of its S is within one stride of one of the full grid's in 10 of 10 seeds with linear, 8 with quadratic and 9 with
     cosine; with every tenth timestep and no weights, in 0, 2 and 0.
 
+    Use: to repeat the paper, with several seeds, since what the policy learns differs between them. Each step costs
+    more than with a fixed distribution; in `experiment=schedule_by_sampler` it was behind uniform with each
+    prediction, and far behind with x0.
+
     Args:
         num_timesteps: T >= 2.
         reward_weights: (T,) c_t on the native loss, finite, >= 0.

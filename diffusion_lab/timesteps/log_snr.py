@@ -95,6 +95,8 @@ class LogSNR(FixedSampler):
     What F has outside the schedule's range is either left out, with e_0 = L_0 + (L_0 - L_1)/2 and e_T likewise, and the
     rest divided by its sum; or it belongs to the outermost timesteps, e_0 = inf, e_T = -inf.
 
+    Use: to train on the same noise on every schedule, so that a comparison of schedules is not one of samplers.
+
     Args:
         schedule: noise schedule with T timesteps.
         distribution: F.

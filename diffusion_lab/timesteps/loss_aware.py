@@ -24,6 +24,9 @@ class LossSecondMoment(TimestepSampler):
     falls back to uniform; and it is a ring in which the newest loss replaces the oldest, which gives the same mean
     without shifting rows.
 
+    Use: losses that differ by orders of magnitude over t and are to stay unbiased, above all the variational bound
+    (`method=iddpm`). It takes effect after a number of losses of each timestep, so not in short runs with large T.
+
     Args:
         num_timesteps: T.
         history_per_timestep: n >= 1, losses kept for each timestep.

@@ -15,6 +15,8 @@ class Mixture(TimestepSampler):
 
     A draw takes one uniform number u: below q it is stretched over the uniform distribution, above over the base's.
 
+    Use: around a sampler that leaves timesteps out, so that each is still trained.
+
     Args:
         base: a sampler that draws by its inverse CDF; `reweight` of the base is not used.
         uniform: q in [0, 1], share of the uniform distribution.

@@ -30,6 +30,9 @@ class Mode(FixedSampler):
 
     Differs from the paper: its w is 1 - w here, so that s rises with it.
 
+    Use: cosine and rectified flow; in `experiment=schedule_by_sampler` it gained there with every prediction and
+    lost on the linear schedule.
+
     Args:
         schedule: noise schedule with T timesteps.
         scale: k in [-1, 2/(pi - 2)]; 1.29 and 0.81 in the paper.
@@ -63,6 +66,8 @@ class CosMap(FixedSampler):
 
     Differs from diffusers: "cosmap" is a weight of the loss there, this density with uniform s.
 
+    Use: rectified flow with the training effort of the cosine path.
+
     Args:
         schedule: noise schedule with T timesteps.
         shift: S > 0, s' = S s/(1 + (S - 1) s); more than 1 draws noisier timesteps.
@@ -84,6 +89,9 @@ class CosMap(FixedSampler):
 
 class Beta(FixedSampler):
     """s ~ Beta(a, b), with density s^(a-1) (1-s)^(b-1)/B(a, b); `LearnedBeta` has one that is learned for each image.
+
+    Use: to choose the shape of p_t with two numbers, or to train with the distribution on which `learned_beta` has
+    settled, without its policy.
 
     Args:
         schedule: noise schedule with T timesteps.

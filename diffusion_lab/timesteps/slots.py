@@ -63,6 +63,9 @@ class EqualLossSlots(TimestepSampler):
     timestep, timesteps without a loss take that of their nearest neighbour, and sums are halved at each move. Without a
     curve all slots have equal width until the first move.
 
+    Use: to repeat the paper, and to see with `analysis=slots` where the loss lies; in
+    `experiment=schedule_by_sampler` it was behind uniform on three schedules of four with every prediction.
+
     Args:
         num_timesteps: T.
         num_slots: K in [1, T].
@@ -145,6 +148,8 @@ class EqualLossSlots(TimestepSampler):
 class SlotRestricted(FixedSampler):
     """Uniform inside given slots, zero outside: for training on a few ranges and evaluation on all (Xie & Agam,
     Figure 2).
+
+    Use: to measure what a range of timesteps teaches the others; a model trained with it alone cannot generate.
 
     Args:
         num_timesteps: T.

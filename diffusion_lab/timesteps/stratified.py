@@ -65,6 +65,8 @@ class Stratified(Spread):
     Differs from k-diffusion `stratified_uniform`, which gives process r the slices r, r+W, ...: a permutation needs
     no layout, so one process and many draw the same timestep for the same image.
 
+    Use: like `low_discrepancy`, where the rows of a batch have to stay random inside their slices.
+
     Args:
         base: a sampler that draws by its inverse CDF.
 
@@ -87,6 +89,9 @@ class LowDiscrepancy(Spread):
     Differs from VDM, where u_i belongs to row i: with images in a random order that is the same, but a permutation
     keeps row i independent of its place in the batch.
 
+    Use: when the loss itself is to have little noise, as for curves of the bound, and for small batches; it costs
+    nothing and leaves p_t as it is.
+
     Args:
         base: a sampler that draws by its inverse CDF.
     """
@@ -105,6 +110,9 @@ class Antithetic(Spread):
     For the uniform base these are the pairs t, T-1-t of DDIM's code (`runners/diffusion.py`). Every single draw has
     the base's distribution. Differs from DDIM's code: 1 - u in place of T-1-t, because that keeps the distribution of a
     base that is not symmetric; and exactly half of the rows where it has n//2 + 1 draws of n.
+
+    Use: for the uniform sampler, or another whose loss rises or falls steadily with t; the losses of a pair then
+    cancel in part and the mean over a batch has less noise, at no cost.
 
     Args:
         base: a sampler that draws by its inverse CDF.

@@ -1,0 +1,135 @@
+"""`diffusion-lab list [GROUP | NAME | GROUP=NAME ..]`: what can be chosen, with formula, paper, use and keys.
+
+Read from the yaml files and docstrings as text; neither Hydra nor torch nor a class of the user's is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from diffusion_lab.cli.conf_folder import conf_dir
+from diffusion_lab.cli.errors import EXIT_CONFIG, ConfigError
+from diffusion_lab.cli.options import files
+from diffusion_lab.cli.options.described import described
+from diffusion_lab.cli.options.groups import ABOUT
+from diffusion_lab.cli.options.text import group_lines, option_lines, table_lines, wrapped
+from diffusion_lab.cli.targets import own_folders
+
+PRESETS = ("method", "experiment", "task", "scale", "analysis")  # named after the part that they use
+READABLE = 110  # columns; longer lines are hard to read
+
+
+def main(argv: list[str]) -> int:
+    """Print the groups, or what each word names; returns 0, or 2 for a word that names nothing."""
+    try:
+        given = _parser().parse_args(argv)
+    except SystemExit as end:  # argparse has printed the help or the error
+        return int(end.code or 0)
+    width = min(shutil.get_terminal_size((READABLE, 24)).columns, READABLE)
+    try:
+        print("\n".join(_answer(given.words, given.config_dir, width)))
+    except ConfigError as error:
+        print(f"config error: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    return 0
+
+
+def completions(word: str) -> list[str]:
+    """Groups, and options as `group=name` once the group is typed, that begin with the word."""
+    folders = [conf_dir()]
+    group, equals, _ = word.partition("=")
+    if equals:
+        every = [f"{group}={name}" for name in files.options(group, folders)]
+    else:
+        every = files.groups(folders)
+    return [one for one in every if one.startswith(word)]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="diffusion-lab list",
+        description="What can be chosen. Without a word: all groups and their options; with a group: its options with "
+        "purpose and paper; with an option: formula, use, paper, keys with defaults, and the command to try it",
+    )
+    parser.add_argument("words", nargs="*", metavar="WORD", help="a group, an option, or group=option")
+    parser.add_argument("--config-dir", "-cd", action="append", default=[], metavar="DIR", help="your own yaml files")
+    return parser
+
+
+def _answer(words: Sequence[str], config_dirs: list[str], width: int) -> list[str]:
+    for folder in config_dirs:
+        if not Path(folder).is_dir():
+            raise ConfigError(f"--config-dir={folder} must be a folder with yaml files, and there is none; use another")
+    folders, modules = [conf_dir(), *map(Path, config_dirs)], own_folders(config_dirs)
+    if not words:
+        return _overview(folders, width)
+    lines: list[str] = []
+    for word in words:
+        lines += ["", ""] if lines else []
+        lines += _named(word, folders, modules, width)
+    return lines
+
+
+def _overview(folders: Sequence[Path], width: int) -> list[str]:
+    lines = ["Groups, the number of their options, and their names; [the default].", ""]
+    for group in files.groups(folders):
+        lines += group_lines(group, files.options(group, folders), files.default(group, folders), width)
+    return [*lines, "", *wrapped("Next: diffusion-lab list sampler, diffusion-lab list sampler=mode", width, "")]
+
+
+def _named(word: str, folders: Sequence[Path], modules: Sequence[Path], width: int) -> list[str]:
+    """What a word names: a group, else an option of one group or of several."""
+    groups = files.groups(folders)
+    group, equals, name = word.strip().rstrip("/").partition("=")
+    if not equals and group in groups:
+        return _group(group, folders, modules, width)
+    found = [
+        (one, option)
+        for one in groups
+        for option in files.options(one, folders)
+        if (option == name and one == group if equals else option == group)
+    ]
+    if not found:
+        raise ConfigError(_unknown(word, group, name if equals else None, groups, folders))
+    parts = [(one, option) for one, option in found if one not in PRESETS]
+    if len(parts) == 1 < len(found):  # sampler=infonoise, with method=infonoise, which uses it
+        others = ", ".join(f"{one}={option}" for one, option in found if one in PRESETS)
+        lines = option_lines(described(*parts[0], folders, modules), width, "")
+        return [*lines, "", *wrapped(f"Of the same name: {others}", width, "")]
+    if len(found) > 1:
+        rows = [(f"{one}={option}", described(one, option, folders, modules)) for one, option in found]
+        return [f"{group} is an option of {len(rows)} groups:", "", *table_lines(rows, width)]
+    ((one, option),) = found
+    return option_lines(described(one, option, folders, modules), width, "")
+
+
+def _group(group: str, folders: Sequence[Path], modules: Sequence[Path], width: int) -> list[str]:
+    names = files.options(group, folders)
+    rows = [(name, described(group, name, folders, modules)) for name in names]
+    chosen, below = files.default(group, folders), [g for g in files.groups(folders) if g.startswith(f"{group}/")]
+    lines = wrapped(f"{group}: {ABOUT.get(group, 'a group of your own')}", width, "")
+    lines += wrapped(f"default {chosen}", width, "") if chosen else []
+    lines += ["", *table_lines(rows, width)]
+    lines += ["", *wrapped(f"groups below it: {', '.join(below)}", width, "")] if below else []
+    return [*lines, "", *wrapped(f"Next: diffusion-lab list {group}={chosen or (names or ['NAME'])[0]}", width, "")]
+
+
+def _unknown(word: str, group: str, name: str | None, groups: Sequence[str], folders: Sequence[Path]) -> str:
+    """One sentence with what is close to a word that names nothing."""
+    if name is not None and group in groups:
+        options = files.options(group, folders)
+        close = difflib.get_close_matches(name, options, n=3) or options
+        return f"list {word} must name an option of {group}; use {', '.join(close)}"
+    if name is not None:
+        close = difflib.get_close_matches(group, groups, n=3)
+        return f"list {word} must name a group before the =; use {', '.join(close) or 'diffusion-lab list for all'}"
+    every = {f"{one}={option}": option for one in groups for option in files.options(one, folders)}
+    near = difflib.get_close_matches(group, [*groups, *every.values()], n=3)
+    close = [one for one in near if one in groups] + [key for key, option in every.items() if option in near]
+    cure = f"use {', '.join(close)}" if close else "`diffusion-lab list` has all of them"
+    return f"list {word} must name a group or an option; {cure}"

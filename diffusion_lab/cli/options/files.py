@@ -1,0 +1,175 @@
+"""Groups of the configuration and their yaml files: comment, keys with defaults and comments, and the class named."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+HIDDEN = ("hydra", "base")  # what Hydra and the presets alone use
+KEY = re.compile(r"(?P<key>\w+):(?: +(?P<value>.*?))?(?: +# (?P<comment>.*))?")
+PART = re.compile(r" *- (?:override )?(?P<group>[\w/]+)(?:@(?P<place>[\w.]+))?(?:: *(?P<option>[\w/.-]+))?")
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of an option: its default as the file has it, and the comment behind it."""
+
+    name: str
+    default: str
+    comment: str = ""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One yaml file of a group.
+
+    Attributes:
+        group: such as `sampler` or `sampler/distribution`.
+        name: of the option.
+        path: the file.
+        about: the paragraphs of the comment above its first line; lines that are indented are kept as they are.
+        commands: those that the comment has.
+        target: dotted name of the class or function that it builds; "" for a file that sets keys alone.
+        keys: in the order of the file, those of an option that it extends first.
+        parts: name of the key -> (group, option) of the parts that its defaults list places below it, "" for none.
+        sets: group -> option of the parts that it overrides, for methods and experiments.
+    """
+
+    group: str
+    name: str
+    path: Path
+    about: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    target: str = ""
+    keys: tuple[Key, ...] = ()
+    parts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    sets: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def setting(self) -> str:
+        """What selects it on the command line."""
+        return f"{self.group}={self.name}"
+
+
+def groups(folders: Sequence[Path]) -> list[str]:
+    """Names of all groups, those of train.yaml in its order first, `sampler/distribution` behind `sampler`."""
+    named = re.findall(r"^  - (\w+): ", (folders[0] / "train.yaml").read_text(), re.MULTILINE)
+    found = {_name(path.parent, folder) for folder in folders for path in folder.rglob("*.yaml")} - {"."}
+    # Presets lie in folders of papers, experiment=paper/table; those folders are no groups of their own.
+    found = {name.partition("/")[0] if _of_presets(name, folders) else name for name in found}
+    kept = [name for name in found if name.partition("/")[0] not in HIDDEN and not name.endswith("/base")]
+    place = {name: number for number, name in enumerate(named)}
+    return sorted(kept, key=lambda name: (place.get(name.partition("/")[0], len(place)), name))
+
+
+def options(group: str, folders: Sequence[Path]) -> list[str]:
+    """Names of the options of a group, sorted."""
+    found = set()
+    for folder in folders:
+        place = folder / group
+        files = place.rglob("*.yaml") if _of_presets(f"{group}/any", folders) else place.glob("*.yaml")
+        found |= {path.relative_to(place).with_suffix("").as_posix() for path in files}
+    return sorted(found)
+
+
+def default(group: str, folders: Sequence[Path]) -> str:
+    """The option that `diffusion-lab train` takes; "" where it takes none."""
+    found = re.search(rf"^  - {group}: (\w+)", (folders[0] / "train.yaml").read_text(), re.MULTILINE)
+    return found[1] if found and found[1] != "null" else ""
+
+
+def read(group: str, name: str, folders: Sequence[Path]) -> Option:
+    """The option `group=name`; Hydra's rule, the first folder that has the file."""
+    path = next(path for folder in folders if (path := folder / group / f"{name}.yaml").is_file())
+    lines = path.read_text().splitlines()
+    option = Option(group, name, path, *_comment(lines))
+    own: dict[str, Key] = {}
+    extended: tuple[Key, ...] = ()
+    for key, value, comment, inner in _blocks(lines):
+        if key == "defaults":
+            option, extended = _with_defaults(option, [value, *inner], folders)
+        elif key == "_target_":
+            option = replace(option, target=value)
+        elif not key.startswith("_") and key != "hydra":
+            own[key] = Key(key, value or _short(inner), comment)
+    keys = {key.name: key for key in extended} | own
+    return replace(option, keys=tuple(keys.values()))
+
+
+def _with_defaults(option: Option, lines: Sequence[str], folders: Sequence[Path]) -> tuple[Option, tuple[Key, ...]]:
+    """The option with the parts of its defaults list, and the keys of the option that it extends."""
+    keys: tuple[Key, ...] = ()
+    words = [f"- {word.strip()}" for word in lines[0].strip("[]").split(",") if word.strip()] + list(lines[1:])
+    for line in words:
+        match = PART.match(line.partition(" #")[0])
+        if match is None or match["group"] == "_self_":
+            continue
+        group, place, other = match["group"], match["place"], match["option"]
+        if "override " in line:
+            option.sets[group.lstrip("/")] = other or ""
+        elif other is None:  # another file of the group, which this one extends
+            above = read(option.group, group.removeprefix(f"/{option.group}/"), folders)
+            option = replace(option, target=above.target, parts=above.parts | option.parts)
+            keys = above.keys
+        elif group.startswith("/"):
+            option.parts[place or group.lstrip("/")] = (group.lstrip("/"), other)
+        else:
+            option.parts[group] = (f"{option.group}/{group}", "" if other == "null" else other)
+    return option, keys
+
+
+def _blocks(lines: Sequence[str]) -> list[tuple[str, str, str, list[str]]]:
+    """(key, value, comment, indented lines) of each top-level key."""
+    found: list[tuple[str, str, str, list[str]]] = []
+    for line in lines:
+        match = KEY.fullmatch(line.rstrip())
+        if match:
+            value = (match["value"] or "").strip()
+            comment = match["comment"] or ""
+            if value.startswith("# "):  # a comment behind a key without a value
+                value, comment = "", value[2:]
+            found.append((match["key"], value.strip("'\""), comment, []))
+        elif found and line.startswith((" ", "-")):
+            found[-1][3].append(line)
+    return found
+
+
+def _short(inner: Sequence[str]) -> str:
+    """A nested node in a word: the class that it builds, else its items."""
+    target = next((line.split(":", 1)[1].strip() for line in inner if line.strip().startswith("_target_:")), None)
+    return target if target else "{...}" if inner else "null"
+
+
+def _comment(lines: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The comment above the first key, as paragraphs and as commands.
+
+    A paragraph is a sentence that ends with its line; a line that is indented keeps its indentation, and is a command
+    if it begins with the program's name.
+    """
+    paragraphs: list[str] = []
+    commands: list[str] = []
+    above = [line[1:] for line in itertools.takewhile(lambda line: line.startswith("#"), lines)]
+    for line in "\n".join(above).replace("\\\n", "").split("\n"):  # a command goes on behind a backslash
+        text, last = " ".join(line.split()), paragraphs[-1] if paragraphs else "."
+        if text.startswith("@package") or not text:
+            continue
+        if line.startswith("  "):
+            commands += [text] if text.startswith("diffusion-lab ") else []
+            paragraphs += [] if text.startswith("diffusion-lab ") else [f"    {line.strip()}"]
+        elif last.endswith((".", ":")) and not last.endswith("et al.") or last.startswith("    "):
+            paragraphs.append(text)
+        else:
+            paragraphs[-1] += f" {text}"
+    return tuple(paragraphs), tuple(commands)
+
+
+def _name(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()
+
+
+def _of_presets(name: str, folders: Sequence[Path]) -> bool:
+    """Whether the folder is one of a paper, in a group of whole experiments or tables."""
+    return name.partition("/")[0] in ("experiment", "table")

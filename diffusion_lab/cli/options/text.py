@@ -1,0 +1,144 @@
+"""The text of `diffusion-lab list` in a number of columns. No name is broken; lines wrap between words."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import textwrap
+from collections.abc import Sequence
+
+from diffusion_lab.cli.options.described import Described
+from diffusion_lab.cli.options.groups import ABOUT
+
+LEAST = 30  # columns for text beside a name; below this it is placed under the name
+PAPER = 24  # columns of the papers in a wide table
+WIDE = 100  # columns from which papers have a column of their own
+
+
+def group_lines(name: str, options: Sequence[str], default: str, width: int) -> list[str]:
+    """A group in the overview: what it is, and the names of its options, the default in brackets."""
+    title = f"{name} ({len(options)})"
+    names = " ".join(f"[{one}]" if one == default else one for one in options)
+    about = ABOUT.get(name, "a group of your own")
+    return [*wrapped(f"{title}: {about}", width, "", "    "), *wrapped(names or "-", width, "    ")]
+
+
+def table_lines(rows: Sequence[tuple[str, Described]], width: int) -> list[str]:
+    """A row for each option: name, purpose and papers."""
+    names = max((len(name) for name, _ in rows), default=0) + 2
+    wide = width >= WIDE and width - names - PAPER - 2 >= LEAST
+    lines: list[str] = []
+    for name, one in rows:
+        papers = ", ".join(one.papers)
+        if wide:
+            text = width - names - PAPER - 2
+            left = _fold(one.purpose or "-", text)
+            right = _fold(papers, PAPER)
+            lines += _beside(name, names, left, text, right)
+        else:
+            told = bool(papers) and any(paper.split()[0] not in one.purpose for paper in one.papers)
+            purpose = f"{one.purpose or '-'} [{papers}]" if told else one.purpose or "-"
+            lines += defined(name, purpose, names, width)
+    return lines
+
+
+def option_lines(one: Described, width: int, page: str) -> list[str]:
+    """Everything about an option.
+
+    Args:
+        one: the option.
+        width: columns.
+        page: path of its page in docs/; "" without one.
+    """
+    option, doc = one.option, one.doc
+    lines = [option.setting]
+    repeated = bool(doc.body) and " ".join(doc.body[0].split())[:25] == (one.about or ("",))[0][:25]
+    for paragraph in one.about[1:] if repeated and option.about else one.about:
+        lines += _paragraph(paragraph, width)
+    body = doc.body if option.about else doc.body[1:]
+    for paragraph in body:
+        lines += ["", *_paragraph(paragraph, width)]
+    for title, text in (("use", doc.use), ("source", one.source)):
+        lines += ["", title, *wrapped(text, width, "    ")] if text else []
+    if option.sets:
+        pairs = " ".join(f"{group}={name}" for group, name in option.sets.items() if group != "base")
+        lines += ["", "sets", *wrapped(pairs or "-", width, "    ")]
+    if one.settings:
+        lines += ["", "keys, and their defaults"]
+        column = min(28, max(len(f"{key.name}={key.default}") for key in one.settings) + 2)
+        for key in one.settings:
+            lines += [f"    {line}" for line in defined(f"{key.name}={key.default}", key.meaning, column, width - 4)]
+    lines += ["", "try", *(f"    {command}" for command in commands(one))]
+    lines += ["", "where", f"    {one.definition.name if one.definition else option.target}"] if option.target else []
+    lines += [f"    {page}"] if page else []
+    return lines
+
+
+def commands(one: Described) -> list[str]:
+    """Commands that use the option; keys of a part without a default have to be set, which they show."""
+    if one.option.commands:
+        return list(one.option.commands)
+    group = one.option.group.partition("/")[0]
+    setting = one.option.setting
+    if group in ("table", "table_scale"):
+        what = one.option.name if group == "table" else f"PAPER/NAME scale={one.option.name}"
+        return [f"diffusion-lab reproduce {what}"]
+    if group == "analysis":
+        return [f"diffusion-lab analyze {setting} run=DIR"]
+    if group == "autoencoder":
+        return [f"diffusion-lab encode {setting} dataset=NAME"]
+    if group == "metric":
+        return [f"diffusion-lab train 'metrics.names=[{one.option.name}]'"]
+    word = f"{one.owner} {setting}" if one.owner else setting
+    many = "-m " if group == "experiment" else ""
+    lines = [f"diffusion-lab train {many}{word}"]
+    if group in ("sampler", "weighting", "schedule"):
+        lines.append(f"diffusion-lab show {word}")
+    return lines
+
+
+def defined(name: str, text: str, column: int, width: int) -> list[str]:
+    """A name and a text beside it, from `column` on; under it where the name is too long or the width too small."""
+    if width - column < LEAST:
+        return [name, *wrapped(text, width, "    ")]
+    lines = _fold(text, width - column) or [""]
+    if len(name) + 2 > column:
+        return [name, *(" " * column + line for line in lines if line)]
+    return [f"{name:<{column}}{lines[0]}".rstrip(), *(" " * column + line for line in lines[1:])]
+
+
+def wrapped(text: str, width: int, indent: str, further: str | None = None) -> list[str]:
+    """A text in lines of at most `width`, where no single word is longer."""
+    return textwrap.wrap(
+        text,
+        max(width, 20),
+        initial_indent=indent,
+        subsequent_indent=indent if further is None else further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _paragraph(text: str, width: int) -> list[str]:
+    """A paragraph wrapped anew; a formula line by line, as it is written."""
+    if not text.startswith("    "):
+        return wrapped(text, width, "    ")
+    return [part for line in text.split("\n") for part in _formula(line, width)]
+
+
+def _formula(line: str, width: int) -> list[str]:
+    """A line of a formula; one that is too long is divided where it has gaps."""
+    indent = "    " + " " * (len(line) - len(line.lstrip()))
+    if len(line) + 4 <= width:
+        return [f"    {line}"]
+    parts = [part.strip() for part in re.split(r" {2,}", line.strip())]
+    return [one for part in parts for one in wrapped(part, width, indent, f"{indent}    ")]
+
+
+def _beside(name: str, names: int, left: Sequence[str], text: int, right: Sequence[str]) -> list[str]:
+    rows = itertools.zip_longest([name], left, right, fillvalue="")
+    return [f"{one:<{names}}{two:<{text}}  {three}".rstrip() for one, two, three in rows]
+
+
+def _fold(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)

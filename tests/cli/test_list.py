@@ -1,0 +1,157 @@
+"""`diffusion-lab list`: every option says what it is, at once, at any width, and without importing what it names."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from diffusion_lab.cli.config import conf_dir
+from diffusion_lab.cli.main import main
+from diffusion_lab.cli.options import files
+from diffusion_lab.cli.options.definitions import find
+from diffusion_lab.cli.options.described import described, readable
+from diffusion_lab.cli.options.docstring import citations, parse
+from diffusion_lab.cli.options.groups import ABOUT
+
+FOLDERS = [conf_dir()]
+METHODS = ("sampler", "weighting", "prediction", "schedule", "solver")  # what people choose by its use and its paper
+HEAVY = {"torch", "lightning", "hydra", "omegaconf", "numpy", "rich"}
+EVERY = [(group, name) for group in files.groups(FOLDERS) for name in files.options(group, FOLDERS)]
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["list", *words]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("group", sorted({group for group, _ in EVERY}))
+def test_every_group_and_option_says_what_it_is(group: str) -> None:
+    assert ABOUT[group]
+    for name in files.options(group, FOLDERS):
+        one = described(group, name, FOLDERS)
+        assert len(one.purpose.split()) > 1, one.option.setting
+        assert all(key.name for key in one.settings)
+
+
+@pytest.mark.parametrize(("group", "name"), [(group, name) for group, name in EVERY if group in METHODS])
+def test_every_method_says_when_to_use_it_and_what_its_keys_are(group: str, name: str) -> None:
+    one = described(group, name, FOLDERS)
+    assert one.doc.use.endswith("."), one.option.setting
+    assert [key.name for key in one.settings if not key.meaning] == []
+
+
+def test_the_overview_names_every_option_and_no_line_is_too_long(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = shown(capsys)
+    assert max(map(len, text.splitlines())) <= 80
+    words = set(re.findall(r"[\w/]+", text))
+    assert {name for _, name in EVERY} <= words
+    assert "[uniform]" in text and "[unit]" in text
+
+
+@pytest.mark.parametrize("columns", [80, 110, 140])
+def test_a_group_fits_and_breaks_no_name(columns: int, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = shown(capsys, "sampler")
+    assert max(map(len, text.splitlines())) <= columns
+    for name in files.options("sampler", FOLDERS):
+        assert re.search(rf"^{name}  ", text, re.MULTILINE), name
+
+
+def test_an_option_has_formula_use_source_keys_and_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "sampler=mode")
+    assert "s = (1 + k) w - k sin^2(pi w/2)" in text
+    assert re.search(r"^use\n    cosine and rectified flow", text, re.MULTILINE)
+    assert re.search(r"^source\n    Esser et al. 2024$", text, re.MULTILINE)
+    assert re.search(r"^    scale=1.29 +k in ", text, re.MULTILINE)
+    assert "    diffusion-lab show sampler=mode\n" in text
+    assert shown(capsys, "mode") == text
+
+
+def test_a_name_of_several_groups_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Of the same name: method=min_snr" in shown(capsys, "min_snr")
+    several = shown(capsys, "edm")
+    assert all(f"{group}=edm" in several for group in ("schedule", "prediction", "weighting", "preconditioning"))
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("sampelr", "use sampler"),
+        ("sampler=mod", "must name an option of sampler; use mode"),
+        ("min_snrr", "weighting=min_snr"),
+        ("smapler=mode", "must name a group before the =; use sampler"),
+        ("qqqq", "`diffusion-lab list` has all of them"),
+    ],
+)
+def test_a_word_that_names_nothing_is_one_sentence(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", word]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"config error: list {word} must name") and said in error and error.count("\n") == 1
+
+
+def test_a_users_own_part_is_read_and_not_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "conf" / "sampler").mkdir(parents=True)
+    (tmp_path / "conf" / "sampler" / "mine.yaml").write_text("_target_: my_part.Mine\nwidth: 0.5 # of the window\n")
+    (tmp_path / "my_part.py").write_text(
+        "raise SystemExit('imported')\n"
+        "class Base:\n    '''Base.\n\n    Args:\n        width: w in (0, 1].\n    '''\n"
+        "class Mine(Base):\n    '''p_t = 1/w in a window (Doe 2021).\n\n    Use: never.\n    '''\n"
+        "    def __init__(self, width: float, start: int = 3): ...\n"
+    )
+    text = shown(capsys, "sampler=mine", "--config-dir", str(tmp_path / "conf"))
+    assert "p_t = 1/w in a window (Doe 2021)." in text and "Doe 2021" in text.partition("source")[2]
+    assert "w in (0, 1]. Of the window" in text and "start=3" in text
+    assert main(["list", "--config-dir", str(tmp_path / "none")]) == 2
+    assert "must be a folder with yaml files" in capsys.readouterr().err
+
+
+def test_nothing_heavy_is_imported() -> None:
+    code = (
+        "import sys\nfrom diffusion_lab.cli.main import main\n"
+        "main(['list', 'sampler']); main(['list', 'sampler=mode'])\n"
+        f"heavy = {HEAVY} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_words_are_completed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for line, expected in {
+        "diffusion-lab list sampl": {"sampler", "sampler/distribution", "sampler/rewards"},
+        "diffusion-lab list sampler=mo": {"sampler=mode"},
+    }.items():
+        monkeypatch.setenv("COMP_LINE", line)
+        assert main(["-sc", "query=bash"]) == 0
+        assert set(capsys.readouterr().out.split()) == expected
+
+
+def test_references_in_a_default_are_words() -> None:
+    assert readable("${schedule}") == "the run's schedule"
+    assert readable("${share:0.1,${max_steps}}") == "0.1 * max_steps"
+    assert readable("${at_most:${dataset.train_images},50000}") == "min(dataset.train_images, 50000)"
+    assert readable("0.5") == "0.5"
+
+
+def test_a_docstring_has_parts_and_papers() -> None:
+    doc = parse(
+        "Purpose.\n\n    y = x\n\nUse: when\nneeded.\n\nSource: Doe 2020,\nsection 3.\n\n"
+        "Args:\n    a: first,\n        longer.\n    b: second.\n\nRaises:\n    ValueError: never.\n"
+    )
+    assert doc.body == ("Purpose.", "    y = x") and doc.use == "when needed." and doc.source == "Doe 2020, section 3."
+    assert doc.args == {"a": "first, longer.", "b": "second."}
+    assert citations("Ho et al. (2020) and Salimans & Ho 2022, Ho et al. 2020") == [
+        "Ho et al. 2020",
+        "Salimans & Ho 2022",
+    ]
+
+
+def test_a_name_is_found_where_it_is_defined() -> None:
+    one = find("diffusion_lab.timesteps.Mode")
+    assert one is not None and one.name == "diffusion_lab.timesteps.position.Mode"
+    assert one.arguments()["scale"] == "1.29" and find("diffusion_lab.timesteps.Nothing") is None
+    assert find("torch.optim.Adam") is None  # its source is not read
