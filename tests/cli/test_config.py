@@ -8,7 +8,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf, open_dict
 
-from diffusion_lab.cli import config
+from diffusion_lab.cli import conf_folder
 from diffusion_lab.cli.config import conf_dir, config_hash, group_hash, plain, register_resolvers, run_name, without
 
 NOT_IN_HASH = (
@@ -99,7 +99,7 @@ def test_resolvers_name_the_run_and_the_sweep_folder() -> None:
 
 
 def test_conf_dir_prefers_the_one_in_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "__file__", str(tmp_path / "diffusion_lab" / "cli" / "config.py"))
+    monkeypatch.setattr(conf_folder, "__file__", str(tmp_path / "diffusion_lab" / "cli" / "conf_folder.py"))
     with pytest.raises(FileNotFoundError, match="reinstall"):
         conf_dir()
     for folder in (tmp_path / "conf", tmp_path / "diffusion_lab" / "conf"):  # a checkout, then a wheel

@@ -27,7 +27,7 @@ ABOUT = {
     "metric": "one measure of the generated images",
     "features": "the network whose features FID and its relatives compare (`metrics.features`)",
     "callbacks": "what happens around a step: averages, logs, checkpoints",
-    "logger": "where metrics go besides metrics.jsonl",
+    "logger": "where metrics go besides the run folder",
     "trainer": "devices and strategy",
     "task": "what is generated",
     "method": "what a paper names: sampler, weighting, prediction and annealing together",

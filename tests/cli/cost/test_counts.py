@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -81,7 +83,7 @@ def test_a_wrapped_sampler_looks_at_as_many_rows(composed) -> None:
     ],
 )
 def test_calls_beside_the_steps_of_a_run(composed, overrides: list[str], samples: int, validations: int) -> None:
-    data = ImageDataModule(Digits(), batch_size=64, features=object())
+    data = ImageDataModule(Digits(), batch_size=64, features=SimpleNamespace(has_classes=True))
     words = [] if "metrics=none" in overrides else ["metrics.num_samples=200"]
     cfg = composed("max_steps=1100", "snapshot_every=500", "solver.steps=7", *words, *overrides)
     beside = count_beside(cfg, data)
@@ -90,7 +92,7 @@ def test_calls_beside_the_steps_of_a_run(composed, overrides: list[str], samples
 
 
 def test_processes_share_the_samples(composed) -> None:
-    data = ImageDataModule(Digits(), batch_size=64, features=object())
+    data = ImageDataModule(Digits(), batch_size=64, features=SimpleNamespace(has_classes=True))
     cfg = composed("trainer=ddp_cpu", "metrics.num_samples=301", "callbacks.validation=null")
     assert count_beside(cfg, data).rows == 151
 
