@@ -5,8 +5,9 @@
       - {schedule: "linear,cosine", sampler: "uniform,speed"}      4 jobs for each seed
       - {schedule: cosine, sampler: uniform, weighting: min_snr}   1 more
 
-A sweep without products is that of its `params` alone. A word on the command line narrows the study: of a key that is
-swept it keeps the values that it names, and a product that has none of them is left out; any other word goes to every
+A sweep without products is that of its `params` alone. A word on the command line with a key of `params` replaces its
+values, as in Hydra's own sweeper: other seeds can be added to a study. A word with a key of a product narrows the
+study: the values that it names are kept, and a product that has none of them is left out. Any other word goes to every
 job.
 """
 
@@ -29,7 +30,8 @@ def jobs_of(
         params: likewise; `hydra.sweeper.params`.
         words: of the command line.
     """
-    outer, wanted = _choices(params or {}), {key: value for key, _, value in (word.partition("=") for word in words)}
+    wanted = {key: value for key, _, value in (word.partition("=") for word in words)}
+    outer = _choices({key: wanted.get(key, value) for key, value in (params or {}).items()})
     blocks = [outer | _choices(product) for product in products or [{}]]
     blocks = [kept for block in blocks if (kept := _narrowed(block, wanted)) is not None]
     swept = {key for block in blocks for key in block}

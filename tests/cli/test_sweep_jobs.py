@@ -35,6 +35,11 @@ def test_a_word_narrows_the_products_that_sweep_it_and_goes_to_all_otherwise() -
     )
 
 
+def test_other_seeds_can_be_added_to_a_study() -> None:
+    narrowed = ("schedule=linear", "sampler=speed")
+    assert cells("seed=5,6", *narrowed) == [[f"seed={seed}", *narrowed] for seed in (5, 6)]
+
+
 def test_without_products_it_is_the_product_of_the_parameters() -> None:
     jobs = list(jobs_of([], {"seed": "0,1", "method": "a,b"}))
     assert jobs == [[f"seed={s}", f"method={m}"] for s, m in itertools.product("01", "ab")]
