@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from diffusion_lab.cli.checks.early import check_arguments
 from diffusion_lab.cli.checks.machine import check_folder, check_machine
 from diffusion_lab.cli.checks.settings import check_settings
 from diffusion_lab.cli.config import config_folders, plain
@@ -52,9 +53,6 @@ def examine(
     Returns:
         No errors if it may run. No parts if an earlier check failed or the configuration is in `passed`.
     """
-    from diffusion_lab.cli.checks.kind import check_kind
-    from diffusion_lab.cli.checks.nodes import check_nodes
-
     errors = check_settings(cfg)
     seedless = OmegaConf.to_yaml(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in ("seed", "paths")]))
     if passed and not errors and seedless in passed:
@@ -64,6 +62,12 @@ def examine(
         complete = with_metrics(cfg)
     except ConfigError as error:
         return _once([*errors, error]), None
+    early = check_arguments(complete)
+    if early is not None and (errors or early):
+        return _once([*errors, *early]), None
+    from diffusion_lab.cli.checks.kind import check_kind
+    from diffusion_lab.cli.checks.nodes import check_nodes
+
     errors += check_kind(cfg, trust) or check_nodes(complete, trust)
     if errors:
         return _once(errors), None

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.cli.config import conf_dir
+from diffusion_lab.cli.definitions import find
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.options import files
-from diffusion_lab.cli.options.definitions import find
 from diffusion_lab.cli.options.described import described, readable
 from diffusion_lab.cli.options.docstring import citations, parse
 from diffusion_lab.cli.options.groups import ABOUT
@@ -154,4 +154,5 @@ def test_a_name_is_found_where_it_is_defined() -> None:
     one = find("diffusion_lab.timesteps.Mode")
     assert one is not None and one.name == "diffusion_lab.timesteps.position.Mode"
     assert one.arguments()["scale"] == "1.29" and find("diffusion_lab.timesteps.Nothing") is None
-    assert find("torch.optim.Adam") is None  # its source is not read
+    adam = find("torch.optim.Adam")  # of a library, read and not imported
+    assert adam is not None and adam.name == "torch.optim.adam.Adam" and find("numpy.ndarray") is None

@@ -10,14 +10,14 @@ from collections.abc import Callable as AbstractCallable
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-import torch
-
 SPECIAL = ("_target_", "_partial_", "_convert_", "_recursive_")
 PLURALS = {int: "integers", float: "numbers", bool: "true or false", str: "texts"}
 WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+NAMED = ("torch.dtype", "torch.device")  # by a text in yaml
 LISTS = (list, tuple, Sequence, Collection, Iterable)
 UNIONS = (Union, types.UnionType)
 Kinds = tuple[type, ...]
+UNREAD = object()  # a default that was not read
 
 
 class Signature(NamedTuple):
@@ -74,7 +74,7 @@ def kinds_of(hint: Any) -> Kinds:
         elif origin is not None:  # X | Y, list[X], Sequence[X], dict[str, X]
             waiting += arguments
         elif inspect.isclass(member) and member.__module__ not in ("builtins", "typing", "types"):
-            if not issubclass(member, torch.dtype | torch.device):
+            if f"{member.__module__}.{member.__name__}" not in NAMED:
                 kinds.append(member)
     return tuple(kinds)
 

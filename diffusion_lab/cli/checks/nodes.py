@@ -19,17 +19,13 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.checks.annotations import (
-    SPECIAL,
     Kinds,
-    decided_by_type,
     described,
-    fits,
-    in_words,
     kinds_of,
 )
+from diffusion_lab.cli.checks.arguments import argument_faults
 from diffusion_lab.cli.checks.kind import kind_of
 from diffusion_lab.cli.checks.origin import origin
-from diffusion_lab.cli.checks.setting import shown
 from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.targets import Trust, resolve
@@ -64,7 +60,6 @@ KINDS = {  # group -> base class of its options
 }
 NETWORK_ARGUMENTS = ("in_channels", "out_channels", "image_size")  # a module without them is not a network
 PURE = "diffusion_lab.diffusion."  # the package whose functions have no side effects
-SHOWN = 12  # arguments that a message lists
 
 
 def check_nodes(cfg: DictConfig, trust: Trust, only: Collection[str] | None = None) -> list[ConfigError]:
@@ -160,7 +155,7 @@ class _NodesCheck:
             self.foreign.append(str(error))
             return
         if self.fitting:
-            self.unfit += _argument_faults(content, path, target)
+            self.unfit += argument_faults(content, path, described(target))
         self.values(content, node, path, described(target).hints)
 
     def family(self, cfg: DictConfig, key: str) -> None:
@@ -211,29 +206,3 @@ def _check_kind(key: str, path: str, target: Any, kinds: Kinds) -> None:
         raise ConfigError(f"{key} must be a concrete {wanted}, and is abstract; name one of its subclasses")
     if path == "network" and not set(NETWORK_ARGUMENTS) <= set(described(target).parameters):
         raise ConfigError(f"{key} must be a network that takes {', '.join(NETWORK_ARGUMENTS)}; use network=unet_tiny")
-
-
-def _argument_faults(content: dict[Any, Any], path: str, target: Any) -> list[str]:
-    """Keys that do not exist, arguments that are missing, values of the wrong type."""
-    parameters, needed, open_ended, hints, _ = described(target)
-    faults = []
-    for key, value in content.items():
-        if key in SPECIAL:
-            continue
-        if key not in parameters:
-            if not open_ended:
-                name = content["_target_"].rpartition(".")[2]
-                faults.append(
-                    f"{path}.{key}={shown(value)}: {name} has no argument {key}{nearest(str(key), parameters)}; "
-                    f"it takes {', '.join(list(parameters)[:SHOWN])}{', ...' if len(parameters) > SHOWN else ''}"
-                )
-        elif key in hints and not (isinstance(value, str) and ("${" in value or value == "???")):
-            hint, default = hints[key], parameters[key].default
-            if (type(value) not in decided_by_type(hint) or value == "") and not fits(value, hint):
-                cure = f"use {shown(default)}, the default" if default is not inspect.Parameter.empty else ""
-                faults.append(f"{path}.{key}={shown(value)} must be {in_words(hint)}; {cure or 'see its yaml file'}")
-    if not content.get("_partial_", False):
-        for name in needed:
-            if name not in content:
-                faults.append(f"{path}.{name} is missing, and {content['_target_']} needs it; set {path}.{name}=...")
-    return faults

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from diffusion_lab.cli.definitions import Definition, find
 from diffusion_lab.cli.options import files
-from diffusion_lab.cli.options.definitions import Definition, find
 from diffusion_lab.cli.options.docstring import Docstring, citations, parse
 
 # A sentence ends at a full stop before a capital, but not at "et al. 2020" or "sec. 3".

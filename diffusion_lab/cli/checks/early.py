@@ -1,0 +1,92 @@
+"""The arguments of all parts, checked before torch is imported, which takes seconds.
+
+Signatures are read from source text, so an error in a key or a type is reported at once. Whether a class is allowed and
+fits its place is the first question and needs the class itself (`nodes.py`); this check therefore speaks only where
+every part is of a class that a yaml file of the package has at that place.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any, cast
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from diffusion_lab.cli.checks.arguments import argument_faults
+from diffusion_lab.cli.checks.settings import part_groups
+from diffusion_lab.cli.checks.written import written
+from diffusion_lab.cli.conf_folder import conf_dir
+from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.metric_files import GROUP
+from diffusion_lab.cli.options.files import PART
+
+
+def check_arguments(cfg: DictConfig) -> list[ConfigError] | None:
+    """Errors in the arguments of all parts; None if `nodes.py` might find others with them, which are told together."""
+    content = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=False))
+    nodes = [(path, node) for path, node in _nodes(content, "") if not path.startswith(f"{GROUP}.")]  # read from files
+    complete = all(
+        _is_part_or_family(content.get(group), default) for group, default in part_groups().items() if group != "hydra"
+    )
+    if not complete or not all(_is_shipped(path, node["_target_"]) for path, node in nodes):
+        return None
+    return [ConfigError(text) for path, node in nodes for text in _faults(path, node)]
+
+
+def _faults(path: str, node: dict[str, Any]) -> list[str]:
+    signature = written(node["_target_"])
+    return argument_faults(node, path, signature) if signature is not None else []
+
+
+def _nodes(content: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Path and content of every node with a `_target_`; items of a list have the list's path."""
+    if isinstance(content, dict) and "_target_" in content:
+        yield path, content
+    for key, value in content.items() if isinstance(content, dict) else ():
+        if isinstance(value, dict | list):
+            yield from _nodes(value, f"{path}.{key}" if path else str(key))
+    for value in content if isinstance(content, list) else ():
+        yield from _nodes(value, path)
+
+
+def _is_part_or_family(node: Any, default: str | None) -> bool:
+    if node is None:
+        return default is None
+    return isinstance(node, dict) and ("_target_" in node or all(isinstance(part, dict) for part in node.values()))
+
+
+def _is_shipped(path: str, target: Any) -> bool:
+    group, _, inside = path.partition(".")
+    return (inside.rpartition(".")[2], target) in _placed(group)
+
+
+@functools.cache
+def _placed(group: str) -> frozenset[tuple[str, str]]:
+    """Name of a place, and class of what the package's yaml files of a group put there; "" is the node itself."""
+    found: set[tuple[str, str]] = set()
+    for folder, content in _files(group):
+        found |= {(path.rpartition(".")[2] or folder, str(node["_target_"])) for path, node in _nodes(content, "")}
+        for place, other in _exchanged(content):
+            found |= {(place, str(one["_target_"])) for _, one in _files(other) if "_target_" in one}
+    return frozenset(found)
+
+
+@functools.cache
+def _files(group: str) -> list[tuple[str, dict[str, Any]]]:
+    """The place of each file of a group, and its content: what is in prediction/space is placed at prediction.space."""
+    top = conf_dir() / group
+    files = [(file, yaml.load(file.read_text(encoding="utf-8"), Loader=_LOADER)) for file in top.rglob("*.yaml")]
+    return [(file.parent.relative_to(top).name.replace("base", ""), content or {}) for file, content in files]
+
+
+def _exchanged(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """(place, group) of the defaults that put an option of another group into this one: `/sampler@base: uniform`."""
+    for entry in content.get("defaults", ()):
+        match = PART.match(f"- {next(iter(entry))}") if isinstance(entry, dict) else None
+        if match is not None and match["group"].startswith("/"):
+            yield match["place"] or match["group"].lstrip("/"), match["group"].lstrip("/")
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
