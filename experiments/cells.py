@@ -152,9 +152,9 @@ def results_of(name: str, scale: str) -> Results:
 
 def crossed(data: str, part: str) -> str:
     """A part of the crossed study's page."""
-    from experiments.crossed_page import block
+    from experiments import crossed_default, crossed_page
 
-    return block(data, part)
+    return {**crossed_page.PARTS, **crossed_default.PARTS}[part](data)
 
 
 KINDS: dict[str, Callable[..., str]] = {"gpu_hours": gpu_hours, "pairs": pairs}

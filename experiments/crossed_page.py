@@ -102,7 +102,7 @@ def variance(data: str) -> str:
     """A table of the shares of variance, the largest first."""
     y, _ = cross(first(values(data)))
     found = sorted(shares(y, FACTORS).items(), key=lambda item: -item[1])
-    return _table(["part", "share of the variance"], [[name, f"{share:.1%}"] for name, share in found])
+    return table(["part", "share of the variance"], [[name, f"{share:.1%}"] for name, share in found])
 
 
 def samplers(data: str) -> str:
@@ -113,20 +113,20 @@ def samplers(data: str) -> str:
     for sampler in (name for name in names[2] if name != "uniform"):
         cells = [found[schedule, sampler] for schedule in names[0]]
         rows.append([f"`{sampler}`", *(_bold(shown(interval), p) for interval, p in cells)])
-    return _table(["sampler", *names[0]], rows)
+    return table(["sampler", *names[0]], rows)
 
 
 def weightings(data: str) -> str:
-    """A table of min_snr's ratio to the unit weighting, for each cell that has both."""
+    """A table of min_snr's ratio to the unit weighting, for each cell that has both with all seeds."""
     found = first(values(data))
-    pairs = [cell for cell in ranked(found) if cell.weighting != "unit"]
+    pairs = _weighted(found)
     intervals = [ratio(found, cell, cell._replace(weighting="unit")) for cell in pairs]
     corrected = holm([1.0 if one.p_value is None else one.p_value for one in intervals])
     rows = [
         [f"`{title(cell)}`", _of(found, cell), _bold(shown(one), p)]
         for cell, one, p in zip(pairs, intervals, corrected, strict=True)
     ]
-    return _table(["cell", "Fréchet distance", "ratio to unit weighting"], rows)
+    return table(["cell", "Fréchet distance", "ratio to unit weighting"], rows)
 
 
 def every(data: str) -> str:
@@ -138,18 +138,7 @@ def every(data: str) -> str:
         rows.append(
             [str(place), f"`{title(cell)}`", str(len(own[cell])), _of(own, cell), shown(ratio(own, cell, DEFAULT))]
         )
-    return _table(["", "cell", "n", "Fréchet distance", f"ratio to {title(DEFAULT)}"], rows)
-
-
-def confirmed(data: str) -> str:
-    """A table of the best cell's ratio to the default on the seeds that it was chosen on and on the others."""
-    found = values(data)
-    best = ranked(first(found))[0]
-    later = [seed for seed in found[best] if seed not in FIRST_SEEDS]
-    rows = [["chosen on", shown(ratio(found, best, DEFAULT, FIRST_SEEDS))]]
-    if later:
-        rows.append(["confirmed on", shown(ratio(found, best, DEFAULT, later))])
-    return _table([f"seeds, {data}", f"`{title(best)}` to `{title(DEFAULT)}`"], rows)
+    return table(["", "cell", "n", "Fréchet distance", f"ratio to {title(DEFAULT)}"], rows)
 
 
 def agreement(data: str) -> str:
@@ -162,7 +151,7 @@ def agreement(data: str) -> str:
     return f"Spearman's rank correlation with digits over the {len(both)} cells that both have: {number}."
 
 
-PARTS = {part.__name__: part for part in (answers, variance, samplers, weightings, every, confirmed, agreement)}
+PARTS = {part.__name__: part for part in (answers, variance, samplers, weightings, every, agreement)}
 
 
 def _logs(own: dict[int, float]) -> np.ndarray:
@@ -194,8 +183,15 @@ def _best_samplers(y: np.ndarray, names: tuple[list[str], list[str], list[str]])
     return "; ".join(words)
 
 
+def _weighted(found: Values) -> list[Cell]:
+    """Cells with another weighting than the unit one, from the best on, without those that have fewer seeds."""
+    n = max(len(own) for own in found.values())
+    pairs = [cell for cell in ranked(found) if cell.weighting != "unit" and len(found[cell]) == n]
+    return [cell for cell in pairs if len(found.get(cell._replace(weighting="unit"), ())) == n]
+
+
 def _weighting(found: Values) -> str:
-    pairs = [cell for cell in found if cell.weighting != "unit" and cell._replace(weighting="unit") in found]
+    pairs = _weighted(found)
     if not pairs:
         return "measured with the unit weighting so far"
     seeds = sorted(set.intersection(*(set(found[cell]) for cell in pairs)))
@@ -214,6 +210,7 @@ def _weighting(found: Values) -> str:
     )
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose numbers are to the right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

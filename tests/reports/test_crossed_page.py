@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import cells, crossed, crossed_figures, crossed_page
+from experiments import cells, crossed, crossed_default, crossed_figures, crossed_page
 from experiments.crossed import Cell
 
 THIRD = {"linear": "v", "cosine": "v", "rectified_flow": "velocity", "edm": "edm"}
@@ -30,7 +30,7 @@ def effect(cell: Cell) -> float:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The committed files of a study with five seeds, and three more of the default and of the best cell, whose values
     are twice as high there: its luck has left it."""
-    for module in (crossed, crossed_page, crossed_figures):
+    for module in (crossed, crossed_default, crossed_page, crossed_figures):
         monkeypatch.setattr(module, "FOLDER", tmp_path)
     units = [Cell(a, p, s, "unit") for a in THIRD for p in ("eps", "x0", THIRD[a]) for s in SAMPLERS]
     weighted = [cell._replace(weighting="min_snr") for cell in units if cell.sampler == "speed"]
@@ -78,10 +78,31 @@ def test_every_cell_has_a_line_and_the_best_is_first(folder: Path) -> None:
     assert rows[0].split("|")[3].strip() == "5"  # the seeds that cells are chosen on
 
 
-def test_all_seeds_but_the_first_five_confirm(folder: Path) -> None:
-    _, _, chosen, confirmed = crossed_page.block("digits", "confirmed").split("\n")
+def test_other_seeds_and_other_data_confirm(folder: Path) -> None:
+    text = (folder / "digits.values.csv").read_text()
+    (folder / "other.values.csv").write_text(text)
+    _, _, chosen, digits, other = crossed_default.confirmed("digits").split("\n")
     ratio = math.exp(effect(BEST))
-    assert f"chosen on | {ratio:.2f} [" in chosen and f"confirmed on | {2 * ratio:.2f} [" in confirmed
+    assert "| digits (chosen on) | 0 to 4 | 2.0" in chosen and f"| {ratio:.2f} [" in chosen
+    assert "| digits | 5 to 7 |" in digits and f"| {2 * ratio:.2f} [" in digits
+    assert "| other | 0 to 7 |" in other
+    raw = [row.p_value for *_, row in crossed_default.confirming()]
+    assert float(digits.split("|")[-2]) == pytest.approx(2 * min(raw), rel=0.1)  # Holm's correction of two
+
+
+def test_images_until_the_default_is_reached(folder: Path) -> None:
+    ends = {crossed_page.DEFAULT: [4.0, 2.0, 1.0], BEST: [2.0, 1.01, 0.5]}
+    late = {crossed_page.DEFAULT: [4.0, 2.0, 1.0], BEST: [2.0, 1.0, 0.5]}
+    lines = [
+        [*cell, seed, step, value]
+        for seed, course in ((0, ends), (1, late))
+        for cell, found in course.items()
+        for step, value in zip((200, 400, 600), found, strict=True)
+    ]
+    _write(folder / "digits_longer.values.csv", [*Cell._fields, "seed", "step", "value"], lines)
+    said = crossed_default.sooner("digits")
+    assert "ends after 600 (seed 0), 400 (seed 1) steps: at most 100% of the images" in said
+    assert len(crossed_default.confirming()) == 1  # the longer runs confirm nothing: their seeds would count twice
 
 
 def test_another_data_set_in_the_same_order_agrees_and_in_the_reverse_does_not(folder: Path) -> None:
