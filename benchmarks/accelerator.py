@@ -89,7 +89,8 @@ def ours(setting: Setting, words: list[str], device: str, steps: int, chunks: in
     data += ["dataset.source.num_images=4096", f"batch_size={setting.batch}", f"images_per_device={setting.micro}"]
     accelerator = f"trainer.accelerator={'gpu' if device == 'cuda' else 'cpu'}"
     with tempfile.TemporaryDirectory() as folder:
-        everything = [*data, *setting.words, *words, *quiet, f"max_steps={WARMUP + steps * chunks}", accelerator]
+        more = [f"max_steps={WARMUP + steps * chunks}", accelerator]
+        everything = ["base=ddpm", *data, *setting.words, *words, *quiet, *more]
         cfg = compose_train(everything, Path(folder) / "run")
         run = build_run(cfg, facts(cfg), [watch])
         run.trainer.fit(run.module, datamodule=run.data)

@@ -29,6 +29,7 @@ from diffusion_lab.cli.train import facts, quiet_libraries
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
 
+QUIET = ["trainer.accelerator=cpu", "~callbacks.progress"]
 CIFAR = ["dataset=gaussian", "dataset.source.channels=3", "dataset.source.image_size=32", "solver.clip=false"]
 CIFAR += ["dataset.source.num_images=256", "dataset.source.num_test_images=128", "network=unet_small", "batch_size=128"]
 
@@ -69,7 +70,7 @@ def _measured(overrides: list[str]) -> Seconds:
     quiet_libraries()
     steps = Steps()
     with tempfile.TemporaryDirectory() as folder:
-        cfg = compose_train([*overrides, "trainer.accelerator=cpu", "~callbacks.progress"], Path(folder) / "run")
+        cfg = compose_train(["base=ddpm", *overrides, *QUIET], Path(folder) / "run")
         run = build_run(cfg, facts(cfg), [steps])
         validation, generation = (_timed(run.trainer, kind) for kind in (Validation, Generation))
         run.trainer.fit(run.module, datamodule=run.data)

@@ -96,7 +96,7 @@ def _lines(setting: str, training: list[str], modes: Sequence[Mode], rounds: int
 
 def _composed(words: list[str]) -> DictConfig:
     with tempfile.TemporaryDirectory() as folder:
-        return compose_train(words, Path(folder) / "run")
+        return compose_train(["base=ddpm", *words], Path(folder) / "run")
 
 
 def _step(module: DiffusionModule, x0: Tensor) -> Callable[[], None]:

@@ -29,7 +29,7 @@ from benchmarks.table import Line, at_least, at_most
 
 SAMPLERS, SEEDS, ROUNDS = ("uniform", "loss_second_moment"), (0, 1), 2
 HERE = str(Path(__file__).resolve().parents[2])  # the class of the clock must be in the working folder
-JOB = ("max_steps=32", "~callbacks.generation")
+JOB = ("base=ddpm", "max_steps=32", "~callbacks.generation")
 CELLS = ("sampler=uniform,loss_second_moment", "seed=0,1,2,3")
 CLOCK = "+callbacks.clock={_target_: benchmarks.lines.sweep.FitClock, folder: %s}"
 

@@ -18,7 +18,7 @@ from hydra_plugins.diffusion_lab_launcher.cluster import ClusterLauncher
 from tests.harness import Child, differences, final_state, wait_for_step
 
 JOB = [
-    *("trainer=cpu", "scale=smoke", "network.base_channels=8", "threads=1"),
+    *("base=ddpm", "trainer=cpu", "scale=smoke", "network.base_channels=8", "threads=1"),
     *("max_steps=400", "checkpoint_every=200", "snapshot_every=0", "log_every=10"),
 ]
 OURS = [

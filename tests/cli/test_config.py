@@ -66,12 +66,14 @@ def test_plain_is_made_of_builtin_types_only(composed) -> None:
 @pytest.mark.parametrize(
     ("overrides", "name"),
     [
-        ([], "digits-uniform-s0"),
-        (["sampler=logit_normal", "seed=3"], "digits-logit_normal-s3"),
-        (["weighting=min_snr", "prediction=v"], "digits-uniform-v-min_snr-s0"),
+        ([], "digits-logit_normal-v-min_snr-s0"),
+        (["sampler=uniform", "seed=3"], "digits-uniform-v-min_snr-s3"),
+        (["base=ddpm"], "digits-uniform-s0"),
+        (["base=ddpm", "sampler=logit_normal"], "digits-logit_normal-s0"),
+        (["weighting=unit", "prediction=eps"], "digits-logit_normal-s0"),
         (["method=min_snr", "dataset=gaussian"], "gaussian-min_snr-s0"),
-        (["sampler=uniform", "schedule=cosine"], "digits-uniform-cosine-s0"),
-        (["schedule=cosine", "prediction=v"], "digits-uniform-v-cosine-s0"),
+        (["base=ddpm", "schedule=cosine"], "digits-uniform-cosine-s0"),
+        (["schedule=linear", "prediction=x0"], "digits-logit_normal-x0-min_snr-linear-s0"),
         (["method=ddpm", "schedule=cosine"], "digits-ddpm-cosine-s0"),
         (["method=ddpm", "prediction=x0"], "digits-ddpm-x0-s0"),
         (["method=ddpm", "schedule=linear", "prediction=eps"], "digits-ddpm-s0"),  # what it says itself
@@ -92,9 +94,9 @@ def test_resolvers_name_the_run_and_the_sweep_folder() -> None:
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         cfg = compose("train", overrides=["seed=5"], return_hydra_config=True)
         demo = compose("train", overrides=["experiment=demo"], return_hydra_config=True)
-    assert cfg.hydra.run.dir == f"runs/digits-uniform-s5-{config_hash(cfg)[:8]}"
+    assert cfg.hydra.run.dir == f"runs/digits-logit_normal-v-min_snr-s5-{config_hash(cfg)[:8]}"
     assert cfg.hydra.sweep.dir == "runs/sweep-digits"
-    assert cfg.hydra.sweep.subdir == f"digits-uniform-s5-{config_hash(cfg)[:8]}"
+    assert cfg.hydra.sweep.subdir == f"digits-logit_normal-v-min_snr-s5-{config_hash(cfg)[:8]}"
     assert demo.hydra.sweep.dir == "runs/demo"
 
 

@@ -74,7 +74,7 @@ def test_runs_of_28_pixels_keep_their_names_and_hashes(tmp_path):
     del before.dataset.source["image_size"]  # as runs were made before there was a choice
     assert config_hash(before) == config_hash(now) and run_name(before) == run_name(now)
     assert config_hash(small) != config_hash(now)
-    assert run_name(small) == "fashion_mnist14-uniform-s0"
+    assert run_name(small) == "fashion_mnist14-logit_normal-v-min_snr-s0"
 
 
 @pytest.mark.slow

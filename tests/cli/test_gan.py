@@ -51,7 +51,10 @@ def test_parts_of_timesteps_are_refused_by_name(group, option, faults):
         (["task=gan", "dataset.conditional=true"], "num_classes=10 is unknown to this network"),
         (["task=gan", "model.discriminator_steps=3"], "model.discriminator_steps=3 must divide batch_size=64"),
         (["task=gan", "dataset=gaussian"], "must have values in "),
-        (["callbacks=gan"], "callbacks.adversarial_log=AdversarialLog must be null, because it works with Adversarial"),
+        (
+            ["base=ddpm", "callbacks=gan"],
+            "callbacks.adversarial_log=AdversarialLog must be null, because it works with",
+        ),
         (["task=gan", "+callbacks.v._target_=diffusion_lab.callbacks.Validation"], "works with DiffusionModule"),
     ],
 )

@@ -50,7 +50,7 @@ def test_the_overview_names_every_option_and_no_line_is_too_long(capsys, monkeyp
     assert max(map(len, text.splitlines())) <= 80
     words = set(re.findall(r"[\w/]+", text))
     assert {name for _, name in EVERY} <= words
-    assert "[uniform]" in text and "[unit]" in text
+    assert "[logit_normal]" in text and "[min_snr]" in text
 
 
 @pytest.mark.parametrize("columns", [80, 110, 140])

@@ -43,7 +43,7 @@ def test_train_help_lists_groups_options_and_settings(capsys: pytest.CaptureFixt
     (tmp_path / "sampler" / "mine.yaml").touch()
     assert main(["train", "--help", "--config-dir", str(tmp_path)]) == 0
     text = capsys.readouterr().out
-    assert "[uniform]" in text and "stratified" in text and "mine" in text
+    assert "[logit_normal]" in text and "stratified" in text and "mine" in text
     assert "max_steps=2000" in text and "optimizer steps" in text
 
 

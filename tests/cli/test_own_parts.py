@@ -223,7 +223,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Lines]:
 
     def work() -> None:
         os.chdir(home)
-        code = main(["train", *own, *(f"{kind}=mine" for kind in PARTS), "metrics=none", *SMALL])
+        code = main(["train", *own, *(f"{kind}=mine" for kind in PARTS), "sampler=uniform", "metrics=none", *SMALL])
         run = f"run={next((home / 'runs').iterdir())}"
         code = code or main(["evaluate", *own, run, "metrics.names=[sample_variance]", "metrics.num_samples=3"])
         raise SystemExit(code or main(["sample", *own, run, "seeds=0-2"]))

@@ -22,7 +22,7 @@ from diffusion_lab.data import ImageDataModule
 from diffusion_lab.networks import UNet
 from diffusion_lab.solvers import DDIM
 from diffusion_lab.streams import Streams
-from diffusion_lab.timesteps import CLTS, Uniform
+from diffusion_lab.timesteps import CLTS, LogitNormal
 
 SMALL = ("sampler=clts", "network.base_channels=8", "trainer.accelerator=cpu")
 DRAWS = """
@@ -60,7 +60,7 @@ def test_a_part_that_draws_global_random_numbers_has_those_that_follow_the_netwo
 ) -> None:
     monkeypatch.syspath_prepend(in_folder)
     (in_folder / "drawing_xyz.py").write_text(DRAWS)
-    cfg = composed("sampler._target_=drawing_xyz.Drawing", *SMALL[1:])
+    cfg = composed("sampler=uniform", "sampler._target_=drawing_xyz.Drawing", *SMALL[1:])
     torch.manual_seed(5)  # whatever was drawn before
     faults, parts = examine(cfg)
     assert faults == [] and parts is not None
@@ -75,7 +75,7 @@ def test_a_part_that_draws_global_random_numbers_has_those_that_follow_the_netwo
 
 def test_a_reference_is_the_part_that_it_refers_to_and_anew_is_another(composed) -> None:
     parts = RunParts(with_metrics(composed()))
-    assert isinstance(parts["sampler"], Uniform)
+    assert isinstance(parts["sampler"], LogitNormal)
     assert parts["callbacks.generation"].evaluation.metrics[0] is parts["metric.fid"]
     assert parts.anew()["sampler"] is not parts["sampler"]
     assert list(parts.family("callbacks")) == list(parts.cfg.callbacks)

@@ -26,7 +26,7 @@ def rows(text):
 
 
 def test_commas_put_methods_side_by_side(capsys):
-    assert main(["show", "sampler=uniform,logit_normal", "weighting=unit,x0", "schedule=cosine"]) == 0
+    assert main(["show", "sampler=uniform,logit_normal", "weighting=unit,x0", "prediction=eps"]) == 0
     shown = rows(capsys.readouterr().out)
     assert list(shown) == ["uniform unit", "uniform x0", "logit_normal unit", "logit_normal x0"]
     for values in shown.values():
@@ -36,7 +36,7 @@ def test_commas_put_methods_side_by_side(capsys):
 
 def test_the_weight_follows_the_loss_that_is_asked_for(capsys):
     """eps-prediction, weight 1 on its own loss: SNR on the x0-loss."""
-    setting = ["show", "schedule=cosine", "schedule.num_timesteps=20"]
+    setting = ["show", "prediction=eps", "weighting=unit", "schedule.num_timesteps=20"]
     main([*setting, "--loss", "x0"])
     (values,) = rows(capsys.readouterr().out).values()
     assert np.allclose(values[:, 3], np.exp(values[:, 1]), rtol=1e-4)  # 20 bins of one timestep
@@ -62,9 +62,9 @@ def test_the_plot_has_80_columns_and_the_curves_their_height():
 
 
 def test_a_curriculum_is_shown_at_the_step_that_is_asked_for(capsys):
-    main(["show", "sampler=clts"])
+    main(["show", "base=ddpm", "sampler=clts"])
     start = rows(capsys.readouterr().out)["clts"]
-    main(["show", "sampler=clts", "--step", "500"])
+    main(["show", "base=ddpm", "sampler=clts", "--step", "500"])
     later = rows(capsys.readouterr().out)["clts"]
     assert np.allclose(start[:, 2], 0.05)
     # The target: normal, mean 0.3 T and standard deviation T; the bins' middles are 0.025 T and 0.975 T.

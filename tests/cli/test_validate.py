@@ -77,8 +77,8 @@ CASES = {
         "sampler.reweight=",
         ["zero", "false"],
     ),
-    "22 beta outside (0, 1)": (["schedule.beta_end=2"], "schedule.beta_end=2", ["(0, 1)", "0.02"]),
-    "24 beta_start above beta_end": (["schedule.beta_start=0.5"], "schedule.beta_start=0.5", ["beta_end"]),
+    "22 beta outside (0, 1)": (["base=ddpm", "schedule.beta_end=2"], "schedule.beta_end=2", ["(0, 1)", "0.02"]),
+    "24 beta_start above beta_end": (["base=ddpm", "schedule.beta_start=0.5"], "schedule.beta_start=0.5", ["beta_end"]),
     "25 EMA decay": (["callbacks.ema.decays=[1.5]"], "callbacks.ema.decays=1.5", ["[0, 1)", "use 0.9999"]),
     "25 Adam's second decay": (["optimizer.betas=[0.9,1.0]"], "optimizer.betas[1]=1.0", ["[0, 1)", "use 0.999"]),
     "25 annealing": (
@@ -122,7 +122,7 @@ CASES = {
     "43 seed as text": (["seed=007"], "seed=007", ["integer", "seed=7"]),
     "43 seed as a float": (["seed=1e5"], "seed=100000.0", ["integer", "write seed=100000"]),
     "43 integer as a float": (["schedule.num_timesteps=1.5"], "schedule.num_timesteps=1.5", ["integer", "use 1000"]),
-    "43 part left out": (["~sampler"], "sampler=null", ["use sampler=uniform"]),
+    "43 part left out": (["~sampler"], "sampler=null", ["use sampler=logit_normal"]),
     "43 value in a family of parts": (["+callbacks.foo=3"], "callbacks.foo", ["no _target_"]),
     "43 part that has lost its class": (["~dataset._target_"], "dataset._target_ is missing", ["dataset=..."]),
     "43 list of the wrong length": (["optimizer.betas=[0.9]"], "optimizer.betas=[0.9]", ["a list of 2", "use"]),
@@ -436,10 +436,10 @@ def test_a_sampler_whose_probabilities_are_wrong(composed, tmp_path: Path, monke
         "        return p\n"
     )
     for what, words in {"bad": "at timestep 3", "sum": "of sum 1", "raise": "cannot be used"}.items():
-        cfg = composed("sampler._target_=wrong_sampler.Wrong", f"+sampler.what={what}")
+        cfg = composed("sampler=uniform", "sampler._target_=wrong_sampler.Wrong", f"+sampler.what={what}")
         errors = [str(error) for error in check(cfg)]
         assert len(errors) == 1 and errors[0].startswith("sampler") and words in errors[0], errors
-    assert check(composed("sampler._target_=wrong_sampler.Wrong", "+sampler.what=fine")) == []
+    assert check(composed("sampler=uniform", "sampler._target_=wrong_sampler.Wrong", "+sampler.what=fine")) == []
 
 
 def test_another_seed_of_a_faultless_configuration_is_not_built_again(composed, monkeypatch, tmp_path) -> None:

@@ -92,7 +92,7 @@ def test_a_control_is_named_after_its_method_and_is_the_same_run_as_the_option_i
         "learned_beta_shuffled": "method=learned_beta sampler/rewards=shuffled",
         "speed_without_dual": "method=speed sampler.dual=false",
         "slots_distribution_only": "method=slots sampler.stratify=false",
-        "slots_mixing_only": "sampler=stratified",
+        "slots_mixing_only": "base=ddpm sampler=stratified",
     }
     for method, longer in words.items():
         cfg = composed(f"method={method}")

@@ -30,14 +30,14 @@ FIRST_JOBS = list({words.split()[0]: words for words in reversed(STORED["jobs"])
 # Parts that are the run's own with every method: images, network, what is measured, and the machine.
 THE_RUNS_OWN = {"model", "dataset", "network", "metrics", "callbacks", "logger", "trainer", "task"}
 OTHER = {
-    "schedule": "cosine",
+    "schedule": "sigmoid",
     "time": "position",
-    "prediction": "v",
+    "prediction": "x0",
     "variance": "fixed_small",
     "preconditioning": "fdm",
     "coupling": "immiscible",
-    "weighting": "min_snr",
-    "sampler": "logit_normal",
+    "weighting": "p2",
+    "sampler": "speed",
     "optimizer": "another_adam",
     "annealing": "cosine",
     "averaging": "power_function",
@@ -102,8 +102,8 @@ def test_the_base_has_every_part_that_is_not_the_runs_own() -> None:
 
 
 def test_the_other_defaults_change_a_run_without_a_base_alone(other: Path) -> None:
-    assert identity([])[0] == "digits-logit_normal-v-fdm-min_snr-s0" and identity([]) != record("")
-    assert identity(["base=ddpm"]) == record("")
+    assert identity([])[0] == "digits-speed-x0-fdm-p2-s0" and identity([]) != record("")
+    assert identity(["base=ddpm"]) == record("model=diffusion")
     assert identity(["method=speed", "schedule=cosine"])[0] == "digits-speed-cosine-s0"  # what is typed wins
 
 

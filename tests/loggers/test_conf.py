@@ -25,4 +25,5 @@ def test_loggers_of_a_file(name, expected, tmp_path):
     assert {key: type(logger).__name__ for key, logger in loggers.items()} == expected
     assert all(logger.directory == tmp_path for logger in loggers.values())
     if "wandb" in loggers:
-        assert loggers["wandb"].run_name == "digits-uniform-s0" and loggers["wandb"].group == "sweep-digits"
+        assert loggers["wandb"].run_name == "digits-logit_normal-v-min_snr-s0"
+        assert loggers["wandb"].group == "sweep-digits"

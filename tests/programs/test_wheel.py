@@ -28,7 +28,7 @@ def test_the_wheel_trains_from_another_folder(tmp_path):
     command = [sys.executable, str(site / "bin" / "diffusion-lab")]
     assert "sampler" in run([*command, "train", "--help"], elsewhere, environment)
     run([*command, "train", *SMALL], elsewhere, environment)
-    (folder,) = (elsewhere / "runs").glob("digits-uniform-s0-*")
+    (folder,) = (elsewhere / "runs").glob("digits-logit_normal-v-min_snr-s0-*")
     assert '"status": "done"' in (folder / "result.json").read_text()
 
 

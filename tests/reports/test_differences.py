@@ -68,8 +68,8 @@ def make(folder, *overrides, record=True):
 @pytest.mark.parametrize("record", [True, False])
 def test_confounders_of_real_configurations(tmp_path, record):
     rows = {
-        "uniform": ["sampler=uniform", "optimizer.lr=1e-4"],
-        "logit_normal": ["sampler=logit_normal", "optimizer.lr=1e-2", "network.base_channels=24"],
+        "uniform": ["base=ddpm", "sampler=uniform", "optimizer.lr=1e-4"],
+        "logit_normal": ["base=ddpm", "sampler=logit_normal", "optimizer.lr=1e-2", "network.base_channels=24"],
         "speed": ["method=speed", "optimizer.lr=1e-4"],
         "iddpm": ["method=iddpm", "optimizer.lr=1e-4", "batch_size=32", "max_steps=7"],
         "p2": ["method=p2", "schedule=cosine", "optimizer.lr=1e-4"],

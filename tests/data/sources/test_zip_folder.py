@@ -182,7 +182,7 @@ def test_a_training_on_it(in_folder, capsys):
     options = ["dataset=zip_folder", f"dataset.source.path={path}", "dataset.source.image_size=8", "max_steps=2"]
     options += ["batch_size=4", "metrics=none", "dataset.conditional=true", f"dataset.source.cache_dir={in_folder}"]
     assert main(["train", *options]) == 0
-    assert [run.name for run in (in_folder / "runs").iterdir()][0].startswith("zip_folder-uniform-s0-")
+    assert [run.name for run in (in_folder / "runs").iterdir()][0].startswith("zip_folder-logit_normal-v-min_snr-s0-")
     capsys.readouterr()
     assert main(["train", *options, "dataset.source.path=none.zip"]) == 2
     assert "path=none.zip must be a zip archive of images" in capsys.readouterr().err
