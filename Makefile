@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One thread per test process: two processes with two threads each would wait for one another on two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-analyses reproduce-smoke test test-quick test-exhaustive mutants faults bench profile lint type wheel pages clean
+.PHONY: help setup demo demo-analyses reproduce-smoke test test-quick test-exhaustive mutants faults bench profile lint type wheel pages notebook clean
 
 help:
 	@echo "make setup      make .venv and install the package with its tests' requirements"
@@ -22,7 +22,8 @@ help:
 	@echo "make lint       ruff, check and format"
 	@echo "make type       pyright"
 	@echo "make wheel      build the wheel into dist/"
-	@echo "make pages      write the computed cells of experiments/ (GPU hours, paired differences), and claims.md"
+	@echo "make pages      write what is computed: the cells of experiments/, claims.md, docs/options"
+	@echo "make notebook   run docs/notebook.ipynb and keep its outputs (3 minutes)"
 	@echo "make clean      remove .venv, caches and build results; runs/ stays"
 
 $(VENV)/.done: pyproject.toml constraints.txt
@@ -110,9 +111,18 @@ type: setup
 wheel: setup
 	$(BIN)/python -m build --wheel
 
+# In a folder of its own, because it trains.
+notebook: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	rm -rf build/notebook && mkdir -p build/notebook
+	cp docs/notebook.ipynb build/notebook/
+	cd build/notebook && $(CURDIR)/$(BIN)/jupyter execute --inplace notebook.ipynb
+	cp build/notebook/notebook.ipynb docs/
+
 pages: setup
-	for data in $(notdir $(patsubst %.values.csv,%,$(wildcard experiments/schedule_by_sampler/*.values.csv))); do \
-		$(BIN)/python -m experiments.crossed_figures $$data || exit 1; done
+	$(BIN)/python -m experiments.crossed_figures digits
+	$(BIN)/python -m experiments.option_figures
+	$(BIN)/python -m experiments.option_pages
 	$(BIN)/python -m experiments.cells
 	$(BIN)/python -m experiments.claims
 

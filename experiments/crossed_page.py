@@ -91,7 +91,7 @@ def answers(data: str) -> str:
         f"{share['prediction']:.0%} and sampler {share['sampler']:.0%} by themselves, the schedule together with the "
         f"sampler another {together:.0%}, and {share['seeds']:.0%} is left to the seeds.",
         f"**Samplers**: {_best_samplers(y, names)}.",
-        f"**Weighting**: {_weighting(found)}.",
+        f"**Weighting**: {weighting_sentence(found)}.",
         f"**ln SNR alone**: the density of the objective on ln SNR predicts {explained(means, estimate):.0%} of the "
         "variance of cells on a schedule that the estimate has not seen (below 0: worse than their mean).",
     ]
@@ -190,7 +190,8 @@ def _weighted(found: Values) -> list[Cell]:
     return [cell for cell in pairs if len(found.get(cell._replace(weighting="unit"), ())) == n]
 
 
-def _weighting(found: Values) -> str:
+def weighting_sentence(found: Values) -> str:
+    """min_snr's ratio to the unit weighting over all cells that have both, and for each prediction."""
     pairs = _weighted(found)
     if not pairs:
         return "measured with the unit weighting so far"

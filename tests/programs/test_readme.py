@@ -1,4 +1,4 @@
-"""What the README shows works as it stands there."""
+"""What the README and the guides show works as it stands there."""
 
 import csv
 import json
@@ -14,8 +14,11 @@ from scipy import stats
 
 from diffusion_lab.testing import check_sampler
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-EXAMPLES = dict(re.findall(r"<!-- example: (\S+) -->\n```\w+\n(.*?)```", README, re.S))
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+OWN_PARTS = (ROOT / "docs" / "own-parts.md").read_text()
+EXAMPLES = dict(re.findall(r"<!-- example: (\S+) -->\n```\w+\n(.*?)```", OWN_PARTS, re.S))
+SAMPLER = ("late.py", "my_conf/sampler/late.yaml")
 SMALL = [
     "network.base_channels=8",
     "network.channel_multipliers=[1,2]",
@@ -39,23 +42,23 @@ def workplace(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_sampler_of_the_readme_is_20_lines_and_keeps_the_contract(workplace):
+def test_the_sampler_of_the_guide_is_20_lines_and_keeps_the_contract(workplace):
     import importlib
 
-    assert set(EXAMPLES) == {"late.py", "my_conf/sampler/late.yaml"}
-    assert sum(len(text.splitlines()) for text in EXAMPLES.values()) <= 20
+    assert sum(len(EXAMPLES[name].splitlines()) for name in SAMPLER) <= 20
     late = importlib.import_module("late")
     check_sampler(lambda: late.Late(num_timesteps=30, power=0.5))
 
 
 @pytest.mark.slow
-def test_the_sampler_of_the_readme_trains_from_the_command_line(workplace):
-    command = [sys.executable, "-m", "diffusion_lab.cli.main", "train", "--config-dir", "./my_conf", "sampler=late"]
+def test_the_sampler_and_the_network_of_the_guide_train_from_the_command_line(workplace):
+    command = [sys.executable, "-m", "diffusion_lab.cli.main", "train", "--config-dir", "./my_conf"]
+    command += ["sampler=late", "network=pixels", "network.hidden=32"]
     done = subprocess.run(
-        [*command, *SMALL], capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": ""}
+        [*command, *SMALL[2:]], capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": ""}
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (folder,) = (workplace / "runs").glob("digits-late-s0-*")
+    (folder,) = (workplace / "runs").glob("digits-late-v-min_snr-s0-*")
     assert json.loads((folder / "result.json").read_text())["status"] == "done"
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     p = next(line["sampler/p"] for line in lines if "sampler/p" in line)
@@ -65,7 +68,7 @@ def test_the_sampler_of_the_readme_trains_from_the_command_line(workplace):
 def test_the_decision_of_the_demo_is_that_of_its_seeds():
     """docs/demo.csv: the values of `make demo`, whose paired difference and 95 % interval the README states."""
     values: dict[str, list[float]] = {}
-    for row in csv.DictReader((Path(__file__).parents[2] / "docs" / "demo.csv").read_text().splitlines()):
+    for row in csv.DictReader((ROOT / "docs" / "demo.csv").read_text().splitlines()):
         values.setdefault(row["sampler"], []).append(float(row["fd1k_digits"]))
     uniform, logit_normal = np.array(values["uniform"]), np.array(values["logit_normal"])
     gain = uniform - logit_normal

@@ -1,0 +1,115 @@
+"""Draws what samplers and weightings train on, for their pages: `docs/options/GROUP/NAME.svg`.
+
+    python -m experiments.option_figures      (`make pages`)
+
+By timestep and on ln SNR, on the linear and the cosine schedule with eps. A sampler that learns has no distribution
+before training: for those of the crossed study it is the share of the objective that was measured, mean over its runs.
+Others have no figure, and neither have wrappers, which change how p is drawn and not p.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from diffusion_lab.cli.conf_folder import conf_dir
+from diffusion_lab.cli.config import compose_train
+from diffusion_lab.cli.options import files
+from diffusion_lab.cli.shown import shown
+from diffusion_lab.files import write_whole
+from diffusion_lab.plotting import line_style, log_axis, panels, style, svg
+from diffusion_lab.reports.shown import Shown, log_snr_range, wide
+from experiments.crossed import EDGES, FOLDER, Cell, allocations_of
+from experiments.option_pages import DRAWN
+from experiments.option_pages import FOLDER as PAGES
+
+SCHEDULES = ("cosine", "linear")
+POINTS = 120  # of a curve
+HEIGHT = 2.5  # inches
+NEEDED = {"slot_restricted": ["sampler.edges=[0,100,300,600,1000]", "sampler.slots=[1]"]}  # what has no default
+LEARNS = "p is the one before training"
+BASE = ["base=ddpm", "dataset=digits"]
+
+
+def drawn(group: str, name: str) -> Figure | None:
+    """The figure of an option; None for one that has none."""
+    found = [one for schedule in SCHEDULES if (one := _shown(group, name, schedule))]
+    if found:
+        return _known(group, found)
+    own = _measured(name) if group == "sampler" else {}
+    return _averaged(own) if own else None
+
+
+def _shown(group: str, name: str, schedule: str) -> Shown | None:
+    if name == "from_file" or (group == "sampler" and "base" in files.read(group, name, [conf_dir()]).parts):
+        return None
+    cfg = compose_train([*BASE, f"schedule={schedule}", f"{group}={name}", *NEEDED.get(name, [])], Path("runs"))
+    one = shown(schedule, cfg, 0, "eps", [])
+    return None if one.note.startswith(LEARNS) or (group == "sampler" and name == "clts") else one
+
+
+def _known(group: str, found: list[Shown]) -> Figure:
+    """p, or the weight on the eps-loss, by timestep and on ln SNR."""
+    figure, (left, right) = panels(2, 1, HEIGHT)
+    for index, one in enumerate(found):
+        line, steps = line_style(index), len(one.p)
+        at = np.unique(np.linspace(0, steps - 1, POINTS).astype(int))
+        t = (np.arange(steps) + 0.5) / steps
+        y = (one.p * steps, one.p / one.nats) if group == "sampler" else (one.weight, one.weight)
+        for axis, x, values in zip((left, right), (t, one.log_snr), y, strict=True):
+            axis.plot(x[at], values[at], color=line.color, linestyle=line.dash, label=one.name)
+    low, high = log_snr_range(found)
+    right.set_xlim(high, low)
+    left.set_ylabel("p(t), 1 is uniform" if group == "sampler" else "weight (eps-loss)")
+    right.set_ylabel("p per unit of ln SNR" if group == "sampler" else "")
+    for axis in (left, right):
+        if group == "weighting" and wide(found):
+            log_axis(axis)
+        else:
+            axis.set_ylim(bottom=0)
+    return _labelled(figure, left, right)
+
+
+def _measured(name: str) -> dict[str, np.ndarray]:
+    """schedule -> share of the objective in each bin of ln SNR, of the study's runs with eps and unit weighting."""
+    everything = allocations_of(FOLDER / "digits.allocations.csv")
+    cells = {schedule: Cell(schedule, "eps", name, "unit") for schedule in SCHEDULES}
+    return {schedule: everything[cell] for schedule, cell in cells.items() if cell in everything}
+
+
+def _averaged(own: dict[str, np.ndarray]) -> Figure:
+    figure, (axis,) = panels(1, 1, HEIGHT)
+    for index, (schedule, share) in enumerate(own.items()):
+        line = line_style(index)
+        axis.stairs(share / np.diff(EDGES), EDGES, color=line.color, linestyle=line.dash, label=schedule)
+    axis.set_xlim(EDGES[-1], EDGES[0])
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel("objective\nper unit of ln SNR")
+    return _labelled(figure, axis, axis)
+
+
+def _labelled(figure: Figure, left: object, right: object) -> Figure:
+    if left is not right:
+        left.set_xlabel("timestep t/T (clean to noise)")  # type: ignore[attr-defined]
+    right.set_xlabel("ln SNR (clean to noise)")  # type: ignore[attr-defined]
+    handles, labels = right.get_legend_handles_labels()  # type: ignore[attr-defined]
+    figure.legend(handles, labels, loc="outside lower left", ncols=len(labels))
+    return figure
+
+
+def main() -> int:
+    """Write the figures; returns 0."""
+    for group in DRAWN:
+        for name in files.options(group, [conf_dir()]):
+            with style():
+                figure = drawn(group, name)
+                if figure is not None:
+                    write_whole(PAGES / group / f"{name}.svg", svg(figure))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

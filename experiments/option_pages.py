@@ -1,0 +1,135 @@
+"""Writes a page for every method, sampler, weighting, prediction, schedule and solver: `docs/options/GROUP/NAME.md`.
+
+    python -m experiments.option_pages            write them and their figures (`make pages`)
+    python -m experiments.option_pages --check    name the stale ones; exit code 1 if there are any
+
+A page has what `diffusion-lab list GROUP=NAME` says, from yaml file and docstring; the picture of what it trains on for
+what changes that (`option_figures`); and what was measured, from the committed values of our studies.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from diffusion_lab.cli.conf_folder import conf_dir
+from diffusion_lab.cli.options import files
+from diffusion_lab.cli.options.described import Described, described
+from diffusion_lab.cli.options.groups import ABOUT
+from diffusion_lab.cli.options.text import commands
+from experiments.option_measured import measured
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "options"
+GROUPS = ("method", "sampler", "weighting", "prediction", "schedule", "solver")
+DRAWN = ("sampler", "weighting")  # they change which noise is trained on, alone
+
+
+CAPTION = {
+    "sampler": "*On the cosine and the linear schedule: how often a timestep is drawn, and the same on ln SNR. "
+    "For a sampler that learns, the share of the objective in the study's runs.*",
+    "weighting": "*On the cosine and the linear schedule, on the eps-loss of a model that predicts eps.*",
+}
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Every page's path and text."""
+    folders = [conf_dir()]
+    yield FOLDER / "README.md", _overview(folders)
+    for group in GROUPS:
+        names = files.options(group, folders)
+        found = {name: described(group, name, folders) for name in names}
+        yield FOLDER / group / "README.md", _index(group, found, files.default(group, folders))
+        for name, one in found.items():
+            yield FOLDER / group / f"{name}.md", _page(one)
+
+
+def _overview(folders: list[Path]) -> str:
+    rows = [f"| [{group}]({group}/README.md) | {ABOUT[group]} | {_count(group, folders)} |" for group in GROUPS]
+    table = "\n".join(["| group | what it is | options |", "| --- | --- | ---: |", *rows])
+    return f"# Options\n\n{_made()}\n\n{table}\n\n`diffusion-lab list` shows all groups, these and the others.\n"
+
+
+def _index(group: str, found: dict[str, Described], default: str) -> str:
+    rows = [
+        f"| [{name}]({name}.md) | {_cell(one.purpose)}{' (the default)' if name == default else ''} "
+        f"| {_cell(', '.join(one.papers))} |"
+        for name, one in found.items()
+    ]
+    table = "\n".join(["| option | purpose | paper |", "| --- | --- | --- |", *rows])
+    return f"# {group}: {ABOUT[group]}\n\n{_made()}\n\n{table}\n"
+
+
+def _page(one: Described) -> str:
+    option = one.option
+    parts = [f"# {option.setting}", _made(), *_text(one)]
+    if (FOLDER / option.group / f"{option.name}.svg").is_file():
+        parts += [f"![What {option.setting} trains on]({option.name}.svg)", CAPTION[option.group]]
+    if one.doc.use:
+        parts += ["## When to use it", one.doc.use]
+    if found := measured(option.group, option.name):
+        parts += ["## What we measured", found]
+    sets = " ".join(f"{group}={name}" for group, name in option.sets.items() if group != "base")
+    if sets:
+        parts += ["## What it sets", f"`{sets}`"]
+    keys = [key for key in one.settings if key.default != "{...}"]
+    if keys:
+        rows = [f"| `{key.name}` | `{key.default}` | {_cell(key.meaning)} |" for key in keys]
+        parts += ["## Keys", "\n".join(["| key | default | meaning |", "| --- | --- | --- |", *rows])]
+    parts += ["## Try it", "\n".join(f"    {command}" for command in commands(one))]
+    if one.source:
+        parts += ["## Source", one.source]
+    if one.definition:
+        parts.append(f"In the code: `{one.definition.name}`.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _text(one: Described) -> list[str]:
+    """Comment of the file and docstring, once where both begin alike; a formula stays as it is written."""
+    doc, about = (one.doc.body, one.about) if one.option.about else (one.doc.body[1:], one.about)
+    if doc and about and " ".join(doc[0].split())[:25] == about[0][:25]:
+        about = about[1:]
+    return [*about, *(paragraph if paragraph.startswith("    ") else _flow(paragraph) for paragraph in doc)]
+
+
+def _flow(paragraph: str) -> str:
+    return " ".join(paragraph.split()).replace("<", "&lt;")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _made() -> str:
+    return "<!-- made by `make pages` from yaml files, docstrings and committed values: edit those -->"
+
+
+def _count(group: str, folders: list[Path]) -> int:
+    return len(files.options(group, folders))
+
+
+def stale() -> list[Path]:
+    """Pages that are not what they would be now, and those of options that are gone."""
+    wanted = dict(pages())
+    old = [path for path in FOLDER.glob("**/*.md") if path not in wanted]
+    return old + [path for path, text in wanted.items() if not path.is_file() or path.read_text("utf-8") != text]
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or name the stale ones."""
+    old, wanted = stale(), dict(pages())
+    for page in old:
+        print(f"{'stale' if '--check' in arguments else 'written'}: {page.relative_to(FOLDER.parents[1])}")
+    if "--check" in arguments:
+        return int(bool(old))
+    for page in old:
+        if page not in wanted:
+            page.unlink()
+            continue
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(wanted[page], encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,65 @@
+"""The pages of options are what their yaml files, docstrings and committed values say now."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from experiments import crossed, crossed_page, option_figures, option_measured, option_pages
+
+
+def test_no_page_is_stale() -> None:
+    stale = [str(page.relative_to(option_pages.FOLDER)) for page in option_pages.stale()]
+    assert stale == [], "write them with `make pages`"
+
+
+def test_every_option_of_the_groups_has_a_page_and_every_picture_is_shown() -> None:
+    written = {path: path.read_text() for path in option_pages.FOLDER.glob("*/*.md")}
+    assert len(written) > 80 and {path.parent.name for path in written} == set(option_pages.GROUPS)
+    pictures = {path.relative_to(option_pages.FOLDER) for path in option_pages.FOLDER.glob("**/*.svg")}
+    shown = {
+        (path.parent / name).relative_to(option_pages.FOLDER)
+        for path, text in written.items()
+        for name in re.findall(r"\]\((\w+\.svg)\)", text)
+    }
+    assert pictures == shown and len(pictures) > 25
+
+
+def test_negative_control_another_docstring_or_value_makes_a_page_stale(tmp_path: Path, monkeypatch) -> None:
+    page = option_pages.FOLDER / "sampler" / "mode.md"
+    text = page.read_text()
+    assert "0.73 [" in text and "equation 20" in text
+    rows = list(csv.reader((crossed.FOLDER / "digits.values.csv").read_text().splitlines()))
+    column = rows[0].index("value")
+    for row in rows[1:]:
+        row[column] = str(float(row[column]) * (1.1 if row[:3] == ["cosine", "v", "mode"] else 1.0))
+    with open(tmp_path / "digits.values.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    monkeypatch.setattr(crossed_page, "FOLDER", tmp_path)
+    option_measured.gains_of_the_study.cache_clear()
+    try:
+        assert page in option_pages.stale()
+    finally:
+        option_measured.gains_of_the_study.cache_clear()
+
+
+@pytest.mark.slow
+def test_the_figures_are_the_same_again(tmp_path: Path, monkeypatch) -> None:
+    pages = option_pages.FOLDER
+    committed = {path.relative_to(pages): path.read_text() for path in pages.glob("**/*.svg")}
+    for group in option_pages.DRAWN:
+        (tmp_path / group).mkdir()
+    monkeypatch.setattr(option_figures, "PAGES", tmp_path)
+    option_figures.main()
+    again = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.glob("**/*.svg")}
+    assert again.keys() == committed.keys()
+    differ = [str(path) for path in again if _numbers(again[path]) != _numbers(committed[path])]
+    assert differ == [], "write them with `make pages`"
+
+
+def _numbers(svg: str) -> list[float]:
+    """All coordinates, rounded: the last digit is the machine's."""
+    return [round(float(one)) for one in re.findall(r"-?\d+\.?\d*", svg)]
