@@ -63,8 +63,8 @@ def _print(report: PairReport, page: Path) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
 
-    def say(text: str, style: str = "") -> None:
-        console.print(Text(text, style=style), soft_wrap=True)
+    def say(text: str, style: str = "", whole: bool = not console.is_terminal) -> None:
+        console.print(Text(text, style=style), soft_wrap=whole)  # whole: a command or a path, which can be copied
 
     base, own = report.pair.groups
     say(f"{own.label} compared with {base.label}")
@@ -77,4 +77,4 @@ def _print(report: PairReport, page: Path) -> None:
     say("")
     for sentence in report.speed:
         say(sentence)
-    say(f"\npage: {page}")
+    say(f"\npage: {page}", whole=True)

@@ -99,8 +99,8 @@ def _print(report: Report, page: Path) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
 
-    def say(text: str, style: str = "") -> None:
-        console.print(Text(text, style=style), soft_wrap=True)
+    def say(text: str, style: str = "", whole: bool = not console.is_terminal) -> None:
+        console.print(Text(text, style=style), soft_wrap=whole)  # whole: a command or a path, which can be copied
 
     folder = report.folder
     counts = ", ".join(f"{count} {status}" for status, count in folder.counts.items())
@@ -110,6 +110,7 @@ def _print(report: Report, page: Path) -> None:
             say(f"\n{part.section.title}", "bold")
         table, left_out = rich_table(part.table, console.width)
         console.print(table)
+        console.print()
         if left_out:
             say(f"Only on the page, for lack of room here: {', '.join(left_out)}.", "dim")
         for note in part.table.notes:
@@ -119,10 +120,10 @@ def _print(report: Report, page: Path) -> None:
     for trouble in troubles:
         say(f"{trouble.status:<12}{trouble.run}  {trouble.progress}  {trouble.cause}")
         if trouble.overrides:
-            say(f"{'':<12}{trouble.overrides}", "dim")
+            say(f"{'':<12}{trouble.overrides}", "dim", whole=True)
         if trouble.log and trouble.status not in ("running", "pending"):
-            say(f"{'':<12}log: {trouble.log}", "dim")
+            say(f"{'':<12}log: {trouble.log}", "dim", whole=True)
     if waiting:
         say(f"{'pending':<12}{len(waiting)} runs that have not started")
     command, reason = notes.next_command(folder, report.groups, report.metric)
-    say(f"\npage: {page}\nnext: {command}\n      ({reason})")
+    say(f"\npage: {page}\nnext: {command}\n      ({reason})", whole=True)
