@@ -108,6 +108,7 @@ def _print(report: Report, page: Path) -> None:
     for part in report.parts:
         if len(report.parts) > 1:
             say(f"\n{part.section.title}", "bold")
+        say(part.table.answer, "bold")
         table, left_out = rich_table(part.table, console.width)
         console.print(table)
         console.print()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from diffusion_lab.intervals import Interval
+from diffusion_lab.reports.answer import answer
 from diffusion_lab.reports.beyond import notes_of
 from diffusion_lab.reports.directions import with_arrow
 from diffusion_lab.reports.groups import Group
@@ -33,6 +34,7 @@ class Comparison(NamedTuple):
         legend: explanation of the numbers.
         notes: further differences between the rows, and the assumptions of the verdicts.
         left: how many of the first columns are words, aligned on the left.
+        answer: the table in a sentence or two; "" for a table without a question.
     """
 
     titles: list[str]
@@ -40,6 +42,7 @@ class Comparison(NamedTuple):
     legend: str
     notes: list[str]
     left: int = 2
+    answer: str = ""
 
 
 def compare(groups: Sequence[Group], metric: str, by: str | None = None, size: float | None = None) -> Comparison:
@@ -59,7 +62,8 @@ def compare(groups: Sequence[Group], metric: str, by: str | None = None, size: f
     widest = [max(len(line[i].text) for line in lines) for i in range(len(titles))]
     if sum(max(len(title), width) + 2 for title, width in zip(titles, widest, strict=True)) > WIDTH:
         titles = header(named, first.label, by, size, brief=True)
-    return Comparison(titles, lines, legend(rows, size), [*notes_of(groups, first), *cautions(rows)])
+    notes = [*notes_of(groups, first), *cautions(rows)]
+    return Comparison(titles, lines, legend(rows, size), notes, answer=answer(rows, size))
 
 
 def header(

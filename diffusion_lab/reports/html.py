@@ -160,6 +160,7 @@ def _part(folder: RunFolder, part: Part) -> dict[str, Any]:
         "configs": [(group.label, json.dumps(group.config, indent=1, default=str)) for group in groups],
         "titles": part.table.titles,
         "lines": part.table.lines,
+        "answer": part.table.answer,
         "legend": part.table.legend,
         "markdown": markdown(part.table),
         "latex": latex(part.table),
