@@ -142,8 +142,9 @@ def test_the_batch_script(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     from omegaconf import OmegaConf
     from submitit.slurm.slurm import SlurmExecutor
 
-    from diffusion_lab.cli.config import conf_dir
+    from diffusion_lab.cli.config import conf_dir, register_resolvers
 
+    register_resolvers()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         chosen = ["hydra/launcher=diffusion_lab_slurm", "trainer=ddp", "hydra.launcher.parameters.slurm_partition=p"]
         cfg = compose("train", overrides=chosen, return_hydra_config=True)
