@@ -22,6 +22,7 @@ def main(argv: list[str]) -> int:
     except SystemExit as end:  # argparse has printed the help or the error
         return int(end.code or 0)
     from diffusion_lab.cli.readings import read
+    from diffusion_lab.cli.report_overview import lines, places
     from diffusion_lab.reports import (
         check_suffix,
         make_report,
@@ -38,6 +39,12 @@ def main(argv: list[str]) -> int:
             check_suffix(options.table)
         if options.see is not None and not 0 < options.see < math.inf:
             raise ValueError(f"see={options.see:g} must be a difference above 0; use e.g. --see 0.5")
+        if options.folder is None:
+            options.folder = "runs"
+            found = places(Path(options.folder))
+            if len(found) > 1:
+                print("\n".join(lines(found)))
+                return 0
         folder = read_runs(options.folder)
         sections = sections_of(folder.runs, options.metric, options.by, options.baseline, read)
         report = make_report(folder, sections, options.by, options.see)
@@ -67,7 +74,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Table and one HTML page for a folder of runs, finished or not. Only runs that differ in nothing "
         "but their seed are averaged.",
     )
-    parser.add_argument("folder", nargs="?", default="runs", metavar="FOLDER", help="a run, a sweep, or all (runs)")
+    parser.add_argument(
+        "folder", nargs="?", metavar="FOLDER", help="a run, a sweep, or all (runs); without it the sweeps are listed"
+    )
     parser.add_argument("--metric", metavar="NAME", help="metric to compare, e.g. fd1k_digits, precision or val/loss")
     parser.add_argument("--by", metavar="KEY", help="configuration key that names the rows, e.g. solver.steps")
     parser.add_argument("--baseline", metavar="NAME", help="row to compare with; default: the first")

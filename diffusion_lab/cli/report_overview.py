@@ -1,0 +1,59 @@
+"""`diffusion-lab report` without a folder: which sweeps there are below `runs`, and the command for each."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from diffusion_lab.runs.find import read_runs
+from diffusion_lab.runs.run import STATUSES, Run
+
+
+class Place(NamedTuple):
+    """A folder that holds runs directly: a sweep, or single runs.
+
+    Attributes:
+        folder: the folder.
+        runs: its runs.
+        newest: when the last one started, as its record says; "" if none says.
+    """
+
+    folder: Path
+    runs: list[Run]
+    newest: str
+
+
+def places(top: Path) -> list[Place]:
+    """Every folder at or below `top` that holds runs, the one that was started last first.
+
+    Raises:
+        FileNotFoundError, ValueError: as `read_runs`.
+    """
+    found: dict[Path, list[Run]] = {}
+    for run in read_runs(top).runs:
+        found.setdefault(run.folder.parent, []).append(run)
+    each = [
+        Place(folder, runs, max((str(run.info.get("started") or "") for run in runs), default=""))
+        for folder, runs in found.items()
+    ]
+    return sorted(each, key=lambda place: (place.newest, str(place.folder)), reverse=True)
+
+
+def lines(found: list[Place]) -> list[str]:
+    """A line for each place, with its command, and the command for the newest at the end."""
+    names = [str(place.folder) for place in found]
+    counts = [_counts(place.runs) for place in found]
+    width, middle = max(map(len, names)), max(map(len, counts))
+    rows = [
+        f"  {name:<{width}}  {count:<{middle}}  {place.newest[:16].replace('T', ' ')}".rstrip()
+        for name, count, place in zip(names, counts, found, strict=True)
+    ]
+    first = shlex.quote(names[0])
+    return ["Which runs? The newest first:", "", *rows, "", f"next: diffusion-lab report {first}"]
+
+
+def _counts(runs: list[Run]) -> str:
+    counts = Counter(run.status for run in runs)
+    return ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
