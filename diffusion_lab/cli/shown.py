@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from omegaconf import DictConfig
 
+from diffusion_lab.cli.config import choices_of, conf_dir
 from diffusion_lab.cli.errors import ConfigError, config_errors
+from diffusion_lab.cli.options import files
+from diffusion_lab.cli.options.described import described
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.targets import Trust
 from diffusion_lab.reports.shown import Shown
@@ -28,7 +33,17 @@ def shown(name: str, cfg: DictConfig, step: int, loss: str, config_dirs: list[st
         return found
     flat = bool(abs(found.p - 1 / len(found.p)).max() < 1e-9)
     note = "p is the one before training: " + ("uniform until" if flat else "it changes once")
-    return Shown(found.name, found.log_snr, found.p, found.weight, f"{note} the sampler has learned from the losses")
+    note = f"{note} the sampler has learned from the losses{_how(cfg, config_dirs)}"
+    return Shown(found.name, found.log_snr, found.p, found.weight, note)
+
+
+def _how(cfg: DictConfig, config_dirs: list[str]) -> str:
+    """What a sampler learns, in the words of its yaml file or docstring."""
+    option, folders = choices_of(cfg).get("sampler"), [conf_dir(), *map(Path, config_dirs)]
+    if option is None or option not in files.options("sampler", folders):
+        return ""
+    purpose = described("sampler", str(option), folders).purpose
+    return f". What it learns: {purpose}" if purpose else ""
 
 
 def check_diffusion(name: str, cfg: DictConfig) -> None:
