@@ -81,6 +81,12 @@ def _complete(words: list[str]) -> int:
 
         print(" ".join(completions(line[-1])))
         return 0
+    if query and len(line) > 1:
+        from diffusion_lab.cli.completion import folders
+
+        if (found := folders(line[0], line[-1])) is not None:
+            print(" ".join(found))
+            return 0
     if query and (len(line) < 2 or line[0] not in HYDRA_COMMANDS):
         print(" ".join(name for name in help_text.COMMANDS if not line or name.startswith(line[0])))
         return 0

@@ -1,0 +1,52 @@
+"""Tab completion of folders: run folders after `run=`, `resume=` and `init_from=`, folders of runs after `report`.
+
+Hydra completes settings and options. Which words are folders it does not know, and which folders are runs neither.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from diffusion_lab.runs.names import RECORD, RESULT
+
+KEYS = ("run", "resume", "init_from")  # whose value is a run folder
+COMMANDS = ("report", "compare", "show", "dashboard")  # that take folders as words
+MOST = 200  # suggestions
+
+
+def folders(command: str, word: str) -> list[str] | None:
+    """What a word can become; None if it is not a place for a folder.
+
+    A run folder, or a folder above one, which ends with "/" so that completion goes on in it.
+    """
+    key, equals, value = word.partition("=")
+    if equals and key in KEYS:
+        several, comma, last = value.rpartition(",") if key == "run" else ("", "", value)
+        return [f"{key}={several}{comma}{one}" for one in _below(last)]
+    return _below(word) if command in COMMANDS and not equals and not word.startswith("-") else None
+
+
+def _below(begin: str) -> list[str]:
+    """Folders whose path begins so; those without a run at or below them are left out."""
+    parent, slash, name = begin.rpartition("/")
+    top = Path(f"{parent}{slash}" or ".")
+    try:
+        inside = sorted(path for path in top.iterdir() if path.is_dir() and path.name.startswith(name))
+    except OSError:
+        return []
+    shown = [path for path in inside if name.startswith(".") or not path.name.startswith(".")]
+    found = [(path, _is_run(path)) for path in shown]
+    return [f"{parent}{slash}{path.name}{'' if run else '/'}" for path, run in found if run or _holds_runs(path)][:MOST]
+
+
+def _holds_runs(folder: Path, depth: int = 3) -> bool:
+    """Whether a run lies below, as far as a sweep's are."""
+    try:
+        inside = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    except OSError:
+        return False
+    return any(_is_run(path) for path in inside) or (depth > 1 and any(_holds_runs(path, depth - 1) for path in inside))
+
+
+def _is_run(folder: Path) -> bool:  # as runs.find.is_run, without what it imports
+    return any((folder / name).is_file() for name in (RECORD, RESULT))
