@@ -99,7 +99,7 @@ def _logged(user: Path, key: str) -> list[list[float]]:
 @pytest.mark.slow
 def test_a_distribution_of_ln_snr_trains(user: Path) -> None:
     """What the log has of p is the CDF's differences over the log's own ranges of timesteps."""
-    assert _run(user, "sampler=sech") == 0, (user / "log").read_text()
+    assert _run(user, "base=ddpm", "sampler=sech") == 0, (user / "log").read_text()
     log_snr = linear(1000).log_snr.numpy()
     edge = np.concatenate([[1.5 * log_snr[0] - 0.5 * log_snr[1]], (log_snr[1:] + log_snr[:-1]) / 2])
     edge = np.append(edge, 1.5 * log_snr[-1] - 0.5 * log_snr[-2])

@@ -91,7 +91,8 @@ FILES = {
     "my_conf/dataset/eight.yaml": "defaults: [base/images@_here_, _self_]\nsource: {_target_: eight.Eight}\n",
 }
 WORDS = (
-    *("train", "--config-dir", "my_conf", "dataset=eight", "dataset.conditional=true", "dataset.label_dropout=0.1"),
+    *("train", "--config-dir", "my_conf", "base=ddpm"),
+    *("dataset=eight", "dataset.conditional=true", "dataset.label_dropout=0.1"),
     *("solver=guided", "solver.base.steps=4", "metrics=none", "max_steps=300", "batch_size=32", "optimizer.lr=0.005"),
     *("callbacks.ema.decays=[0.9]", "snapshot_every=300", "log_every=1", "trainer=cpu"),
 )

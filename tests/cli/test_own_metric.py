@@ -68,7 +68,9 @@ def forget_directions(folders: Sequence[Path]) -> None:
 
 @pytest.mark.slow
 def test_it_is_measured_tabulated_and_drawn_in_its_direction(user: Path) -> None:
-    code, said = run(user, "train", *OWN, "-m", "seed=0,1", "name=own", "sampler=uniform,logit_normal", *SMALL)
+    code, said = run(
+        user, "train", *OWN, "-m", "base=ddpm", "seed=0,1", "name=own", "sampler=uniform,logit_normal", *SMALL
+    )
     assert code == 0, said
     folders = sorted(user.glob("runs/own/digits-*"))
     assert len(folders) == 4

@@ -43,7 +43,9 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _run(user: Path, *arguments: str) -> int:
     def work() -> None:
-        raise SystemExit(main(["train", "--config-dir", "my_conf", "sampler=late", "scale=smoke", *arguments]))
+        raise SystemExit(
+            main(["train", "--config-dir", "my_conf", "base=ddpm", "sampler=late", "scale=smoke", *arguments])
+        )
 
     return Child(work, user / "log").wait()
 
