@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One thread per test process: two processes with two threads each would wait for one another on two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-analyses reproduce-smoke test test-quick test-exhaustive mutants faults bench profile lint type wheel pages notebook clean
+.PHONY: help setup demo demo-analyses reproduce-smoke test test-quick test-exhaustive mutants faults bench profile lint type wheel pages notebook docs clean
 
 help:
 	@echo "make setup      make .venv and install the package with its tests' requirements"
@@ -23,6 +23,7 @@ help:
 	@echo "make type       pyright"
 	@echo "make wheel      build the wheel into dist/"
 	@echo "make pages      write what is computed: the cells of experiments/, claims.md, docs/options"
+	@echo "make docs       write the site with the reference of the API into site/"
 	@echo "make notebook   run docs/notebook.ipynb and keep its outputs (3 minutes)"
 	@echo "make clean      remove .venv, caches and build results; runs/ stays"
 
@@ -118,6 +119,12 @@ notebook: setup
 	cp docs/notebook.ipynb build/notebook/
 	cd build/notebook && $(CURDIR)/$(BIN)/jupyter execute --inplace notebook.ipynb
 	cp build/notebook/notebook.ipynb docs/
+
+docs: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(BIN)/python -m experiments.site build/site
+	$(BIN)/mkdocs build --quiet --config-file build/site/mkdocs.yml --site-dir $(CURDIR)/site
+	@echo "site/index.html"
 
 pages: setup
 	$(BIN)/python -m experiments.crossed_figures digits
