@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diffusion_lab.runs.names import RECORD, RESULT
+from diffusion_lab.runs.names import is_run
 
 KEYS = ("run", "resume", "init_from")  # whose value is a run folder
 COMMANDS = ("report", "compare", "show", "dashboard")  # that take folders as words
@@ -35,7 +35,7 @@ def _below(begin: str) -> list[str]:
     except OSError:
         return []
     shown = [path for path in inside if name.startswith(".") or not path.name.startswith(".")]
-    found = [(path, _is_run(path)) for path in shown]
+    found = [(path, is_run(path)) for path in shown]
     return [f"{parent}{slash}{path.name}{'' if run else '/'}" for path, run in found if run or _holds_runs(path)][:MOST]
 
 
@@ -45,8 +45,4 @@ def _holds_runs(folder: Path, depth: int = 3) -> bool:
         inside = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
     except OSError:
         return False
-    return any(_is_run(path) for path in inside) or (depth > 1 and any(_holds_runs(path, depth - 1) for path in inside))
-
-
-def _is_run(folder: Path) -> bool:  # as runs.find.is_run, without what it imports
-    return any((folder / name).is_file() for name in (RECORD, RESULT))
+    return any(is_run(path) for path in inside) or (depth > 1 and any(_holds_runs(path, depth - 1) for path in inside))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from diffusion_lab.runs.folder import is_locked
-from diffusion_lab.runs.names import CHECKPOINTS, LOCK, LOG, METRICS, RECORD, RESULT, SWEEP
+from diffusion_lab.runs.names import CHECKPOINTS, LOCK, LOG, METRICS, RECORD, RESULT, SWEEP, is_run
 from diffusion_lab.runs.record import RECORD_KINDS, RESULT_KINDS, as_list, is_done, read_checked, read_sweep
 from diffusion_lab.runs.run import Run, RunFolder
 
@@ -61,11 +61,6 @@ def _folders(top: Path) -> Iterator[Path]:
         folder = Path(place)
         names[:] = [] if is_run(folder) else sorted(name for name in names if not name.startswith("."))
         yield folder
-
-
-def is_run(folder: Path) -> bool:
-    """Whether a run has started in the folder, or failed before it could write its record."""
-    return any((folder / name).is_file() for name in (RECORD, RESULT))
 
 
 def _job_folder(sweep: Path, name: str) -> Path:

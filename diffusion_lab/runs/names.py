@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 RECORD = "run.json"  # the run's configuration, its hashes, command, versions; written when training starts
 RESULT = "result.json"  # how the run ended: status, step, newest metrics, error, time; written when it ends
@@ -37,3 +38,8 @@ def step_of(name: str, suffix: str = "") -> int | None:
     """The step in a name made by `numbered`; None for any other name."""
     match = re.fullmatch(rf"step-(\d+){re.escape(suffix)}", name)
     return int(match[1]) if match else None
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a run has started in the folder, or failed before it could write its record."""
+    return any((folder / name).is_file() for name in (RECORD, RESULT))
