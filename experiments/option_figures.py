@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from diffusion_lab.cli.conf_folder import conf_dir
@@ -91,11 +92,11 @@ def _averaged(own: dict[str, np.ndarray]) -> Figure:
     return _labelled(figure, axis, axis)
 
 
-def _labelled(figure: Figure, left: object, right: object) -> Figure:
+def _labelled(figure: Figure, left: Axes, right: Axes) -> Figure:
     if left is not right:
-        left.set_xlabel("timestep t/T (clean to noise)")  # type: ignore[attr-defined]
-    right.set_xlabel("ln SNR (clean to noise)")  # type: ignore[attr-defined]
-    handles, labels = right.get_legend_handles_labels()  # type: ignore[attr-defined]
+        left.set_xlabel("timestep t/T (clean to noise)")
+    right.set_xlabel("ln SNR (clean to noise)")
+    handles, labels = right.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=len(labels))
     return figure
 

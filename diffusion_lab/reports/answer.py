@@ -59,7 +59,8 @@ def _open(rows: Sequence[Row], base: str, others: bool, counts: Sequence[int], s
     same = [row.group.label for row in rows if row.verdict and row.verdict.word == "identical"]
     parts = [f"{_names(same)} {'is' if len(same) == 1 else 'are'} identical to {base}."] if same else []
     if found:
-        ends = [abs(end) for row in found for end in row.difference[2:4] if end is not None]  # type: ignore[index]
+        differences = [row.difference for row in found if row.difference]
+        ends = [abs(end) for one in differences for end in (one.low, one.high) if end is not None]
         which = f"For {len(found)} other{'s' * (len(found) > 1)} it" if others else _who(found, base, counts)
         it = "its interval leaves" if len(found) == 1 else "their intervals leave"
         parts.append(f"{which} is not decided; {it} no difference above {_number(max(ends))}.")
