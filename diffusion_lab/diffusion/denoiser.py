@@ -54,7 +54,7 @@ class Denoiser(nn.Module):
         timesteps: (T,) int64 the network's timestep for each index of the schedule; None for 0..T-1.
         preconditioning: scale of the network's input; None is `Plain`, x_t as it is.
         null_label: the label that stands for no condition; None for a network that was trained without label dropout.
-        time: what the network is told as its time; None is `TimestepIndex`.
+        time: the time that the network is given; None is `TimestepIndex`.
     """
 
     timesteps: Tensor

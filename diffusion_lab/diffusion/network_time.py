@@ -1,4 +1,4 @@
-"""What the network is told as its time. t remains the index of a timestep everywhere else."""
+"""The time that the network is given. t remains the index of a timestep everywhere else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PathPosition(NetworkTime):
     """scale s, with s in [0, 1] the parameter of the path, 0 at the data (`NoiseSchedule.position`).
 
     A network with sinusoidal features made for indices needs the scale 1000 (SD3, and diffusers' flow matching): over
-    [0, 1] itself most of its features hardly change. SiT's network is told 1 - s as it is.
+    [0, 1] itself most of its features hardly change. SiT's network is given 1 - s as it is.
 
     Args:
         scale: > 0.

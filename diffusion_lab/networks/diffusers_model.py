@@ -20,7 +20,7 @@ from diffusion_lab.networks.checks import check_classes, check_labelled
 
 
 class Classes(NamedTuple):
-    """How a class of the library is told the number of classes.
+    """How a class of the library is given the number of classes.
 
     Attributes:
         argument: of the constructor.
@@ -125,7 +125,7 @@ class Diffusers(nn.Module):
 
 
 def _kind(name: str) -> tuple[type[nn.Module], Classes]:
-    """The class of the library, and how it is told the number of classes."""
+    """The class of the library, and how it is given the number of classes."""
     if importlib.util.find_spec("diffusers") is None:
         raise FileNotFoundError(
             f"architecture={name} must be built with diffusers, which is missing; "

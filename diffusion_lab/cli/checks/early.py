@@ -24,7 +24,7 @@ from diffusion_lab.cli.options.files import PART
 
 
 def check_arguments(cfg: DictConfig) -> list[ConfigError] | None:
-    """Errors in the arguments of all parts; None if `nodes.py` might find others with them, which are told together."""
+    """Errors in the arguments of all parts; None if `nodes.py` might find others, which are reported together."""
     content = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=False))
     nodes = [(path, node) for path, node in _nodes(content, "") if not path.startswith(f"{GROUP}.")]  # read from files
     complete = all(

@@ -12,7 +12,7 @@ ABOUT = {
     "prediction/space": "the space in which the heads' losses are compared",
     "variance": "variance of the reverse step in ancestral sampling",
     "preconditioning": "how x_t is scaled before the network is shown it",
-    "time": "what the network is told as its time",
+    "time": "the time that the network is given",
     "coupling": "which noise goes to which image of a batch",
     "weighting": "how much the loss counts at each timestep",
     "sampler": "how often each timestep is drawn in training",

@@ -36,8 +36,8 @@ def table_lines(rows: Sequence[tuple[str, Described]], width: int) -> list[str]:
             right = _fold(papers, PAPER)
             lines += _beside(name, names, left, text, right)
         else:
-            told = bool(papers) and any(paper.split()[0] not in one.purpose for paper in one.papers)
-            purpose = f"{one.purpose or '-'} [{papers}]" if told else one.purpose or "-"
+            named = bool(papers) and any(paper.split()[0] not in one.purpose for paper in one.papers)
+            purpose = f"{one.purpose or '-'} [{papers}]" if named else one.purpose or "-"
             lines += defined(name, purpose, names, width)
     return lines
 
