@@ -45,9 +45,23 @@ def pages() -> Iterator[tuple[Path, str]]:
 
 
 def _overview(folders: list[Path]) -> str:
-    rows = [f"| [{group}]({group}/README.md) | {ABOUT[group]} | {_count(group, folders)} |" for group in GROUPS]
-    table = "\n".join(["| group | what it is | options |", "| --- | --- | ---: |", *rows])
-    return f"# Options\n\n{_made()}\n\n{table}\n\n`diffusion-lab list` shows all groups, these and the others.\n"
+    pages = [
+        f"| [{group}]({group}/README.md) | {ABOUT[group]} | {len(files.options(group, folders))} |" for group in GROUPS
+    ]
+    others = [
+        f"| {group} | {_cell(about)} | {', '.join(found)} |"
+        for group, about in ABOUT.items()
+        if group not in GROUPS and (found := files.options(group, folders))
+    ]
+    parts = [
+        "# Options",
+        _made(),
+        "Every part is one Python file and one yaml whose keys are the constructor's arguments. A page of each:",
+        "\n".join(["| group | what it is | options |", "| --- | --- | ---: |", *pages]),
+        "The others; `diffusion-lab list GROUP` says what each option is, `diffusion-lab list GROUP=NAME` its keys.",
+        "\n".join(["| group | what it is | options |", "| --- | --- | --- |", *others]),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _index(group: str, found: dict[str, Described], default: str) -> str:
@@ -102,10 +116,6 @@ def _cell(text: str) -> str:
 
 def _made() -> str:
     return "<!-- made by `make pages` from yaml files, docstrings and committed values: edit those -->"
-
-
-def _count(group: str, folders: list[Path]) -> int:
-    return len(files.options(group, folders))
 
 
 def stale() -> list[Path]:

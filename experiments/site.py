@@ -8,6 +8,7 @@ classes and functions of a package, which mkdocstrings writes out from their doc
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -18,25 +19,17 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "experiments", "benchmarks")
 KEPT = (".md", ".svg", ".png", ".csv", ".ipynb", ".yaml", ".html", ".tex")
 NAMES = ROOT / "tests" / "programs" / "public_names.txt"
-GUIDES = {
-    "The first experiment": "docs/first-experiment.md",
-    "Your images": "docs/images.md",
-    "Your parts": "docs/own-parts.md",
-    "From Python": "docs/python.md",
-    "Runs and sweeps": "docs/runs.md",
-    "Clusters": "docs/clusters.md",
-    "What a number means": "docs/numbers.md",
-    "Metrics": "docs/metrics.md",
-    "Analyses": "docs/analyses.md",
-    "Averages": "docs/averages.md",
-    "GANs": "docs/gan.md",
-    "Dashboards": "docs/dashboards.md",
-    "Speed": "docs/speed.md",
-    "Hardware": "docs/hardware.md",
-    "Safety": "docs/safety.md",
-    "Faults": "docs/faults.md",
-    "The papers' tables": "docs/reproduce.md",
-}
+
+
+def guides() -> list[dict[str, str]]:
+    """Heading -> page of every guide: first those that the README links, in its order, then the others."""
+    linked = re.findall(r"\(docs/([\w-]+\.md)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    names = dict.fromkeys([*linked, *sorted(path.name for path in (ROOT / "docs").glob("*.md"))])
+    return [{_heading(ROOT / "docs" / name): f"docs/{name}"} for name in names]
+
+
+def _heading(page: Path) -> str:
+    return page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def packages() -> dict[str, list[str]]:
@@ -79,7 +72,7 @@ def _settings() -> dict[str, object]:
     groups = {path.parent.name: str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("docs/options/*/README.md"))}
     nav = [
         {"diffusion-lab": "README.md"},
-        {"Guides": [{title: page} for title, page in GUIDES.items()]},
+        {"Guides": guides()},
         {"Options": [{name: page} for name, page in groups.items()]},
         {"What has been found": [{name: page} for name, page in sorted(studies.items())]},
         {"API": [{package: f"api/{package}.md"} for package in packages()]},
