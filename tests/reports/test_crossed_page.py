@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from omegaconf import DictConfig, OmegaConf
 
 from experiments import cells, crossed, crossed_default, crossed_figures, crossed_page
 from experiments.crossed import Cell
 
+ROOT = Path(__file__).parents[2]
 THIRD = {"linear": "v", "cosine": "v", "rectified_flow": "velocity", "edm": "edm"}
 SAMPLERS = ("uniform", "logit_normal", "speed")
 BEST = Cell("cosine", "v", "logit_normal", "unit")
@@ -129,3 +131,23 @@ def test_the_figures_are_written_and_the_same_again(folder: Path) -> None:
     assert set(drawn) == {"digits-cells.svg", "digits-curves.svg", "digits-log-snr.svg"}
     assert crossed_figures.main(["digits"]) == 0
     assert {path.name: path.read_bytes() for path in folder.glob("*.svg")} == drawn
+
+
+def test_train_without_a_word_is_the_committed_best_cell() -> None:
+    defaults = OmegaConf.load(ROOT / "conf" / "train.yaml").defaults
+    chosen = {group: option for one in defaults if isinstance(one, DictConfig) for group, option in one.items()}
+    assert {name: chosen[name] for name in Cell._fields} == crossed_default.best()._asdict()
+
+
+def test_the_counts_on_the_pages_are_those_of_the_committed_values() -> None:
+    values = crossed_page.values("digits")
+    units = [cell for cell in values if cell.weighting == "unit"]
+    several = [list(of.values()) for cell, of in crossed_page.first(values).items() if len(of) == 5]
+    spread = float(np.median([np.std(np.log(of), ddof=1) for of in several]))
+    said = {
+        "README.md": f"{5 * len(units)} runs on digits, five seeds each",
+        "docs/first-experiment.md": f"the best of {len(values)} combinations in [our study]",
+        "docs/numbers.md": f"is {100 * spread:.0f} % of the value (the median of {len(several)} combinations",
+    }
+    for page, words in said.items():
+        assert words in " ".join((ROOT / page).read_text().split()), page
