@@ -1,0 +1,45 @@
+"""Which row of a folder FOLDER:NAME is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from diffusion_lab.reports.pair import side
+from tests.reports.curves import STEPS, power_law, write_curves
+
+ROWS = {  # label: option whose part the runs have
+    "uniform-v-min_snr": "uniform",
+    "uniform-x0-min_snr": "logit_normal",
+    "logit_normal-v-min_snr": "stratified",
+    "uniform-v": "loss_second_moment",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for label, part in ROWS.items():
+        write_curves(tmp_path / label, part, 0, power_law(STEPS))
+        info = json.loads((tmp_path / label / "run.json").read_text())
+        (tmp_path / label / "run.json").write_text(json.dumps(info | {"method": label}))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        *((label, label) for label in ROWS),  # a whole label, also where another one has all of its words
+        ("logit_normal", "logit_normal-v-min_snr"),
+        ("x0", "uniform-x0-min_snr"),
+    ],
+)
+def test_a_label_or_words_of_it_that_no_other_row_has(folder: Path, name: str, label: str) -> None:
+    assert side("A", f"{folder}:{name}").label == label
+
+
+@pytest.mark.parametrize("name", ["uniform", "min_snr", "normal", "logit_normal-x0"])
+def test_words_of_several_rows_or_of_none_are_refused(folder: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=f":{name} must end in the name of one of its 4 rows"):
+        side("A", f"{folder}:{name}")
