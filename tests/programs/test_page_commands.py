@@ -119,7 +119,8 @@ def run(folder: Path, words: list[str], wanted: int = 0) -> str:
 @pytest.mark.parametrize(("page", "command"), other_commands(), ids=lambda value: value)
 def test_a_command_of_a_page_runs(page: str, command: str, workplace: Path, run_of: Callable[[str], str]) -> None:
     if REFUSED in command:
-        assert "there is no file FILE" in run(workplace, shlex.split(command.replace("DIR", run_of(page)))[1:], wanted=2)
+        words = shlex.split(command.replace("DIR", run_of(page)))[1:]
+        assert "there is no file FILE" in run(workplace, words, wanted=2)
         return
     for long, short in SHORTER:
         command = re.sub(long, short, command)
