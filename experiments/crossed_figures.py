@@ -3,7 +3,8 @@
     python -m experiments.crossed_figures DATA    digits or fashion_mnist (`make pages`)
 
 `DATA-cells.svg` is the heat map of all cells with unit weighting, `DATA-curves.svg` the best cell of each schedule over
-the budget, `DATA-log-snr.svg` each cell's value beside its estimate from ln SNR alone.
+the budget, `DATA-log-snr.svg` each cell's value beside its estimate from ln SNR alone, `DATA-longer.svg` the best cell
+and the papers' default on digits over four times the budget.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from matplotlib.figure import Figure
 from diffusion_lab.files import write_whole
 from diffusion_lab.plotting import label_ends, line_style, log_axis, panels, style, svg
 from experiments.crossed import FOLDER, Cell, allocations_of, explained, own_prediction, predicted, values_of
+from experiments.crossed_default import LONGER, best
 from experiments.crossed_page import DEFAULT, first, ranked, title, values
 
 
@@ -98,7 +100,32 @@ def log_snr(data: str) -> Figure:
     return figure
 
 
-FIGURES: dict[str, Callable[[str], Figure]] = {"cells": cells, "curves": curves, "log-snr": log_snr}
+def longer(_: str) -> Figure:
+    """The best cell and the papers' default over four times the budget, a line for each seed.
+
+    The level is the geometric mean at the default's end.
+    """
+    steps = _steps(LONGER)
+    at = {step: values_of(FOLDER / f"{LONGER}.values.csv", step) for step in steps}
+    figure, (axis,) = panels(1, 1, 3.6)
+    ends = []
+    for index, cell in enumerate((best(), DEFAULT)):
+        line = line_style(index)
+        for seed in at[steps[-1]][cell]:
+            axis.plot(steps, [at[step][cell][seed] for step in steps], color=line.color, linestyle=line.dash)
+        ends.append((_mean(at[steps[-1]][cell]), title(cell), line.color))
+    axis.axhline(ends[1][0], color="#888888", linewidth=1)
+    axis.set_xlim(0, steps[-1])
+    axis.set_xlabel("optimizer steps")
+    axis.set_ylabel("Fréchet distance")
+    log_axis(axis)
+    figure.get_layout_engine().set(rect=(0, 0, 0.72, 1))  # type: ignore[union-attr]
+    figure.canvas.draw()
+    label_ends(axis, ends)
+    return figure
+
+
+FIGURES: dict[str, Callable[[str], Figure]] = {"cells": cells, "curves": curves, "log-snr": log_snr, "longer": longer}
 
 
 def main(arguments: list[str]) -> int:
