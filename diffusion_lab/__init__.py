@@ -51,6 +51,7 @@ PACKAGES = (
     "loggers",
     "callbacks",
     "analyses",
+    "export",
     "testing",
 )
 _WHERE = {

@@ -49,8 +49,8 @@ class App:
     """A Hydra command.
 
     Args:
-        command: "train", "evaluate", "sample", "analyze" or "encode"; the task is `run(cfg)` of the module of that
-            name, and the configuration is conf/<command>.yaml.
+        command: one of `main.HYDRA_COMMANDS`; the task is `run(cfg)` of the module of that name, and the configuration
+            is conf/<command>.yaml.
         arguments: words after the command.
         typed: words after `diffusion-lab`.
     """

@@ -10,6 +10,7 @@ COMMANDS = {
     "evaluate": "FID, KID, inception score, precision and recall of a trained run",
     "sample": "images from a trained run, by seed",
     "analyze": "a measurement of trained runs with a figure and a sentence, such as the loss at every timestep",
+    "export": "a trained model as files for other programs, with a model card",
     "encode": "the latents of images, to train in the space of an autoencoder",
     "reproduce": "a table of a paper: its runs, then measured beside published numbers",
     "compare": "in what one run, or the runs of one method, differs from another",

@@ -1,7 +1,7 @@
 """`diffusion-lab COMMAND ...`: select the command, run it, and turn errors into one sentence and an exit code.
 
-`train`, `evaluate`, `sample`, `analyze` and `encode` are Hydra applications; the others parse their own arguments.
-Heavy packages are imported only when a command starts.
+`train`, `evaluate`, `sample`, `analyze`, `encode` and `export` are Hydra applications; the others parse their own
+arguments. Heavy packages are imported only when a command starts.
 
 Lightning starts the other processes of a distributed run by executing `sys.argv` again. The command's name is therefore
 removed from `sys.argv` only while Hydra parses it, and restored before the task runs.
@@ -20,8 +20,8 @@ from diffusion_lab.cli.errors import EXIT_CONFIG, nearest
 from diffusion_lab.cli.output import survive_closed_output
 from diffusion_lab.progress import status
 
-HYDRA_COMMANDS = ("train", "evaluate", "sample", "analyze", "encode")
-RUN_READERS = ("evaluate", "sample", "analyze", "report", "compare", "dashboard")
+HYDRA_COMMANDS = ("train", "evaluate", "sample", "analyze", "encode", "export")
+RUN_READERS = ("evaluate", "sample", "analyze", "export", "report", "compare", "dashboard")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -11,12 +11,13 @@ import importlib.util
 import inspect
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from diffusion_lab.networks.checks import check_classes, check_labelled
+from diffusion_lab.networks.for_diffusers import ForDiffusers
 
 
 class Classes(NamedTuple):
@@ -97,6 +98,12 @@ class Diffusers(nn.Module):
     def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
         """x (B,in_channels,H,W), t (B,) integers or reals, label (B,) in 0..num_classes-1 -> (B,out_channels,H,W)."""
         return self._answer(self.model, x, t, label)
+
+    def for_diffusers(self) -> ForDiffusers:
+        """The model itself."""
+        config = {key: value for key, value in cast(Any, self.model).config.items() if not key.startswith("_")}
+        config.pop("sample_size")
+        return ForDiffusers(type(self.model).__name__, config, self.model.state_dict(), needs_label=self.needs_label)
 
     def _answer(self, model: nn.Module, x: Tensor, t: Tensor, label: Tensor | None) -> Tensor:
         check_labelled(label, self.num_classes)

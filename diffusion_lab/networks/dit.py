@@ -19,6 +19,7 @@ from diffusion_lab.arguments import check_flag, check_integer
 from diffusion_lab.networks.adm_layers import cos_sin_embedding, zeroed
 from diffusion_lab.networks.checks import check_classes, check_label
 from diffusion_lab.networks.dit_layers import Block, LastLayer, sin_cos_positions
+from diffusion_lab.networks.for_diffusers import ForDiffusers
 from diffusion_lab.networks.patches import check_patches, from_patches
 from diffusion_lab.networks.recompute import run
 
@@ -97,6 +98,12 @@ class DiT(nn.Module):
         for block in self.blocks:
             h = run(block, h, c, recompute=self.checkpointing)
         return from_patches(self.last(h, c), self.patch_size, x.shape[2] // self.patch_size)
+
+    def for_diffusers(self) -> ForDiffusers:
+        """The same network in the diffusers library, see `dit_for_diffusers`."""
+        from diffusion_lab.networks.dit_for_diffusers import for_diffusers
+
+        return for_diffusers(self)
 
     def _condition(self, t: Tensor, label: Tensor | None) -> Tensor:
         """c (B,D)."""

@@ -20,6 +20,7 @@ from diffusion_lab.networks.checks import (
     check_label,
     level_sizes,
 )
+from diffusion_lab.networks.for_diffusers import ForDiffusers
 from diffusion_lab.networks.layers import (
     NEAR_ZERO,
     Attention,
@@ -91,6 +92,12 @@ class UNet(UNetPlan):
         """x (B,in_channels,H,W), t (B,) timesteps, label (B,) int64 in 0..num_classes-1 -> (B,out_channels,H,W)."""
         h = self.run_blocks(self.conv_in(x), F.silu(self._embed(t, label)))
         return self.conv_out(F.silu(self.norm_out(h)))
+
+    def for_diffusers(self) -> ForDiffusers:
+        """The same network in the diffusers library, see `unet_for_diffusers`."""
+        from diffusion_lab.networks.unet_for_diffusers import for_diffusers
+
+        return for_diffusers(self)
 
     def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
         """(B,E): time, plus class as in Dhariwal and Nichol (2021)."""

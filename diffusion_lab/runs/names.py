@@ -21,6 +21,7 @@ AVERAGES = "averages"  # a folder of snapshots per average of the weights, from 
 TENSORS = "safetensors"  # without its dot: the suffix of many files that are in no run folder
 SAMPLES = "samples"  # PNG grids of samples from the same latents at every snapshot
 GENERATED = "generated"  # what `diffusion-lab sample` writes
+EXPORTED = "export"  # a folder per format that `diffusion-lab export` writes
 BEFORE = "before-"  # folders with the run's files from before `anew=true`
 
 SWEEP = "sweep.json"  # of a sweep folder: its commands and all of its jobs

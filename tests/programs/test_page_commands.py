@@ -43,7 +43,7 @@ SHORTER = [  # the same command about less
     (r"source\.image_size=256", "source.image_size=16"),
     (r"analysis=NAME", "analysis=per_timestep"),
     (r"run=A,B", f"run={SWEEP}"),
-    (r"step-00000100", "step-00000002"),
+    (r"step-00000100|step-00001000", "step-00000002"),
     (r"DIR_OF_RUNS", SWEEP),
     (r"contrast1k", "fd128_digits"),  # the runs that are there have no contrast
 ]

@@ -35,6 +35,7 @@ KINDS = {  # group -> base class of its options
     "task": "diffusion_lab.data.Task",
     "dataset": "diffusion_lab.data.ImageDataModule",
     "autoencoder": "diffusion_lab.data.Autoencoder",
+    "format": "diffusion_lab.export.Form",
     "network": "torch.nn.Module",
     "schedule": "diffusion_lab.diffusion.NoiseSchedule",
     "prediction": "diffusion_lab.diffusion.Prediction",

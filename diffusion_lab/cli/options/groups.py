@@ -35,6 +35,7 @@ ABOUT = {
     "scale": "sizes for a quick try",
     "debug": "settings that find mistakes or show where the time goes",
     "analysis": "a measurement of trained models with a figure and a sentence (`diffusion-lab analyze`)",
+    "format": "the form in which `diffusion-lab export` writes a model",
     "autoencoder": "the encoder of `diffusion-lab encode`",
     "table": "a table of a paper (`diffusion-lab reproduce`)",
     "table_scale": "how much of a table is run",

@@ -87,6 +87,8 @@ def commands(one: Described) -> list[str]:
         return [f"diffusion-lab analyze {setting} run=DIR"]
     if group == "autoencoder":
         return [f"diffusion-lab encode {setting} dataset=NAME"]
+    if group == "format":
+        return [f"diffusion-lab export run=DIR {setting}"]
     if group == "metric":
         return [f"diffusion-lab train 'metrics.names=[{one.option.name}]'"]
     word = f"{one.owner} {setting}" if one.owner else setting

@@ -1,0 +1,41 @@
+"""`diffusion-lab export run=DIR format=safetensors`: a trained model as files for other programs, with a model card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from diffusion_lab.cli.checks.setting import Setting, faults_of
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
+from diffusion_lab.cli.folders import writable
+from diffusion_lab.runs.names import EXPORTED
+
+SETTINGS = {"outdir": Setting(str, "give a folder, or null", null=True)}
+
+
+def run(cfg: DictConfig) -> None:
+    """Write the model's files and README.md, and print where they are."""
+    from diffusion_lab.cli.inference import load_trained
+    from diffusion_lab.cli.run_parts import part
+    from diffusion_lab.export import card
+    from diffusion_lab.export.card import write_card
+    from diffusion_lab.runs.find import read_run
+    from diffusion_lab.training import Trained
+
+    if faults := faults_of(cfg, SETTINGS):
+        raise InvalidConfig(faults)
+    form = part(cfg, "format")
+    trained = load_trained(cfg)
+    if not isinstance(trained, Trained):
+        raise ConfigError(f"run={cfg.run} must be a diffusion model, and is one of {trained.kind}; use another run")
+    with config_errors(""):
+        form.check(trained)
+    read = read_run(Path(cfg.run))
+    folder = writable("outdir", Path(cfg.outdir or Path(cfg.run) / EXPORTED / type(form).__name__.lower()))
+    form.write(trained, folder)
+    write_card(folder, card(trained, read, form))
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        print(f"  {path.relative_to(folder)}  {path.stat().st_size / 1e6:.1f} MB")
+    print(f"step {trained.step} of {trained.name} is in {folder}; its README.md says how to read it")

@@ -1,0 +1,107 @@
+"""The model card: what the model is, how it was trained and measured, and how it is read, from its run alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from diffusion_lab.export.form import Form
+from diffusion_lab.runs.run import Run
+from diffusion_lab.training import Trained
+
+PARTS = ("schedule", "prediction", "variance", "sampler", "weighting", "optimizer", "annealing", "solver")
+
+
+def card(trained: Trained, run: Run, form: Form) -> str:
+    """Markdown with the metadata that model hubs read. Values come from the run folder, which may be a stranger's, so
+    each is one line of code."""
+    name = _plain(run.info.get("run_id") or run.name)
+    head = "---\nlibrary_name: diffusers\ntags: [diffusion, diffusion-lab]\n---"
+    if "diffusers" not in type(form).__module__:
+        head = head.replace("library_name: diffusers\n", "")
+    parts = [
+        head,
+        f"# {name}",
+        f"A diffusion model, trained with diffusion-lab {_plain(_get(run.info, 'versions', 'diffusion-lab'))}.",
+        _table(["", ""], _facts(trained, run)),
+        "## Use",
+        f"In this folder:\n\n```python\n{form.usage(trained)}\n```",
+        "## Measured",
+        _metrics(trained, run),
+        "## Again",
+        f"```\n{_plain(run.info.get('command'))}\n```",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(trained: Trained, run: Run) -> list[list[str]]:
+    options, config = _get(run.info, "labels", "options"), run.config
+    channels, height, width = trained.data.shape
+    chosen = options if isinstance(options, Mapping) else {}
+    weights = "the last ones" if trained.decay is None else f"average {trained.decay}"
+    rows = [
+        ("data", chosen.get("dataset")),
+        ("shape", f"{channels} x {height} x {width}"),
+        (
+            "network",
+            f"{chosen.get('network')}, {sum(p.numel() for p in trained.denoiser.network.parameters()):,} parameters",
+        ),
+        *((name, chosen.get(name)) for name in PARTS),
+        ("timesteps", trained.denoiser.num_timesteps),
+        ("learning rate", _get(config, "optimizer", "lr")),
+        ("steps", f"{trained.step} of {run.batch} images"),
+        ("weights", weights),
+        ("seed", run.seed),
+        ("configuration", trained.config_hash[:8]),
+        ("code", run.info.get("git")),
+        ("PyTorch", _get(run.info, "versions", "torch")),
+    ]
+    return [[key, f"`{_plain(value)}`"] for key, value in rows if value is not None]
+
+
+def _metrics(trained: Trained, run: Run) -> str:
+    """The metrics at the step of these weights, each with its protocol."""
+    rows = [
+        [f"`{_plain(one['name'])}`", f"{one['value']:.4g}", f"`{_protocol(one.get('protocol'))}`"]
+        for one in run.evaluations
+        if one.get("step") == trained.step and isinstance(one.get("value"), int | float)
+    ]
+    return _table(["metric", "value", "protocol"], rows) if rows else "No metric was measured at this step."
+
+
+def _protocol(protocol: Any) -> str:
+    if not isinstance(protocol, Mapping):
+        return "unknown"
+    words = [f"{key} {value}" for key, value in protocol.items() if isinstance(value, str | int | float)]
+    inner = [
+        f"{key} {value.get('name') or value.get('dataset')}"
+        for key, value in protocol.items()
+        if isinstance(value, Mapping)
+    ]
+    return _plain(", ".join([*words, *inner]))
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _get(content: Mapping[str, Any], *keys: str) -> Any:
+    value: Any = content
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _plain(value: Any) -> str:
+    """One line without what would end a code span, a cell of a table or a block of code."""
+    return re.sub(r"[`|\r\n]+", " ", str(value)).strip()
+
+
+def write_card(folder: Path, text: str) -> None:
+    """The card as README.md, which hubs show."""
+    from diffusion_lab.files import write_whole
+
+    write_whole(folder / "README.md", text.encode())

@@ -1,0 +1,119 @@
+"""A folder that the diffusers library reads: the network as one of its models, with its DDIM scheduler."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from diffusion_lab.diffusion import X0, Epsilon, Plain, Prediction, TimestepIndex, V
+from diffusion_lab.export.form import Form
+from diffusion_lab.networks.for_diffusers import ForDiffusers, InDiffusers
+from diffusion_lab.training import Trained
+
+PREDICTION_TYPES: dict[type[Prediction], str] = {Epsilon: "epsilon", X0: "sample", V: "v_prediction"}
+ELSE = "use format=safetensors"
+
+
+class DiffusersFolder(Form):
+    """The network and a DDIMScheduler with the run's noise schedule, as the library's `save_pretrained` writes them.
+
+    An unconditional U-Net is a whole DDIMPipeline; of other networks the model card has the loop. The scheduler visits
+    T, T - T/N, .. ("trailing", `solver/spacing=trailing` here), and `use_clipped_model_output=True` in a call derives
+    eps again from the clipped x0, as our solvers do.
+    """
+
+    def check(self, trained: Trained) -> None:
+        if importlib.util.find_spec("diffusers") is None:
+            raise FileNotFoundError(
+                "format=diffusers needs diffusers; run: python -m pip install 'diffusion-lab[diffusers]'"
+            )
+        denoiser = trained.denoiser
+        for name, wrong, allowed in (
+            ("schedule", denoiser.schedule.norm is not None, "variance preserving, such as linear or cosine"),
+            ("prediction", type(denoiser.prediction) not in PREDICTION_TYPES, "eps, x0 or v"),
+            ("variance", denoiser.variance.channels > 0, "fixed, because the library's DDIM takes no learned one"),
+            ("preconditioning", not isinstance(denoiser.preconditioning, Plain), "none"),
+            ("time", not isinstance(denoiser.time, TimestepIndex), "the index of the timestep"),
+        ):
+            if wrong:
+                raise ValueError(f"{name} must be {allowed} for format=diffusers, and this run's is not; {ELSE}")
+        if not isinstance(denoiser.network, InDiffusers):
+            kind = type(denoiser.network).__name__
+            raise ValueError(f"network must be one that diffusers has for format=diffusers, and {kind} is not; {ELSE}")
+        denoiser.network.for_diffusers()
+
+    def write(self, trained: Trained, folder: Path) -> None:
+        library = _library()
+        found, scheduler = _found(trained), _scheduler(trained)
+        model = getattr(library, found.architecture)(**found.arguments, sample_size=trained.data.shape[1])
+        model.load_state_dict(dict(found.tensors))
+        if _has_pipeline(trained, found):
+            library.DDIMPipeline(unet=model, scheduler=scheduler).save_pretrained(folder)
+        else:
+            model.save_pretrained(folder / _place(found))
+            scheduler.save_pretrained(folder / "scheduler")
+
+    def usage(self, trained: Trained) -> str:
+        found, clip = _found(trained), _clip(trained)
+        if _has_pipeline(trained, found):
+            adjusted = f"model = pipeline.unet\n{found.adjustment}\n" if found.adjustment else ""
+            call = f"pipeline(batch_size=16, num_inference_steps=20, use_clipped_model_output={clip}).images"
+            imports = "import torch\nfrom diffusers import DDIMPipeline"
+            return f'{imports}\n\npipeline = DDIMPipeline.from_pretrained(".")\n{adjusted}images = {call}'
+        channels, size, _ = trained.data.shape
+        labels = trained.data.conditions.num_classes
+        given = ", class_labels=labels" if labels or found.needs_label else ""
+        asked = f"torch.arange(16) % {labels}" if labels else "torch.zeros(16, dtype=torch.int64)"
+        lines = [
+            "import torch",
+            f"from diffusers import DDIMScheduler, {found.architecture}",
+            "",
+            f'model = {found.architecture}.from_pretrained(".", subfolder="{_place(found)}").eval()',
+            *([found.adjustment] if found.adjustment else []),
+            'scheduler = DDIMScheduler.from_pretrained(".", subfolder="scheduler")',
+            "scheduler.set_timesteps(20)",
+            f"x = torch.randn(16, {channels}, {size}, {size})",
+            *([f"labels = {asked}"] if given else []),
+            "with torch.no_grad():",
+            "    for t in scheduler.timesteps:",
+            f"        out = model(x, t.expand(16){given}).sample",
+            f"        x = scheduler.step(out, t, x, use_clipped_model_output={clip}).prev_sample",
+        ]
+        return "\n".join([*lines, "images = x / 2 + 0.5  # in [0, 1]"])
+
+
+def _found(trained: Trained) -> ForDiffusers:
+    network: Any = trained.denoiser.network
+    return network.for_diffusers()
+
+
+def _place(found: ForDiffusers) -> str:
+    return "unet" if found.architecture.startswith("UNet") else "transformer"
+
+
+def _has_pipeline(trained: Trained, found: ForDiffusers) -> bool:
+    """Whether DDIMPipeline, which gives no labels, can call it."""
+    return found.architecture == "UNet2DModel" and trained.data.conditions.num_labels is None
+
+
+def _clip(trained: Trained) -> bool:
+    return bool(trained.config["solver"].get("clip", True))
+
+
+def _library() -> Any:
+    return importlib.import_module("diffusers")  # which takes seconds
+
+
+def _scheduler(trained: Trained) -> Any:
+    denoiser = trained.denoiser
+    given: dict[str, Any] = {
+        "num_train_timesteps": denoiser.num_timesteps,
+        "trained_betas": denoiser.schedule.betas.tolist(),
+        "prediction_type": PREDICTION_TYPES[type(denoiser.prediction)],
+        "clip_sample": _clip(trained),
+        "timestep_spacing": "trailing",
+        "set_alpha_to_one": True,
+    }
+    return _library().DDIMScheduler(**given)

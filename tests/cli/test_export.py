@@ -1,0 +1,200 @@
+"""`diffusion-lab export`: what its files give to those who follow the model card, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from diffusion_lab import load_run
+from diffusion_lab.cli.main import main
+from diffusion_lab.diffusion import Denoiser, Epsilon, LearnedRange, PathPosition, Velocity, linear, rectified_flow
+from diffusion_lab.export import DiffusersFolder
+from diffusion_lab.networks import UNet, UViT
+from diffusion_lab.solvers import DDIM, Euler, Trailing
+from diffusion_lab.training import Trained
+from tests.harness import Child
+
+SHORT = """max_steps=40 batch_size=16 optimizer.lr=0.002 snapshot_every=0 checkpoint_every=40 threads=1
+    metrics.num_samples=128 solver.steps=2 dataset.val_images=32 trainer.accelerator=cpu
+    callbacks.ema.decays=[0.9]""".split()
+KINDS = {
+    "unet": ["network.base_channels=8"],
+    "unet-eps": ["network.base_channels=8", "base=ddpm", "solver.clip=false"],
+    "dit": ["network=dit_tiny", "dataset.conditional=true", "dataset.label_dropout=0.1"],
+    "diffusers": ["network=diffusers_dit", "network.arguments.num_layers=1"],
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of each kind, trained."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, words in KINDS.items():
+        run(["train", f"paths.run_dir={folder / name}", *words, *SHORT], folder / f"{name}.log")
+    return folder
+
+
+def run(words: list[str], log: Path) -> None:
+    """A command that must succeed, in a process of its own."""
+
+    def work() -> None:
+        os.chdir(log.parent)
+        raise SystemExit(main(words))
+
+    Child(work, log).succeed()
+
+
+def exported(made: Path, name: str, form: str, folder: Path) -> tuple[Trained, str]:
+    """The trained model, and the Python of the card of its export in the folder."""
+    run(["export", f"run={made / name}", f"format={form}", f"outdir={folder}"], folder.parent / "export.log")
+    card = (folder / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.S)
+    trained = load_run(made / name)
+    assert isinstance(trained, Trained)
+    return trained, code
+
+
+def followed(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch, x: Tensor | None = None) -> dict[str, Any]:
+    """The names after the card's Python was run in the folder, with given latents."""
+    monkeypatch.chdir(folder)
+    if x is not None:
+        monkeypatch.setattr(torch, "randn", lambda *_, **__: x.clone())
+    names: dict[str, Any] = {}
+    exec(code.replace("use_clipped", 'output_type="np", use_clipped') if "pipeline(" in code else code, names)
+    return names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_the_library_gives_the_same_images_from_the_same_latents(
+    name: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, code = exported(made, name, "diffusers", tmp_path / "out")
+    x = torch.randn(16, *trained.data.shape, generator=torch.Generator().manual_seed(3))
+    cond = {"label": torch.arange(16) % 10} if name == "dit" else {}
+    clip = name != "unet-eps"
+    with torch.no_grad():
+        ours = Euler(20, Trailing(), clip=clip).solve(trained.denoiser, x, lambda k, x: x, range, cond)
+    images = torch.as_tensor(followed(code, tmp_path / "out", monkeypatch, x)["images"])
+    if images.shape[-1] != x.shape[-1]:
+        images = images.movedim(-1, 1)
+    ours = ours / 2 + 0.5
+    if "pipeline" in code:
+        ours = ours.clamp(0, 1)
+    assert images.shape == ours.shape and (images - ours).abs().max() < 1e-4
+    assert ours.std() > 0.05  # not one grey
+    assert (images - images.roll(1, 0)).abs().max() > 0.1  # of other latents
+
+
+@pytest.mark.slow
+def test_ddim_visits_what_the_librarys_leading_spacing_does(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, code = exported(made, "unet", "diffusers", tmp_path / "out")
+    x = torch.randn(16, *trained.data.shape, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        ours = DDIM("ddim20").solve(trained.denoiser, x, lambda k, x: x, range, {})
+    code = code.replace("images =", 'pipeline.scheduler.register_to_config(timestep_spacing="leading")\nimages =')
+    images = torch.as_tensor(followed(code, tmp_path / "out", monkeypatch, x)["images"]).movedim(-1, 1)
+    assert (images - (ours / 2 + 0.5).clamp(0, 1)).abs().max() < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["safetensors", "torch"])
+def test_a_file_of_tensors_is_the_network_to_the_bit(
+    form: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, code = exported(made, "dit", form, tmp_path / "out")
+    network = followed(code, tmp_path / "out", monkeypatch)["network"]
+    own = trained.denoiser.network.state_dict()
+    assert own.keys() == network.state_dict().keys()
+    assert all(torch.equal(own[key], value) for key, value in network.state_dict().items())
+    files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    exported(made, "dit", form, tmp_path / "out")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == files  # and the same again
+    (weights,) = (path for path in (tmp_path / "out").iterdir() if path.name.startswith("model."))
+    more = ["train", *KINDS["dit"], *SHORT, f"init_from={weights}", "max_steps=1", f"paths.run_dir={tmp_path / 'run'}"]
+    run(more, tmp_path / "train.log")
+
+
+@pytest.mark.slow
+def test_the_card_says_what_the_run_says(made: Path, tmp_path: Path) -> None:
+    exported(made, "dit", "safetensors", tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    for line in (
+        "| data | `digits` |",
+        "| network | `dit_tiny, 328,",
+        "| prediction | `v` |",
+        "| steps | `40 of 16 images` |",
+        "| weights | `average 0.9` |",
+        "| `fd128_digits` |",
+        "samples 128, solver ddim-2-eta0, ema_decay 0.9",
+        "diffusion-lab train paths.run_dir=",
+    ):
+        assert line in card, line
+
+
+def test_what_the_library_cannot_express_is_refused_by_name() -> None:
+    def model(network=None, schedule=None, prediction=None, variance=None, time=None) -> Any:
+        own = UNet(1, 1, 8, 8, (1, 2), 1, ()) if network is None else network
+        return SimpleNamespace(
+            denoiser=Denoiser(own, schedule or linear(), prediction or Epsilon(), variance, time=time)
+        )
+
+    DiffusersFolder().check(model())
+    for wrong, says in (
+        ({"network": UViT(1, 1, 8, 2, dim=16, depth=2, num_heads=2)}, "network must be one that diffusers has"),
+        ({"schedule": rectified_flow(), "prediction": Velocity()}, "schedule must be variance preserving"),
+        ({"prediction": Velocity()}, "prediction must be eps, x0 or v"),
+        ({"variance": LearnedRange()}, "variance must be fixed"),
+        ({"time": PathPosition()}, "time must be the index"),
+    ):
+        with pytest.raises(ValueError, match=f"{says}.*use format=safetensors"):
+            DiffusersFolder().check(model(**wrong))
+
+
+def test_settings_are_checked_before_anything_is_written(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, says in (
+        ([], "run=null must be a run folder"),
+        (["run=nowhere"], "run=nowhere must be"),
+        (["run=nowhere", "format=onnx"], "format=onnx must be one of diffusers, safetensors, torch"),
+        (["run=nowhere", "outdir=5"], "outdir=5 must be text"),
+    ):
+        assert main(["export", *words]) == 2
+        assert says in capsys.readouterr().err
+    assert list(in_folder.iterdir()) == []
+
+
+OWN = """
+from diffusion_lab.export import Form
+
+
+class Shapes(Form):
+    \"\"\"The shapes of the tensors, as text.\"\"\"
+
+    def write(self, trained, folder):
+        shapes = [f"{key} {tuple(value.shape)}" for key, value in trained.denoiser.network.state_dict().items()]
+        (folder / "shapes.txt").write_text("\\n".join(shapes))
+
+    def usage(self, trained):
+        return 'print(open("shapes.txt").read())'
+"""
+
+
+@pytest.mark.slow
+def test_a_format_of_ones_own_is_a_class_and_a_yaml(made: Path, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "shapes.py").write_text(OWN)
+    (tmp_path / "my_conf" / "format").mkdir(parents=True)
+    (tmp_path / "my_conf" / "format" / "shapes.yaml").write_text("_target_: shapes.Shapes\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    more = ["--config-dir", "./my_conf", "format=shapes", "outdir=out"]
+    run(["export", f"run={made / 'unet'}", *more], tmp_path / "export.log")
+    assert "conv_in.weight (8, 1, 3, 3)" in (tmp_path / "out" / "shapes.txt").read_text()
+    assert 'print(open("shapes.txt")' in (tmp_path / "out" / "README.md").read_text()
