@@ -69,7 +69,10 @@ class App:
 
     def run(self) -> int:
         """Compose and run; prints one sentence per error to standard error and returns the exit code."""
-        error = self.attempt()
+        return self.code_of(self.attempt())
+
+    def code_of(self, error: BaseException | None) -> int:
+        """Print what an error was; returns the exit code, 0 for none."""
         if isinstance(error, SystemExit):  # argparse, `--cfg` and the like have printed their message
             return error.code if isinstance(error.code, int) else int(error.code is not None)
         return self._report(error) if error is not None else 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from diffusion_lab.runs.names import is_run
 
 KEYS = ("run", "resume", "init_from")  # whose value is a run folder
-COMMANDS = ("report", "compare", "show", "dashboard")  # that take folders as words
+COMMANDS = ("report", "compare", "show", "dashboard", "verify")  # that take folders as words
 MOST = 200  # suggestions
 
 

@@ -11,6 +11,7 @@ COMMANDS = {
     "sample": "images from a trained run, by seed",
     "analyze": "a measurement of trained runs with a figure and a sentence, such as the loss at every timestep",
     "export": "a trained model as files for other programs, with a model card",
+    "verify": "run a run again and say whether it is equal to the bit",
     "encode": "the latents of images, to train in the space of an autoencoder",
     "reproduce": "a table of a paper: its runs, then measured beside published numbers",
     "compare": "in what one run, or the runs of one method, differs from another",

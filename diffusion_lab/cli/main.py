@@ -21,7 +21,7 @@ from diffusion_lab.cli.output import survive_closed_output
 from diffusion_lab.progress import status
 
 HYDRA_COMMANDS = ("train", "evaluate", "sample", "analyze", "encode", "export")
-RUN_READERS = ("evaluate", "sample", "analyze", "export", "report", "compare", "dashboard")
+RUN_READERS = ("evaluate", "sample", "analyze", "export", "verify", "report", "compare", "dashboard")
 
 
 def main(argv: list[str] | None = None) -> int:

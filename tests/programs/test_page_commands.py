@@ -45,6 +45,7 @@ SHORTER = [  # the same command about less
     (r"run=A,B", f"run={SWEEP}"),
     (r"step-00000100|step-00001000", "step-00000002"),
     (r"DIR_OF_RUNS", SWEEP),
+    (r"--steps 200", "--steps 2"),
     (r"contrast1k", "fd128_digits"),  # the runs that are there have no contrast
 ]
 MORE = {  # by command, what keeps it small or in the house
@@ -124,5 +125,5 @@ def test_a_command_of_a_page_runs(page: str, command: str, workplace: Path, run_
         return
     for long, short in SHORTER:
         command = re.sub(long, short, command)
-    words = shlex.split(command.replace("run=DIR", f"run={run_of(page)}") if "run=DIR" in command else command)[1:]
+    words = shlex.split(re.sub(r"\bDIR\b", lambda _: run_of(page), command))[1:]
     run(workplace, [*words, *MORE.get(words[0], [])])

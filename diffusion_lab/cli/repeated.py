@@ -1,0 +1,145 @@
+"""A run and its repetition: in which of their bits they differ."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from diffusion_lab.runs.lines import read_lines
+from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS, EVALUATIONS, METRICS, PREVIOUS
+from diffusion_lab.runs.record import read_record
+
+SHOWN = 100  # characters of a line that differs
+CLOCKED = ("Progress", "RunRecord")  # of a checkpoint: the training time, and the folder's own path
+
+
+def last_step(folder: Path, wanted: int | None) -> int:
+    """The step to which a run is repeated: the last one that it has logged, or an earlier one.
+
+    Raises:
+        ValueError: it has logged nothing, or not as far.
+    """
+    logged = [int(row["step"]) for row in read_lines(folder / METRICS)]
+    if not logged:
+        raise ValueError(f"verify={folder} must have logged something to compare with, and {METRICS} has no line")
+    if wanted is not None and not 1 <= wanted <= max(logged):
+        raise ValueError(f"steps={wanted} must be in 1..{max(logged)}, which the run has logged")
+    return max(logged) if wanted is None else wanted
+
+
+class Repetition:
+    """A run folder and the folder of its repetition.
+
+    Args:
+        theirs: the run.
+        ours: its repetition.
+        step: the step to which it was repeated.
+    """
+
+    def __init__(self, theirs: Path, ours: Path, step: int) -> None:
+        self.theirs, self.ours, self.step = theirs, ours, step
+        self._lines = self._checkpoints = 0
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the repetition has logged the last step."""
+        return any(row["step"] >= self.step for row in read_lines(self.ours / METRICS))
+
+    @cached_property
+    def _records(self) -> list[dict[str, Any]]:
+        return [read_record(folder, "verify") for folder in (self.theirs, self.ours)]
+
+    def faults(self) -> list[str]:
+        """What differs, a sentence each; empty if all that both have is equal."""
+        theirs, ours = (record.get("config_hash") for record in self._records)
+        if theirs != ours:
+            return [f"configuration: its hash is {str(theirs)[:8]}, and its settings give {str(ours)[:8]} here"]
+        return [*self._of_lines(METRICS), *self._of_lines(EVALUATIONS), *self._of_checkpoints()]
+
+    def counts(self) -> str:
+        """What was compared."""
+        return f"{self._lines} lines of logs and {self._checkpoints} checkpoint{'s' * (self._checkpoints != 1)}"
+
+    def other_versions(self) -> str:
+        """`torch 2.6 and 2.15 here` for each library of another version than the run's."""
+        versions = self._records[0].get("versions")
+        own = self._records[1].get("versions")
+        if not isinstance(versions, dict) or not isinstance(own, dict):
+            return "unknown ones"
+        other = [key for key in own if own[key] != versions.get(key)]
+        return ", ".join(f"{key} {versions.get(key)} and {own[key]} here" for key in other)
+
+    def _of_lines(self, name: str) -> list[str]:
+        """The first line up to the step that differs, or another number of them.
+
+        `evaluate` may have added lines to the run's evaluations since; a repetition that was stopped at the step may
+        lack its last ones.
+        """
+        theirs, ours = (_lines(folder / name, self.step) for folder in (self.theirs, self.ours))
+        for i, (one, other) in enumerate(zip(theirs, ours, strict=False)):
+            if one != other:
+                return [f"{name}, line {i + 1}: {_short(one)}, and {_short(other)} here"]
+        more = len(theirs) - len(ours)
+        if self._whole and (more < 0 or more > 0 and name == METRICS):
+            return [f"{name}: {len(theirs)} lines up to step {self.step}, and {len(ours)} here"]
+        self._lines += min(len(theirs), len(ours))
+        return []
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the run ends at the step."""
+        return self.step == self._records[0]["config"].get("max_steps")
+
+    def _of_checkpoints(self) -> list[str]:
+        """Damaged files of the run, and those of a step that the repetition has as well and that differ."""
+        from diffusion_lab.testing import same
+        from diffusion_lab.training.checkpoint_io import load
+
+        faults = []
+        ours = {path.name: path for path in (self.ours / CHECKPOINTS).glob(f"*{CHECKPOINT}")}
+        for path in sorted((self.theirs / CHECKPOINTS).glob(f"*{CHECKPOINT}")):
+            try:
+                content = _state(load(path, map_location="cpu"))
+            except Exception as error:  # a file from anybody
+                faults.append(f"{path.name}: {' '.join(str(error).split())[:SHOWN]}")
+                continue
+            if path.name not in ours or path.name == PREVIOUS:
+                continue
+            own = _state(load(ours[path.name], map_location="cpu"))
+            if own["step"] == content["step"]:
+                self._checkpoints += 1
+                differ = [key for key in own if not same(own[key], content[key])]
+                faults += [f"{path.name}: other {', '.join(differ)}"] if differ else []
+        return faults
+
+
+def _state(content: dict[str, Any]) -> dict[str, Any]:
+    callbacks = {key: value for key, value in content["callbacks"].items() if key not in CLOCKED}
+    return {
+        "step": content["global_step"],
+        "weights": dict(content["state_dict"]),
+        "optimizer": content["optimizer_states"],
+        "state of callbacks": callbacks,
+    }
+
+
+def _lines(path: Path, step: int) -> list[str]:
+    """The lines up to a step; one that cannot be read counts, because it is not what a run writes."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    return [line for line in lines if not (_step(line) > step)]
+
+
+def _step(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return 0.0
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= SHOWN else f"{line[:SHOWN]}.."
