@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import writable
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 def run(cfg: DictConfig) -> float | None:
     """Generate samples, print a table of metrics, and append each with its protocol to the run's evaluations.jsonl.
 
-    With a list of `weights` the model is evaluated with each, on the same latents, and the table marks the best.
+    With a list of `weights` the model is evaluated with each, on the same latents, and the table marks the best. With a
+    list of `seeds` it is evaluated on the latents of each; written are the first seed's values, and mean and least.
 
     Returns:
         The first value.
@@ -33,36 +35,58 @@ def run(cfg: DictConfig) -> float | None:
     from rich.console import Console
 
     from diffusion_lab.cli.inference import listed, load_trained
+    from diffusion_lab.metrics.result import over_seeds
 
-    names = [str(name) for name in listed(cfg.weights)]
+    names, seeds = [str(name) for name in listed(cfg.weights)], _seeds(cfg)
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"weights={names} must name at least one average, each once; use weights=ema")
-    models = [load_trained(_with_weights(cfg, name)) for name in names]  # an error in the last comes before any work
+    if len(names) > 1 and seeds:
+        raise ConfigError(f"weights={names} must be one average if seeds is a list; use weights={names[0]}")
+    models = [load_trained(_with(cfg, "weights", name)) for name in names]  # an error in the last comes before any work
     measured: dict[str, list[MetricResult]] = {}
-    console, step = Console(), models[0].step
+    step = models[0].step
     for name in names:
-        measured[name] = _measure(cfg, models.pop(0))
+        measured[name] = _measure(cfg, model := models.pop(0), seeds[:1])
         path = append_evaluations(Path(cfg.run), [result.line(step) for result in measured[name]])
-    console.print(_table(measured, f"{cfg.run} at step {step}"))
-    first = measured[names[0]]
+    first, together = measured[names[0]], []
+    if seeds:
+        columns = [first, *(_measure(cfg, model, [seed], again=True) for seed in seeds[1:])]
+        measured = {f"seed {seed}": results for seed, results in zip(seeds, columns, strict=True)}
+        together = over_seeds(columns)
+        append_evaluations(path.parent, [result.line(step) for result in together])
+    console = Console()
+    console.print(_table(measured, together, f"{cfg.run} at step {step}"))
     console.print(f"protocol: {json.dumps(first[0].protocol)}", soft_wrap=True, highlight=False)
     console.print(f"written to {path}; next: diffusion-lab report {Path(cfg.run).parent}", soft_wrap=True)
     return first[0].value
 
 
-def _with_weights(cfg: DictConfig, weights: str) -> DictConfig:
+def _seeds(cfg: DictConfig) -> list[int]:
+    """The seeds of the latents, if there are several."""
+    if cfg.seeds is None:
+        return []
+    seeds = list(cfg.seeds) if isinstance(cfg.seeds, ListConfig) else [cfg.seeds]
+    known = all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in seeds)
+    if not known or len(set(seeds)) < len(seeds) or len(seeds) < 2:
+        raise ConfigError(f"seeds={cfg.seeds} must be at least two different integers >= 0; use seeds=[0,1,2]")
+    return seeds
+
+
+def _with(cfg: DictConfig, key: str, value: Any) -> DictConfig:
     one = cfg.copy()
-    one.weights = weights
+    OmegaConf.update(one, key, value)
     return one
 
 
-def _measure(cfg: DictConfig, trained: TrainedModel) -> list[MetricResult]:
-    """The metrics of a model, at least one."""
+def _measure(
+    cfg: DictConfig, trained: TrainedModel, seed: Sequence[int] = (), again: bool = False
+) -> list[MetricResult]:
+    """The metrics of a model, at least one, with the seed of `metrics` or another; again: only those of samples."""
     from diffusion_lab.cli.checks.compatibility import unfit_metrics
     from diffusion_lab.cli.inference import ready
 
     writable("run", Path(cfg.run))
-    evaluation = part(with_metrics(cfg), "metrics")
+    evaluation = part(with_metrics(_with(cfg, "metrics.seed", seed[0]) if seed else cfg), "metrics")
     if not evaluation.metrics and not trained.data.conditions.task.paired:
         raise ConfigError("metrics.names=[] must name what to measure; use metrics.names=[fid]")
     if cfg.get("features"):
@@ -71,6 +95,8 @@ def _measure(cfg: DictConfig, trained: TrainedModel) -> list[MetricResult]:
         evaluation.check(trained.data)
     if faults := [*unfit_metrics(type(trained.module), evaluation.metrics)]:
         raise InvalidConfig([ConfigError(fault) for fault in faults])
+    if again:
+        evaluation.metrics = tuple(metric for metric in evaluation.metrics if not metric.needs <= {"model"})
     solver = pick_solver(cfg, trained)
     with ready(trained.module, cfg.device, cfg.precision) as device:
         _, results, _ = evaluation(
@@ -81,16 +107,22 @@ def _measure(cfg: DictConfig, trained: TrainedModel) -> list[MetricResult]:
     return results
 
 
-def _table(measured: dict[str, list[MetricResult]], title: str) -> Table:
-    """One row per metric; with several weights a column for each, and * at the best value of the row."""
+def _table(measured: dict[str, list[MetricResult]], together: Sequence[MetricResult], title: str) -> Table:
+    """One row per metric, and a column for each of several weights, with * at the best, or of several seeds, with the
+    rows of what they give together."""
     from rich.table import Table
 
-    several = len(measured) > 1
-    table = Table("metric", *(measured if several else ["value"]), title=title, caption="* best" if several else None)
-    for row in zip(*measured.values(), strict=True):
-        best = (min if row[0].better == "lower" else max)(result.value for result in row)
-        marks = [" *" if several and result.value == best else "" for result in row]
-        table.add_row(row[0].name, *(f"{r.value:.4g}{mark}" for r, mark in zip(row, marks, strict=True)))
+    several = len(measured) > 1 and not together
+    table = Table("metric", *(measured if len(measured) > 1 else ["value"]), title=title)
+    table.caption = "* best" if several else None
+    rest = [{result.name: result for result in results} for results in measured.values()]
+    for name, first in rest[0].items():
+        row = [results.get(name) for results in rest]
+        best = (min if first.better == "lower" else max)(result.value for result in row if result)
+        marks = [" *" if several and r and r.value == best else "" for r in row]
+        table.add_row(name, *(f"{r.value:.4g}{mark}" if r else "" for r, mark in zip(row, marks, strict=True)))
+    for result in together:
+        table.add_row(result.name, f"{result.value:.4g}")
     return table
 
 

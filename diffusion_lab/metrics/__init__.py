@@ -12,7 +12,7 @@ from diffusion_lab.intervals import (
 from diffusion_lab.metrics.agreement import Agreement
 from diffusion_lab.metrics.bits_per_dim import BitsPerDim
 from diffusion_lab.metrics.dinov2 import DINOv2Features
-from diffusion_lab.metrics.evaluation import Evaluated, Evaluation, MetricResult
+from diffusion_lab.metrics.evaluation import Evaluated, Evaluation
 from diffusion_lab.metrics.features import ClassifierFeatures, FeatureExtractor, Features, extract
 from diffusion_lab.metrics.frechet import FrechetDistance, frechet_distance, frechet_from_statistics, statistics
 from diffusion_lab.metrics.generated import Batch, Generated
@@ -27,6 +27,7 @@ from diffusion_lab.metrics.neighbours import Precision, PrecisionRecall, Recall,
 from diffusion_lab.metrics.pictures import grid, save_grid
 from diffusion_lab.metrics.psnr import PSNR
 from diffusion_lab.metrics.reference import Reference, reference_statistics
+from diffusion_lab.metrics.result import MetricResult, over_seeds
 from diffusion_lab.metrics.sample_variance import SampleVariance
 from diffusion_lab.metrics.sampling import SampleNoise, generate, generate_batches
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
@@ -76,6 +77,7 @@ __all__ = [
     "inception_score",
     "kernel_distance",
     "mean_interval",
+    "over_seeds",
     "paired_difference",
     "precision_recall",
     "reference_statistics",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,24 +24,9 @@ from diffusion_lab.metrics.protocol import protocol
 from diffusion_lab.metrics.psnr import PSNR
 from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.metrics.reference_file import reference_from_file
+from diffusion_lab.metrics.result import MetricResult
 from diffusion_lab.metrics.sampling import generate_batches
 from diffusion_lab.solvers import Solver
-
-
-class MetricResult(NamedTuple):
-    """The value of a metric with its protocol (extractor, samples, solver, EMA decay, reference and seed), which
-    direction is better, "lower" or "higher", and its units."""
-
-    name: str
-    value: float
-    protocol: dict[str, Any]
-    better: str
-    units: str
-
-    def line(self, step: int) -> dict[str, Any]:
-        """The line of evaluations.jsonl."""
-        direction = {"better": self.better, "units": self.units}
-        return {"step": step, "name": self.name, "value": self.value, **direction, "protocol": self.protocol}
 
 
 class Evaluated(NamedTuple):

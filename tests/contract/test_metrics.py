@@ -12,7 +12,7 @@ from torch import nn
 from diffusion_lab.data import Digits, ImageDataModule, SuperResolution
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedSmall, linear
 from diffusion_lab.metrics import ClassifierFeatures, Evaluation, Metric
-from diffusion_lab.metrics.evaluation import MetricResult
+from diffusion_lab.metrics.result import MetricResult
 from diffusion_lab.solvers import DDIM
 from tests.conf.test_options import options
 from tests.metrics.named import named

@@ -1,0 +1,53 @@
+"""A metric's value with all it depends on, and what several sets of samples give together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+
+class MetricResult(NamedTuple):
+    """The value of a metric with its protocol (extractor, samples, solver, EMA decay, reference and seed), which
+    direction is better, "lower" or "higher", and its units; if it summarizes several values, these as well."""
+
+    name: str
+    value: float
+    protocol: dict[str, Any]
+    better: str
+    units: str
+    values: tuple[float, ...] = ()
+
+    def line(self, step: int) -> dict[str, Any]:
+        """The line of evaluations.jsonl."""
+        direction = {"better": self.better, "units": self.units}
+        of = {"values": list(self.values)} if self.values else {}
+        return {"step": step, "name": self.name, "value": self.value, **of, **direction, "protocol": self.protocol}
+
+
+def over_seeds(measured: Sequence[Iterable[MetricResult]]) -> list[MetricResult]:
+    """What several evaluations of one model, with different seeds of the latents, give together.
+
+    For a metric `fid50k` of three evaluations: `fid50k_mean_of_3`, and if lower is better `fid50k_least_of_3`, which is
+    how EDM reports FID (Karras et al. 2022, README of NVlabs/edm: three times 50,000 images, the least of the three).
+    The least is below the mean by 0.85 standard deviations of one value, and says nothing about the model; it is for
+    comparison with tables that were made so. The seeds are the entry "seed" of the protocol.
+
+    Args:
+        measured: the results of each evaluation, at least two; a metric that does not depend on samples is left out.
+
+    Returns:
+        Mean and least of each metric that all evaluations have, in the order of the first.
+    """
+    found: list[MetricResult] = []
+    rest = [{result.name: result for result in results} for results in measured[1:]]
+    for first in measured[0]:
+        if "seed" not in first.protocol or not all(first.name in results for results in rest):
+            continue
+        same = [first, *(results[first.name] for results in rest)]
+        values = tuple(result.value for result in same)
+        protocol = first.protocol | {"seed": [result.protocol["seed"] for result in same]}
+        summaries = {"mean": sum(values) / len(values)} | ({"least": min(values)} if first.better == "lower" else {})
+        for word, value in summaries.items():
+            name = f"{first.name}_{word}_of_{len(values)}"
+            found.append(first._replace(name=name, value=value, protocol=protocol, values=values))
+    return found
