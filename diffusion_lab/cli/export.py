@@ -7,6 +7,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.checks.setting import Setting, faults_of
+from diffusion_lab.cli.dry_run import size
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.runs.names import EXPORTED
@@ -37,5 +38,5 @@ def run(cfg: DictConfig) -> None:
     write_card(folder, card(trained, read, form))
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:
-        print(f"  {path.relative_to(folder)}  {path.stat().st_size / 1e6:.1f} MB")
+        print(f"  {path.relative_to(folder)}  {size(path.stat().st_size)}")
     print(f"step {trained.step} of {trained.name} is in {folder}; its README.md says how to read it")

@@ -19,13 +19,13 @@ def last_step(folder: Path, wanted: int | None) -> int:
     """The step to which a run is repeated: the last one that it has logged, or an earlier one.
 
     Raises:
-        ValueError: it has logged nothing, or not as far.
+        ValueError: it has logged nothing until then, or not as far.
     """
     logged = [int(row["step"]) for row in read_lines(folder / METRICS)]
     if not logged:
         raise ValueError(f"verify={folder} must have logged something to compare with, and {METRICS} has no line")
-    if wanted is not None and not 1 <= wanted <= max(logged):
-        raise ValueError(f"steps={wanted} must be in 1..{max(logged)}, which the run has logged")
+    if wanted is not None and not min(logged) <= wanted <= max(logged):
+        raise ValueError(f"steps={wanted} must be in {min(logged)}..{max(logged)}, which the run has logged")
     return max(logged) if wanted is None else wanted
 
 

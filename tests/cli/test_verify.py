@@ -149,7 +149,7 @@ def test_a_folder_from_elsewhere_is_refused_as_resume_refuses_it(
 
 def test_a_folder_that_is_no_run_and_a_step_that_it_has_not(theirs: Path, tmp_path: Path) -> None:
     assert "must be" in command(tmp_path / "log", "verify", str(tmp_path), code=2)
-    assert "steps=13 must be in 1..12" in command(tmp_path / "log", "verify", str(theirs), "--steps", "13", code=2)
+    assert "steps=13 must be in 2..12" in command(tmp_path / "log", "verify", str(theirs), "--steps", "13", code=2)
     (theirs / "metrics.jsonl").unlink()
     assert "must have logged something" in command(tmp_path / "log", "verify", str(theirs), code=2)
 
