@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from diffusion_lab.networks.group_norm import GroupNorm
 from diffusion_lab.networks.layers import conv_of_doubled, num_groups
 
 LAYOUTS = ("legacy", "new")
@@ -39,9 +40,9 @@ def cos_sin_embedding(t: Tensor, dim: int, max_period: float = 10_000.0) -> Tens
     return torch.cat([angles.cos(), angles.sin()], dim=1)
 
 
-def group_norm(channels: int) -> nn.GroupNorm:
+def group_norm(channels: int) -> GroupNorm:
     """GroupNorm with `num_groups(channels)` groups and eps = 1e-5."""
-    return nn.GroupNorm(num_groups(channels), channels, eps=1e-5)
+    return GroupNorm(num_groups(channels), channels, eps=1e-5)
 
 
 def zeroed(layer: nn.Module) -> nn.Module:

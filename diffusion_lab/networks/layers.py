@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from diffusion_lab.networks.group_norm import GroupNorm
+
 NEAR_ZERO = math.sqrt(1e-10)
 _MAX_GROUPS = 32
 _MIN_GROUP_CHANNELS = 4
@@ -58,9 +60,9 @@ def num_groups(channels: int) -> int:
     return groups
 
 
-def group_norm(channels: int) -> nn.GroupNorm:
+def group_norm(channels: int) -> GroupNorm:
     """GroupNorm with `num_groups(channels)` groups and eps = 1e-6."""
-    return nn.GroupNorm(num_groups(channels), channels, eps=1e-6)
+    return GroupNorm(num_groups(channels), channels, eps=1e-6)
 
 
 def conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1, gain: float = 1.0) -> nn.Conv2d:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from diffusion_lab.networks import timestep_embedding
+from diffusion_lab.networks.group_norm import GroupNorm
 from diffusion_lab.networks.layers import Attention, Downsample, ResBlock, TimeEmbedding, Upsample, num_groups
 
 
@@ -52,6 +53,29 @@ def group_norm(x, layer):
     mean, var = grouped.mean(-1, keepdim=True), grouped.var(-1, unbiased=False, keepdim=True)
     normal = ((grouped - mean) / (var + 1e-6).sqrt()).reshape(x.shape)
     return normal * layer.weight[:, None, None] + layer.bias[:, None, None]
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_group_norm_in_bfloat16_keeps_type_and_layout_and_is_the_formula_to_its_rounding(layout):
+    torch.manual_seed(0)
+    layer = warm(GroupNorm(4, 16, eps=1e-6)).float()
+    x = torch.randn(3, 16, 6, 6).bfloat16().to(memory_format=layout).requires_grad_()
+    exact = x.detach().double().requires_grad_()
+    y, expected = layer(x), group_norm(exact, layer.double())
+    layer.float()
+    assert y.dtype == torch.bfloat16 and y.is_contiguous(memory_format=layout)
+    assert torch.allclose(y.double(), expected, rtol=2**-8, atol=2**-8)  # half a unit of bfloat16, at most 1.5 in size
+    seed = torch.randn(3, 16, 6, 6)
+    y.backward(seed.bfloat16())
+    expected.backward(seed.bfloat16().double())
+    assert torch.allclose(x.grad.double(), exact.grad, rtol=2**-7, atol=2**-7)
+
+
+def test_group_norm_in_float32_is_pytorchs_to_the_bit():
+    torch.manual_seed(0)
+    layer = warm(GroupNorm(4, 16, eps=1e-6)).float()
+    for x in (torch.randn(3, 16, 6, 6), torch.randn(3, 16, 6, 6).to(memory_format=torch.channels_last)):
+        assert torch.equal(layer(x), F.group_norm(x, 4, layer.weight, layer.bias, 1e-6))
 
 
 @pytest.mark.parametrize("out_channels", [8, 12])
