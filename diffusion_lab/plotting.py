@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
 DASHES = ("-", "--", ":", "-.")
 WIDTH = 10.5  # inches, shown at the page's width
+SMALLEST = 8.0  # size in points of any text
 LABEL_INCHES = 0.17  # height of a tick label including its distance to the next
 RASTER = 160  # dots per inch of rasterised parts
 NAME_WIDTH = 34  # characters per line of a name at the left edge
@@ -116,7 +117,7 @@ def row_names(axis: Axes, names: Sequence[str]) -> None:
     axis.set_ylim(len(names) - 0.4, -0.6)
     tallest = max((line.count("\n") for line in lines), default=0)
     for label in axis.get_yticklabels() if tallest > 1 else ():
-        label.set_fontsize(7)
+        label.set_fontsize(SMALLEST)
 
 
 def label_bottom(axes: Sequence[Axes], text: str) -> None:

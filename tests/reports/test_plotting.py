@@ -1,9 +1,13 @@
 """Labels that do not overlap, and means over seeds."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from diffusion_lab import plotting, reports
 from diffusion_lab.plotting import line_style, spread
 from diffusion_lab.reports.figures.base import over_seeds, seeds_text
 from diffusion_lab.reports.figures.timestep_bins import TimeAxis, edges, relative
@@ -21,6 +25,15 @@ def test_labels_are_spread_as_little_as_possible(seed):
     apart = {"type": "ineq", "fun": lambda y: np.append(np.diff(y[order]) - gap, y.min() - lowest)}
     best = minimize(lambda y: ((y - wanted) ** 2).sum(), places + 0.01, constraints=[apart], tol=1e-12)
     assert ((places - wanted) ** 2).sum() <= best.fun + 1e-6
+
+
+def test_text_of_a_figure_is_at_least_nine_pixels_high_on_a_phone():
+    css = (Path(reports.__file__).parent / "page.css").read_text()
+    (rem,) = re.findall(r"figure\.plot \.scroll img { min-width: ([\d.]+)rem", css)
+    assert plotting.SMALLEST / (72 * plotting.WIDTH) * 16 * float(rem) >= 9
+    sources = [*Path(reports.__file__).parent.glob("figures/*.py"), Path(plotting.__file__)]
+    sizes = [float(size) for path in sources for size in re.findall(r"\b(?:font)?size=(\d[\d.]*)", path.read_text())]
+    assert sizes and min(sizes) >= plotting.SMALLEST
 
 
 def test_labels_with_room_stay_where_they_are():
