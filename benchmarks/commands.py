@@ -18,7 +18,8 @@ class Spent(NamedTuple):
 
 
 def spend(arguments: Sequence[str], folder: str, code: int = 0, **variables: str) -> Spent:
-    """Run `diffusion-lab ARGUMENTS` in a folder, in a new process with one thread.
+    """Run `diffusion-lab ARGUMENTS` in a folder, in a new process with one thread, which keeps what Python compiles, as
+    an installation does.
 
     Args:
         arguments: words of the command.
@@ -29,11 +30,12 @@ def spend(arguments: Sequence[str], folder: str, code: int = 0, **variables: str
     Raises:
         RuntimeError: it ended with another exit code; the message has its output.
     """
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     start = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "diffusion_lab.cli.main", *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **variables},
+        env={**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -7,6 +7,7 @@ another launcher it raises, because that launcher counts failures.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -36,6 +37,7 @@ from diffusion_lab.cli.folders import unmade, write_hydra_folder
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.outcome import opening
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
+from diffusion_lab.cli.single import composed_once
 from diffusion_lab.failure import Failure
 from diffusion_lab.progress import status
 from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, open_log
@@ -89,7 +91,8 @@ class App:
                 self.arguments = lists(self.arguments, ("run", "checkpoint"))
             register_resolvers()
             sys.argv = [argv[0], *options_first(self.arguments)]
-            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=self.command)(self)()
+            with composed_once(self.arguments):
+                hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=self.command)(self)()
         except BaseException as error:  # the one place where every error becomes a sentence
             self.error = error
         finally:
@@ -145,6 +148,7 @@ class App:
             status("")
             print(words, end="\n" if words else "", flush=True)
             _check_processes(cfg, hydra_cfg.mode)
+        gc.enable()  # off since the composition
         if self.output is not None and cfg.dry_run:
             from diffusion_lab.cli.dry_run import dry_run
 

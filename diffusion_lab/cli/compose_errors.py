@@ -79,9 +79,7 @@ def _no_option(command: str, arguments: list[str]) -> str:
 
 def _hint(key: str, error: BaseException, command: str, arguments: list[str]) -> str:
     """The group or dotted key nearest to the unknown one, in the configuration that it was meant for."""
-    wanted = getattr(error.__cause__, "parent_node", None)
-    # Without OmegaConf's own reference to the configuration it is composed again, which takes 0.2 s.
-    cfg = _composed(command, arguments) if wanted is None else wanted._get_root()
+    cfg = _meant(error, command, arguments)
     groups = [path.name for path in conf_dir().iterdir() if path.is_dir()]
     return nearest(key, [*groups, *_dotted(cfg)])
 
@@ -89,14 +87,20 @@ def _hint(key: str, error: BaseException, command: str, arguments: list[str]) ->
 def _beside(key: str, error: BaseException, command: str, arguments: list[str]) -> str:
     """The settings of the part that an unknown key was meant for, or where all settings are listed."""
     part = key.rpartition(".")[0]
-    wanted = getattr(error.__cause__, "parent_node", None)
-    cfg = _composed(command, arguments) if wanted is None else wanted._get_root()
+    cfg = _meant(error, command, arguments)
     node = OmegaConf.select(cfg, part) if part else None
     if not isinstance(node, DictConfig):
         return f"`diffusion-lab {command} --help` lists them"
     names = [str(name) for name in node if not str(name).startswith("_")]
     chosen = next((word for word in arguments if word.startswith(f"{part}=")), part)
     return f"{chosen} has {', '.join(names)}" if names else f"{chosen} has none"
+
+
+def _meant(error: BaseException, command: str, arguments: list[str]) -> DictConfig:
+    """The configuration that an unknown key was meant for."""
+    wanted = getattr(error.__cause__, "parent_node", None)
+    # Without OmegaConf's own reference to the configuration it is composed again, which takes 0.2 s.
+    return _composed(command, arguments) if wanted is None else wanted._get_root()
 
 
 def _composed(command: str, arguments: list[str]) -> DictConfig:
@@ -153,7 +157,7 @@ def _unknown_key(key: str, error: BaseException, command: str, arguments: list[s
     if key.startswith("hydra."):
         return f"{given}: Hydra has no setting {key}; `diffusion-lab {command} --hydra-help` lists them"
     ours = suggested(key, value)
-    if ours is not None and re.split(r"\W", ours, maxsplit=1)[0] in _composed(command, arguments):
+    if ours is not None and re.split(r"\W", ours, maxsplit=1)[0] in _meant(error, command, arguments):
         return f"{given}: there is no setting {key}; use {ours}"
     hint = _hint(key, error, command, arguments)
     return f"{given}: there is no setting {key}{hint}; {_beside(key, error, command, arguments)}"

@@ -6,7 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import OmegaConf
+
+from diffusion_lab.cli.conf_folder import yaml_file
 
 
 def stated(hydra: Any, choices: dict[str, Any], group: str, conf: Path) -> tuple[str, ...]:
@@ -53,8 +55,7 @@ def _overridden(folders: tuple[Path, ...], name: str, group: str) -> str | None:
 @cache
 def _defaults(file: Path) -> tuple[dict[str, Any], ...]:
     """The entries of a file's defaults list: {key: option}, {name: None} for a bare name."""
-    content = OmegaConf.load(file)
-    entries = content.get("defaults") if isinstance(content, DictConfig) else None
-    plain = OmegaConf.to_container(entries) if isinstance(entries, ListConfig) else []
-    assert isinstance(plain, list)
+    content = yaml_file(file)
+    entries = content.get("defaults") if isinstance(content, dict) else None
+    plain = entries if isinstance(entries, list) else []
     return tuple([{entry: None} if isinstance(entry, str) else dict(entry) for entry in plain if entry])

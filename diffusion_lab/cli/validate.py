@@ -54,8 +54,7 @@ def examine(
         No errors if it may run. No parts if an earlier check failed or the configuration is in `passed`.
     """
     errors = check_settings(cfg)
-    seedless = OmegaConf.to_yaml(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in ("seed", "paths")]))
-    if passed and not errors and seedless in passed:
+    if passed and not errors and _seedless(cfg) in passed:
         return check_folder(cfg), None
     try:
         trust = trust_of(cfg, config_dirs or [])
@@ -75,7 +74,7 @@ def examine(
     if cfg.dry_run:
         errors = [error for error in errors if not isinstance(error, MissingHere)]
     if passed is not None and not errors:
-        passed.add(seedless)
+        passed.add(_seedless(cfg))
     return _once(errors + check_folder(cfg)), parts
 
 
@@ -141,6 +140,10 @@ def check_command(cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:
     trust = Trust.typed(config_dirs)
     own = [str(key) for key in cfg if key != "dataset"]  # a data set's file refers to settings of `train`
     return check_nodes(cfg, trust, only=own)
+
+
+def _seedless(cfg: DictConfig) -> str:
+    return OmegaConf.to_yaml(OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in ("seed", "paths")]))
 
 
 def _once(errors: list[ConfigError]) -> list[ConfigError]:

@@ -8,16 +8,16 @@ every part is of a class that a yaml file of the package has at that place.
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, cast
 
-import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.checks.arguments import argument_faults
 from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.checks.written import written
-from diffusion_lab.cli.conf_folder import conf_dir
+from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.metric_files import GROUP
 from diffusion_lab.cli.options.files import PART
@@ -30,9 +30,11 @@ def check_arguments(cfg: DictConfig) -> list[ConfigError] | None:
     complete = all(
         _is_part_or_family(content.get(group), default) for group, default in part_groups().items() if group != "hydra"
     )
-    if not complete or not all(_is_shipped(path, node["_target_"]) for path, node in nodes):
+    shipped = {path: _shipped(path, node["_target_"]) for path, node in nodes}
+    if not complete or not all(shipped.values()):
         return None
-    return [ConfigError(text) for path, node in nodes for text in _faults(path, node)]
+    changed = [(path, node) for path, node in nodes if node not in shipped[path]]  # tests check the package's files
+    return [ConfigError(text) for path, node in changed for text in _faults(path, node)]
 
 
 def _faults(path: str, node: dict[str, Any]) -> list[str]:
@@ -57,28 +59,32 @@ def _is_part_or_family(node: Any, default: str | None) -> bool:
     return isinstance(node, dict) and ("_target_" in node or all(isinstance(part, dict) for part in node.values()))
 
 
-def _is_shipped(path: str, target: Any) -> bool:
+def _shipped(path: str, target: Any) -> list[dict[str, Any]]:
+    """The nodes of a class that the package's yaml files have at a place."""
     group, _, inside = path.partition(".")
-    return (inside.rpartition(".")[2], target) in _placed(group)
+    return _placed(group).get((inside.rpartition(".")[2], target), [])
 
 
 @functools.cache
-def _placed(group: str) -> frozenset[tuple[str, str]]:
-    """Name of a place, and class of what the package's yaml files of a group put there; "" is the node itself."""
-    found: set[tuple[str, str]] = set()
+def _placed(group: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Name of a place and class -> the nodes that the package's yaml files of a group put there; "" is the node
+    itself."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for folder, content in _files(group):
-        found |= {(path.rpartition(".")[2] or folder, str(node["_target_"])) for path, node in _nodes(content, "")}
+        for path, node in _nodes(content, ""):
+            found[path.rpartition(".")[2] or folder, str(node["_target_"])].append(node)
         for place, other in _exchanged(content):
-            found |= {(place, str(one["_target_"])) for _, one in _files(other) if "_target_" in one}
-    return frozenset(found)
+            for _, one in _files(other):
+                if "_target_" in one:
+                    found[place, str(one["_target_"])].append(one)
+    return dict(found)
 
 
 @functools.cache
 def _files(group: str) -> list[tuple[str, dict[str, Any]]]:
     """The place of each file of a group, and its content: what is in prediction/space is placed at prediction.space."""
     top = conf_dir() / group
-    files = [(file, yaml.load(file.read_text(encoding="utf-8"), Loader=_LOADER)) for file in top.rglob("*.yaml")]
-    return [(file.parent.relative_to(top).name.replace("base", ""), content or {}) for file, content in files]
+    return [(file.parent.relative_to(top).name.replace("base", ""), yaml_file(file)) for file in top.rglob("*.yaml")]
 
 
 def _exchanged(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -87,6 +93,3 @@ def _exchanged(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
         match = PART.match(f"- {next(iter(entry))}") if isinstance(entry, dict) else None
         if match is not None and match["group"].startswith("/"):
             yield match["place"] or match["group"].lstrip("/"), match["group"].lstrip("/")
-
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

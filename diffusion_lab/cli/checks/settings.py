@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.checks.setting import Setting, faults_of, shown
-from diffusion_lab.cli.config import conf_dir
+from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.runs.names import CHECKPOINTS
@@ -72,8 +72,7 @@ SETTINGS = {
 @functools.cache
 def _shipped() -> tuple[dict[str, Any], dict[str, str | None]]:
     """The plain keys of conf/train.yaml, and its groups with their defaults."""
-    cfg = OmegaConf.to_container(OmegaConf.load(conf_dir() / "train.yaml"))
-    assert isinstance(cfg, dict)
+    cfg = yaml_file(conf_dir() / "train.yaml")
     entries = [entry for entry in cfg.pop("defaults") if isinstance(entry, dict)]
     groups = {key: value for entry in entries for key, value in entry.items() if " " not in key}
     return {str(key): value for key, value in cfg.items()}, groups

@@ -1,0 +1,59 @@
+"""A single run is composed once, and only where the words leave no doubt that it is one."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+from hydra._internal.hydra import Hydra
+
+from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
+from diffusion_lab.cli.main import main
+from diffusion_lab.cli.single import MAY_SET_THE_MODE, composed_once, is_single
+
+
+@pytest.mark.parametrize("words", [[], ["max_steps=3"], ["+a=1", "~logger"], ["sampler=uniform", "sampler.std=2"]])
+def test_settings_are_those_of_a_single_run(words: list[str]) -> None:
+    assert is_single(words)
+
+
+@pytest.mark.parametrize("word", ["-m", "--cfg", "experiment=demo", "+experiment=x", "hydra.mode=RUN", "hydra/job=x"])
+def test_other_words_may_set_the_mode(word: str) -> None:
+    assert not is_single(["seed=1", word])
+
+
+def test_only_experiments_of_the_package_set_the_mode() -> None:
+    """What `is_single` takes for granted."""
+    setting = {
+        path.relative_to(conf_dir()).parts[0]
+        for path in conf_dir().rglob("*.yaml")
+        if "mode" in (yaml_file(path).get("hydra") or {})
+    }
+    assert setting == {"experiment"} and setting <= set(MAY_SET_THE_MODE)
+
+
+@pytest.mark.parametrize(("words", "times"), [(["max_steps=abc"], 1), (["max_steps=abc", "hydra.verbose=false"], 2)])
+def test_how_often_it_is_composed(
+    words: list[str], times: int, in_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    composed = []
+    compose = Hydra.compose_config
+    monkeypatch.setattr(Hydra, "compose_config", lambda *a, **k: composed.append(1) or compose(*a, **k))
+    assert main(["train", *words]) == 2
+    assert len(composed) == times
+
+
+def test_afterwards_hydra_and_the_collector_are_as_before() -> None:
+    before = Hydra.get_mode
+    with pytest.raises(ValueError, match="stop"), composed_once(["seed=1"]):
+        assert not gc.isenabled() and Hydra.get_mode is not before
+        raise ValueError("stop")
+    assert gc.isenabled() and Hydra.get_mode is before
+
+
+def test_the_collector_runs_while_a_run_trains(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr("diffusion_lab.cli.train.run", lambda *_: seen.append(gc.isenabled()))
+    assert main(["train", "max_steps=1"]) == 0
+    assert seen == [True]
