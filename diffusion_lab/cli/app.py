@@ -34,6 +34,7 @@ from diffusion_lab.cli.errors import (
     describe,
 )
 from diffusion_lab.cli.folders import unmade, write_hydra_folder
+from diffusion_lab.cli.hydra_version import behaviour
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.outcome import opening
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
@@ -92,7 +93,7 @@ class App:
             register_resolvers()
             sys.argv = [argv[0], *options_first(self.arguments)]
             with composed_once(self.arguments):
-                hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=self.command)(self)()
+                hydra.main(**behaviour(), config_path=str(conf_dir()), config_name=self.command)(self)()
         except BaseException as error:  # the one place where every error becomes a sentence
             self.error = error
         finally:

@@ -12,10 +12,13 @@ from yaml import YAMLError
 
 from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.errors import nearest
+from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.synonyms import suggested
 
 NO_OPTION = re.compile(r"Config group override must be a string or a list\. Got ")  # a ValueError, as Hydra raises it
-PARSER = re.compile(r"\w+(Exception|Error): |.*(viable alternative|mismatched input|extraneous input)")
+PARSER = re.compile(
+    r"\w+(Exception|Error): |.*(viable alternative|mismatched input|extraneous input)|Error when parsing"
+)
 KEY = re.compile(r"[+~]*[\w./@:-]+")
 GROUP_OPTION = re.compile(r"^([\w/]+)=([\w/.-]+)$")
 
@@ -105,12 +108,12 @@ def _meant(error: BaseException, command: str, arguments: list[str]) -> DictConf
 
 def _composed(command: str, arguments: list[str]) -> DictConfig:
     """The configuration with the existing options that the arguments select, without other overrides."""
-    from hydra import compose, initialize_config_dir
+    from hydra import compose
 
     folder = conf_dir()
     options = [match for word in arguments if (match := GROUP_OPTION.match(word)) and _exists(folder, *match.groups())]
     chosen = [match[0] for match in options if "/" not in match[1]]  # a nested group fits only some options
-    with initialize_config_dir(str(folder), version_base="1.3"):
+    with initialized(folder):
         return compose(command, overrides=chosen)
 
 

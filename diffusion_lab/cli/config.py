@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from diffusion_lab.cli.added_later import ADDED_LATER, dropped
 from diffusion_lab.cli.conf_folder import conf_dir
+from diffusion_lab.cli.hydra_version import add_resolver, initialized
 from diffusion_lab.cli.processes import microbatches
 from diffusion_lab.cli.source import identified
 from diffusion_lab.cli.stated import stated
@@ -224,12 +225,12 @@ def register_resolvers() -> None:
         "run_hash": lambda cfg: config_hash(cfg)[:8],
         "sweep_name": sweep_name,
     }.items():
-        OmegaConf.register_new_resolver(name, lambda *, _root_, f=function: f(_root_), replace=True)
-    OmegaConf.register_new_resolver("microbatches", microbatches, replace=True)
-    OmegaConf.register_new_resolver("share", share, replace=True)
-    OmegaConf.register_new_resolver("at_most", min, replace=True)
-    OmegaConf.register_new_resolver("numbers_of", numbers_or_fault, replace=True)
-    OmegaConf.register_new_resolver("architecture_of", architecture_or_fault, replace=True)
+        add_resolver(name, lambda *, _root_, f=function: f(_root_))
+    add_resolver("microbatches", microbatches)
+    add_resolver("share", share)
+    add_resolver("at_most", lambda most, value: min(most, value))  # OmegaConf 2.4 reads signatures
+    add_resolver("numbers_of", numbers_or_fault)
+    add_resolver("architecture_of", architecture_or_fault)
 
 
 def share(fraction: float, steps: int) -> int:
@@ -240,10 +241,10 @@ def share(fraction: float, steps: int) -> int:
 def compose_train(overrides: Sequence[str], run_dir: Path) -> DictConfig:
     """The configuration of `diffusion-lab train OVERRIDES`, with Hydra's node, for a run in `run_dir`: for programs
     that train without the command line. It is not checked."""
-    from hydra import compose, initialize_config_dir
+    from hydra import compose
 
     register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         cfg = compose("train", overrides=list(overrides), return_hydra_config=True)
     with open_dict(cfg):
         cfg.paths = {"root": str(run_dir.parent), "run_dir": str(run_dir)}

@@ -47,7 +47,7 @@ def with_metrics(cfg: DictConfig) -> DictConfig:
 
 def _names(cfg: DictConfig) -> list[str]:
     names = OmegaConf.select(cfg, "metrics.names")
-    if not isinstance(names, ListConfig) or len(set(names)) < len(names):
+    if not isinstance(names, ListConfig) or len(set(map(str, names))) < len(names):
         raise ConfigError(f"metrics.names={_shown(names)} must be a list of different metrics; use metrics.names=[fid]")
     return list(names)
 

@@ -12,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.added_later import ADDED_LATER, filled
 from diffusion_lab.cli.config import DEFAULT_CHOICES, conf_dir, register_resolvers, without
+from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.reports import Reading, Run
 from diffusion_lab.reports.differences import read_plainly
 
@@ -72,12 +73,12 @@ def _words(options: Mapping[str, Any]) -> tuple[str, ...]:
 def _compose(words: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Configuration with its references, and options, of `diffusion-lab train WORDS`; None if the current yaml files
     cannot compose it."""
-    from hydra import compose, initialize_config_dir
+    from hydra import compose
     from hydra.errors import HydraException
 
     register_resolvers()
     try:
-        with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        with initialized():
             cfg = compose("train", overrides=list(words), return_hydra_config=True)
         options = {k: v for k, v in cfg.hydra.runtime.choices.items() if not k.startswith("hydra/")}
         content = cast(dict[str, Any], OmegaConf.to_container(cfg))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.errors import EXIT_CONFIG, ConfigError, InvalidConfig, at
+from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.imports import import_torch, importing
 
 if TYPE_CHECKING:
@@ -56,17 +57,17 @@ def _parser() -> argparse.ArgumentParser:
 
 def _methods(options: argparse.Namespace, settings: list[str]) -> list[tuple[str, DictConfig]]:
     """(name, configuration) of each combination of the values with commas."""
-    from hydra import compose, initialize_config_dir
+    from hydra import compose
 
     from diffusion_lab.cli.compose_errors import explain, is_compose_error
-    from diffusion_lab.cli.config import conf_dir, method_name, register_resolvers
+    from diffusion_lab.cli.config import method_name, register_resolvers
 
     register_resolvers()
     found = [f"file://{Path(folder).resolve()}" for folder in options.config_dir]
     own = [f"hydra.searchpath=[{','.join(found)}]"] if found else []
     methods = []
     try:
-        with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        with initialized():
             for words, varied in _combinations(settings):
                 cfg = compose("train", overrides=[*own, *words], return_hydra_config=True)
                 methods.append((" ".join(varied) or method_name(cfg), cfg))

@@ -70,17 +70,18 @@ def measure_of(table: Table) -> Measure:
     """What the table measures.
 
     Raises:
-        ConfigError: its node does not make a `Measure`.
+        ConfigError: its node does not make a `Measure`, or names a class that is neither of the package nor of the
+            working folder.
     """
-    from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
-
+    from diffusion_lab.cli.targets import Trust, resolve
     from diffusion_lab.tables import Measure
 
+    arguments = dict(table.measure)
+    make = resolve(f"{table.name}: measure", arguments.pop("_target_", None), Trust.typed([]))
     try:
-        made = instantiate(dict(table.measure), _convert_="all")
-    except InstantiationException as error:
-        made, why = None, f" ({str(error).splitlines()[0]})"
+        made = make(**arguments)
+    except TypeError as error:
+        made, why = None, f" ({error})"
     else:
         why = f", and this is {made!r}"
     if not isinstance(made, Measure):

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.config import choices_of, conf_dir, config_hash, register_resolvers, run_name
+from diffusion_lab.cli.config import choices_of, config_hash, register_resolvers, run_name
+from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.table_words import check_choices, check_further, key_of
 from diffusion_lab.tables.scale import Scale, scaled_cells, scaled_decay, scaled_length, scaled_period
 from diffusion_lab.tables.table import Column, Model, Row, Table
@@ -225,11 +226,11 @@ def _with_seed(cfg: DictConfig, seed: int) -> DictConfig:
 @contextmanager
 def composing(config_dirs: Sequence[str] = ()) -> Iterator[Any]:
     """Yields a function from words to the configuration of `diffusion-lab train` with Hydra's node."""
-    from hydra import compose, initialize_config_dir
+    from hydra import compose
 
     register_resolvers()
     search = [f"hydra.searchpath=[{','.join(f'file://{Path(folder).resolve()}' for folder in config_dirs)}]"]
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         known: dict[tuple[str, ...], DictConfig] = {}
 
         def composed(words: Sequence[str]) -> DictConfig:

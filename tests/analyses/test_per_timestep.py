@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.utils import instantiate
 from torch import nn
 
 from diffusion_lab.analyses import PerTimestep, Work
 from diffusion_lab.analyses.floor import least_losses
-from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.cli.config import register_resolvers
+from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.data import ArrayImages, Digits, ImageDataModule, ImageSource
 from diffusion_lab.diffusion import (
     X0,
@@ -80,7 +81,7 @@ def test_in_the_space_of_the_prediction(prediction, tmp_path):
 
 def test_each_head_of_three_has_its_own_loss(tmp_path):
     register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         prediction = instantiate(compose("train", overrides=["prediction=combined"]).prediction, _convert_="all")
     data, schedule = source(), linear(T)
     _, result = measured([trained(Constant(heads=3), data, prediction, schedule)], tmp_path, every=10)

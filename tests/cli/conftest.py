@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, open_dict
 
 from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.cli.hydra_version import initialized
 
 Compose = Callable[..., DictConfig]
 
@@ -23,7 +24,7 @@ Compose = Callable[..., DictConfig]
 def _with_groups(*overrides: str) -> DictConfig:
     """Composed from groups alone; composing takes most of the time of these tests, so it is done once each."""
     register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         return compose("train", overrides=list(overrides), return_hydra_config=True)
 
 

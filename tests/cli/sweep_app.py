@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, JobsFailed, StoppedBySignal
+from diffusion_lab.cli.hydra_version import behaviour
 from diffusion_lab.runs.folder import RunLocked
 
 CONF = """
@@ -118,7 +119,7 @@ def run(*arguments: str) -> int:
     sys.argv = ["train", *arguments]
     try:
         app = App(list(arguments))
-        hydra.main(version_base="1.3", config_path=str(folder.absolute()), config_name="train")(app)()
+        hydra.main(**behaviour(), config_path=str(folder.absolute()), config_name="train")(app)()
     except InvalidConfig as error:
         print(error)
         return 2

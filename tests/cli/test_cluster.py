@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.main import main
 from hydra_plugins.diffusion_lab_launcher.cluster import ClusterLauncher
 from tests.harness import Child, differences, final_state, wait_for_step
@@ -137,15 +138,15 @@ def test_faults_of_the_cluster(cluster: str, message: str, monkeypatch: pytest.M
 def test_the_batch_script(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What sbatch is given: two tasks and GPUs for two devices, a signal before the end, the queue again."""
     import submitit
-    from hydra import compose, initialize_config_dir
+    from hydra import compose
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
     from submitit.slurm.slurm import SlurmExecutor
 
-    from diffusion_lab.cli.config import conf_dir, register_resolvers
+    from diffusion_lab.cli.config import register_resolvers
 
     register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         chosen = ["hydra/launcher=diffusion_lab_slurm", "trainer=ddp", "hydra.launcher.parameters.slurm_partition=p"]
         cfg = compose("train", overrides=chosen, return_hydra_config=True)
     HydraConfig.instance().set_config(cfg)

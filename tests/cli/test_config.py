@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from omegaconf import OmegaConf, open_dict
 
 from diffusion_lab.cli import conf_folder
 from diffusion_lab.cli.config import conf_dir, config_hash, group_hash, plain, register_resolvers, run_name, without
+from diffusion_lab.cli.hydra_version import initialized
 
 NOT_IN_HASH = (
     "trainer.accelerator=cpu",
@@ -91,7 +92,7 @@ def test_run_name(composed, overrides: list[str], name: str) -> None:
 
 def test_resolvers_name_the_run_and_the_sweep_folder() -> None:
     register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         cfg = compose("train", overrides=["seed=5"], return_hydra_config=True)
         demo = compose("train", overrides=["experiment=demo"], return_hydra_config=True)
     assert cfg.hydra.run.dir == f"runs/digits-logit_normal-v-min_snr-s5-{config_hash(cfg)[:8]}"

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from omegaconf import OmegaConf, open_dict
 
-from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.cli.config import register_resolvers
+from diffusion_lab.cli.hydra_version import initialized
 from hydra_plugins.diffusion_lab_launcher._child import command, starts_processes
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
 from tests.cli import sweep_app
@@ -240,7 +241,7 @@ def test_the_same_job_twice_runs_once(sweep, tmp_path: Path) -> None:
 
 def _job(tmp_path: Path, *overrides: str) -> Job:
     register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         cfg = compose("train", overrides=list(overrides), return_hydra_config=True)
     with open_dict(cfg):
         cfg.hydra.overrides.hydra = ["hydra.mode=MULTIRUN", "hydra.launcher.n_jobs=2", "hydra.verbose=true"]
@@ -269,7 +270,7 @@ def test_the_command_of_one_job(tmp_path: Path) -> None:
     assert words[4:8] == ["--config-dir", "my_conf", "seed=3", "hydra.verbose=true"]
     assert "hydra.mode=RUN" in words and "hydra.launcher.n_jobs=2" not in words
     register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):  # quotes in a folder's name survive
+    with initialized():  # quotes in a folder's name survive
         cfg = compose("train", overrides=words[6:], return_hydra_config=True)
     assert cfg.hydra.run.dir == str(tmp_path / "it's a run")
     assert OmegaConf.to_container(cfg.hydra.job_logging.root.handlers) == ["console"]

@@ -98,9 +98,10 @@ rows: {id: {overrides: [method=iddpm]}}
 @pytest.mark.parametrize(
     ("there", "instead", "sentence"),
     [
-        ("MetricAtSteps", "MetricAtStep", "measure of own/table must make a subclass of diffusion_lab.tables.Measure"),
+        ("MetricAtSteps", "MetricAtStep", "has no MetricAtStep (did you mean 'MetricAtSteps'?)"),
         ("metric: fid", "metrik: fid", "measure of own/table must make a subclass of diffusion_lab.tables.Measure"),
-        ("diffusion_lab.tables.MetricAtSteps, metric: fid", "builtins.dict", "Measure, and this is {}"),
+        ("diffusion_lab.tables.MetricAtSteps, metric: fid", "builtins.dict", "must be a class of diffusion_lab or"),
+        ("MetricAtSteps, metric: fid", "Table", "must make a subclass of diffusion_lab.tables.Measure"),
         ("title: own", "like: own/table", "like=own/table of own/table must be another table"),
         ("columns: {c: {at: [500000]}}", "", "columns=None of own/table must be one or more names"),
     ],

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from diffusion_lab.cli import config, table_jobs
+from diffusion_lab.cli import config, hydra_version
 from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.config import conf_dir, plain
 from diffusion_lab.cli.table_files import table_names
@@ -65,7 +65,7 @@ def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What is composed is composed from this copy."""
     copied = with_other_defaults(tmp_path)
     monkeypatch.setattr(config, "conf_dir", lambda: copied)
-    monkeypatch.setattr(table_jobs, "conf_dir", lambda: copied)
+    monkeypatch.setattr(hydra_version, "conf_dir", lambda: copied)
     return copied
 
 
@@ -117,6 +117,7 @@ def test_a_sweep_without_a_method_is_the_same_in_every_key(tmp_path: Path, monke
     before = plain(composed(words))
     copied = with_other_defaults(tmp_path)
     monkeypatch.setattr(config, "conf_dir", lambda: copied)
+    monkeypatch.setattr(hydra_version, "conf_dir", lambda: copied)
     assert plain(composed(words)) == before
 
 

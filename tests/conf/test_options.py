@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -15,6 +15,7 @@ from diffusion_lab.cli.checks.annotations import SPECIAL
 from diffusion_lab.cli.checks.nodes import check_nodes
 from diffusion_lab.cli.checks.settings import check_settings, part_groups
 from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.targets import Trust, resolve
 
@@ -36,7 +37,7 @@ ROUNDS = [
 
 def composed(*overrides: str) -> DictConfig:
     register_resolvers()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialized(CONF):
         cfg = compose("train", overrides=list(overrides))
     with open_dict(cfg):
         cfg.paths.run_dir = "run"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from diffusion_lab.cli.config import config_hash
+from diffusion_lab.cli.hydra_version import initialized
 from tests.conf.paper_jobs import cells, job, tables
 from tests.conf.test_options import composed, options
 
@@ -18,11 +19,9 @@ PRESETS = [(preset, name) for preset in options("experiment") for name in TABLES
 
 def _swept(preset: str) -> Iterator[list[str]]:
     """The words of every job of a preset's sweep."""
-    from hydra import compose, initialize_config_dir
+    from hydra import compose
 
-    from diffusion_lab.cli.config import conf_dir
-
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         hydra = compose("train", overrides=[f"experiment={preset}"], return_hydra_config=True).hydra
     params = {key: str(values).split(",") for key, values in (hydra.sweeper.params or {}).items()}
     for values in itertools.product(*params.values()):

@@ -8,6 +8,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.errors import MissingHere
+from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.validate import check
 from tests.conf.test_options import composed, options
 
@@ -36,11 +37,9 @@ PAPER = {
 
 def with_sweep(*overrides: str) -> list[list[str]]:
     """The overrides and, for an experiment, each value of what it sweeps in turn, beside the first of the others."""
-    from hydra import compose, initialize_config_dir
+    from hydra import compose
 
-    from diffusion_lab.cli.config import conf_dir
-
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         hydra = compose("train", overrides=list(overrides), return_hydra_config=True).hydra
     swept = {key: str(values).split(",") for key, values in (hydra.sweeper.params or {}).items()}
     first = {key: values[0] for key, values in swept.items()}

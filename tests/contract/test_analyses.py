@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.utils import instantiate
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
@@ -15,6 +15,7 @@ from diffusion_lab.analyses import Analysis, PerTimestep, Result, RewardVariance
 from diffusion_lab.cli.checks.annotations import SPECIAL
 from diffusion_lab.cli.checks.nodes import check_nodes
 from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.targets import Trust, resolve
 from diffusion_lab.testing import check_analysis
 
@@ -23,7 +24,7 @@ NAMES = sorted(path.stem for path in Path(conf_dir(), "analysis").glob("*.yaml")
 
 def composed(name):
     register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         return compose("analyze", overrides=[f"analysis={name}"])
 
 

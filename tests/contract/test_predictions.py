@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from diffusion_lab.cli.checks.nodes import check_nodes
 from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.targets import Trust
 from diffusion_lab.diffusion import V
 from diffusion_lab.diffusion.generation_heads import GenerationHead
@@ -47,7 +48,7 @@ RULES = [
 
 def make(*overrides: str):
     register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         cfg = compose("train", overrides=list(overrides))
     assert check_nodes(OmegaConf.masked_copy(cfg, ["prediction"]), Trust()) == []
     return lambda: instantiate(cfg.prediction, _convert_="all")

@@ -4,10 +4,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.utils import instantiate
 
 from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.testing import check_sampler
 from diffusion_lab.timesteps import Uniform
 
@@ -16,7 +17,7 @@ NAMES = sorted(path.stem for path in Path(conf_dir(), "sampler").glob("*.yaml"))
 
 def make(name: str, steps: int):
     register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         # A short run, so that what is done a number of times in a run happens in the few updates of the checks.
         short = ["max_steps=40", f"schedule.num_timesteps={steps}"]
         cfg = compose("train", overrides=[f"sampler={name}", *short])

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.utils import instantiate
 
 from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.diffusion import ConstantX0, Weighting
 from diffusion_lab.testing import check_weighting
 
@@ -16,7 +17,7 @@ NAMES = sorted(path.stem for path in Path(conf_dir(), "weighting").glob("*.yaml"
 
 def make(name: str):
     register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         cfg = compose("train", overrides=[f"weighting={name}", "schedule=linear"])
     return lambda: instantiate(cfg.weighting, _convert_="all")
 

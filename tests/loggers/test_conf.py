@@ -1,10 +1,11 @@
 """Each logger file gives exactly the loggers that it names."""
 
 import pytest
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.utils import instantiate
 
-from diffusion_lab.cli.config import conf_dir, register_resolvers
+from diffusion_lab.cli.config import register_resolvers
+from diffusion_lab.cli.hydra_version import initialized
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ from diffusion_lab.cli.config import conf_dir, register_resolvers
 )
 def test_loggers_of_a_file(name, expected, tmp_path):
     register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         cfg = compose("train", overrides=[f"logger={name}", f"paths.run_dir={tmp_path}"], return_hydra_config=True)
     loggers = {key: instantiate(cfg.logger[key], _convert_="all") for key in cfg.logger}
     assert {key: type(logger).__name__ for key, logger in loggers.items()} == expected

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from hydra import compose
 
-from diffusion_lab.cli.config import compose_train, conf_dir
+from diffusion_lab.cli.config import compose_train
+from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.load import load_run
 from diffusion_lab.cli.sample import run as sample
 from diffusion_lab.data import Digits
@@ -65,6 +66,6 @@ def _check_the_same_by_hand(folder: Path, share: float) -> None:
 
 def _check_grids(folder: Path, out: Path) -> None:
     """`diffusion-lab sample` writes one grid for each class that was asked for."""
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+    with initialized():
         sample(compose("sample", [f"run={folder}", f"outdir={out}", "seeds=0-7", "labels=[3,8]", "device=cpu"]))
     assert sorted(path.name for path in out.glob("class-*.png")) == ["class-3.png", "class-8.png"]
