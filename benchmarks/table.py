@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.paired import Ratio
-from diffusion_lab.cli.compute import has_bfloat16
+from diffusion_lab.cli.bfloat16 import has_bfloat16, has_matrix_units
 
 README = Path(__file__).resolve().parent / "README.md"
 BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
@@ -53,6 +53,19 @@ def at_least(bound: float) -> Goal:
 def at_most(bound: float) -> Goal:
     """A maximum."""
     return Goal(bound, False)
+
+
+def with_matrix_units(goal: Goal) -> Goal | None:
+    """A goal in bfloat16 that only a processor with matrix units can reach: none where there are none."""
+    return goal if has_matrix_units() else None
+
+
+def without_matrix_units(goal: Goal, why: str = "") -> str:
+    """The note of a row whose goal is `with_matrix_units(goal)`; "" where they are."""
+    if has_matrix_units():
+        return why
+    lack = "no bfloat16 matrix units here" if has_bfloat16() else "bfloat16 is emulated here"
+    return "; ".join(part for part in (why, f"{lack}, where they are {goal}") if part)
 
 
 class Line(NamedTuple):
@@ -96,7 +109,8 @@ class Benchmark(NamedTuple):
 def hardware() -> str:
     """Processor, cores, memory and bfloat16 support in one line."""
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    bf16 = "bfloat16 instructions" if has_bfloat16() else "no bfloat16 instructions"
+    units = "bfloat16 matrix units" if has_matrix_units() else "bfloat16 instructions without matrix units"
+    bf16 = units if has_bfloat16() else "no bfloat16 instructions"
     return f"{len(os.sched_getaffinity(0))} cores of {_processor()}, {gigabytes:.0f} GiB, {bf16}"
 
 

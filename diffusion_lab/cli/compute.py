@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
@@ -20,8 +19,6 @@ from diffusion_lab.cli.processes import on_cpu
 
 if TYPE_CHECKING:
     from torch import nn
-
-CPUINFO = Path("/proc/cpuinfo")
 
 
 def lay_out(network: nn.Module, wanted: bool | None, precision: str, cpu: bool) -> nn.Module:
@@ -50,17 +47,3 @@ def compiler_fault(cfg: DictConfig) -> str | None:
         return None
     kind = "C++" if cpu else "C"
     return f"compile=true must have a {kind} compiler ({' or '.join(names)}), and there is none; use compile=false"
-
-
-def slow_bfloat16(cfg: DictConfig) -> str | None:
-    """A warning if this run computes in bfloat16 on a CPU that emulates it, else None."""
-    if cfg.precision != "bf16-mixed" or not on_cpu(cfg.trainer) or has_bfloat16():
-        return None
-    return "this processor has no bfloat16 instructions: precision=bf16-mixed trains slower than 32-true here"
-
-
-def has_bfloat16() -> bool:
-    """Whether this processor has bfloat16 instructions, according to /proc/cpuinfo; true without that file."""
-    lines = CPUINFO.read_text().splitlines() if CPUINFO.exists() else []
-    flags = next((line.split(":", 1)[1].split() for line in lines if line.startswith(("flags", "Features"))), None)
-    return flags is None or any(flag in flags for flag in ("avx512_bf16", "amx_bf16", "bf16"))

@@ -82,8 +82,8 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     import torch
 
     from diffusion_lab.callbacks import Interrupted
+    from diffusion_lab.cli.bfloat16 import faster_bfloat16, slow_bfloat16
     from diffusion_lab.cli.build import build_run
-    from diffusion_lab.cli.compute import slow_bfloat16
     from diffusion_lab.cli.metric_files import with_metrics
     from diffusion_lab.cli.run_parts import RunParts
     from diffusion_lab.cli.standing import standing
@@ -110,6 +110,8 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         recorded, initial = source_of(cfg, parts)
         cfg = with_start(cfg, recorded)
     run = build_run(cfg, facts(cfg), parts=parts)
+    if path is None and (hint := faster_bfloat16(parts, run.module.network)):
+        say(hint)
     if initial is not None:
         say("; ".join(filter(None, [f"starting from {cfg.init_from.source}", initial.sentence])))
         load_start(run.module, initial.loaded)

@@ -10,9 +10,10 @@ import pytest
 import torch
 from omegaconf import OmegaConf, open_dict
 
-from diffusion_lab.cli import compute, processes
+from diffusion_lab.cli import bfloat16, processes
+from diffusion_lab.cli.bfloat16 import slow_bfloat16
 from diffusion_lab.cli.checks import machine
-from diffusion_lab.cli.compute import compiler_fault, slow_bfloat16
+from diffusion_lab.cli.compute import compiler_fault
 from diffusion_lab.cli.config import config_hash, plain
 from diffusion_lab.cli.validate import check
 
@@ -341,7 +342,7 @@ def test_what_compiles_needs_a_compiler(composed, accelerator, gpus, kind, monke
 )
 def test_bfloat16_on_a_processor_without_it_is_told(composed, flags, override, warned, monkeypatch, tmp_path) -> None:
     (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{flags}\n")
-    monkeypatch.setattr(compute, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(bfloat16, "CPUINFO", tmp_path / "cpuinfo")
     assert bool(slow_bfloat16(composed(override, "trainer.accelerator=cpu"))) == warned
 
 
