@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--metric", metavar="NAME", help="metric to compare, e.g. fd1k_digits, precision or val/loss")
     parser.add_argument("--by", metavar="KEY", help="configuration key that names the rows, e.g. solver.steps")
-    parser.add_argument("--baseline", metavar="NAME", help="row to compare with; default: the first")
+    parser.add_argument("--baseline", metavar="NAME", help="row to compare with, or words of it; default: the first")
     parser.add_argument(
         "--see", metavar="X", type=float, help="difference whose number of seeds is printed; default: 10 %%"
     )

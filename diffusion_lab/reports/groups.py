@@ -13,6 +13,7 @@ row; `differences` lists the rest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +30,8 @@ from diffusion_lab.reports.differences import (
     without_keys,
 )
 from diffusion_lab.runs.run import Run
+
+WORDS = re.compile(r"[\s-]+")  # what separates the words of a label
 
 
 @dataclass
@@ -139,6 +142,13 @@ def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:
         if sum(other.label == group.label for other in groups) > 1:
             group.label += f" #{group.runs[0].group_key[:6]}"
     return groups
+
+
+def matching(name: str, labels: Sequence[str]) -> list[str]:
+    """The label that is the name; without one, those that have its words: `uniform-v-min_snr` has `uniform`, and
+    `ddpm precision=32-true` has `precision=32-true`."""
+    words = set(WORDS.split(name))
+    return [one for one in labels if one == name] or [one for one in labels if words <= set(WORDS.split(one))]
 
 
 def _by_seed(run: Run) -> tuple[int, str]:

@@ -6,13 +6,12 @@ with several configurations, the one that `diffusion-lab report` calls NAME: FOL
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from diffusion_lab.reports.differences import Difference, Reader, changed, differences, lookup, read_plainly, short
-from diffusion_lab.reports.groups import Group, group_runs, label_groups
+from diffusion_lab.reports.groups import Group, group_runs, label_groups, matching
 from diffusion_lab.reports.measurement import measurement
 from diffusion_lab.reports.notes import metric_names
 from diffusion_lab.reports.sections import subject
@@ -60,19 +59,14 @@ def side(option: str, text: str, read: Reader = read_plainly) -> Group:
     groups = group_runs(read_runs(path).runs, read=read)
     if not groups:
         raise ValueError(f"{option}={text} must have a run that has begun to train; see its log")
-    chosen = _named(name, groups) if name else groups
+    named = matching(name, [group.label for group in groups]) if name else []
+    chosen = [group for group in groups if group.label in named] if name else groups
     if len(chosen) == 1:
         return chosen[0]
     labels = ", ".join(f"'{path}:{group.label}'" for group in groups)
     if name:
         raise ValueError(f"{option}={text} must end in the name of one of its {len(groups)} rows; use one of {labels}")
     raise ValueError(f"{option}={text} must hold runs that differ in their seed alone; use one of {labels}")
-
-
-def _named(name: str, groups: Sequence[Group]) -> list[Group]:
-    """The row of this label; without one, those whose labels have its words, as `uniform-v-min_snr` has `uniform`."""
-    exact = [group for group in groups if group.label == name]
-    return exact or [group for group in groups if set(name.split("-")) <= set(group.label.split("-"))]
 
 
 def pair(base: Group, own: Group, metric: str | None = None) -> Pair:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from diffusion_lab.reports.differences import MISSING, Reader, lookup, read_plainly, short
-from diffusion_lab.reports.groups import Group, check_key, collect, configuration_words, label_groups
+from diffusion_lab.reports.groups import Group, check_key, collect, configuration_words, label_groups, matching
 from diffusion_lab.reports.tables import able_baselines, choose_metric, no_baseline, ruler, values, with_baseline
 from diffusion_lab.runs.run import Run
 
@@ -43,7 +43,7 @@ def sections_of(
         runs: from `read_runs`.
         metric: the metric for sections that have it; otherwise that of `choose_metric`.
         by: configuration key that names the groups; None: the method.
-        baseline: name of the baseline for sections that have it; otherwise the first row.
+        baseline: name of the baseline, or words that it alone has, for sections that have it; otherwise the first row.
         read: reads the configuration of a run.
 
     Raises:
@@ -60,10 +60,10 @@ def sections_of(
     named = [(label_groups(same, by), name) for same, name in measured]
     sections = []
     for (same, name), title in zip(named, _titles(measured), strict=True):
-        here = baseline if baseline in able_baselines(same, name) else None
-        sections.append(Section(title, with_baseline(same, name, here), name))
+        here = matching(baseline, able_baselines(same, name)) if baseline is not None else []
+        sections.append(Section(title, with_baseline(same, name, here[0] if len(here) == 1 else None), name))
     able = list(dict.fromkeys(label for part in sections for label in able_baselines(part.groups, part.metric)))
-    if baseline is not None and baseline not in able:
+    if baseline is not None and len(matching(baseline, able)) != 1:
         raise no_baseline(baseline, able)
     return sections
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from diffusion_lab.reports import group_runs, read_runs, summarise
-from diffusion_lab.reports.groups import short
+from diffusion_lab.reports.groups import matching, short
 from tests.reports.synthetic import METHODS, write_run
 
 
@@ -110,3 +110,18 @@ def test_a_seed_counts_once(tmp_path):
 )
 def test_short_names(value, name):
     assert short(value) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("ddpm", ["ddpm"]),  # exactly, although another has the word
+        ("precision=bf16-mixed", ["ddpm precision=bf16-mixed"]),
+        ("bf16", []),  # half a word
+        ("v", ["uniform-v-min_snr", "logit_normal-v"]),
+        ("uniform", ["uniform-v-min_snr"]),
+        ("", []),
+    ],
+)
+def test_a_row_is_named_by_words_that_it_alone_has(name: str, found: list[str]) -> None:
+    assert matching(name, ["ddpm", "ddpm precision=bf16-mixed", "uniform-v-min_snr", "logit_normal-v"]) == found
