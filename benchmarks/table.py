@@ -55,19 +55,6 @@ def at_most(bound: float) -> Goal:
     return Goal(bound, False)
 
 
-def with_matrix_units(goal: Goal) -> Goal | None:
-    """A goal in bfloat16 that only a processor with matrix units can reach: none where there are none."""
-    return goal if has_matrix_units() else None
-
-
-def without_matrix_units(goal: Goal, why: str = "") -> str:
-    """The note of a row whose goal is `with_matrix_units(goal)`; "" where they are."""
-    if has_matrix_units():
-        return why
-    lack = "no bfloat16 matrix units here" if has_bfloat16() else "bfloat16 is emulated here"
-    return "; ".join(part for part in (why, f"{lack}, where they are {goal}") if part)
-
-
 class Line(NamedTuple):
     """One row of the table.
 
@@ -94,6 +81,14 @@ class Line(NamedTuple):
             "" if self.goal is None else f"{self.goal} {self.unit}".rstrip(),
             ": ".join(part for part in (verdict, self.note) if part),
         )
+
+
+def bfloat16_line(what: str, value: Ratio, goal: Goal, note: str = "") -> Line:
+    """A row in bfloat16, whose goal only a processor with matrix units can reach; elsewhere the goal is in the note."""
+    if has_matrix_units():
+        return Line(what, value, goal, note=note)
+    lack = "no bfloat16 matrix units here" if has_bfloat16() else "bfloat16 is emulated here"
+    return Line(what, value, note="; ".join(part for part in (note, f"{lack}, where they are {goal}") if part))
 
 
 class Benchmark(NamedTuple):

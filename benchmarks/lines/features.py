@@ -24,7 +24,7 @@ from torch_fidelity import FeatureExtractorInceptionV3
 from torch_fidelity.utils import create_feature_extractor, extract_featuresdict_from_input_id
 
 from benchmarks.paired import Ratio, interleaved, ratio
-from benchmarks.table import Line, at_least, at_most, with_matrix_units, without_matrix_units
+from benchmarks.table import Line, at_least, at_most, bfloat16_line
 from diffusion_lab.data import Digits
 from diffusion_lab.metrics import ClassifierFeatures, FeatureExtractor, InceptionFeatures, extract, frechet_distance
 
@@ -46,9 +46,8 @@ def lines() -> Iterator[Line]:
     few = images[:8]
     bf16 = interleaved({"fp32": lambda: ours(few), "bf16": lambda: _in_bf16(ours, few)}, ROUNDS, warmup=0)
     scaled = [first * b / a for first, a, b in zip(seconds["ours"], bf16["fp32"], bf16["bf16"], strict=True)]
-    goal = at_least(2.5)
-    note = without_matrix_units(goal, "left off, because the distance moves")
-    yield Line("bf16", ratio(seconds["theirs"], scaled), with_matrix_units(goal), note=note)
+    note = "left off, because the distance moves"
+    yield bfloat16_line("bf16", ratio(seconds["theirs"], scaled), at_least(2.5), note)
 
 
 class Images(Dataset):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from benchmarks import peers
 from benchmarks.paired import Ratio, interleaved, ratio
-from benchmarks.table import Line, at_least, at_most, with_matrix_units, without_matrix_units
+from benchmarks.table import Line, at_least, at_most, bfloat16_line
 from diffusion_lab.cli.inference import ready
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.metrics import generate
@@ -46,8 +46,7 @@ def lines() -> Iterator[Line]:
     seconds = interleaved(tasks, ROUNDS)
     yield Line("DDIM, fp32", ratio(seconds["their ddim"], seconds["ddim"]), at_least(1.07))
     yield Line("DDPM, fp32", ratio(seconds["their ddpm"], seconds["ddpm"]), at_least(1.07))
-    goal, figure = at_least(2.1), ratio(seconds["their ddim"], seconds["bf16"])
-    yield Line("DDIM, bf16", figure, with_matrix_units(goal), note=without_matrix_units(goal))
+    yield bfloat16_line("DDIM, bf16", ratio(seconds["their ddim"], seconds["bf16"]), at_least(2.1))
     share = [100 * ours / whole for ours, whole in zip(seconds["nothing"], seconds["ddim"], strict=True)]
     yield Line("all but the network", Ratio.of(share), at_most(1), "%")
 

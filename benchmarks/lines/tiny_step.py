@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from benchmarks.loops import ours, terminal
 from benchmarks.paired import ratio
 from benchmarks.relay import relay
-from benchmarks.table import Line, at_least, with_matrix_units, without_matrix_units
+from benchmarks.table import Line, at_least, bfloat16_line
 from diffusion_lab.cli.bfloat16 import has_bfloat16
 
 WORDS = [
@@ -35,11 +35,6 @@ def lines() -> Iterator[Line]:
     }
     with terminal():
         seconds = relay(loops, 1, ROUNDS if has_bfloat16() else 2, warmup=1)
-    goal = at_least(1.25)
-    figure = ratio(seconds["float32"], seconds["bf16"])
-    note = without_matrix_units(goal)
-    yield Line("float32's time over bf16-mixed's", figure, with_matrix_units(goal), note=note)
-    yield Line(
-        "float32's time over bf16-mixed's with channels_last=true",
-        ratio(seconds["float32"], seconds["channels last"]),
-    )
+    for name, what in (("bf16", ""), ("channels last", " with channels_last=true")):
+        figure = ratio(seconds["float32"], seconds[name])
+        yield bfloat16_line(f"float32's time over bf16-mixed's{what}", figure, at_least(1.25))

@@ -20,6 +20,7 @@ large shapes in the faster of both layouts. The speed of the step is the network
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +31,7 @@ from benchmarks import peers
 from benchmarks.loops import bare, ours, terminal
 from benchmarks.paired import Ratio, interleaved, ratio
 from benchmarks.relay import Loop, relay
-from benchmarks.table import Goal, Line, at_least, with_matrix_units, without_matrix_units
+from benchmarks.table import Line, at_least, bfloat16_line
 from diffusion_lab.cli.bfloat16 import has_bfloat16
 from diffusion_lab.networks import UNet
 
@@ -60,7 +61,8 @@ def lines() -> Iterator[Line]:
         seconds = relay(loops, 1, ROUNDS, warmup=0)
     yield Line("float32: diffusers' time over ours", ratio(seconds["diffusers"], seconds["ours"]), at_least(1.15))
     yield Line("float32: the plain loop's time over ours", ratio(seconds["plain"], seconds["ours"]))
-    yield from _limit("float32", BATCH, seconds["ours"], limit.per_operation(seconds["limit"]), at_least(0.65))
+    line = partial(Line, goal=at_least(0.65))
+    yield from _limit("float32", BATCH, seconds["ours"], limit.per_operation(seconds["limit"]), line)
     yield from _bfloat16(images)
 
 
@@ -76,25 +78,21 @@ def _bfloat16(images: Tensor) -> Iterator[Line]:
     }
     with terminal():
         seconds = relay(loops, 1, ROUNDS if native else 1, warmup=0)
-    goal, faster = at_least(3.6), ratio(seconds["diffusers"], seconds["ours"])
-    note = without_matrix_units(goal, "" if native else f"batch {FEW}")
-    yield Line("bf16-mixed: diffusers' float32 time over ours", faster, with_matrix_units(goal), note=note)
-    other = ratio(seconds["diffusers"], seconds["channels last"])
-    yield Line("bf16-mixed with channels_last=true: diffusers' float32 time over ours", other)
-    per_operation = limit.per_operation(seconds["limit"])
-    goal = at_least(0.4)
-    yield from _limit(
-        "bf16-mixed", batch, seconds["ours"], per_operation, with_matrix_units(goal), without_matrix_units(goal)
-    )
+    note = "" if native else f"batch {FEW}"
+    for name, what in (("ours", ""), ("channels last", " with channels_last=true")):
+        figure = ratio(seconds["diffusers"], seconds[name])
+        yield bfloat16_line(f"bf16-mixed{what}: diffusers' float32 time over ours", figure, at_least(3.6), note)
+    line = partial(bfloat16_line, goal=at_least(0.4))
+    yield from _limit("bf16-mixed", batch, seconds["ours"], limit.per_operation(seconds["limit"]), line)
 
 
 def _limit(
-    name: str, batch: int, step: list[float], limit: list[float], goal: Goal | None, note: str = ""
+    name: str, batch: int, step: list[float], limit: list[float], line: Callable[[str, Ratio], Line]
 ) -> Iterator[Line]:
-    """Speed over that of the convolution, and both speeds; `limit` is seconds per 1e9 operations."""
+    """Speed over that of the convolution, as a `line`, and both speeds; `limit` is seconds per 1e9 operations."""
     speeds = [operations(batch) / 1e9 / seconds for seconds in step]
     most = [1 / seconds for seconds in limit]
-    yield Line(f"{name}: speed over the convolution's", ratio(speeds, most), goal, note=note)
+    yield line(f"{name}: speed over the convolution's", ratio(speeds, most))
     yield Line(f"{name}: speed", Ratio.of(speeds), unit="GFLOP/s")
     yield Line(f"{name}: the convolution's speed", Ratio.of(most), unit="GFLOP/s")
 

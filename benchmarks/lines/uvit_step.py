@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from benchmarks.loops import ours, terminal
 from benchmarks.paired import ratio
 from benchmarks.relay import relay
-from benchmarks.table import Line, at_least, with_matrix_units, without_matrix_units
+from benchmarks.table import Line, at_least, bfloat16_line
 from diffusion_lab.cli.bfloat16 import has_bfloat16
 
 WORDS = [
@@ -31,5 +31,4 @@ def lines() -> Iterator[Line]:
     with terminal():
         seconds = relay(loops, 1, rounds=3 if native else 1, warmup=0)
     figure = ratio(seconds["32-true"], seconds["bf16-mixed"])
-    goal = at_least(2)
-    yield Line("float32's time over bf16-mixed's", figure, with_matrix_units(goal), note=without_matrix_units(goal))
+    yield bfloat16_line("float32's time over bf16-mixed's", figure, at_least(2))

@@ -1,4 +1,4 @@
-"""What a float32 run is told about bfloat16: only where a CPU has matrix units, and nothing of the run changes."""
+"""What a float32 run says about bfloat16: only where a CPU has matrix units, and nothing of the run changes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_probe_changes_neither_weights_nor_gradients_nor_random_numbers() ->
 
 
 @pytest.mark.parametrize(
-    ("units", "words", "ratio", "told"),
+    ("units", "words", "ratio", "hinted"),
     [
         (True, [], 0.4, True),
         (True, [], 0.95, False),  # not worth a line
@@ -59,18 +59,18 @@ def test_the_probe_changes_neither_weights_nor_gradients_nor_random_numbers() ->
         (True, ["trainer.devices=2"], 0.4, False),
     ],
 )
-def test_who_is_told(
-    composed: Compose, units: bool, words: list[str], ratio: float, told: bool, monkeypatch: pytest.MonkeyPatch
+def test_where_the_gain_is_said(
+    composed: Compose, units: bool, words: list[str], ratio: float, hinted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bfloat16, "has_matrix_units", lambda: units)
     monkeypatch.setattr(bfloat16, "probed", lambda *_: (ratio, 8))
     parts = RunParts(with_metrics(composed(*SMALL, "trainer.accelerator=cpu", *words)))
     said = faster_bfloat16(parts, build_network(parts))
-    assert (said is not None) == told
+    assert (said is not None) == hinted
     assert said is None or "precision=bf16-mixed, another run, the network takes 0.40 times as long" in said
 
 
-def test_a_run_that_is_told_is_the_same_run(
+def test_a_run_that_says_it_is_the_same_run(
     in_folder: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["train", *SMALL, "max_steps=2", "log_every=1", "batch_size=8", "trainer.accelerator=cpu", "metrics=none"]
