@@ -73,14 +73,15 @@ def measure_of(table: Table) -> Measure:
         ConfigError: its node does not make a `Measure`, or names a class that is neither of the package nor of the
             working folder.
     """
-    from diffusion_lab.cli.targets import Trust, resolve
+    from omegaconf import OmegaConf
+
+    from diffusion_lab.cli.run_parts import RunParts
+    from diffusion_lab.cli.targets import Trust
     from diffusion_lab.tables import Measure
 
-    arguments = dict(table.measure)
-    make = resolve(f"{table.name}: measure", arguments.pop("_target_", None), Trust.typed([]))
     try:
-        made = make(**arguments)
-    except TypeError as error:
+        made = RunParts(OmegaConf.create({"measure": dict(table.measure)}), Trust.typed([]))["measure"]
+    except TypeError as error:  # an argument that it does not have
         made, why = None, f" ({error})"
     else:
         why = f", and this is {made!r}"

@@ -101,14 +101,18 @@ rows: {id: {overrides: [method=iddpm]}}
         ("MetricAtSteps", "MetricAtStep", "has no MetricAtStep (did you mean 'MetricAtSteps'?)"),
         ("metric: fid", "metrik: fid", "measure of own/table must make a subclass of diffusion_lab.tables.Measure"),
         ("diffusion_lab.tables.MetricAtSteps, metric: fid", "builtins.dict", "must be a class of diffusion_lab or"),
+        ("diffusion_lab.tables.MetricAtSteps, metric: fid", "own_measure.rejecting", "measure.size=0 must be 1"),
         ("MetricAtSteps, metric: fid", "Table", "must make a subclass of diffusion_lab.tables.Measure"),
         ("title: own", "like: own/table", "like=own/table of own/table must be another table"),
         ("columns: {c: {at: [500000]}}", "", "columns=None of own/table must be one or more names"),
     ],
 )
 def test_a_fault_in_a_table_of_ones_own_is_said_before_the_runs(
-    capsys, tmp_path: Path, there: str, instead: str, sentence: str
+    capsys, tmp_path: Path, monkeypatch, there: str, instead: str, sentence: str
 ) -> None:
+    (tmp_path / "own_measure.py").write_text("def rejecting():\n    raise ValueError('size=0 must be 1')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     file = tmp_path / "conf" / "table" / "own" / "table.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(WHOLE.replace(there, instead))
