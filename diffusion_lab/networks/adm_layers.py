@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from diffusion_lab.networks.attention import attend
 from diffusion_lab.networks.group_norm import GroupNorm
 from diffusion_lab.networks.layers import conv_of_doubled, num_groups
 
@@ -147,7 +148,7 @@ class Attention(nn.Module):
             q, k, v = qkv.unflatten(2, (self.heads, 3, -1)).unbind(3)
         else:
             q, k, v = qkv.unflatten(2, (3, self.heads, -1)).unbind(2)
-        h = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+        h = attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
         return x + self.out(h.transpose(1, 2).flatten(2)).transpose(1, 2).reshape(x.shape)
 
 

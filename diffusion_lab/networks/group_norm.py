@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from diffusion_lab.networks.kernels import bfloat16_on_cpu
 
 
 class GroupNorm(nn.GroupNorm):
@@ -18,6 +19,6 @@ class GroupNorm(nn.GroupNorm):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.dtype != torch.bfloat16 or input.device.type != "cpu" or input.is_contiguous():
+        if not bfloat16_on_cpu(input) or input.is_contiguous():
             return super().forward(input)
         return F.group_norm(input.float(), self.num_groups, self.weight, self.bias, self.eps).to(input.dtype)

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from diffusion_lab.networks.attention import attend
 from diffusion_lab.networks.group_norm import GroupNorm
 
 NEAR_ZERO = math.sqrt(1e-10)
@@ -155,7 +156,7 @@ class Attention(nn.Module):
         batch, channels, height, width = x.shape
         # (B, 1 head, pixels, channels of q, k and v): contiguous in the last axis, as the fused kernels want it.
         qkv = self.qkv(self.norm(x)).flatten(2).transpose(1, 2)[:, None].contiguous()
-        h = F.scaled_dot_product_attention(*qkv.chunk(3, dim=-1))
+        h = attend(*qkv.chunk(3, dim=-1))
         return x + self.out(h[:, 0].transpose(1, 2).reshape(batch, channels, height, width))
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_flag, check_integer
 from diffusion_lab.networks.adm_layers import cos_sin_embedding
+from diffusion_lab.networks.attention import attend
 from diffusion_lab.networks.checks import check_classes, check_label
 from diffusion_lab.networks.patches import check_patches, from_patches
 from diffusion_lab.networks.recompute import run
@@ -160,7 +161,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.qkv(x).unflatten(2, (3, self.num_heads, -1)).unbind(2)
-        h = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+        h = attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
         return self.out(h.transpose(1, 2).flatten(2))
 
 

@@ -12,8 +12,8 @@ blocks.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from diffusion_lab.cli.cost.counts import call_on_zeros
 from diffusion_lab.data import Conditions
+from diffusion_lab.networks.kernels import as_on_gpu
 
 HALF = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 # CUDA's autocast computes these in float32, the CPU's does not (PyTorch's "autocast op reference").
@@ -47,7 +48,7 @@ class Memory(NamedTuple):
         return self.state + self.beside
 
 
-class _AsOnCuda(TorchFunctionMode):
+class _Float32AsOnCuda(TorchFunctionMode):
     """Normalisations and softmax in float32 under autocast."""
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -55,6 +56,13 @@ class _AsOnCuda(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         with torch.autocast("cpu", enabled=False):
             return func(*(a.float() if isinstance(a, Tensor) else a for a in args), **(kwargs or {}))
+
+
+@contextmanager
+def _as_on_cuda() -> Iterator[None]:
+    """Types and kernels of a GPU for tensors of the CPU."""
+    with _Float32AsOnCuda(), as_on_gpu():
+        yield
 
 
 class _NoMemory(FakeTensorMode):
@@ -88,7 +96,7 @@ def activations(network: nn.Module, conditions: Conditions, rows: int, precision
 
     half = torch.autocast("cpu", HALF.get(precision, torch.bfloat16), enabled=precision in HALF)
     # CPU tensors, so that kernels are chosen as on a CPU and attention stays fused.
-    with _NoMemory(allow_non_fake_inputs=True), torch.device("cpu"), _AsOnCuda() if cuda else nullcontext():
+    with _NoMemory(allow_non_fake_inputs=True), torch.device("cpu"), _as_on_cuda() if cuda else nullcontext():
         network.to_empty(device="cpu").train()
         with half, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = call_on_zeros(network, conditions, rows, "cpu").float().square().mean()

@@ -15,7 +15,8 @@ from diffusion_lab.cli.build import build_run, part
 from diffusion_lab.cli.cost import cost
 from diffusion_lab.cli.cost.memory import WORK_SPACE, activations
 from diffusion_lab.cli.train import facts, quiet_libraries
-from diffusion_lab.networks import ADMUNet, UNet
+from diffusion_lab.networks import ADMUNet, UNet, UViT
+from diffusion_lab.networks.kernels import as_on_gpu
 from tests.data.fakes import conditions_of
 from tests.harness import Child
 
@@ -70,6 +71,25 @@ def test_precision() -> None:
     assert 0.4 * full < half < 0.8 * full
     # Group norms in float32 need more than on a CPU, less than everything in float32.
     assert half < kept(_unet(), 64, "bf16-mixed", cuda=True) < full
+
+
+def _uvit() -> UViT:
+    with torch.device("meta"):
+        return UViT(3, 3, 16, dim=32, depth=2, num_heads=2)
+
+
+def test_attention_in_bfloat16_on_a_cpu_keeps_its_scores() -> None:
+    """Of each row, block and head 65^2 numbers of 2 bytes, where the fused kernel keeps 65 sums of 4."""
+    whole = kept(_uvit(), 8, "bf16-mixed")
+    with as_on_gpu():
+        fused = kept(_uvit(), 8, "bf16-mixed")
+    assert whole - fused == pytest.approx((1 + WORK_SPACE) * 8 * 3 * 2 * (65**2 * 2 - 65 * 4), abs=2)
+
+
+def test_the_memory_of_a_gpu_has_no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimated = kept(_uvit(), 8, "bf16-mixed", cuda=True)
+    monkeypatch.setattr("diffusion_lab.networks.attention.MOST_TOKENS", 0)  # the fused kernel everywhere
+    assert kept(_uvit(), 8, "bf16-mixed", cuda=True) == estimated
 
 
 def test_a_block_that_is_computed_again_keeps_less() -> None:
