@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from diffusion_lab.networks.attention import attend
+from diffusion_lab.networks.dropout import Dropout
 from diffusion_lab.networks.group_norm import GroupNorm
 from diffusion_lab.networks.layers import conv_of_doubled, num_groups
 
@@ -96,7 +97,7 @@ class ResBlock(nn.Module):
         self.conv1 = nn.Conv2d(in_channels, out_channels, 3, padding=1)
         self.modulation = nn.Linear(features, 2 * out_channels if scale_shift_norm else out_channels)
         self.norm2 = group_norm(out_channels)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.conv2 = zeroed(nn.Conv2d(out_channels, out_channels, 3, padding=1))
         self.skip = nn.Identity() if in_channels == out_channels else nn.Conv2d(in_channels, out_channels, 1)
 

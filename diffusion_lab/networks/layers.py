@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from diffusion_lab.networks.attention import attend
+from diffusion_lab.networks.dropout import Dropout
 from diffusion_lab.networks.group_norm import GroupNorm
 
 NEAR_ZERO = math.sqrt(1e-10)
@@ -128,7 +129,7 @@ class ResBlock(nn.Module):
         self.conv1 = conv(in_channels, out_channels, 3)
         self.shift = linear(features, out_channels)
         self.norm2 = group_norm(out_channels)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.conv2 = conv(out_channels, out_channels, 3, gain=NEAR_ZERO)
         self.skip = nn.Identity() if in_channels == out_channels else conv(in_channels, out_channels, 1)
 
