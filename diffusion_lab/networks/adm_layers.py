@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,8 @@ from diffusion_lab.networks.group_norm import GroupNorm
 from diffusion_lab.networks.layers import conv_of_doubled, num_groups
 
 LAYOUTS = ("legacy", "new")
+
+Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def cos_sin_embedding(t: Tensor, dim: int, max_period: float = 10_000.0) -> Tensor:
@@ -47,7 +50,7 @@ def group_norm(channels: int) -> GroupNorm:
     return GroupNorm(num_groups(channels), channels, eps=1e-5)
 
 
-def zeroed(layer: nn.Module) -> nn.Module:
+def zeroed(layer: Layer) -> Layer:
     """The layer with weight and bias 0."""
     for parameter in layer.parameters():
         nn.init.zeros_(parameter)

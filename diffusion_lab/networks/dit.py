@@ -22,6 +22,7 @@ from diffusion_lab.networks.dit_layers import Block, LastLayer, sin_cos_position
 from diffusion_lab.networks.for_diffusers import ForDiffusers
 from diffusion_lab.networks.patches import check_patches, from_patches
 from diffusion_lab.networks.recompute import run
+from diffusion_lab.networks.rounding import unrounded
 
 TIME_FEATURES = 256
 
@@ -94,7 +95,7 @@ class DiT(nn.Module):
     def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
         """x (B,in_channels,H,W), t (B,) integers or reals, label (B,) in 0..num_classes-1 -> (B,out_channels,H,W)."""
         c = self._condition(t, label)
-        h = self.patches(x).flatten(2).transpose(1, 2) + self.position
+        h = unrounded(self.patches, x).flatten(2).transpose(1, 2) + self.position
         for block in self.blocks:
             h = run(block, h, c, recompute=self.checkpointing)
         return from_patches(self.last(h, c), self.patch_size, x.shape[2] // self.patch_size)

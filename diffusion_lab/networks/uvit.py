@@ -21,6 +21,7 @@ from diffusion_lab.networks.attention import attend
 from diffusion_lab.networks.checks import check_classes, check_label
 from diffusion_lab.networks.patches import check_patches, from_patches
 from diffusion_lab.networks.recompute import run
+from diffusion_lab.networks.rounding import unrounded
 
 
 class UViT(nn.Module):
@@ -81,7 +82,7 @@ class UViT(nn.Module):
         self.decoder = nn.ModuleList([SkipBlock(dim, num_heads) for _ in range(depth // 2)])
         self.norm_out = nn.LayerNorm(dim)
         self.pixels = nn.Linear(dim, patch_size**2 * out_channels)
-        self.conv_out = nn.Conv2d(out_channels, out_channels, 3, padding=1) if conv else nn.Identity()
+        self.conv_out = nn.Conv2d(out_channels, out_channels, 3, padding=1) if conv else None
 
         nn.init.trunc_normal_(self.position, std=0.02)
         self.apply(_start)
@@ -96,12 +97,13 @@ class UViT(nn.Module):
         h = run(self.middle, h, recompute=self.checkpointing)
         for block in self.decoder:
             h = run(block, h, kept.pop(), recompute=self.checkpointing)
-        return self.conv_out(self._image(self.pixels(self.norm_out(h)), x))
+        image = self._image(unrounded(self.pixels, self.norm_out(h)), x)
+        return image if self.conv_out is None else unrounded(self.conv_out, image)
 
     def _tokens(self, x: Tensor, t: Tensor, label: Tensor | None) -> Tensor:
         """(B,L,D), positions added."""
         check_label(label, self.label)
-        patches = self.patches(x).flatten(2).transpose(1, 2)
+        patches = unrounded(self.patches, x).flatten(2).transpose(1, 2)
         first = [] if self.label is None else [self.label(label)[:, None]]
         time = cos_sin_embedding(t, self.dim)[:, None].to(self.position.dtype)
         return torch.cat([*first, time, patches], dim=1) + self.position
