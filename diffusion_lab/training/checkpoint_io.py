@@ -19,12 +19,14 @@ import io
 import os
 import pickle
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.fabric.plugins.io import CheckpointIO
+from torch import Tensor
 
 from diffusion_lab.runs.names import CHECKPOINT, LAST, PREVIOUS
 from diffusion_lab.training.finite import not_finite
@@ -32,6 +34,7 @@ from diffusion_lab.training.finite import not_finite
 FORMAT = 2
 _MAGIC = b"DLABSHA2"
 _TRAILER = len(_MAGIC) + 32
+_SCALARS = frozenset({bool, int, float, str, bytes, type(None)})
 
 
 class DamagedCheckpoint(ValueError):
@@ -83,7 +86,8 @@ def save(checkpoint: dict[str, Any], path: str | Path) -> None:
     buffer = io.BytesIO()
     torch.save({**checkpoint, "format": FORMAT}, buffer)
     data = buffer.getbuffer()
-    _refuse_unloadable(buffer, path)
+    if not is_plain(checkpoint):
+        _refuse_unloadable(buffer, path)
     # One fixed name, so that a killed process leaves at most one stale file, which the next save replaces.
     temporary = path.with_name(path.name + ".partial")
     try:
@@ -176,6 +180,28 @@ def _poisoned(content: dict[str, Any]) -> str | None:
     callbacks = {key: value for key, value in content.get("callbacks", {}).items() if key != "RunRecord"}
     state = {"state_dict": content.get("state_dict", {}), "callbacks": callbacks}
     return not_finite(state, content.get("may_be_infinite", ()))
+
+
+def is_plain(tree: Any) -> bool:
+    """Whether all values are of types that `weights_only=True` loads again; subclasses and attributes do not count.
+
+    Loading a checkpoint to find out takes more than half the time of its write.
+    """
+    waiting, seen = [tree], set[int]()
+    while waiting:
+        value = waiting.pop()
+        kind = type(value)
+        if kind is Tensor:
+            if value.layout is not torch.strided or value.is_quantized or vars(value):
+                return False
+        elif kind in (dict, OrderedDict, list, tuple):
+            if id(value) not in seen:  # a container may hold itself
+                seen.add(id(value))
+                waiting += [*value, *value.values()] if isinstance(value, dict) else value
+                waiting += vars(value).values() if kind is OrderedDict else ()  # the `_metadata` of a state dict
+        elif kind not in _SCALARS:
+            return False
+    return True
 
 
 def _refuse_unloadable(buffer: io.BytesIO, path: Path) -> None:

@@ -1,14 +1,25 @@
 """Checkpoint files: whole or not there, verified, harmless."""
 
+import collections
 import os
 import pathlib
 import pickle
 import random
+from collections import OrderedDict
 
+import numpy as np
 import pytest
 import torch
 
-from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, NewerCheckpoint, NoneIntact, load, newest_good, save
+from diffusion_lab.training.checkpoint_io import (
+    DamagedCheckpoint,
+    NewerCheckpoint,
+    NoneIntact,
+    is_plain,
+    load,
+    newest_good,
+    save,
+)
 from tests.harness import Child
 
 
@@ -125,6 +136,53 @@ def test_what_could_not_be_loaded_is_not_written(tmp_path, bad):
     with pytest.raises((TypeError, pickle.PicklingError, AttributeError)):
         save(content() | {"bad": bad}, path)
     assert load(path)["global_step"] == 1
+
+
+def itself():
+    holder = [torch.zeros(2)]
+    holder.append(holder)
+    return holder
+
+
+class Named(dict):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        ({"a": [1, (2.0, None)], 3: OrderedDict(b=b"x")}, True),
+        (torch.zeros(2, 3).to(torch.bfloat16)[:, 1:], True),
+        (itself(), True),
+        (Named(a=1), False),
+        (collections.defaultdict(int), False),
+        (np.float32(1), False),
+        ({1, 2}, False),
+        (torch.nn.Parameter(torch.zeros(1)), False),
+        (torch.eye(2).to_sparse(), False),
+        (torch.float32, False),
+    ],
+)
+def test_what_counts_as_plain_is_loaded_again(tmp_path, value, plain):
+    """What does not is loaded before it is written, and may still be written."""
+    assert is_plain({"state": value}) is plain
+    if plain:
+        save(content() | {"state": value}, tmp_path / "last.ckpt")
+        assert repr(load(tmp_path / "last.ckpt")["state"]) == repr(value)
+
+
+def test_a_state_dict_is_plain_with_its_metadata():
+    state = torch.nn.Sequential(torch.nn.Linear(1, 1)).state_dict()
+    assert is_plain(state)
+    state._metadata["more"] = pathlib.PurePosixPath("x")
+    assert not is_plain(state)
+
+
+def test_a_tensor_with_an_attribute_is_not_plain():
+    tensor = torch.zeros(1)
+    assert is_plain(tensor)
+    tensor.source = pathlib.PurePosixPath("x")
+    assert not is_plain(tensor)
 
 
 class Marker:
