@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.config import choices_of, group_hash, method_name, run_name
+from diffusion_lab.cli.config import choices_of, method_name, run_name
 
 TAGGED = ("dataset", "schedule", "scale")  # groups whose option is a tag
 
@@ -16,11 +16,11 @@ def options_of(cfg: DictConfig) -> dict[str, Any]:
     return {group: option for group, option in choices_of(cfg).items() if not group.startswith("hydra/")}
 
 
-def labels(cfg: DictConfig) -> dict[str, Any]:
+def labels(cfg: DictConfig, group_hash: str) -> dict[str, Any]:
     """Entries for the configuration in W&B: the method, the options, and `seed_group`, which is the run's name without
     its seed and is equal for runs that differ in the seed alone."""
     without_seed = run_name(cfg).removesuffix(f"-s{cfg.get('seed')}")
-    seed_group = f"{without_seed}-{group_hash(cfg)[:8]}"
+    seed_group = f"{without_seed}-{group_hash[:8]}"
     return {"method": method_name(cfg), "options": options_of(cfg), "seed_group": seed_group}
 
 

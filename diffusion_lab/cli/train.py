@@ -168,19 +168,19 @@ def forward_signal(number: int) -> None:
 def facts(cfg: DictConfig) -> dict[str, Any]:
     """The content of run.json before the run starts; plain values only."""
     overrides, command = command_line()
-    digest = config_hash(cfg)
+    digest, group = config_hash(cfg), group_hash(cfg)
     source = OmegaConf.select(cfg, "dataset.source", default=None)
     return {
         "run_id": f"{run_name(cfg)}-{digest[:8]}",
         "name": cfg.get("name"),
         "method": method_name(cfg),
         "choices": options_of(cfg),
-        "labels": labels(cfg),
+        "labels": labels(cfg, group),
         "tags": tags(cfg),
         "seed": cfg.seed,
         "config": plain(cfg),
         "config_hash": digest,
-        "group_hash": group_hash(cfg),
+        "group_hash": group,
         "overrides": overrides,
         "command": command,
         "dataset": OmegaConf.to_container(source, resolve=True) if source is not None else None,
