@@ -78,6 +78,32 @@ def test_group_norm_in_float32_is_pytorchs_to_the_bit():
         assert torch.equal(layer(x), F.group_norm(x, 4, layer.weight, layer.bias, 1e-6))
 
 
+@pytest.mark.parametrize(("size", "mean"), [(1, 0), (5, 0), (28, 10), (31, 1000)])
+def test_samples_are_normalised_by_sums_of_few_pixels_in_channels_last(size, mean):
+    """As exact as PyTorch's kernel or more, whose last bits differ, also where the mean is far from 0."""
+    torch.manual_seed(0)
+    layer = warm(GroupNorm(4, 16, eps=1e-6))
+    x = (torch.randn(3, 16, size, size) + mean).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        exact = group_norm(x.double(), layer)
+        layer.float()
+        theirs = layer(x)
+        with torch.inference_mode():
+            ours = layer(x)
+        assert torch.equal(theirs, F.group_norm(x, 4, layer.weight, layer.bias, 1e-6))
+    off, their_off = ((y.double() - exact).abs().max() for y in (ours, theirs))
+    assert off < 1e-5 + 1e-6 * mean and off < 2 * their_off
+    assert ours.stride() == theirs.stride() and (size == 1 or not torch.equal(ours, theirs))
+
+
+def test_samples_in_other_layouts_and_of_many_pixels_are_pytorchs_to_the_bit():
+    layer = warm(GroupNorm(4, 16, eps=1e-6)).float()
+    last = torch.randn(1, 16, 32, 32).to(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        for x in (last, last.contiguous()[..., :8, :8].contiguous(), last[..., :16, :16], torch.randn(2, 16, 5)):
+            assert torch.equal(layer(x), F.group_norm(x, 4, layer.weight, layer.bias, 1e-6))
+
+
 @pytest.mark.parametrize("out_channels", [8, 12])
 def test_residual_block_is_its_formula(out_channels):
     torch.manual_seed(0)
