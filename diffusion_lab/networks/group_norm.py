@@ -48,7 +48,8 @@ class GroupNorm(nn.GroupNorm):
 def _slow_to_sample(x: Tensor) -> bool:
     """Whether x is normalised for samples, by PyTorch's kernel for few pixels in channels last."""
     return (
-        torch.is_inference_mode_enabled()
+        not torch.compiler.is_compiling()  # which makes its own kernel
+        and torch.is_inference_mode_enabled()
         and x.dtype == torch.float32
         and x.device.type == "cpu"
         and x.dim() == 4

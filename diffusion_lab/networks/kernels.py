@@ -12,7 +12,12 @@ _elsewhere = False  # read at every call of a layer; a plain name, which torch.c
 
 
 def bfloat16_on_cpu(x: Tensor) -> bool:
-    """Whether x is computed in bfloat16 by the kernels of a CPU, some of which are slower than those of float32."""
+    """Whether x is computed in bfloat16 by PyTorch's kernels of a CPU, some of which are slower than those of float32.
+
+    Not under torch.compile, which makes its own kernels, and whose graph would break at some of the replacements.
+    """
+    if torch.compiler.is_compiling():
+        return False
     return x.dtype == torch.bfloat16 and x.device.type == "cpu" and not _elsewhere
 
 

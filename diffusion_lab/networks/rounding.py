@@ -27,6 +27,8 @@ def rounded(x: Tensor) -> Tensor:
 
 
 def _lowered(x: Tensor) -> bool:
-    """Whether autocast lowers what is computed from x; there is none on PyTorch's `meta` device."""
-    device = x.device.type
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    """Whether autocast lowers what is computed from x; there is none on PyTorch's `meta` device.
+
+    `torch.amp.is_autocast_available` would ask for that, but torch.compile breaks its graph there.
+    """
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
