@@ -94,11 +94,13 @@ def check_precision(half, usual):
     assert {value.dtype for value in kept} <= {torch.float32, torch.float64}
     x0, t = half.records[0].x0, half.records[0].t
     cond = half.records[0].cond
+    inner = []
+    half.denoiser.network.middle[0].res.conv1.register_forward_hook(lambda _, __, out: inner.append(out.dtype))
     with half.trainer.strategy.precision_plugin.forward_context():
         bound = vlb_terms(half.denoiser, x0, torch.zeros_like(x0), t, **cond)
         answer = half.denoiser.network(x0, t, **cond)
     assert bound.dtype == torch.float32
-    assert answer.dtype == torch.bfloat16  # of which it was computed
+    assert set(inner) == {torch.bfloat16} and answer.dtype == torch.float32
 
 
 def test_a_default_run_is_channels_last_in_float32_alone(tmp_path):
