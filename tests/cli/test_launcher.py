@@ -18,6 +18,7 @@ from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.hydra_version import initialized
 from hydra_plugins.diffusion_lab_launcher._child import command, starts_processes
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
+from hydra_plugins.diffusion_lab_launcher._pool import pause
 from tests.cli import sweep_app
 from tests.harness import Child
 
@@ -274,3 +275,7 @@ def test_the_command_of_one_job(tmp_path: Path) -> None:
         cfg = compose("train", overrides=words[6:], return_hydra_config=True)
     assert cfg.hydra.run.dir == str(tmp_path / "it's a run")
     assert OmegaConf.to_container(cfg.hydra.job_logging.root.handlers) == ["console"]
+
+
+def test_polls_are_a_hundredth_of_a_jobs_time_apart_within_bounds():
+    assert [pause(seconds) for seconds in (0, 1, 5, 3600)] == pytest.approx([0.02, 0.02, 0.05, 0.2])
