@@ -36,9 +36,9 @@ from diffusion_lab.networks.checks import (
     check_label,
     level_sizes,
 )
+from diffusion_lab.networks.full_precision import in_full_precision, to_autocast_type
 from diffusion_lab.networks.layers import TimeEmbedding
 from diffusion_lab.networks.plan import UNetPlan
-from diffusion_lab.networks.rounding import rounded, unrounded
 
 
 class ADMUNet(UNetPlan):
@@ -120,9 +120,11 @@ class ADMUNet(UNetPlan):
     def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
         """x (B,in_channels,H,W), t (B,) timesteps, label (B,) int64 in 0..num_classes-1 -> (B,out_channels,H,W)."""
         h = self.run_blocks(
-            rounded(unrounded(self.conv_in, x)), F.silu(self._embed(t, label)), recompute=self.checkpointing
+            to_autocast_type(in_full_precision(self.conv_in, x)),
+            F.silu(self._embed(t, label)),
+            recompute=self.checkpointing,
         )
-        return unrounded(self.conv_out, F.silu(self.norm_out(h)))
+        return in_full_precision(self.conv_out, F.silu(self.norm_out(h)))
 
     def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
         """(B,E): time, plus class (Dhariwal and Nichol 2021)."""

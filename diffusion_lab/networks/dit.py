@@ -20,9 +20,9 @@ from diffusion_lab.networks.adm_layers import cos_sin_embedding, zeroed
 from diffusion_lab.networks.checks import check_classes, check_label
 from diffusion_lab.networks.dit_layers import Block, LastLayer, sin_cos_positions
 from diffusion_lab.networks.for_diffusers import ForDiffusers
+from diffusion_lab.networks.full_precision import in_full_precision
 from diffusion_lab.networks.patches import check_patches, from_patches
 from diffusion_lab.networks.recompute import run
-from diffusion_lab.networks.rounding import unrounded
 
 TIME_FEATURES = 256
 
@@ -95,7 +95,7 @@ class DiT(nn.Module):
     def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
         """x (B,in_channels,H,W), t (B,) integers or reals, label (B,) in 0..num_classes-1 -> (B,out_channels,H,W)."""
         c = self._condition(t, label)
-        h = unrounded(self.patches, x).flatten(2).transpose(1, 2) + self.position
+        h = in_full_precision(self.patches, x).flatten(2).transpose(1, 2) + self.position
         for block in self.blocks:
             h = run(block, h, c, recompute=self.checkpointing)
         return from_patches(self.last(h, c), self.patch_size, x.shape[2] // self.patch_size)

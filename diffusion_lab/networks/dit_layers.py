@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from diffusion_lab.networks.rounding import unrounded
+from diffusion_lab.networks.full_precision import in_full_precision
 from diffusion_lab.networks.uvit import Attention
 
 
@@ -82,4 +82,4 @@ class LastLayer(nn.Module):
 
     def forward(self, x: Tensor, c: Tensor) -> Tensor:
         shift, scale = self.modulation(c).chunk(2, dim=1)
-        return unrounded(self.out, modulate(x, shift, scale))
+        return in_full_precision(self.out, modulate(x, shift, scale))

@@ -21,6 +21,7 @@ from diffusion_lab.networks.checks import (
     level_sizes,
 )
 from diffusion_lab.networks.for_diffusers import ForDiffusers
+from diffusion_lab.networks.full_precision import in_full_precision, to_autocast_type
 from diffusion_lab.networks.layers import (
     NEAR_ZERO,
     Attention,
@@ -32,7 +33,6 @@ from diffusion_lab.networks.layers import (
     group_norm,
 )
 from diffusion_lab.networks.plan import UNetPlan
-from diffusion_lab.networks.rounding import rounded, unrounded
 
 
 class UNet(UNetPlan):
@@ -91,8 +91,8 @@ class UNet(UNetPlan):
 
     def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
         """x (B,in_channels,H,W), t (B,) timesteps, label (B,) int64 in 0..num_classes-1 -> (B,out_channels,H,W)."""
-        h = self.run_blocks(rounded(unrounded(self.conv_in, x)), F.silu(self._embed(t, label)))
-        return unrounded(self.conv_out, F.silu(self.norm_out(h)))
+        h = self.run_blocks(to_autocast_type(in_full_precision(self.conv_in, x)), F.silu(self._embed(t, label)))
+        return in_full_precision(self.conv_out, F.silu(self.norm_out(h)))
 
     def for_diffusers(self) -> ForDiffusers:
         """The same network in the diffusers library, see `unet_for_diffusers`."""

@@ -19,9 +19,9 @@ from diffusion_lab.arguments import check_flag, check_integer
 from diffusion_lab.networks.adm_layers import cos_sin_embedding
 from diffusion_lab.networks.attention import attend
 from diffusion_lab.networks.checks import check_classes, check_label
+from diffusion_lab.networks.full_precision import in_full_precision
 from diffusion_lab.networks.patches import check_patches, from_patches
 from diffusion_lab.networks.recompute import run
-from diffusion_lab.networks.rounding import unrounded
 
 
 class UViT(nn.Module):
@@ -97,13 +97,13 @@ class UViT(nn.Module):
         h = run(self.middle, h, recompute=self.checkpointing)
         for block in self.decoder:
             h = run(block, h, kept.pop(), recompute=self.checkpointing)
-        image = self._image(unrounded(self.pixels, self.norm_out(h)), x)
-        return image if self.conv_out is None else unrounded(self.conv_out, image)
+        image = self._image(in_full_precision(self.pixels, self.norm_out(h)), x)
+        return image if self.conv_out is None else in_full_precision(self.conv_out, image)
 
     def _tokens(self, x: Tensor, t: Tensor, label: Tensor | None) -> Tensor:
         """(B,L,D), positions added."""
         check_label(label, self.label)
-        patches = unrounded(self.patches, x).flatten(2).transpose(1, 2)
+        patches = in_full_precision(self.patches, x).flatten(2).transpose(1, 2)
         first = [] if self.label is None else [self.label(label)[:, None]]
         time = cos_sin_embedding(t, self.dim)[:, None].to(self.position.dtype)
         return torch.cat([*first, time, patches], dim=1) + self.position

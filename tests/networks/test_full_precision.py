@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from diffusion_lab.networks import ADMUNet, DiT, UNet, UViT
-from diffusion_lab.networks.rounding import rounded, unrounded
+from diffusion_lab.networks.full_precision import in_full_precision, to_autocast_type
 
 NETWORKS = {
     "unet": lambda: UNet(1, 1, 16, 16, [1, 2], 1, [], 0.0),
@@ -49,7 +49,7 @@ def test_gradients_are_closer_to_float32_than_with_rounded_ends(name, monkeypatc
                 weight.add_(torch.randn_like(weight) * 0.2 / weight[0].numel() ** 0.5)
     now = sum(error(network, seed) for seed in range(4))
     for module in ("unet", "adm", "uvit", "dit", "dit_layers"):
-        monkeypatch.setattr(f"diffusion_lab.networks.{module}.unrounded", lambda layer, x: layer(x))
+        monkeypatch.setattr(f"diffusion_lab.networks.{module}.in_full_precision", lambda layer, x: layer(x))
     before = sum(error(network, seed) for seed in range(4))
     assert now < 0.9 * before
 
@@ -69,10 +69,10 @@ def test_the_prediction_is_float32_and_what_is_between_is_not(name):
 def test_nothing_changes_without_autocast():
     torch.manual_seed(0)
     layer, x = nn.Conv2d(1, 2, 3), torch.randn(1, 1, 5, 5)
-    assert torch.equal(unrounded(layer, x), layer(x)) and rounded(x) is x
+    assert torch.equal(in_full_precision(layer, x), layer(x)) and to_autocast_type(x) is x
     half = layer.bfloat16()
-    assert unrounded(half, x.bfloat16()).dtype == torch.bfloat16
-    assert unrounded(layer.to("meta"), torch.empty(1, 1, 5, 5, device="meta", dtype=torch.bfloat16)).is_meta
+    assert in_full_precision(half, x.bfloat16()).dtype == torch.bfloat16
+    assert in_full_precision(layer.to("meta"), torch.empty(1, 1, 5, 5, device="meta", dtype=torch.bfloat16)).is_meta
 
 
 def test_under_autocast_the_layer_sees_every_bit():
@@ -80,5 +80,5 @@ def test_under_autocast_the_layer_sees_every_bit():
     with torch.no_grad():
         layer.weight.fill_(1), layer.bias.fill_(0)
         with torch.autocast("cpu", torch.bfloat16):
-            assert unrounded(layer, x) == x and layer(x) == 1
-            assert rounded(x).dtype == torch.bfloat16
+            assert in_full_precision(layer, x) == x and layer(x) == 1
+            assert to_autocast_type(x).dtype == torch.bfloat16
