@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-_SEED = re.compile(r"seed=\d+")
+_SEED = re.compile(r"seed=(0|[1-9]\d*)")  # what Hydra reads as an integer; 007 is a string
 
 
 class ComposedOnce:

@@ -63,7 +63,9 @@ def test_other_words_for_a_seed_are_composed(loader: ConfigLoaderImpl, master: D
     counted = Counted(loader)
     once = ComposedOnce(counted)
     doubtful = [["name='x,seed=1,y'", f"seed={seed}"] for seed in (1, 2)]  # which is the seed's in the dirname?
-    jobs = [["seed=1", "max_steps=5"], ["max_steps=6", "seed=1"], ["seed=1", "seed=2"], ["++seed=3"], *doubtful]
+    text = [["seed=4"], ["seed=007"]]  # Hydra reads the second as a string
+    orders = [["seed=1", "max_steps=5"], ["max_steps=6", "seed=1"], ["seed=1", "seed=2"], ["++seed=3"]]
+    jobs = [*orders, *text, *doubtful]
     for words in jobs:
         ours, theirs = once.load_sweep_config(master, words), loader.load_sweep_config(master, words)
         assert OmegaConf.to_yaml(ours) == OmegaConf.to_yaml(theirs)
