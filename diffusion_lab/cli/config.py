@@ -28,6 +28,8 @@ from diffusion_lab.cli.stated import stated
 from diffusion_lab.distribution_file import numbers_or_fault
 from diffusion_lab.saved_config import architecture_or_fault
 
+UNNAMED_PRECISION = "32-true"  # every other one is a word of the run's name
+
 # Top-level keys and dotted paths that do not affect the results of a run, except for the rounding of sums.
 NOT_IN_HASH = (
     "hydra",
@@ -197,9 +199,10 @@ def beside_method(cfg: DictConfig) -> list[str]:
 
 
 def run_name(cfg: DictConfig) -> str:
-    """Readable part of the run folder's name, e.g. `digits-logit_normal-s0`, `digits-ddpm-cosine-s0`."""
-    dataset = str(choices_of(cfg).get("dataset", "data"))
-    words = [dataset, method_name(cfg), *beside_method(cfg), f"s{cfg.get('seed')}"]
+    """Readable part of the run folder's name, e.g. `digits-logit_normal-s0`, `digits-ddpm-cosine-bf16-mixed-s0`."""
+    dataset, precision = str(choices_of(cfg).get("dataset", "data")), cfg.get("precision") or UNNAMED_PRECISION
+    rounded = [str(precision)] if precision != UNNAMED_PRECISION else []
+    words = [dataset, method_name(cfg), *beside_method(cfg), *rounded, f"s{cfg.get('seed')}"]
     return re.sub(r"[^\w.+-]+", "-", "-".join(words))
 
 

@@ -74,6 +74,7 @@ def test_plain_is_made_of_builtin_types_only(composed) -> None:
         (["weighting=unit", "prediction=eps"], "digits-logit_normal-s0"),
         (["method=min_snr", "dataset=gaussian"], "gaussian-min_snr-s0"),
         (["base=ddpm", "schedule=cosine"], "digits-uniform-cosine-s0"),
+        (["base=ddpm", "schedule=cosine", "precision=bf16-mixed"], "digits-uniform-cosine-bf16-mixed-s0"),
         (["schedule=linear", "prediction=x0"], "digits-logit_normal-x0-min_snr-linear-s0"),
         (["method=ddpm", "schedule=cosine"], "digits-ddpm-cosine-s0"),
         (["method=ddpm", "prediction=x0"], "digits-ddpm-x0-s0"),
