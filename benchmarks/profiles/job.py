@@ -34,7 +34,7 @@ def rows() -> Iterator[tuple[str, ...]]:
         app = App("train", [], [])
         app.check(cfg)
         parts: dict[str, tuple[str, Callable[[], object]]] = {
-            "Hydra composes": ("launcher", lambda: compose_train([], Path(folder) / "run")),
+            "Hydra composes, once for all seeds": ("launcher", lambda: compose_train([], Path(folder) / "run")),
             "hash of the configuration, twice": ("launcher", lambda: (config_hash(whole), config_hash(whole))),
             "check": ("launcher", lambda: app.check(cfg)),
             "fork, and the memory that it copies": ("both", _fork),
