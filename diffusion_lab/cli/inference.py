@@ -151,7 +151,8 @@ def ready(model: nn.Module, device: str, precision: str = "32-true") -> Iterator
 
 def _check_precision(precision: str, device: torch.device) -> None:
     if precision not in DTYPES:
-        raise ConfigError(f"precision={precision} must be one of {', '.join(DTYPES)}; use 32-true")
+        cure = nearest(precision, DTYPES) or "; use 32-true"
+        raise ConfigError(f"precision={precision} must be one of {', '.join(DTYPES)}{cure}")
     if precision == "16-mixed" and device.type != "cuda":
         raise ConfigError("precision=16-mixed must be computed on a GPU, and device is not one; use bf16-mixed")
 

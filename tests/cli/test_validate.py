@@ -205,7 +205,11 @@ CASES = {
         "annealing=MDLRC",
         ["betas", "SGD", "use optimizer=adam"],
     ),
-    "weights in half precision": (["precision=bf16-true"], "precision=bf16-true", ["bf16-mixed", "use 32-true"]),
+    "weights in half precision": (
+        ["precision=bf16-true"],
+        "precision=bf16-true",
+        ["16-mixed (did you mean 'bf16-mixed'?)"],
+    ),
     "attention at a size that does not occur": (
         ["network.attention_resolutions=[3]"],
         "network.attention_resolutions=[3]",
@@ -291,6 +295,11 @@ TWINS = {
     "21 probability that underflows",
     "attention at a size that does not occur",
 }
+
+
+def test_one_piece_of_advice_at_a_time(composed) -> None:
+    (error,) = check(composed("precision=bf16-mxed"))
+    assert str(error).endswith("16-mixed (did you mean 'bf16-mixed'?)")  # and not "use 32-true" after it
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.slow if c in TWINS else ()) for c in CASES])

@@ -35,7 +35,8 @@ class Setting:
         if self.allows(value):
             return None
         hint = nearest(str(value), self.among)
-        return f"{key}={shown(value)} must be {self._wanted(value)}{hint}; {self._cure(key, value)}"
+        cure = hint or f"; {self._cure(key, value)}"  # two pieces of advice would contradict each other
+        return f"{key}={shown(value)} must be {self._wanted(value)}{cure}"
 
     def allows(self, value: Any) -> bool:
         """Whether the value is allowed."""
