@@ -1,8 +1,8 @@
 """All benchmarks with their goals: `make bench`, or `make bench ONLY=training_step`.
 
 The benchmarks of `lines/` run one after the other, each in a new process, with one thread unless it states otherwise. A
-full run writes its table to benchmarks/README.md; a run of some benchmarks replaces their sections, if the table there
-is of the same machine and versions. A benchmark that fails is marked in the table, and the exit code is 1.
+full run writes its table to benchmarks/README.md; a run of some benchmarks replaces or adds their sections, if the
+table is of the same machine and versions. A benchmark that fails is marked in the table, and the exit code is 1.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import re
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -151,14 +152,14 @@ def write(text: str) -> None:
 
 
 def update(result: Benchmark) -> bool:
-    """Replace the section of one benchmark, if the README has one and its table is of the same hardware and
-    versions."""
-    head, *sections = _parts()[1].strip().split("\n\n### ")
-    mark = f"`make bench ONLY={result.name}`"
-    if not head.startswith(place()) or not any(mark in old for old in sections):
+    """Replace or add the section of one benchmark, in alphabetical order of their files, if the README's table is of
+    the same hardware and versions."""
+    head, *old = _parts()[1].strip().split("\n\n### ")
+    if not head.startswith(place()):
         return False
-    new = section(result).removeprefix("### ")
-    write("\n\n### ".join([head, *(new if mark in old else old for old in sections)]))
+    sections = {re.search(r"ONLY=(\w+)`", text)[1]: text for text in old}
+    sections[result.name] = section(result).removeprefix("### ")
+    write("\n\n### ".join([head, *(sections[name] for name in sorted(sections))]))
     return True
 
 

@@ -81,7 +81,10 @@ def test_one_part_of_the_table_is_replaced_on_the_same_machine(tmp_path: Path, m
     assert copy.read_text().count("| a |") == copy.read_text().count("| b |") == 1
     assert copy.read_text().index("| a |") < copy.read_text().index("| b |")
     now = copy.read_text()
-    assert not table.update(Benchmark("third", "third", [], 1.0))
+    assert table.update(Benchmark("new", "new", [Line("c", ONE)], 1.0))  # of a file that is newer than the table
+    assert copy.read_text().replace(table.section(Benchmark("new", "new", [Line("c", ONE)], 1.0)) + "\n\n", "") == now
+    assert copy.read_text().index("| a |") < copy.read_text().index("| c |") < copy.read_text().index("| b |")
+    now = copy.read_text()
     monkeypatch.setattr(table, "place", lambda: "another machine.")
     assert not table.update(second) and copy.read_text() == now
 
