@@ -157,7 +157,7 @@ def update(result: Benchmark) -> bool:
     head, *old = _parts()[1].strip().split("\n\n### ")
     if not head.startswith(place()):
         return False
-    sections = {re.search(r"ONLY=(\w+)`", text)[1]: text for text in old}
+    sections = {re.findall(r"ONLY=(\w+)`", text)[0]: text for text in old}
     sections[result.name] = section(result).removeprefix("### ")
     write("\n\n### ".join([head, *(sections[name] for name in sorted(sections))]))
     return True

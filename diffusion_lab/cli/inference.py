@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from diffusion_lab.cli.checks.setting import Setting, faults_of
 from diffusion_lab.cli.compute import lay_out
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, describe, nearest
+from diffusion_lab.cli.freed_memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from torch import nn
@@ -143,6 +144,8 @@ def ready(model: nn.Module, device: str, precision: str = "32-true") -> Iterator
     """
     where = pick_device(device)
     _check_precision(precision, where)
+    if where.type == "cpu":
+        keep_freed_memory()
     dtype = DTYPES[precision]
     lay_out(model.to(where), None, precision, where.type == "cpu")
     with torch.autocast(where.type, dtype, enabled=dtype != torch.float32):

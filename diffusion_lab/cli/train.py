@@ -27,7 +27,7 @@ from diffusion_lab.cli.config import (
 from diffusion_lab.cli.errors import StoppedBySignal
 from diffusion_lab.cli.labels import labels, options_of, tags
 from diffusion_lab.cli.outcome import from_here, outcome
-from diffusion_lab.cli.processes import is_first, say, wait_for_the_first, world_size
+from diffusion_lab.cli.processes import is_first, on_cpu, say, wait_for_the_first, world_size
 from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.failure import Failure
 from diffusion_lab.runs.find import read_run
@@ -84,6 +84,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     from diffusion_lab.callbacks import Interrupted
     from diffusion_lab.cli.bfloat16 import faster_bfloat16, slow_bfloat16
     from diffusion_lab.cli.build import build_run
+    from diffusion_lab.cli.freed_memory import keep_freed_memory
     from diffusion_lab.cli.metric_files import with_metrics
     from diffusion_lab.cli.run_parts import RunParts
     from diffusion_lab.cli.standing import standing
@@ -93,6 +94,8 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     quiet_libraries()
     if cfg.get("threads"):
         torch.set_num_threads(cfg.threads)
+    if on_cpu(cfg.trainer):
+        keep_freed_memory()
     start = standing(cfg, folder)
     path = None
     if start is not None:
