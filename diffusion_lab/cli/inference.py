@@ -154,7 +154,7 @@ def ready(model: nn.Module, device: str, precision: str = "32-true") -> Iterator
 
 def _check_precision(precision: str, device: torch.device) -> None:
     if precision not in DTYPES:
-        cure = nearest(precision, DTYPES) or "; use 32-true"
+        cure = nearest(str(precision), DTYPES) or "; use 32-true"
         raise ConfigError(f"precision={precision} must be one of {', '.join(DTYPES)}{cure}")
     if precision == "16-mixed" and device.type != "cuda":
         raise ConfigError("precision=16-mixed must be computed on a GPU, and device is not one; use bf16-mixed")

@@ -52,6 +52,7 @@ def test_bfloat16_computes_in_bfloat16_and_leaves_the_weights():
 @pytest.mark.parametrize(
     ("device", "precision", "message"),
     [
+        ("cpu", 64, "^precision=64 must be one of"),  # what yaml makes of precision=64
         ("cpu", "fp64", "^precision=fp64 must be one of 32-true, bf16-mixed, 16-mixed; use 32-true$"),
         ("cpu", "64-true", r"^precision=64-true must be one of .*, 16-mixed \(did you mean '32-true'\?\)$"),
         ("cpu", "16-mixed", "^precision=16-mixed must be computed on a GPU"),
