@@ -24,6 +24,18 @@ def test_a_share_of_p_is_dropped_and_the_rest_scaled(p):
     assert torch.equal(y[y != 0].unique(), torch.tensor([1 / (1 - p)]).bfloat16())
 
 
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.999])
+def test_an_element_is_kept_if_its_16_random_bits_are_at_least_p(p):
+    n = 1003
+    torch.manual_seed(7)
+    words = torch.empty(n // 4 + 1, dtype=torch.int64).random_(-(2**63), None)
+    numbers = words.view(torch.int16)[:n].int() + 2**15  # 0 to 2^16 - 1
+    level = round(p * 2**16)
+    expected = torch.where(numbers >= level, 2**16 / (2**16 - level), 0.0).bfloat16()
+    assert torch.equal(dropped(torch.ones(n, dtype=torch.bfloat16), p, 7), expected)
+    assert not torch.equal(dropped(torch.ones(n, dtype=torch.bfloat16), p, 8), expected)
+
+
 def test_neighbours_are_independent():
     """Four elements share one random word: each pair of its positions is dropped together with probability p^2."""
     p, n = 0.3, 200_000
