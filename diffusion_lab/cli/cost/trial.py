@@ -16,7 +16,8 @@ from omegaconf import DictConfig, open_dict
 from diffusion_lab.cli.build import build_run
 from diffusion_lab.cli.cost.counts import call_on_zeros
 from diffusion_lab.cli.cost.memory import HALF
-from diffusion_lab.cli.processes import world_size
+from diffusion_lab.cli.freed_memory import keep_freed_memory
+from diffusion_lab.cli.processes import on_cpu, world_size
 from diffusion_lab.cli.train import facts
 
 WARM_UP = 2  # optimizer steps before the clock starts
@@ -60,6 +61,8 @@ def take_steps(cfg: DictConfig, budget_s: float, rows: int) -> Trial:
         small.callbacks = {name: node for name, node in cfg.callbacks.items() if name not in APART}
         small.logger = {}
         small.compile = False  # compilation would exceed the budget
+        if on_cpu(small.trainer):
+            keep_freed_memory()  # as the run does
         clock = _Clock(budget_s)
         run = build_run(small, facts(small), [clock])
         run.trainer.fit(run.module, datamodule=run.data)
