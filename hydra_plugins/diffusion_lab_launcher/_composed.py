@@ -9,12 +9,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 _SEED = re.compile(r"seed=(0|[1-9]\d*)")  # what Hydra reads as an integer; 007 is a string
+_DIRNAME = "hydra.job.config.override_dirname."
 
 
 class ComposedOnce:
     """Hydra's config loader with a cache of job configurations.
 
-    A composition takes about 0.15 s of CPU, most of the launcher's time. Hydra's sweeper composes every job to validate
+    A composition takes over 0.1 s of CPU, most of the launcher's time. Hydra's sweeper composes every job to validate
     it and discards the result, and the launcher composes it again; and jobs that differ in nothing but `seed=N` have
     configurations that differ in the value of `seed` and in what Hydra records of the words. So a job is composed once,
     and one of another seed is a copy.
@@ -37,15 +38,14 @@ class ComposedOnce:
         return self._kept[key]
 
     def _composed(self, master_config: DictConfig, words: list[str]) -> DictConfig:
-        seeds = [word for word in words if _SEED.fullmatch(word)]
-        if len(seeds) != 1:
+        seed = _only_seed(words)
+        if seed is None:
             return self._loader.load_sweep_config(master_config, words)
-        others = tuple("" if word == seeds[0] else word for word in words)
+        others = tuple("" if word == seed else word for word in words)
         if others in self._first:
-            return _with_seed(*self._first[others], seeds[0])
+            return _with_seed(*self._first[others], seed)
         config = self._loader.load_sweep_config(master_config, words)
-        if config.hydra.job.override_dirname.count("seed") < 2:  # else the seed's place in it would be a guess
-            self._first[others] = seeds[0], copy.deepcopy(config)
+        self._first[others] = seed, copy.deepcopy(config)
         return config
 
     def forget(self) -> None:
@@ -59,12 +59,20 @@ class ComposedOnce:
         return getattr(self._loader, name)
 
 
+def _only_seed(words: list[str]) -> str | None:
+    """The word `seed=N`; None if there is none, or if another word could set the seed or stand in `override_dirname`
+    with a text that looks like it. Words of Hydra's own are not in `override_dirname`."""
+    naming = [word for word in words if "seed" in word and not word.startswith(_DIRNAME)]
+    return naming[0] if len(naming) == 1 and _SEED.fullmatch(naming[0]) else None
+
+
 def _with_seed(before: str, config: DictConfig, word: str) -> DictConfig:
     """A copy of the configuration that was composed with the word `before`, as it is composed with `word`."""
     config = copy.deepcopy(config)
     OmegaConf.update(config, "seed", int(word.removeprefix("seed=")))
     task, job = config.hydra.overrides.task, config.hydra.job
     task[list(task).index(before)] = word
+    dirname = OmegaConf.to_container(job, resolve=False)["override_dirname"]
     items = [one.replace("=", job.config.override_dirname.kv_sep) for one in (before, word)]
-    job.override_dirname = job.override_dirname.replace(*items)
+    job.override_dirname = dirname.replace(*items)
     return config

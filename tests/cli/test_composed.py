@@ -13,6 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from hydra_plugins.diffusion_lab_launcher._composed import ComposedOnce
 
+EXCLUDED = "hydra.job.config.override_dirname.exclude_keys=[seed]"
+
 
 @pytest.fixture(scope="module")
 def loader() -> ConfigLoaderImpl:
@@ -41,7 +43,8 @@ def test_the_second_call_gets_what_the_first_composed(loader: ConfigLoaderImpl, 
         ["seed={}"],
         ["sampler=speed", "seed={}", "+optimizer.more=1"],
         ["seed={}", "hydra.job.config.override_dirname.item_sep=+", "method=min_snr"],
-        ["method=p2", "optimizer.lr=0.1", "hydra.job.config.override_dirname.exclude_keys=[seed]", "seed={}"],
+        ["method=p2", "optimizer.lr=0.1", EXCLUDED, "seed={}"],
+        ["name='${{max_steps}}'", "hydra.job.config.override_dirname.kv_sep=:", "seed={}"],
     ],
 )
 def test_another_seed_is_what_hydra_composes(loader: ConfigLoaderImpl, master: DictConfig, words: list[str]) -> None:
@@ -63,9 +66,11 @@ def test_other_words_for_a_seed_are_composed(loader: ConfigLoaderImpl, master: D
     counted = Counted(loader)
     once = ComposedOnce(counted)
     doubtful = [["name='x,seed=1,y'", f"seed={seed}"] for seed in (1, 2)]  # which is the seed's in the dirname?
+    hidden = [[EXCLUDED, "metrics.seed=1", f"seed={seed}"] for seed in (1, 2)]  # only the other one is in it
+    later = [[EXCLUDED, f"seed={seed}", "++seed=9"] for seed in (1, 2)]
     text = [["seed=4"], ["seed=007"]]  # Hydra reads the second as a string
     orders = [["seed=1", "max_steps=5"], ["max_steps=6", "seed=1"], ["seed=1", "seed=2"], ["++seed=3"]]
-    jobs = [*orders, *text, *doubtful]
+    jobs = [*orders, *text, *doubtful, *hidden, *later]
     for words in jobs:
         ours, theirs = once.load_sweep_config(master, words), loader.load_sweep_config(master, words)
         assert OmegaConf.to_yaml(ours) == OmegaConf.to_yaml(theirs)
