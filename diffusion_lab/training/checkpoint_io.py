@@ -34,7 +34,8 @@ from diffusion_lab.training.finite import not_finite
 FORMAT = 2
 _MAGIC = b"DLABSHA2"
 _TRAILER = len(_MAGIC) + 32
-_SCALARS = frozenset({bool, int, float, str, bytes, type(None)})
+_SCALARS = frozenset({bool, float, str, type(None)})
+_INT_BITS = 64  # PyTorch's unpickler does not read integers of more than 2039 bits; longer ones than these are rare
 
 
 class DamagedCheckpoint(ValueError):
@@ -185,23 +186,30 @@ def _poisoned(content: dict[str, Any]) -> str | None:
 def is_plain(tree: Any) -> bool:
     """Whether all values are of types that `weights_only=True` loads again; subclasses and attributes do not count.
 
-    Loading a checkpoint to find out takes more than half the time of its write.
+    Loading a checkpoint to find out takes more than half the time of its write. False is the safe answer: the
+    checkpoint is then loaded. It is the answer for empty bytes, which PyTorch's unpickler does not read, and for
+    containers that hold themselves, of which it reads some.
     """
-    waiting, seen = [tree], set[int]()
-    while waiting:
-        value = waiting.pop()
-        kind = type(value)
-        if kind is Tensor:
-            if value.layout is not torch.strided or value.is_quantized or vars(value):
-                return False
-        elif kind in (dict, OrderedDict, list, tuple):
-            if id(value) not in seen:  # a container may hold itself
-                seen.add(id(value))
-                waiting += [*value, *value.values()] if isinstance(value, dict) else value
-                waiting += vars(value).values() if kind is OrderedDict else ()  # the `_metadata` of a state dict
-        elif kind not in _SCALARS:
-            return False
-    return True
+    return _is_plain(tree, set())
+
+
+def _is_plain(value: Any, around: set[int]) -> bool:
+    """`around`: the ids of the containers that hold it."""
+    kind = type(value)
+    if kind is Tensor:
+        return value.layout is torch.strided and not (value.is_quantized or value.is_nested or vars(value))
+    if kind is int:
+        return value.bit_length() <= _INT_BITS
+    if kind is bytes:
+        return len(value) > 0
+    if kind not in (dict, OrderedDict, list, tuple):
+        return kind in _SCALARS
+    if id(value) in around:
+        return False
+    parts = [*value, *value.values()] if isinstance(value, dict) else [*value]
+    parts += vars(value).values() if kind is OrderedDict else ()  # the `_metadata` of a state dict
+    around = around | {id(value)}
+    return all(_is_plain(part, around) for part in parts)
 
 
 def _refuse_unloadable(buffer: io.BytesIO, path: Path) -> None:

@@ -129,7 +129,7 @@ def test_no_checkpoint_is_none(tmp_path):
     assert newest_good(tmp_path) is None
 
 
-@pytest.mark.parametrize("bad", [pathlib.PurePosixPath("x"), random.Random(0), lambda: 0])
+@pytest.mark.parametrize("bad", [pathlib.PurePosixPath("x"), random.Random(0), lambda: 0, b"", 1 << 2040])
 def test_what_could_not_be_loaded_is_not_written(tmp_path, bad):
     path = tmp_path / "last.ckpt"
     save(content(), path)
@@ -153,7 +153,12 @@ class Named(dict):
     [
         ({"a": [1, (2.0, None)], 3: OrderedDict(b=b"x")}, True),
         (torch.zeros(2, 3).to(torch.bfloat16)[:, 1:], True),
-        (itself(), True),
+        ([[shared := [1, b"x"], shared], {"a": shared}], True),
+        (2**63, True),
+        (itself(), False),
+        (b"", False),
+        ({b"": 1}, False),
+        (1 << 2040, False),
         (Named(a=1), False),
         (collections.defaultdict(int), False),
         (np.float32(1), False),
@@ -176,6 +181,11 @@ def test_a_state_dict_is_plain_with_its_metadata():
     assert is_plain(state)
     state._metadata["more"] = pathlib.PurePosixPath("x")
     assert not is_plain(state)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_not_plain():
+    assert not is_plain(torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2)], layout=torch.strided))
 
 
 def test_a_tensor_with_an_attribute_is_not_plain():
