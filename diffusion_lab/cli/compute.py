@@ -1,10 +1,11 @@
-"""Settings that change only the speed of a network, the rounding of its sums, and the masks of a compiled dropout.
+"""Settings that change only the speed of a network, the rounding of its sums, and the masks of dropout.
 
     channels_last   memory order (B,H,W,C) of images and of convolutions' weights, in place of (B,C,H,W)
     compile         kernels made for this network by torch.compile, in place of one kernel per operation
 
 Shapes, parameters, state dict and checkpoint do not depend on them, so a run may continue, and be evaluated, with other
-values. The compiler's dropout has random numbers of its own, hence other masks of the same distribution.
+values. Masks keep their distribution: they are drawn in the order of memory, and the compiler's dropout has random
+numbers of its own.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from diffusion_lab.saved_config import architecture_or_fault
 UNNAMED_PRECISION = "32-true"  # every other one is a word of the run's name
 
 # Top-level keys and dotted paths that do not affect the results of a run, except for the rounding of sums
-# and, by `compile`, the masks of dropout.
+# and, by `compile` and `channels_last`, the masks of dropout.
 NOT_IN_HASH = (
     "hydra",
     "paths",

@@ -72,6 +72,15 @@ def test_layout_and_gradient(x):
     assert torch.equal(torch.autograd.grad(y, x, torch.ones_like(y))[0], 2.0 * (y != 0))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_masks_are_drawn_in_the_order_of_memory(dtype):
+    contiguous = torch.ones(2, 8, 5, 3, dtype=dtype)
+    last = contiguous.to(memory_format=torch.channels_last)
+    a, b = dropped(contiguous, 0.5, 6), dropped(last, 0.5, 6)
+    assert torch.equal(a.flatten(), b.permute(0, 2, 3, 1).flatten())
+    assert not torch.equal(a, b)
+
+
 def test_elsewhere_it_is_pytorchs_to_the_bit():
     x = torch.randn(4, 6)
     torch.manual_seed(0)

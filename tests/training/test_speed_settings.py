@@ -1,4 +1,4 @@
-"""`precision`, `channels_last` and `compile` change how fast a step is, and of its numbers the rounding alone.
+"""`precision`, `channels_last` and `compile` change how fast a step is, and without dropout the rounding alone.
 
 Adam divides by the root of a gradient's mean square, so with its usual eps a gradient that is all rounding becomes a
 whole step. Here eps = 0.01 keeps weights a smooth function of gradients, and two layouts can be compared.
