@@ -10,6 +10,7 @@ import pytest
 from torch import nn
 
 from diffusion_lab.cli import freed_memory, inference, train
+from diffusion_lab.cli.cost import trial
 from diffusion_lab.cli.main import main
 
 MEASURE = """
@@ -50,6 +51,13 @@ def test_training_asks_for_it_on_a_cpu_alone(on_cpu: bool, in_folder: Path, monk
     monkeypatch.setattr(train, "on_cpu", lambda trainer: on_cpu)
     assert main(["train", *SMALL]) == 0
     assert asked == [True] * on_cpu
+
+
+def test_a_dry_run_times_its_steps_with_it(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(trial, "keep_freed_memory", lambda: asked.append(True))
+    assert main(["train", *SMALL, "dry_run=true"]) == 0
+    assert asked == [True]
 
 
 def test_other_systems_have_no_such_setting(monkeypatch: pytest.MonkeyPatch) -> None:
