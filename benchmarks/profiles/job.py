@@ -1,8 +1,8 @@
 """The cost of a job of a sweep besides its training.
 
-CPU time of each part, the median of 9, for the default configuration: first the launcher's work for every job before it
-forks it, then the work of the forked process before and around the fit. The check of a job is that of a second seed,
-whose parts have been built for the first.
+CPU time of each part, the median of 9, for the default configuration: first the launcher's work before it forks a job,
+of which jobs that differ in nothing but the seed share the composition, then the work of the forked process before and
+around the fit. The check of a job is that of a second seed, whose parts have been built for the first.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ def keep_freed_memory() -> None:
     """Keep glibc from returning the memory of freed tensors below 32 MB to the operating system.
 
     A training step allocates the tensors that the step before has freed. Of these glibc returns what lies free at the
-    end of its heap; the kernel then maps every page again and fills it with zeros, which takes 2 to 4 % of a step of
+    end of its heap; the kernel then maps every page again and fills it with zeros, which takes 1 to 7 % of a step of
     small networks (benchmarks/lines/freed_memory.py). Larger tensors are returned one by one, as without this
     function, so that they leave no gaps. The peak is up to 8 % higher where a run also evaluates. No value changes.
 
