@@ -64,10 +64,11 @@ def make_report(
         folder: from `read_runs`.
         sections: from `sections_of`.
         by: configuration key that names the groups; None: the method.
-        size: difference for which the number of seeds is given; None: a tenth of the baseline's mean.
+        size: difference for which the number of seeds is given, and the picture's band; None: a tenth of the
+            baseline's mean.
     """
     parts = [
-        Part(section, compare(section.groups, section.metric, by, size), _figures(section.groups, section.metric))
+        Part(section, compare(section.groups, section.metric, by, size), _figures(section.groups, section.metric, size))
         for section in sections
     ]
     return Report(folder, parts)
@@ -167,9 +168,9 @@ def _part(folder: RunFolder, part: Part) -> dict[str, Any]:
     }
 
 
-def _figures(groups: Sequence[Group], metric: str) -> list[figures.Figure]:
+def _figures(groups: Sequence[Group], metric: str, size: float | None) -> list[figures.Figure]:
     drawn = [
-        figures.differences(groups, metric),
+        figures.differences(groups, metric, size),
         figures.course(groups, metric),
         figures.against_time(groups, metric),
         figures.loss_by_timestep(groups),

@@ -12,14 +12,22 @@ from diffusion_lab.reports.cells import decimals, with_interval
 from diffusion_lab.reports.directions import rising, with_units
 from diffusion_lab.reports.figures.base import Figure, seeds_text
 from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.tables import Row, baseline, pairs, summarise, values
+from diffusion_lab.reports.tables import Row, baseline, pairs, summarise, values, visible_size
 
 FAR = 6.0  # means larger than this multiple of the median one are ignored for the axis limits
 WIDE = 1.5  # so are interval ends farther from the means than this multiple of the median half width
+BAND = 5.0  # the band is seen as a whole unless the axis would be longer than this multiple of what the rows need
 
 
-def differences(groups: Sequence[Group], metric: str) -> Figure | None:
-    """Paired differences to the baseline with their intervals; those with a verdict are filled and bold."""
+def differences(groups: Sequence[Group], metric: str, size: float | None = None) -> Figure | None:
+    """Paired differences to the baseline with their intervals; those with a verdict are filled and bold.
+
+    Args:
+        groups: the rows of the table.
+        metric: what is compared.
+        size: the table's difference for the number of seeds, drawn as a band of +-size; None: its default.
+    """
+    size = size or visible_size(groups, metric)
     rows, base = summarise(groups, metric), baseline(groups, metric)
     compared = [row.group for row in rows if row.difference]
     if not compared:
@@ -28,7 +36,9 @@ def differences(groups: Sequence[Group], metric: str) -> Figure | None:
     seeds = {group.label: np.array([a - b for a, b in pairs(values(group, metric), theirs)]) for group in compared}
     with style():
         figure, (axis,) = panels(1, height=0.9 + 0.31 * len(rows))
-        axis.set_xlim(*limits([row for row in rows if row.difference]))
+        axis.set_xlim(*with_band(limits([row for row in rows if row.difference]), size))
+        if size:
+            axis.axvspan(*np.clip([-size, size], *axis.get_xlim()), color="#888888", alpha=0.15, linewidth=0, zorder=0)
         places = decimals([row.metric.mean for row in rows if row.metric])
         for place, row in enumerate(rows):
             _draw(axis, place, row, line_style(place).color, seeds.get(row.group.label, np.array([])), places)
@@ -41,6 +51,8 @@ def differences(groups: Sequence[Group], metric: str) -> Figure | None:
         "hollow: none. Without any difference, one in 20 of the plain intervals excludes 0 by chance. An arrow at the "
         "edge points to values beyond it."
     )
+    if size:
+        caption += f" Grey: differences up to ±{size:g}, the size for which the table gives the number of seeds."
     name = base.label if len(base.label) <= SHORT_NAME else "the baseline"
     return Figure(f"Difference to {name}", caption, image)
 
@@ -57,6 +69,14 @@ def limits(rows: Sequence[Row]) -> tuple[float, float]:
     low, high = max(min([low, *ends]), low - reach), min(max([high, *ends]), high + reach)
     margin = 0.06 * (high - low or reach)
     return low - margin, high + margin
+
+
+def with_band(axis_limits: tuple[float, float], size: float | None) -> tuple[float, float]:
+    """Axis limits that include +-size and a margin too; the given ones if they were less than 1 / `BAND` of that."""
+    if not size:
+        return axis_limits
+    low, high = min(axis_limits[0], -1.06 * size), max(axis_limits[1], 1.06 * size)
+    return (low, high) if high - low <= BAND * (axis_limits[1] - axis_limits[0]) else axis_limits
 
 
 def _draw(axis, place: int, row: Row, color: str, seeds: np.ndarray, places: int) -> None:

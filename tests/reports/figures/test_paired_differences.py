@@ -6,10 +6,12 @@ import pytest
 
 from diffusion_lab.intervals import mean_interval
 from diffusion_lab.reports import group_runs, read_runs, summarise
-from diffusion_lab.reports.figures.paired_differences import differences, limits
-from diffusion_lab.reports.tables import Row
+from diffusion_lab.reports.figures.paired_differences import differences, limits, with_band
+from diffusion_lab.reports.tables import Row, visible_size
 from tests.reports.synthetic import METHODS
 from tests.reports.test_tables import FD, write_seeds
+
+BAND_COLOR = "fill: #888888; opacity: 0.15"
 
 
 def row(*values):
@@ -74,3 +76,26 @@ def test_a_wide_interval_is_cut():
 def test_the_axis_is_never_empty(rows):
     low, high = limits(rows)
     assert low < 0 < high
+
+
+def test_the_band_is_the_size_of_the_table(sweep):
+    groups = group_runs(read_runs(sweep).runs)
+    usual = f"{visible_size(groups, FD):g}"
+    assert f"Grey: differences up to ±{usual}, the size" in differences(groups, FD).caption
+    assert "up to ±0.25, the size" in differences(groups, FD, 0.25).caption
+    assert drawing(differences(groups, FD)).count(BAND_COLOR) == 1
+
+
+def test_there_is_no_band_without_a_size(tmp_path):
+    write_seeds(tmp_path, [1.0, -1.0], "uniform")  # a mean of 0 has no tenth
+    write_seeds(tmp_path, [2.0, 3.0], "logit_normal")
+    figure = differences(group_runs(read_runs(tmp_path).runs), FD)
+    assert "Grey" not in figure.caption and BAND_COLOR not in drawing(figure)
+
+
+def test_the_whole_band_is_seen_unless_the_rows_would_be_tiny():
+    assert with_band((-0.8, 0.2), 0.8) == pytest.approx((-0.848, 0.848))
+    assert with_band((-2.0, 1.0), 0.5) == (-2.0, 1.0)
+    assert with_band((-0.01, 0.01), 0.04) == pytest.approx((-0.0424, 0.0424))
+    assert with_band((-0.01, 0.01), 0.05) == (-0.01, 0.01)
+    assert with_band((-0.01, 0.01), None) == (-0.01, 0.01)
