@@ -61,7 +61,7 @@ class ComposedOnce:
 
 def _only_seed(words: list[str]) -> str | None:
     """The word `seed=N`; None if there is none, or if another word could set the seed or stand in `override_dirname`
-    with a text that looks like it. Words of Hydra's own are not in `override_dirname`."""
+    with a text that could be taken for it. Words of Hydra's own are not in `override_dirname`."""
     naming = [word for word in words if "seed" in word and not word.startswith(_DIRNAME)]
     return naming[0] if len(naming) == 1 and _SEED.fullmatch(naming[0]) else None
 
