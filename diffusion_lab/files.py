@@ -4,9 +4,49 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from diffusion_lab.inside import read_inside
+
+DEPTH = 64  # of nested objects and lists; our own files have fewer than 20
+_BITS = 2**63
+
+
+@contextmanager
+def replacing(path: Path, beside: str | None = None) -> Iterator[BinaryIO]:
+    """A new empty file, which replaces `path` when the block ends; if the block raises, it is removed.
+
+    The temporary file is made in the same folder and must not exist before: nothing that somebody has put in its place
+    is opened or followed.
+
+    Args:
+        path: the file to replace, in an existing folder.
+        beside: name of the temporary file, for a file of which a killed process should leave at most one; what is
+            there is removed first. None: a name that nobody can know.
+
+    Raises:
+        OSError: it cannot be written; `path` is unchanged.
+    """
+    temporary = path.with_name(beside or f".{path.name}.{secrets.token_hex(4)}")
+    if beside is not None:
+        temporary.unlink(missing_ok=True)
+    with open(temporary, "xb", opener=_exclusively) as file:
+        try:
+            yield file
+            file.flush()
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def _exclusively(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -15,24 +55,64 @@ def write_whole(path: Path, content: bytes) -> None:
     Raises:
         OSError: `path` cannot be written to; the old file is unchanged and no temporary file is left.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.write(content)
 
 
-def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None if the file does not exist or holds anything else."""
+def parse(text: str) -> Any:
+    """A JSON text. Integers beyond 64 bits become floats, infinite ones where no float is as large.
+
+    Raises:
+        ValueError: it is none, or is nested more than `DEPTH` deep, which recursive code need not survive.
+    """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):  # a UnicodeDecodeError is a ValueError
+        content = json.loads(text, parse_int=_integer)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if text.count("[") + text.count("{") > DEPTH and _deeper(content, DEPTH):
+        raise ValueError(f"it is nested more than {DEPTH} deep")
+    return content
+
+
+def _integer(digits: str) -> int | float:
+    value = int(digits) if len(digits) <= 20 else float(digits)
+    return value if -_BITS <= value < 2 * _BITS else float(value)
+
+
+def _deeper(content: Any, depth: int) -> bool:
+    """Whether containers are nested more than `depth` deep."""
+    level = [content]
+    for _ in range(depth):
+        level = [inner for one in level for inner in _inside(one)]
+    return bool(level)
+
+
+def _inside(value: Any) -> list[Any]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [one for one in inner if isinstance(one, dict | list)]
+
+
+def read_object(path: Path, top: Path | None = None) -> dict[str, Any] | None:
+    """The JSON object in a regular file below `top`, by default in any folder; None if the file does not exist or
+    holds anything else."""
+    try:
+        return object_in(path, top)
+    except (OSError, ValueError):
         return None
-    return content if isinstance(content, dict) else None
+
+
+def object_in(path: Path, top: Path | None = None) -> dict[str, Any]:
+    """As `read_object`.
+
+    Raises:
+        OSError: there is no such file, or it cannot be read; `NotInside` if it is no regular file below `top`.
+        ValueError: it holds anything but a JSON object.
+    """
+    content = parse(read_inside(path, top).decode())
+    if not isinstance(content, dict):
+        raise ValueError("it is not an object")
+    return content
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -12,15 +12,17 @@ from torch import Tensor
 from diffusion_lab.averaging.base import Name, short
 from diffusion_lab.averaging.power_function import std_of
 from diffusion_lab.files import write_whole
+from diffusion_lab.inside import NotInside, read_inside
 from diffusion_lab.runs.names import AVERAGES, TENSORS, numbered, step_of
 
 
 class Snapshot(NamedTuple):
-    """The average of width `std` after `step` updates, in a file of tensors by name."""
+    """The average of width `std` after `step` updates, in a file of tensors by name in a run folder."""
 
     step: int
     std: float
     path: Path
+    folder: Path
 
     def tensors(self) -> dict[str, Tensor]:
         """The averaged parameters, float32 on the CPU.
@@ -29,11 +31,11 @@ class Snapshot(NamedTuple):
             ValueError: the file is damaged.
         """
         from safetensors import SafetensorError
-        from safetensors.torch import load_file
+        from safetensors.torch import load
 
         try:
-            return load_file(self.path)
-        except SafetensorError as error:
+            return load(read_inside(self.path, self.folder, largest=None))
+        except (SafetensorError, NotInside) as error:
             raise ValueError(f"{self.path} must be undamaged ({error}); remove it, or bring back a copy") from error
 
 
@@ -55,7 +57,7 @@ def write(folder: Path, name: Name, step: int, tensors: Mapping[str, Tensor]) ->
 def snapshots(folder: Path) -> list[Snapshot]:
     """The snapshots in a run folder of averages with a width, by step."""
     found = [
-        Snapshot(step, std, path)
+        Snapshot(step, std, path, folder)
         for path in (folder / AVERAGES).glob(f"*/*.{TENSORS}")
         if (std := std_of(path.parent.name)) is not None and (step := step_of(path.name, f".{TENSORS}")) is not None
     ]

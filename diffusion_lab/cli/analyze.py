@@ -16,7 +16,6 @@ from diffusion_lab.cli.checks.setting import faults_of
 from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import writable
-from diffusion_lab.cli.foreign import refuse_links
 from diffusion_lab.cli.inference import LATENTS, listed
 from diffusion_lab.cli.run_parts import part
 from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE, PICTURE
@@ -49,8 +48,10 @@ def run(cfg: DictConfig) -> None:
         analysis.check_kind(trained)
         analysis.check(trained)
     common = common_folder(listed(cfg.run))
-    folder = Path(cfg.outdir) if cfg.outdir else place_in(common, Path(choices_of(cfg)["analysis"]).name)
-    writable("outdir" if cfg.outdir else "run", folder)
+    if cfg.outdir:
+        folder = writable("outdir", Path(cfg.outdir))
+    else:
+        folder = writable("run", common / ANALYSES / Path(choices_of(cfg)["analysis"]).name, common)
     with ExitStack() as stack:
         device = [stack.enter_context(ready(m.module, cfg.device, cfg.precision)) for m in trained][-1]
         sentence = perform(analysis, trained, folder, settings(cfg, device), cfg.seed, device, show=True)
@@ -69,17 +70,3 @@ def settings(cfg: DictConfig, device: torch.device) -> dict[str, Any]:
 def common_folder(runs: Sequence[str]) -> Path:
     """The given folder, or the common parent of several."""
     return Path(runs[0]) if len(runs) == 1 else Path(os.path.commonpath([Path(run).resolve() for run in runs]))
-
-
-def place_in(folder: Path, name: str) -> Path:
-    """The folder for the results of an analysis, in a run folder or a folder of runs, which is not trusted.
-
-    Raises:
-        ConfigError: the path contains a link, which may lead out of the folder.
-    """
-    place = folder / ANALYSES / name
-    for path in (place.parent, place):
-        if path.is_symlink():
-            raise ConfigError(f"run={folder}: {path} must be a folder and is a link; remove it, or give outdir")
-    refuse_links(place, "run")
-    return place

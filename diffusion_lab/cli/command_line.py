@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from diffusion_lab.cli.errors import ConfigError, config_errors
-from diffusion_lab.cli.foreign import identity_of_source, refuse_links, replayed
+from diffusion_lab.cli.foreign import identity_of_source, replayed
 from diffusion_lab.runs.record import read_record
 
 VALUED = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p", "--cfg", "-c")
@@ -34,6 +34,8 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     Raises:
         ConfigError: the folder is missing, is not a run, or contains overrides that are not allowed.
     """
+    from diffusion_lab.cli.folders import check_resumed
+
     folders = [word.split("=", 1)[1].strip("'\"") for word in arguments if word.startswith("resume=")]
     if not folders or folders[-1] in ("", "null"):
         return arguments
@@ -45,7 +47,7 @@ def resume_arguments(arguments: list[str]) -> list[str]:
         raise ConfigError(f"resume={folder} must not be combined with -m; run the sweep's own command again")
     if typed := next((word for word in given if word.lstrip("+").startswith("init_from=")), None):
         raise ConfigError(f"{typed} must be left out with resume={folder}, which goes on from its own checkpoint")
-    refuse_links(folder, "resume")
+    check_resumed(folder)
     kept = replayed(folder, record.get("overrides"), given)
     start = identity_of_source(record["config"])
     kept += [] if start is None else [f"init_from={{{','.join(f'{key}: {_quoted(start[key])}' for key in start)}}}"]

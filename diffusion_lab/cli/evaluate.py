@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
-from diffusion_lab.cli.folders import writable
+from diffusion_lab.cli.folders import check_places, writable
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.run_parts import RunParts, part
 from diffusion_lab.runs.lines import append_evaluations
+from diffusion_lab.runs.names import EVALUATIONS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -85,6 +86,7 @@ def _measure(
     from diffusion_lab.cli.checks.compatibility import unfit_metrics
     from diffusion_lab.cli.inference import ready
 
+    check_places("run", Path(cfg.run), [Path(cfg.run) / EVALUATIONS])
     writable("run", Path(cfg.run))
     evaluation = part(with_metrics(_with(cfg, "metrics.seed", seed[0]) if seed else cfg), "metrics")
     if not evaluation.metrics and not trained.data.conditions.task.paired:

@@ -33,7 +33,10 @@ def run(cfg: DictConfig) -> None:
     with config_errors(""):
         form.check(trained)
     read = read_run(Path(cfg.run))
-    folder = writable("outdir", Path(cfg.outdir or Path(cfg.run) / EXPORTED / type(form).__name__.lower()))
+    if cfg.outdir:
+        folder = writable("outdir", Path(cfg.outdir))
+    else:
+        folder = writable("run", Path(cfg.run) / EXPORTED / type(form).__name__.lower(), Path(cfg.run))
     form.write(trained, folder)
     write_card(folder, card(trained, read, form))
     files = sorted(path for path in folder.rglob("*") if path.is_file())

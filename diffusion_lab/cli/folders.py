@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.runs.names import HYDRA
+from diffusion_lab.files import write_whole
+from diffusion_lab.runs.names import HYDRA, WRITTEN
 
 PLACES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "resume", "name", "paths.root")
 
@@ -28,16 +30,54 @@ def unmade(error: OSError, arguments: Iterable[str]) -> str:
     return f"{key}={value} must be a folder that can be made and written to ({reason}: {error.filename}); use another"
 
 
-def writable(key: str, folder: Path) -> Path:
+def check_places(key: str, top: Path, places: Iterable[Path], deep: bool = True) -> None:
+    """Check that nothing that a command will write in a folder from elsewhere leads out of it through a link.
+
+    Args:
+        key: the setting that names the folder.
+        top: the folder.
+        places: files and folders in it that the command writes, there or not.
+        deep: whether it also writes below them.
+
+    Raises:
+        ConfigError: names the first link that leads out.
+    """
+    root = Path(os.path.realpath(top))
+    for place in places:
+        way = [top.joinpath(*place.relative_to(top).parts[:n]) for n in range(1, len(place.relative_to(top).parts) + 1)]
+        for path in itertools.chain(way, _everything(place) if deep else ()):
+            if path.is_symlink() and not (real := Path(os.path.realpath(path))).is_relative_to(root):
+                where = f"{path} leads to {real}, outside of the folder; replace the link by what it names"
+                raise ConfigError(f"{key}={top} must hold its own files, and {where}")
+
+
+def _everything(place: Path) -> Iterator[Path]:
+    """What lies below a folder; no link is followed."""
+    for folder, folders, files in os.walk(place):
+        yield from (Path(folder, name) for name in (*folders, *files))
+
+
+def check_resumed(folder: Path) -> None:
+    """`check_places` for a run that goes on in its folder: all that lies in the folder itself, and what lies below the
+    folders that a run writes. Loggers of other programs keep links of their own in theirs."""
+    entries = [Path(entry) for entry in os.scandir(folder)]
+    check_places("resume", folder, entries, deep=False)
+    check_places("resume", folder, [folder / name for name in WRITTEN])
+
+
+def writable(key: str, folder: Path, top: Path | None = None) -> Path:
     """Make a folder that a command will write to, with its parents.
 
     Args:
         key: the setting that names the folder.
         folder: the folder.
+        top: the folder from elsewhere in which it lies; None if the user named it.
 
     Raises:
-        ConfigError: it cannot be made or written to.
+        ConfigError: it cannot be made or written to, or a link in `top` leads elsewhere.
     """
+    if top is not None:
+        check_places(key, top, [folder])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
@@ -52,7 +92,6 @@ def writable(key: str, folder: Path) -> Path:
 def write_hydra_folder(folder: Path, cfg: DictConfig, hydra_cfg: DictConfig) -> None:
     """Write the files that Hydra writes to .hydra, after the configuration has passed its checks."""
     target = folder / HYDRA
-    target.mkdir(parents=True, exist_ok=True)
-    (target / "config.yaml").write_text(OmegaConf.to_yaml(cfg))
-    (target / "hydra.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra_cfg})))
-    (target / "overrides.yaml").write_text(OmegaConf.to_yaml(hydra_cfg.overrides.task))
+    contents = {"config": cfg, "hydra": OmegaConf.create({"hydra": hydra_cfg}), "overrides": hydra_cfg.overrides.task}
+    for name, content in contents.items():
+        write_whole(target / f"{name}.yaml", OmegaConf.to_yaml(content).encode())

@@ -1,13 +1,12 @@
 """Checks of a run folder, which is not trusted.
 
-Three things in a run folder have effects when it is read: the configuration, whose classes `checks.read_back` checks,
-the overrides, which `resume=` repeats, and links, through which a file that is written to the folder could go
-elsewhere.
+Two things in a run folder have effects when it is read: the configuration, whose classes `checks.read_back` checks,
+and the overrides, which `resume=` repeats. Links are refused elsewhere: `diffusion_lab.inside` reads through none, and
+`folders.check_places` finds those through which a command would write.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,7 +24,6 @@ DROPPED = ("resume", "dry_run", "allow", "anew", "paths.root", "init_from")
 WRITTEN = ("directory", "default_root_dir")  # arguments that name a place to write
 SOURCE = ("config_hash", "step", "weights", "digest")  # of the weights from which a run started
 PLAIN = r"[\w. -]{1,80}"
-DEPTH = 4  # folders below a run folder in which a run writes
 
 
 def read_back(saved: Any) -> DictConfig:
@@ -77,31 +75,6 @@ def references(node: Any, path: str = "") -> Iterator[str]:
             yield from references(value, f"{path}{i}.")
     elif isinstance(node, str) and ("${" in node or node == "???"):
         yield f"{path.rstrip('.')}={node}"
-
-
-def refuse_links(folder: Path, key: str) -> None:
-    """Check that no link in a run folder leads out of it.
-
-    Raises:
-        ConfigError: names the first that does.
-    """
-    root = folder.resolve()
-    for link in _links(folder, DEPTH):
-        if not link.resolve().is_relative_to(root):
-            where = f"{link} leads to {link.resolve()}, outside of the folder"
-            raise ConfigError(f"{key}={folder} must hold its own files, and {where}; replace the link by what it names")
-
-
-def _links(folder: Path, depth: int) -> Iterator[Path]:
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in entries:
-        if entry.is_symlink():
-            yield Path(entry.path)
-        elif depth and entry.is_dir(follow_symlinks=False):
-            yield from _links(Path(entry.path), depth - 1)
 
 
 def replayed(folder: Path, overrides: Any, typed: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from diffusion_lab.cli.build import build_model
 from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
-from diffusion_lab.cli.foreign import read_back, refuse_links
+from diffusion_lab.cli.foreign import read_back
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_run import check_origin
 from diffusion_lab.cli.source import content_of, recorded
@@ -50,7 +50,6 @@ def load_run(
     with config_errors(""):
         record = read_record(folder, "run")
     saved = record["config"]
-    refuse_links(folder, "run")
     _refuse(check_read_back(saved, PARTS, trust), folder)
     cfg = read_back(saved)
     kind = RunParts(cfg, trust)["model"]

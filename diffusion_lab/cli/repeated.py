@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from diffusion_lab.inside import read_inside
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS, EVALUATIONS, METRICS, PREVIOUS
 from diffusion_lab.runs.record import read_record
@@ -101,7 +102,7 @@ class Repetition:
         ours = {path.name: path for path in (self.ours / CHECKPOINTS).glob(f"*{CHECKPOINT}")}
         for path in sorted((self.theirs / CHECKPOINTS).glob(f"*{CHECKPOINT}")):
             try:
-                content = _state(load(path, map_location="cpu"))
+                content = _state(load(path, map_location="cpu", top=self.theirs))
             except Exception as error:  # a file from anybody
                 faults.append(f"{path.name}: {' '.join(str(error).split())[:SHOWN]}")
                 continue
@@ -128,7 +129,7 @@ def _state(content: dict[str, Any]) -> dict[str, Any]:
 def _lines(path: Path, step: int) -> list[str]:
     """The lines up to a step; one that cannot be read counts, because it is not what a run writes."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_inside(path).decode(errors="replace").splitlines()
     except FileNotFoundError:
         return []
     return [line for line in lines if not (_step(line) > step)]

@@ -39,7 +39,7 @@ def run(cfg: DictConfig) -> None:
     if labels:
         asked["label"] = torch.tensor(labels)[torch.arange(len(ids)) % len(labels)]
     folder = Path(cfg.outdir or Path(cfg.run) / GENERATED / numbered(trained.step))
-    writable("outdir", folder)
+    writable("outdir" if cfg.outdir else "run", folder, None if cfg.outdir else Path(cfg.run))
     row = {number: k for k, number in enumerate(ids)}
     with ready(trained.module, cfg.device, cfg.precision) as device:
         images = generate(

@@ -9,7 +9,7 @@ import numpy as np
 
 from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors, describe
-from diffusion_lab.cli.foreign import read_back, refuse_links
+from diffusion_lab.cli.foreign import read_back
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_run import check_origin
 from diffusion_lab.cli.shown import PARTS, check_diffusion, evaluated, made_ready
@@ -38,7 +38,6 @@ def shown_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[S
     """
     with config_errors(""):
         saved = read_record(folder, "RUN_DIR")["config"]
-    refuse_links(folder, "RUN_DIR")
     cfg = read_back(saved)
     check_diffusion(f"RUN_DIR={folder}", cfg)
     if errors := check_read_back(saved, (*PARTS, "dataset"), trust):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diffusion_lab.cli.averages import average_of
 from diffusion_lab.cli.errors import ConfigError, MissingHere
+from diffusion_lab.inside import open_inside
 from diffusion_lab.runs.names import AVERAGES, CHECKPOINT, CHECKPOINTS, TENSORS
 from diffusion_lab.runs.record import read_record
 
@@ -109,7 +110,9 @@ def read(text: str) -> Source:
         )
     try:
         if found.is_file:
-            return _of_file(found.place.resolve(), _stamp(found.place))
+            place = found.place.resolve()
+            open_inside(place, largest=None).close()  # not a FIFO, for which the libraries would wait
+            return _of_file(place, _stamp(place))
         config_hash = str(read_record(found.place, "init_from").get("config_hash"))
         files = (*(found.place / CHECKPOINTS).glob(f"*{CHECKPOINT}"), *(found.place / AVERAGES).glob(f"*/*.{TENSORS}"))
         stamps = tuple(map(_stamp, sorted(files)))
@@ -129,7 +132,7 @@ def content_of(folder: Path, checkpoint: str) -> dict[str, Any]:
     """The content of a checkpoint of a run, on the CPU.
 
     Args:
-        folder: folder of the checkpoints.
+        folder: folder of the checkpoints, in a run folder.
         checkpoint: "last" for the newest intact one, or the name of a snapshot.
 
     Raises:
@@ -155,7 +158,7 @@ def _content(folder: Path, checkpoint: str) -> dict[str, Any]:
     from diffusion_lab.training.checkpoint_io import load
 
     if checkpoint == "last":
-        newest = newest_good(folder)
+        newest = newest_good(folder, top=folder.parent)
         if newest is None:
             raise ConfigError(f"checkpoint={checkpoint} must exist in {folder}; train the run first")
         return newest[1]
@@ -163,7 +166,7 @@ def _content(folder: Path, checkpoint: str) -> dict[str, Any]:
     names = [path.stem for path in sorted(folder.glob(f"*{CHECKPOINT}"))]
     if name not in names:  # also rejects a path to another folder
         raise ConfigError(f"checkpoint={checkpoint} must be one of {names}; set keep_every to keep more when training")
-    return load(folder / f"{name}{CHECKPOINT}", map_location="cpu")
+    return load(folder / f"{name}{CHECKPOINT}", map_location="cpu", top=folder.parent)
 
 
 @functools.lru_cache(maxsize=2)  # the hash of a run is asked for several times

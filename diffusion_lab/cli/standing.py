@@ -29,7 +29,7 @@ def standing(cfg: DictConfig, folder: Path) -> tuple[Path, dict[str, Any]] | Non
             say(f"starting {folder} anew; what it held is in {moved}")
         return None  # the other processes may be here before the first has moved everything
     try:
-        newest = newest_good(folder / CHECKPOINTS, say)
+        newest = newest_good(folder / CHECKPOINTS, say, folder)
     except NoneIntact as error:
         raise ConfigError(
             f"hydra.run.dir={folder} must hold a checkpoint that can be used, and has none: {error}. Bring one back "

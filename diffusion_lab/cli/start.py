@@ -23,7 +23,7 @@ from diffusion_lab.cli.build import network_arguments
 from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.config import config_folders
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
-from diffusion_lab.cli.foreign import read_back, refuse_links
+from diffusion_lab.cli.foreign import read_back
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_run import check_origin
 from diffusion_lab.cli.source import PREFIX, Source, forget, named, read
@@ -102,7 +102,6 @@ def _check_folder(cfg: DictConfig, source: Source) -> None:
     place = named(cfg.init_from).place
     with config_errors(""):
         saved = read_record(place, "init_from")["config"]
-    refuse_links(place, "init_from")
     if errors := check_read_back(saved, (), Trust.read(config_folders(), cfg.get("allow"))):
         raise InvalidConfig(errors, f"init_from={place}: ")
     check_origin(read_back(saved), source.saved, f"init_from={place}")

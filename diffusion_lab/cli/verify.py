@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, StoppedBySignal
+from diffusion_lab.inside import read_inside
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import METRICS, RECORD
 
@@ -32,14 +32,12 @@ def main(argv: list[str]) -> int:
     except SystemExit as end:  # argparse has printed the help or the error
         return int(end.code or 0)
     from diffusion_lab.cli.app import App
-    from diffusion_lab.cli.foreign import refuse_links
     from diffusion_lab.cli.repeated import Repetition, last_step
     from diffusion_lab.runs.record import read_record
 
     folder = Path(options.folder)
     try:
         record = read_record(folder, "verify")
-        refuse_links(folder, "verify")
         step = last_step(folder, options.steps)
     except (ValueError, FileNotFoundError) as error:
         print(f"config error: {error}", file=sys.stderr)
@@ -49,7 +47,7 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="verify-") as place:
         again = Path(place) / "run"
         again.mkdir()
-        shutil.copyfile(folder / RECORD, again / RECORD)
+        (again / RECORD).write_bytes(read_inside(folder / RECORD, folder))
         words = [f"resume='{again}'", "logger=default", *typed]
         whole = step == record["config"].get("max_steps")
         app = App("train", words, typed=["train", *words])

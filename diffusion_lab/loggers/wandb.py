@@ -15,8 +15,11 @@ from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
 from diffusion_lab.arguments import check_choice
+from diffusion_lab.files import write_whole
+from diffusion_lab.inside import read_inside
 from diffusion_lab.loggers.base import Axes, RunLogger, Values
 from diffusion_lab.loggers.curves import Curve, Thinned
+from diffusion_lab.loggers.given import Given
 from diffusion_lab.loggers.wandb_chart import chart
 from diffusion_lab.loggers.wandb_server import brief, check_reachable
 from diffusion_lab.runs.mirror import IMAGES, PROJECT, SECONDS, STEP
@@ -24,7 +27,10 @@ from diffusion_lab.runs.mirror import IMAGES, PROJECT, SECONDS, STEP
 log = logging.getLogger(__name__)
 
 MODES = ("auto", "online", "offline", "disabled")
+FOLDER = "wandb"  # in the run folder
+AXES = (STEP, IMAGES, SECONDS)
 _INIT_SECONDS = 15.0
+_ID_BYTES = 200
 
 
 class WandbLogger(RunLogger):
@@ -72,6 +78,7 @@ class WandbLogger(RunLogger):
         self._off = mode == "disabled"
         self._curves = Thinned()
         self._better: dict[str, str] = {}  # directions of metrics that W&B has been given
+        self._given = Given(self.directory, f"{FOLDER}/given.jsonl")
 
     # -- start --------------------------------------------------------------------------------------------------
 
@@ -145,17 +152,19 @@ class WandbLogger(RunLogger):
     def _stable_id(self) -> str:
         """The argument, or the id stored in the run folder, or a new one, which is then stored: that of the agent in a
         W&B sweep."""
-        path = self.directory / "wandb" / "run_id"
-        kept = path.read_text().strip() if path.exists() else ""
+        path = self.directory / FOLDER / "run_id"
+        try:
+            kept = read_inside(path, self.directory, _ID_BYTES).decode(errors="replace").strip()
+        except OSError:  # there is none
+            kept = ""
         given = os.environ.get("WANDB_RUN_ID", "") if os.environ.get("WANDB_SWEEP_ID") else ""
         run_id = self.run_id or kept or given or secrets.token_hex(4)
         if run_id != kept:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(run_id)
+            write_whole(path, run_id.encode())
         return run_id
 
     def _sync(self) -> str:
-        return f"wandb sync {self.directory / 'wandb' / 'offline-run-*'}"
+        return f"wandb sync {self.directory / FOLDER / 'offline-run-*'}"
 
     # -- values -------------------------------------------------------------------------------------------------
 
@@ -224,12 +233,25 @@ class WandbLogger(RunLogger):
                 self._fail("finishing", error)
 
     @rank_zero_only
+    def cut(self, step: int) -> None:
+        """Values from this step on that W&B has been given, which it cannot drop, are not given again."""
+        self._given.cut(step)
+
+    @rank_zero_only
     def _log(self, content: Callable[[], Mapping[str, Any]], step: int | None) -> None:
         # W&B drops values with an earlier `step=`, so its own counter is used, and our step is logged as a value.
         axes: dict[str, float] = {} if step is None else {STEP: step}
         if self.clock is not None:
             axes[SECONDS] = round(self.clock(), 3)
-        self._do("logging", lambda run: run.log(dict(content()) | axes))
+
+        def give(run: Any) -> None:
+            values = dict(content())
+            keys = [key for key in values if key not in AXES]
+            new = keys if step is None else self._given.new(step, keys)
+            if new or not keys:
+                run.log({key: value for key, value in values.items() if key in new or key in AXES} | axes)
+
+        self._do("logging", give)
 
     def _do(self, doing: str, act: Callable[[Any], object]) -> None:
         """Call `act` with the run, unless W&B is off; an error turns it off."""

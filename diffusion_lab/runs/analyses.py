@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diffusion_lab.files import read_object
+from diffusion_lab.inside import read_inside
 
 ANALYSES, DATA, FACTS, PIECES = "analyses", "data.npz", "facts.json", "pieces-"
 FIGURE, PICTURE = "figure.svg", "figure.png"
+LARGEST = 64 * 2**20  # bytes of a figure on a page
 
 
 class Analysed(NamedTuple):
@@ -37,17 +39,23 @@ class Analysed(NamedTuple):
         return self.folder.name
 
 
-def read_analyses(place: Path) -> list[Analysed]:
-    """The complete analyses in a run folder or a folder of runs, by name; damaged ones are left out."""
-    analyses = [_read(path.parent) for path in sorted((place / ANALYSES).glob(f"*/{FACTS}"))]
+def read_analyses(place: Path, top: Path | None = None) -> list[Analysed]:
+    """The complete analyses in a run folder or a folder of runs, by name; damaged ones are left out.
+
+    Args:
+        place: the folder.
+        top: the folder that the user named, below which no link is followed; None: `place`.
+    """
+    found = sorted((place / ANALYSES).glob(f"*/{FACTS}"))
+    analyses = [_read(path.parent, place if top is None else top) for path in found]
     return [one for one in analyses if one is not None]
 
 
-def _read(folder: Path) -> Analysed | None:
-    content = read_object(folder / FACTS) or {}
+def _read(folder: Path, top: Path) -> Analysed | None:
+    content = read_object(folder / FACTS, top) or {}
     sentence, protocol = content.get("sentence"), content.get("protocol")
     try:
-        figure = (folder / FIGURE).read_bytes()
+        figure = read_inside(folder / FIGURE, top, LARGEST)
     except OSError:
         return None
     if not isinstance(sentence, str) or not isinstance(protocol, dict):

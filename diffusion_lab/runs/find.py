@@ -7,8 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from diffusion_lab.inside import NotInside, open_inside
 from diffusion_lab.runs.folder import is_locked
-from diffusion_lab.runs.names import CHECKPOINTS, LOCK, LOG, METRICS, RECORD, RESULT, SWEEP, is_run
+from diffusion_lab.runs.names import (
+    CHECKPOINTS,
+    EVALUATIONS,
+    LOCK,
+    LOG,
+    METRICS,
+    RECORD,
+    RESULT,
+    SWEEP,
+    TIMING,
+    is_run,
+)
 from diffusion_lab.runs.record import RECORD_KINDS, RESULT_KINDS, as_list, is_done, read_checked, read_sweep
 from diffusion_lab.runs.run import Run, RunFolder
 
@@ -27,14 +39,14 @@ def read_runs(path: str | Path) -> RunFolder:
     single: dict[Path, Run] = {}
     sweeps: dict[Path, tuple[str, ...]] = {}
     for folder in _folders(path):
-        commands, jobs = read_sweep(folder)
+        commands, jobs = read_sweep(folder, path)
         if commands:
             sweeps[folder] = tuple(commands)
         for job in jobs:
             place = _job_folder(folder, str(job["dir"]))
-            runs.setdefault(place.resolve(), read_run(place, as_list(job.get("overrides"))))
+            runs.setdefault(_real(place), read_run(place, as_list(job.get("overrides")), path))
         if is_run(folder):
-            single[folder.resolve()] = read_run(folder)
+            single[_real(folder)] = read_run(folder, top=path)
     for place, run in sorted(single.items(), key=lambda item: str(item[1].info.get("started"))):
         runs.setdefault(place, run)
     if not runs:
@@ -45,14 +57,37 @@ def read_runs(path: str | Path) -> RunFolder:
     return RunFolder(path, tuple(runs.values()), sweeps)
 
 
-def read_run(folder: Path, overrides: list[str] | None = None) -> Run:
-    """Read one run folder; `overrides` are used if run.json has none."""
-    info, damaged = read_checked(folder / RECORD, RECORD_KINDS)
-    result, more = read_checked(folder / RESULT, RESULT_KINDS)
-    status, faults = _status(folder, result), tuple(damaged + more)
+def read_run(folder: Path, overrides: list[str] | None = None, top: Path | None = None) -> Run:
+    """Read one run folder.
+
+    Args:
+        folder: the run folder.
+        overrides: used if run.json has none.
+        top: the folder that the user named, below which no link is followed; None: `folder`.
+    """
+    top = folder if top is None else top
+    info, damaged = read_checked(folder / RECORD, RECORD_KINDS, top)
+    result, more = read_checked(folder / RESULT, RESULT_KINDS, top)
+    faults = tuple(dict.fromkeys([*damaged, *more, *_unreadable(folder, top)]))
+    status = _status(folder, result, top)
     status = "damaged" if faults and status != "running" else status
     typed = info.get("overrides") or overrides or []
-    return Run(folder, status, tuple(map(str, typed)), info, result, faults)
+    return Run(folder, status, tuple(map(str, typed)), info, result, faults, top)
+
+
+def _unreadable(folder: Path, top: Path) -> Iterator[str]:
+    """A sentence for each line file that is no regular file of the folder, or too large."""
+    for name in (METRICS, EVALUATIONS, TIMING):
+        try:
+            open_inside(folder / name, top).close()
+        except NotInside as error:
+            yield str(error)
+        except OSError:  # it is not there
+            continue
+
+
+def _real(folder: Path) -> Path:
+    return Path(os.path.realpath(folder))  # unlike `Path.resolve`, without an error for links in a circle
 
 
 def _folders(top: Path) -> Iterator[Path]:
@@ -64,15 +99,21 @@ def _folders(top: Path) -> Iterator[Path]:
 
 
 def _job_folder(sweep: Path, name: str) -> Path:
-    """The job's folder; if the sweep folder was moved, the subfolder of the same name."""
-    place = sweep / name
-    return place if place.is_dir() else sweep / Path(name).name
+    """The job's folder; if the sweep folder was moved, the subfolder of the same name.
+
+    One that lies elsewhere is returned as it is named, and `read_run` says that it does.
+    """
+    place, top = sweep / name, _real(sweep)
+    if (real := _real(place)).is_relative_to(top) and real.exists():
+        return sweep / real.relative_to(top)
+    beside = sweep / (Path(name).name or "_")
+    return place if os.path.lexists(place) and not os.path.lexists(beside) else beside
 
 
-def _status(folder: Path, result: dict[str, Any]) -> str:
+def _status(folder: Path, result: dict[str, Any], top: Path) -> str:
     if is_done(result):
         return "done"
-    if is_locked(folder):  # checked before the result, which may be that of an earlier attempt
+    if is_locked(folder, top):  # checked before the result, which may be that of an earlier attempt
         return "running"
     if result:
         return "interrupted" if result.get("status") == "interrupted" else "failed"

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from diffusion_lab.inside import open_inside, regular
 from diffusion_lab.runs.names import BEFORE, HYDRA, LOCK, LOG, MULTIRUN, RECORD, RESULT, SWEEP
 
 
@@ -25,7 +26,7 @@ def lock(folder: Path) -> Iterator[None]:
         RunLocked: another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK, "w") as file:
+    with open(folder / LOCK, "w", opener=regular) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -34,10 +35,11 @@ def lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def is_locked(folder: Path) -> bool:
-    """Whether a process of this machine trains in the folder: tries a shared lock and releases it at once."""
+def is_locked(folder: Path, top: Path | None = None) -> bool:
+    """Whether a process of this machine trains in the folder, which lies in `top`: tries a shared lock and releases it
+    at once."""
     try:
-        with open(folder / LOCK) as file:
+        with open_inside(folder / LOCK, top) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         return isinstance(error, BlockingIOError)
@@ -47,7 +49,7 @@ def is_locked(folder: Path) -> bool:
 def open_log(folder: Path) -> TextIO:
     """The run's log, to append to; the folder is made if needed."""
     folder.mkdir(parents=True, exist_ok=True)
-    return open(folder / LOG, "a")
+    return open(folder / LOG, "a", opener=regular)
 
 
 def forget_run(folder: Path) -> None:

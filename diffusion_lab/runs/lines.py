@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.files import read_object, write_json
+from diffusion_lab.files import parse, read_object, replacing, write_json
+from diffusion_lab.inside import read_inside, regular
 from diffusion_lab.runs.names import EVALUATED, EVALUATIONS, LOGGED, TIMING
+
+LARGEST_STEP = 2**40
 
 
 def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append one JSON object per line in a single write: a kill leaves at most one incomplete line, at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Opened for each call, because `cut_lines` may have replaced the file in between.
-    with open(path, "ab") as file:
+    with open(path, "ab", opener=regular) as file:
         file.write("".join(f"{json.dumps(row)}\n" for row in rows).encode())
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects with a "step" in a line file; other lines are skipped, and a missing file gives []."""
+def read_lines(path: Path, top: Path | None = None) -> list[dict[str, Any]]:
+    """The objects with a "step" in a line file below `top`, by default in any folder; other lines are skipped, and
+    what is missing or no regular file there gives []."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_inside(path, top).decode(errors="replace")
     except OSError:
         return []
     rows = []
     for line in text.split("\n"):
         try:
-            row = json.loads(line)
+            row = parse(line)
         except ValueError:
             continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
+        if isinstance(row, dict) and isinstance(row.get("step"), int) and 0 <= row["step"] < LARGEST_STEP:
             rows.append(row)
     return rows
 
@@ -43,21 +48,21 @@ def cut_lines(path: Path, step: int) -> None:
     Raises:
         ValueError: a line other than the last is not a JSON object with a step.
     """
-    if not path.exists():
+    try:
+        content = read_inside(path, largest=None)
+    except FileNotFoundError:
         return
-    whole = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    whole = [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
     kept = [line for number, line in enumerate(whole, 1) if _step(line, f"line {number} of {path.name}") <= step]
-    beside = path.with_name(path.name + ".partial")
-    with open(beside, "wb") as file:
+    with replacing(path, f"{path.name}.partial") as file:
         file.write(b"".join(kept))
         file.flush()
         os.fsync(file.fileno())
-    os.replace(beside, path)
 
 
 def _step(line: bytes, place: str) -> int:
     try:
-        return json.loads(line)["step"]
+        return operator.index(parse(line.decode())["step"])
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{place} must be a JSON object with a step; restore or remove the line") from None
 
@@ -65,7 +70,7 @@ def _step(line: bytes, place: str) -> int:
 def lengths(folder: Path) -> dict[str, int]:
     """Sizes in bytes of the existing files that are functions of the run's configuration, by name."""
     paths = {name: folder / name for name in LOGGED}
-    return {name: path.stat().st_size for name, path in paths.items() if path.exists()}
+    return {name: path.stat().st_size for name, path in paths.items() if path.is_file() and not path.is_symlink()}
 
 
 def cut_back(folder: Path, step: int, sizes: Mapping[str, int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -27,6 +28,7 @@ BEFORE = "before-"  # folders with the run's files from before `anew=true`
 SWEEP = "sweep.json"  # of a sweep folder: its commands and all of its jobs
 MULTIRUN = "multirun.yaml"  # of a sweep folder: what Hydra's sweeper writes
 
+WRITTEN = (HYDRA, CHECKPOINTS, AVERAGES, SAMPLES)  # folders in a run folder in which a run writes files
 LOGGED = (METRICS, EVALUATIONS)  # their bytes are functions of the configuration; a checkpoint stores their lengths
 
 
@@ -43,4 +45,4 @@ def step_of(name: str, suffix: str = "") -> int | None:
 
 def is_run(folder: Path) -> bool:
     """Whether a run has started in the folder, or failed before it could write its record."""
-    return any((folder / name).is_file() for name in (RECORD, RESULT))
+    return any(os.path.lexists(folder / name) for name in (RECORD, RESULT))

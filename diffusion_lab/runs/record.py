@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diffusion_lab.files import read_object, write_json
+from diffusion_lab.files import object_in, read_object, write_json
+from diffusion_lab.inside import NotInside
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS, METRICS, RECORD, RESULT, SWEEP
 
@@ -41,28 +42,30 @@ def read_record(folder: Path, key: str) -> dict[str, Any]:
         FileNotFoundError: there is no run in the folder; `key` is the setting that named it.
         ValueError: the record is damaged.
     """
-    path = folder / RECORD
-    if not path.is_file():
+    try:
+        record = object_in(folder / RECORD, folder)
+        if not isinstance(record.get("config"), dict):
+            raise ValueError("config must be an object")
+    except (FileNotFoundError, NotADirectoryError) as error:
         known = sorted(str(path.parent) for path in folder.parent.glob(f"*/{RECORD}"))[:3]
         hint = f"; runs there: {', '.join(known)}" if known else "; `diffusion-lab report DIR` lists runs"
-        raise FileNotFoundError(f"{key}={folder} must be the folder of a run, with a {RECORD} in it{hint}")
-    try:
-        record = json.loads(path.read_text())
-        if not isinstance(record, dict) or not isinstance(record.get("config"), dict):
-            raise ValueError("config must be an object")
-    except (OSError, ValueError, RecursionError) as error:
+        raise FileNotFoundError(f"{key}={folder} must be the folder of a run, with a {RECORD} in it{hint}") from error
+    except (OSError, ValueError) as error:
         cure = "restore a copy, or remove it and train again"
         raise ValueError(f"{key}={folder} must hold an undamaged {RECORD} ({error}); {cure}") from error
     return record
 
 
-def read_checked(path: Path, kinds: Kinds) -> tuple[dict[str, Any], list[str]]:
-    """The object in a file, {} if there is no file, without its entries of a wrong type, and a sentence about each of
-    these."""
-    if not path.exists():
+def read_checked(path: Path, kinds: Kinds, top: Path | None = None) -> tuple[dict[str, Any], list[str]]:
+    """The object in a file below `top`, {} if there is no file, without its entries of a wrong type, and a sentence
+    about each of these."""
+    try:
+        content = object_in(path, top)
+    except (FileNotFoundError, NotADirectoryError):
         return {}, []
-    content = read_object(path)
-    if content is None:
+    except NotInside as error:
+        return {}, [str(error)]
+    except (OSError, ValueError):
         return {}, [f"{path.name} is not a JSON object"]
     wrong = [key for key, kind in kinds.items() if not _is(content.get(key), kind)]
     faults = [f"{path.name} has {key}={_shown(content[key])}, which must be {_words(kinds[key])}" for key in wrong]
@@ -130,10 +133,10 @@ def as_error(kind: str, message: str, trace: str = "") -> dict[str, str]:
     return {"type": kind, "message": message, "traceback": trace}
 
 
-def read_sweep(folder: Path) -> tuple[list[str], list[dict[str, Any]]]:
+def read_sweep(folder: Path, top: Path | None = None) -> tuple[list[str], list[dict[str, Any]]]:
     """The commands of a sweep folder, oldest first, and its jobs {"dir", "overrides", "config_hash"}, started or not;
-    damaged entries are left out."""
-    content = read_object(folder / SWEEP) or {}
+    damaged entries are left out. `top` is the folder that the user named, by default `folder`."""
+    content = read_object(folder / SWEEP, top) or {}
     commands = as_list(content.get("commands")) or as_list([content.get("command")])
     jobs = [job for job in as_list(content.get("jobs")) if isinstance(job, dict) and job.get("dir")]
     return list(map(str, commands)), jobs

@@ -40,7 +40,8 @@ class Run:
         overrides: overrides on the command line, from run.json or else sweep.json.
         info: run.json, {} if it is missing.
         result: result.json, {} if it is missing.
-        faults: what is wrong with the two files; those entries are left out of them.
+        faults: what is wrong with its files; those entries are left out of them.
+        top: the folder that the user named, below which no link is followed; None: `folder`.
     """
 
     folder: Path
@@ -49,6 +50,7 @@ class Run:
     info: dict[str, Any] = field(default_factory=dict, repr=False)
     result: dict[str, Any] = field(default_factory=dict, repr=False)
     faults: tuple[str, ...] = ()
+    top: Path | None = field(default=None, repr=False, compare=False)
     _curves: dict[str, Curve] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -83,16 +85,19 @@ class Run:
 
     @cached_property
     def _metrics(self) -> list[dict[str, Any]]:
-        return read_lines(self.folder / METRICS)
+        return self._lines(METRICS)
 
     @cached_property
     def _timing(self) -> list[dict[str, Any]]:
-        return read_lines(self.folder / TIMING)
+        return self._lines(TIMING)
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        return read_lines(self.folder / name, self.top or self.folder)
 
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
         """Lines {"step", "name", "value", "protocol"}."""
-        lines = read_lines(self.folder / EVALUATIONS) or self.result.get("evaluations") or []
+        lines = self._lines(EVALUATIONS) or self.result.get("evaluations") or []
         return [line for line in lines if isinstance(line, dict) and isinstance(line.get("name"), str)]
 
     @cached_property

@@ -28,6 +28,8 @@ import torch
 from lightning.fabric.plugins.io import CheckpointIO
 from torch import Tensor
 
+from diffusion_lab.files import replacing
+from diffusion_lab.inside import NotInside, open_inside
 from diffusion_lab.runs.names import CHECKPOINT, LAST, PREVIOUS
 from diffusion_lab.training.finite import not_finite
 
@@ -90,35 +92,45 @@ def save(checkpoint: dict[str, Any], path: str | Path) -> None:
     if not is_plain(checkpoint):
         _refuse_unloadable(buffer, path)
     # One fixed name, so that a killed process leaves at most one stale file, which the next save replaces.
-    temporary = path.with_name(path.name + ".partial")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.write(_MAGIC + hashlib.sha256(data).digest())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with replacing(path, f"{path.name}.partial") as file:
+        file.write(data)
+        file.write(_MAGIC + hashlib.sha256(data).digest())
+        file.flush()
+        os.fsync(file.fileno())
     _sync_folder(path.parent)
 
 
-def load(path: str | Path, map_location: Any = None) -> dict[str, Any]:
+def load(path: str | Path, map_location: Any = None, top: Path | None = None) -> dict[str, Any]:
     """Read a checkpoint and verify its checksum.
 
+    Args:
+        path: the file.
+        map_location: device of the tensors.
+        top: the folder that the user named, below which no link is followed; None: the file's own.
+
     Raises:
-        DamagedCheckpoint: the checksum is missing or wrong, or the content is not plain data.
+        DamagedCheckpoint: the checksum is missing or wrong, the content is not plain data, or there is no regular
+            file.
         NewerCheckpoint: the file is intact and has a later format.
         FileNotFoundError: there is no such file.
     """
     text = str(path)
     if "://" in text:
         raise DamagedCheckpoint(f"{text}: checkpoints are read from local files only; download it and check it first")
-    data = Path(path).read_bytes()
-    body, trailer = memoryview(data)[:-_TRAILER], data[-_TRAILER:]
-    if len(data) <= _TRAILER or trailer[: len(_MAGIC)] != _MAGIC:
-        raise DamagedCheckpoint(f"{path}: truncated, or not written by diffusion-lab; use an earlier checkpoint")
+    try:
+        with open_inside(Path(path), top, largest=None) as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(size - _TRAILER, 0))
+            trailer = file.read(_TRAILER)
+            # Before the rest is read: a sparse file of any size takes no space in a folder from elsewhere.
+            if size <= _TRAILER or trailer[: len(_MAGIC)] != _MAGIC:
+                reason = "truncated, or not written by diffusion-lab; use an earlier checkpoint"
+                raise DamagedCheckpoint(f"{path}: {reason}")
+            file.seek(0)
+            data = file.read()
+    except NotInside as error:
+        raise DamagedCheckpoint(f"{error}; use an earlier checkpoint") from error
+    body = memoryview(data)[:-_TRAILER]
     if hashlib.sha256(body).digest() != trailer[len(_MAGIC) :]:
         raise DamagedCheckpoint(f"{path}: its checksum does not match its content; use an earlier checkpoint")
     try:
@@ -140,7 +152,9 @@ def _to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def newest_good(folder: str | Path, say: Callable[[str], object] = _to_stderr) -> tuple[Path, dict[str, Any]] | None:
+def newest_good(
+    folder: str | Path, say: Callable[[str], object] = _to_stderr, top: Path | None = None
+) -> tuple[Path, dict[str, Any]] | None:
     """The newest usable checkpoint among *.ckpt in `folder`, with its content on the CPU; None if there are no files.
 
     A checkpoint is usable if it is intact and finite. `last.ckpt` is read first, then `previous.ckpt`, then the
@@ -149,6 +163,7 @@ def newest_good(folder: str | Path, say: Callable[[str], object] = _to_stderr) -
     Args:
         folder: folder of the checkpoints.
         say: called with a line of text if newer files were not usable.
+        top: as in `load`.
 
     Raises:
         NewerCheckpoint: the newest intact file has a later format; using an earlier file would discard its progress.
@@ -158,8 +173,8 @@ def newest_good(folder: str | Path, say: Callable[[str], object] = _to_stderr) -
     snapshots = sorted(folder.glob(f"step-*{CHECKPOINT}"), reverse=True)
     for path in [folder / LAST, folder / PREVIOUS, *snapshots]:
         try:
-            content = load(path, map_location="cpu")
-        except FileNotFoundError:
+            content = load(path, map_location="cpu", top=top)
+        except (FileNotFoundError, NotADirectoryError):
             continue
         except DamagedCheckpoint as error:
             faults.append(str(error))

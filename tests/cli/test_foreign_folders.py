@@ -177,18 +177,24 @@ def test_a_damaged_record_is_a_sentence(content: str, theirs: Path, capsys: pyte
         refused(words, capsys)
 
 
-@pytest.mark.parametrize("name", ["evaluations.jsonl", "checkpoints", "samples/step-00000002.png", ".lock"])
+@pytest.mark.parametrize("name", ["evaluations.jsonl", "checkpoints", "samples/step-00000002.png", ".lock", "run.json"])
 def test_no_link_leads_out_of_the_folder(name: str, theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a command reads or writes there: it is refused, or the link is none of its business."""
     mine = Path("mine")
-    mine.write_text("my own words\n")
+    mine.write_text('{"step": 1, "name": "my own words"}\n')
     place = theirs / name
     shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
     place.parent.mkdir(exist_ok=True)
     place.symlink_to(mine.resolve())
-    readers = ([*command, f"run={theirs}"] for command in (EVALUATE, ("sample",), ANALYZE))
-    for words in (*readers, ["train", f"resume={theirs}"]):
-        assert "outside of the folder" in refused(words, capsys)
-    assert mine.read_text() == "my own words\n"
+    commands = {words[0]: [*words, f"run={theirs}"] for words in (EVALUATE, ("sample", "seeds=0"), ANALYZE)}
+    commands |= {"train": ["train", f"resume={theirs}"], "show": ["show", str(theirs)]}
+    concerned = {"evaluations.jsonl": {"evaluate", "train"}, "samples/step-00000002.png": {"train"}, ".lock": {"train"}}
+    for command, words in commands.items():
+        if command in concerned.get(name, commands):
+            assert "outside of the folder" in refused(words, capsys)
+        else:
+            assert main(words) == 0 and "my own words" not in "".join(capsys.readouterr())
+    assert mine.read_text() == '{"step": 1, "name": "my own words"}\n'
 
 
 @pytest.mark.parametrize("checkpoint", ["../../other/checkpoints/last", "../last", "/elsewhere/x", "last.ckpt.ckpt"])
@@ -282,5 +288,5 @@ def test_a_folder_of_runs_leads_nowhere_else(theirs: Path, capsys: pytest.Captur
     assert "outside of the folder" in refused([*ANALYZE, "run=sweep"], capsys)
     shutil.rmtree("sweep/analyses")
     Path("sweep/analyses").symlink_to(Path("elsewhere").resolve())
-    assert "must be a folder and is a link" in refused([*ANALYZE, "run=sweep"], capsys)
+    assert "outside of the folder" in refused([*ANALYZE, "run=sweep"], capsys)
     assert not list(Path("elsewhere").iterdir())

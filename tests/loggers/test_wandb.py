@@ -234,3 +234,48 @@ def test_it_leaves_the_random_numbers_alone(tmp_path):
 def test_bad_arguments_are_named(arguments, expected, tmp_path):
     with pytest.raises(ValueError, match=expected):
         WandbLogger(tmp_path, **arguments)
+
+
+class Kept:
+    """A run that keeps the rows that it is given."""
+
+    def __init__(self):
+        self.rows = []
+        self.finish = lambda exit_code: None
+
+    def log(self, row):
+        self.rows.append({key: value for key, value in row.items() if key != "seconds"})
+
+
+def test_a_resumed_run_gives_no_value_twice_and_none_too_few(tmp_path):
+    """It was killed in step 7, of which it had logged the half, after a checkpoint of step 5."""
+    killed = WandbLogger(tmp_path, mode="offline")
+    killed._run = Kept()
+    for step in (5, 6, 7):
+        killed.log_values({"train/loss": 1.0, "images": 8 * step}, step)
+        if step < 7:
+            killed.mirror_values({"images": 8 * step, "rate": 2.0}, step)
+            killed.log_curve("loss_t", [0, 1], {"train": [1.0, 2.0]}, step)
+    resumed = WandbLogger(tmp_path, mode="offline")
+    resumed._run = Kept()
+    resumed.cut(5)
+    resumed.log_metrics({"metrics/fid": 3.0, "images": 40}, 5)  # an evaluation that the checkpoint owed
+    for step in (6, 7, 8):
+        resumed.log_values({"train/loss": 1.0, "images": 8 * step}, step)
+        resumed.mirror_values({"images": 8 * step, "rate": 2.0}, step)
+        resumed.log_curve("loss_t", [0, 1], {"train": [1.0, 2.0]}, step)
+    rows = [*killed._run.rows, *resumed._run.rows]
+    for key in ("train/loss", "rate", "loss_t"):
+        assert [row["trainer/global_step"] for row in rows if key in row] == [5, 6, 7, 8], key
+    assert rows[7] == {"metrics/fid": 3.0, "images": 40, "trainer/global_step": 5}
+    assert rows[8] == {"images": 56, "rate": 2.0, "trainer/global_step": 7}
+
+
+def test_an_id_that_leads_elsewhere_is_not_read(tmp_path):
+    """It would be sent to W&B."""
+    (tmp_path / "private").write_text("secret")
+    folder = tmp_path / "run" / "wandb"
+    folder.mkdir(parents=True)
+    (folder / "run_id").symlink_to(tmp_path / "private")
+    assert WandbLogger(tmp_path / "run", mode="offline")._stable_id() != "secret"
+    assert (tmp_path / "private").read_text() == "secret" and not (folder / "run_id").is_symlink()

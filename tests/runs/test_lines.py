@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,11 @@ def test_lines_come_back_and_damage_costs_only_itself(tmp_path: Path) -> None:
     assert read_lines(tmp_path / "none.jsonl") == []
 
 
-def test_a_full_disk_is_an_error() -> None:
+def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("this system has no device that is always full")
+    monkeypatch.setattr("diffusion_lab.runs.lines.regular", os.open)  # which refuses a device
     with pytest.raises(OSError) as caught:
         append_lines(full, rows(1))
     assert caught.value.errno == errno.ENOSPC
