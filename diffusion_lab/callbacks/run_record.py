@@ -91,6 +91,7 @@ class RunRecord(RunCallback):
             "parameters": sum([p.numel() for p in network.parameters()]),
             "world_size": trainer.world_size,
             "global_batch": data_of(trainer).batch_size,
+            "data": data_of(trainer).describe().plain(),
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         }
         write_json(self.directory / RECORD, facts)

@@ -15,6 +15,7 @@ from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.foreign import read_back
 from diffusion_lab.cli.run_parts import RunParts
+from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.same_run import check_origin
 from diffusion_lab.cli.source import content_of, recorded
 from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust
@@ -59,6 +60,7 @@ def load_run(
     check_origin(cfg, recorded(content), f"run={folder}")
     parts = RunParts(cfg, trust)
     data = parts["dataset"]
+    data.as_recorded(recorded_data(record))
     whole = build_model(parts)
     states = content["state_dict"].items()
     whole.load_state_dict({k.removeprefix(kind.prefix): v for k, v in states if k.startswith(kind.prefix)})

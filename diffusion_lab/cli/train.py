@@ -58,6 +58,7 @@ def run(cfg: DictConfig, parts: RunParts | None = None) -> float | None:
 
     Raises:
         InvalidConfig: the folder holds a run of another configuration.
+        OtherData: its data have changed since it was trained with them.
         RunLocked: another process trains there.
         StoppedBySignal: a signal stopped it; a checkpoint is written.
     """
@@ -87,6 +88,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     from diffusion_lab.cli.freed_memory import keep_freed_memory
     from diffusion_lab.cli.metric_files import with_metrics
     from diffusion_lab.cli.run_parts import RunParts
+    from diffusion_lab.cli.same_data import check_same_data
     from diffusion_lab.cli.standing import standing
     from diffusion_lab.cli.start import load_start, source_of, with_start
     from diffusion_lab.cli.validate import trust_of
@@ -108,6 +110,8 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     if warning := slow_bfloat16(cfg):
         say(warning)
     parts = parts or RunParts(with_metrics(cfg), trust_of(cfg, config_folders()))
+    if path is not None or cfg.get("resume") is not None:
+        check_same_data(cfg, folder, parts["dataset"])
     initial = None
     if isinstance(cfg.get("init_from"), str):
         recorded, initial = source_of(cfg, parts)

@@ -33,6 +33,7 @@ def main(argv: list[str]) -> int:
         return int(end.code or 0)
     from diffusion_lab.cli.app import App
     from diffusion_lab.cli.repeated import Repetition, last_step
+    from diffusion_lab.cli.same_data import OtherData
     from diffusion_lab.runs.record import read_record
 
     folder = Path(options.folder)
@@ -53,6 +54,8 @@ def main(argv: list[str]) -> int:
         app = App("train", words, typed=["train", *words])
         with nullcontext() if whole else stopped_after(again / METRICS, step):
             error = app.attempt()
+        if isinstance(error, OtherData):
+            return _say("cannot say", str(error).replace(str(again), str(folder)))
         repetition = Repetition(folder, again, step)
         if error is not None and not (isinstance(error, StoppedBySignal) and repetition.arrived):
             return app.code_of(error)

@@ -7,6 +7,7 @@ from diffusion_lab.data.latent.encoding import Encoding
 from diffusion_lab.data.latent.latents import Latents
 from diffusion_lab.data.order import Rows, StepOrder
 from diffusion_lab.data.pixels import to_float, to_uint8
+from diffusion_lab.data.recorded import DataRecord
 from diffusion_lab.data.source import ArrayImages, ImageSet, ImageSource
 from diffusion_lab.data.sources.celeba import CelebA
 from diffusion_lab.data.sources.celebahq import CelebAHQ
@@ -28,6 +29,7 @@ __all__ = [
     "Conditions",
     "CelebA",
     "CelebAHQ",
+    "DataRecord",
     "Autoencoder",
     "Digits",
     "Encoding",

@@ -39,12 +39,22 @@ class Conditions:
         if label_dropout and not conditional:
             raise ValueError(f"label_dropout={label_dropout} must be 0 without labels; set conditional=true")
         self.source, self.conditional, self.label_dropout = source, conditional, label_dropout
+        self.recorded_classes: Sequence[str] | None = None  # of an existing run, whose images may be gone or changed
         self.task = task or ImageGeneration()
 
     @property
     def num_classes(self) -> int | None:
         """K; None when the model is unconditional."""
+        if self.conditional and self.recorded_classes is not None:
+            return len(self.recorded_classes)
         return self.source.num_classes if self.conditional else None
+
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """Names of the classes 0..K-1; None when the model is unconditional."""
+        if not self.conditional:
+            return None
+        return self.source.class_names if self.recorded_classes is None else self.recorded_classes
 
     @property
     def null_label(self) -> int | None:

@@ -19,6 +19,7 @@ from diffusion_lab.data.conditions import Cond, Conditions
 from diffusion_lab.data.loading import TrainingRows, training_loader
 from diffusion_lab.data.order import StepOrder, check_batch_size
 from diffusion_lab.data.pixels import check_range, to_float
+from diffusion_lab.data.recorded import DataRecord
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.data.task import Task
 from diffusion_lab.streams import Streams
@@ -104,16 +105,16 @@ class ImageDataModule(LightningDataModule):
         """12 hexadecimal digits that identify the training images."""
         return self.source.train().fingerprint()
 
-    def describe(self) -> dict[str, Any]:
-        """The data set in plain values, for the record of a run."""
-        return {
-            "name": self.source.name,
-            "train": len(self.source.train()),
-            "test": len(self.source.test()),
-            "shape": list(self.shape),
-            "num_classes": self.num_classes,
-            "fingerprint": self.fingerprint(),
-        }
+    def describe(self) -> DataRecord:
+        """What the data are, for the record of a run."""
+        with _source_errors():
+            return DataRecord.of(self.source)
+
+    def as_recorded(self, record: DataRecord | None) -> None:
+        """Be the data of an existing run: the classes are those of its record, for which no image is needed, and the
+        images are compared with it when they are loaded. `record`: None for a run that has none."""
+        self.source.as_recorded(record, self.conditions.conditional)
+        self.conditions.recorded_classes = None if record is None else record.classes
 
     # -- checks -------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.data.pixels import to_uint8
+from diffusion_lab.data.recorded import DataRecord, changed_classes, changed_split, recorded_split
 from diffusion_lab.diffusion import NoiseSchedule
 
 
@@ -41,6 +42,10 @@ class ImageSet(ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """12 hexadecimal digits that identify the images; labels are not part of it."""
+
+    def label_fingerprint(self) -> str | None:
+        """12 hexadecimal digits that identify the labels; None without labels."""
+        return None if self.labels is None else hashlib.sha256(self.labels.numpy().tobytes()).hexdigest()[:12]
 
 
 class ArrayImages(ImageSet):
@@ -104,11 +109,18 @@ class ImageSource(ABC):
 
     def __init__(self) -> None:
         self._loaded: dict[str, ImageSet] = {}
+        self._recorded: DataRecord | None = None
+        self._labelled = False
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(C,H,W) of one image."""
         return self.channels, self.image_size, self.image_size
+
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """Names of the classes in the order of their labels, by default their numbers; None without classes."""
+        return None if self.num_classes is None else [str(label) for label in range(self.num_classes)]
 
     def check(self) -> None:
         """Raise FileNotFoundError or ValueError if files are missing or bad, without loading all of them.
@@ -137,6 +149,22 @@ class ImageSource(ABC):
         """The test images, which are not trained on."""
         return self._once("test")
 
+    def listed(self, split: str) -> ImageSet:
+        """A split of which only number, fingerprint and labels are asked for; by default it is loaded.
+
+        Override it if these are known without decoding the images.
+        """
+        return self.train() if split == "train" else self.test()
+
+    def as_recorded(self, record: DataRecord | None, labelled: bool = False) -> None:
+        """Be the data of an existing run: a split that is loaded from now on must be what the run's record says.
+
+        Args:
+            record: the run's record; None if it has none, because it is older than these records.
+            labelled: whether the labels must be the same as well, as for a conditional model.
+        """
+        self._recorded, self._labelled = record, labelled
+
     def pixels(self) -> ImageSource:
         """The source of images with which samples are compared: itself, unless the model's data are latents."""
         return self
@@ -156,8 +184,26 @@ class ImageSource(ABC):
 
     def _once(self, split: str) -> ImageSet:
         if split not in self._loaded:
-            self._loaded[split] = self.load(split)
+            images = self.load(split)
+            self._check_recorded(split, images)
+            self._loaded[split] = images
         return self._loaded[split]
+
+    def _check_recorded(self, split: str, images: ImageSet) -> None:
+        """Raise ValueError if a split differs from that of the run whose data these are."""
+        record, labelled = self._recorded, self._labelled
+        if record is None:
+            return
+        changed = changed_split(
+            split, record.train if split == "train" else record.test, recorded_split(images), labelled
+        )
+        names = self.class_names if labelled else None
+        changed += changed_classes(record.classes, None if names is None else tuple(names))
+        if changed:
+            raise ValueError(
+                f"source={self.name} must be the data that the run was trained with, and has changed: "
+                f"{'; '.join(changed)}; restore the data, or train a new run with them"
+            )
 
 
 def _check_finite(images: Tensor) -> None:

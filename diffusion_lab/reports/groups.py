@@ -1,7 +1,8 @@
 """Groups of runs that differ only in their seed, with names that distinguish them.
 
-Only runs with the same `group_hash` are averaged. A group is named by its method (or by the value of a key that the
-user chose); groups that share that name are distinguished by the configuration keys in which they differ:
+Only runs with the same `group_hash` and the same data are averaged. A group is named by its method (or by the value of
+a key that the user chose); groups that share that name are distinguished by the configuration keys in which they
+differ:
 
     uniform    logit_normal std=0.5    logit_normal std=1.0
 
@@ -29,6 +30,7 @@ from diffusion_lab.reports.differences import (
     within,
     without_keys,
 )
+from diffusion_lab.reports.other_data import data_words
 from diffusion_lab.runs.run import Run
 
 WORDS = re.compile(r"[\s-]+")  # what separates the words of a label
@@ -44,6 +46,7 @@ class Group:
         label: its name in tables and figures.
         name: start of the label: the method, or the value of the chosen key.
         by: the chosen key that names the groups; None: the method.
+        data: which data they had, if other runs of their data set had others; else "".
         said: configuration key -> value, for the keys that the label adds to the name.
         differences: configuration key -> value, for the keys in which the groups of the report differ.
         read: reads the configuration of a run.
@@ -54,6 +57,7 @@ class Group:
     label: str = ""
     name: str = ""
     by: str | None = None
+    data: str = ""
     said: dict[str, str] = field(default_factory=dict)
     differences: dict[str, str] = field(default_factory=dict)
     read: Reader = read_plainly
@@ -114,11 +118,12 @@ def check_key(groups: Sequence[Group], by: str | None) -> None:
 
 def collect(runs: Sequence[Run], read: Reader = read_plainly) -> list[Group]:
     """Groups in the order of their first run, without names."""
-    members: dict[str, list[Run]] = {}
-    for run in runs:
-        if run.config:
-            members.setdefault(run.group_key, []).append(run)
-    return [_one_per_seed(same, read) for same in members.values()]
+    begun = [run for run in runs if run.config]
+    members: dict[tuple[str, str], list[Run]] = {}
+    data = data_words(begun)
+    for run in begun:
+        members.setdefault((run.group_key, data[run.folder]), []).append(run)
+    return [_one_per_seed(same, read, data) for (_, data), same in members.items()]
 
 
 def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:
@@ -138,6 +143,9 @@ def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:
         for i, keys in zip(same, further, strict=True):
             groups[i].said = {key: value for key, value in keys.items() if key != by}
             groups[i].label = " ".join([name, *(f"{words[key]}={value}" for key, value in groups[i].said.items())])
+    labels = [group.label for group in groups]
+    for group in groups:  # different only in their data
+        group.label += f" ({group.data})" if group.data and labels.count(group.label) > 1 else ""
     for group in groups:  # different only in keys that are not shown
         if sum(other.label == group.label for other in groups) > 1:
             group.label += f" #{group.runs[0].group_key[:6]}"
@@ -155,13 +163,13 @@ def _by_seed(run: Run) -> tuple[int, str]:
     return (-1 if run.seed is None else run.seed, run.name)
 
 
-def _one_per_seed(runs: list[Run], read: Reader) -> Group:
+def _one_per_seed(runs: list[Run], read: Reader, data: str) -> Group:
     """Of several runs with one seed, keep the finished one, else the one with the largest step."""
     best: dict[int | None, Run] = {}
     for run in sorted(runs, key=lambda r: (r.status == "done", r.step), reverse=True):
         best.setdefault(run.seed, run)
     kept = [run for run in runs if run is best[run.seed]]
-    return Group(kept, [run for run in runs if run is not best[run.seed]], read=read)
+    return Group(kept, [run for run in runs if run is not best[run.seed]], read=read, data=data)
 
 
 def _name(group: Group, config: dict[str, Any], by: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from diffusion_lab.reports.cells import number
 from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.other_data import data_notes
 from diffusion_lab.reports.tables import protocols
 from diffusion_lab.reports.verdicts import CLAIM_SEEDS
 from diffusion_lab.runs.run import Run, RunFolder
@@ -134,8 +135,8 @@ def versions(runs: Sequence[Run]) -> dict[str, list[str]]:
 
 
 def version_warnings(folder: RunFolder) -> list[str]:
-    """Warnings about different libraries or uncommitted code."""
-    notes = []
+    """Warnings about different libraries or uncommitted code, and about data that changed between runs."""
+    notes = data_notes([run for run in folder.runs if run.config])
     for library, values in versions(folder.runs).items():
         if len(values) > 1:
             notes.append(f"The runs used different versions of {library}: {', '.join(values)}.")

@@ -14,6 +14,7 @@ from diffusion_lab.reports.differences import Difference, Reader, changed, diffe
 from diffusion_lab.reports.groups import Group, group_runs, label_groups, matching
 from diffusion_lab.reports.measurement import measurement
 from diffusion_lab.reports.notes import metric_names
+from diffusion_lab.reports.other_data import data_words
 from diffusion_lab.reports.sections import subject
 from diffusion_lab.reports.tables import VAL_LOSS, choose_metric, values
 from diffusion_lab.runs.find import read_runs
@@ -76,6 +77,12 @@ def pair(base: Group, own: Group, metric: str | None = None) -> Pair:
         ValueError: they are the same configuration, have other data or another task, or no metric in common; or
             `metric` is none that both have.
     """
+    data = data_words([*base.runs, *own.runs])
+    if len(set(data.values())) > 1:
+        words = " and ".join(data[group.runs[0].folder] for group in (base, own))
+        raise ValueError(
+            f"B must have the data of A to be compared, and its images are not the same; they have {words}"
+        )
     if base.runs[0].group_key == own.runs[0].group_key:
         raise ValueError("B must be another configuration than A; runs of one configuration are averaged by `report`")
     about, other = subject(base), subject(own)

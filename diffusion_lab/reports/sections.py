@@ -1,4 +1,5 @@
 """A folder of runs as sections: one per data set, task and protocol, because only within one can values be compared.
+Runs whose images changed in between have sections of their own.
 
 Each section has its own metric, baseline and names. Groups without evaluations are in the largest section of their data
 set and task.
@@ -53,7 +54,7 @@ def sections_of(
     check_key(groups, by)
     alike: dict[str, list[Group]] = {}
     for group in groups:
-        alike.setdefault(_text(subject(group)), []).append(group)
+        alike.setdefault(_text([subject(group), group.data]), []).append(group)
     if metric is not None and not any(_has(same, metric) for same in alike.values()):
         choose_metric(groups, metric)
     measured = [part for same in alike.values() for part in _by_ruler(same, metric)]
@@ -112,13 +113,14 @@ def _titles(sections: Sequence[tuple[list[Group], str]]) -> list[str]:
     rulers = [{"measured": ruler(groups[0], name)[0]} if values(groups[0], name) else {} for groups, name in sections]
     words = configuration_words([a | b for a, b in zip(subjects, rulers, strict=True)])
     titles = []
-    for (_, metric), about, further in zip(sections, subjects, words, strict=True):
+    for (groups, metric), about, further in zip(sections, subjects, words, strict=True):
         name = short(about["dataset"]) if about["dataset"] else "data"
         task = further.pop("task", None)
         twins = [i for i, other in enumerate(subjects) if other == about]
         parts = [
             f"{key.rpartition('.')[2]}={value[:24]}" for key, value in further.items() if key.startswith("dataset.")
         ]
+        parts += [f"({groups[0].data})"] if groups[0].data else []
         if len(twins) > 1:
             parts += [f"{key.rpartition('.')[2]}={v[:24]}" for key, v in further.items() if key.startswith("measured")]
         titles.append(" ".join([name, *([task] if task else []), *parts]) + f": {metric}")

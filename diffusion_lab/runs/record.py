@@ -18,7 +18,7 @@ Kinds = Mapping[str, type | tuple[type, ...]]
 
 # Types of the entries, which may also be null: a damaged file is reported, and the other runs are still used.
 RECORD_KINDS: Kinds = {
-    **dict.fromkeys(("config", "versions", "bins", "dataset"), dict),
+    **dict.fromkeys(("config", "versions", "bins", "dataset", "data"), dict),
     **dict.fromkeys(("method", "command", "group_hash", "config_hash", "started", "git"), str),
     **{"overrides": list, "log_snr": list, "seed": int, "parameters": int, "global_batch": (int, float)},
 }

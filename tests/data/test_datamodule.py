@@ -135,14 +135,9 @@ def test_the_fingerprint_follows_the_images():
     assert module().fingerprint() == module(seed=3, batch_size=4).fingerprint()
     assert module().fingerprint() != ImageDataModule(Memory(changed), 8).fingerprint()
     assert len(module().fingerprint()) == 12
-    assert module().describe() == {
-        "name": "memory",
-        "train": 40,
-        "test": 40,
-        "shape": [1, 2, 2],
-        "num_classes": None,
-        "fingerprint": module().fingerprint(),
-    }
+    record = module().describe()
+    assert (record.name, record.shape, record.train.images, record.test.images) == ("memory", (1, 2, 2), 40, 40)
+    assert record.train.fingerprint == module().fingerprint()
 
 
 @pytest.mark.parametrize(

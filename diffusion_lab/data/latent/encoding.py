@@ -98,6 +98,7 @@ class Encoding:
         source = self.source
         splits = {name: {"images": len(images), "fingerprint": images.fingerprint()} for name, images in self._sets()}
         images = {"channels": source.channels, "image_size": source.image_size, "num_classes": source.num_classes}
+        images["classes"] = None if source.class_names is None else list(source.class_names)
         return {
             "autoencoder": self.autoencoder.identity() | {"place": self.autoencoder.place},
             "images": {"name": source.name} | images | splits,
@@ -258,7 +259,9 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _plain(request: dict[str, Any]) -> dict[str, Any]:
-    """The request as read back from JSON, without the location of the autoencoder."""
+    """The request as read back from JSON, without the location of the autoencoder and the names of the classes, which
+    older headers do not have."""
     plain = json.loads(json.dumps(request))
     del plain["autoencoder"]["place"]
+    plain["images"].pop("classes", None)
     return plain

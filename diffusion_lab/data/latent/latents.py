@@ -105,6 +105,12 @@ class Latents(ImageSource):
         return self._plan.num_classes
 
     @property
+    def class_names(self) -> Sequence[str] | None:
+        """Names of the classes of the images, or numbers if the latents are older than their record of the names."""
+        names = None if self._absent else self.header.images.get("classes")
+        return names or super().class_names
+
+    @property
     def _absent(self) -> bool:
         return self.planned is not None and not (self.root / HEADER).exists()
 
@@ -133,6 +139,9 @@ class Latents(ImageSource):
 
     def load(self, split: str) -> ImageSet:
         verify(self.root, self.header, split)
+        return LatentImages(self.root, self.header, split)
+
+    def listed(self, split: str) -> ImageSet:
         return LatentImages(self.root, self.header, split)
 
     def to_pixels(self, x: Tensor) -> Tensor:

@@ -119,6 +119,13 @@ class HuggingFace(ImageSource):
         named = getattr(self._tables["train"].features[self.label_column], "num_classes", None)
         return named or int(self._labels["train"].max()) + 1
 
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """Names of the label column's classes, or numbers if it has integers; None without labels."""
+        if not self.num_classes:
+            return None
+        return getattr(self._tables["train"].features[self.label_column], "names", None) or super().class_names
+
     def check(self) -> None:
         self._open()
         if self._ids:
@@ -136,12 +143,18 @@ class HuggingFace(ImageSource):
         return len(self._ids["train"])
 
     def load(self, split: str) -> ImageSet:
+        images = self._encoded(split)
+        return images.held(sum(map(len, self._ids.values())), self.memory_mb)
+
+    def listed(self, split: str) -> ImageSet:
+        return self._encoded(split)
+
+    def _encoded(self, split: str) -> TableImages:
         self.check()
         table = split if split in self._tables else "train"
         ids, seen = self._ids[split], self._seen[table]
         labels = self._labels[table][ids] if self.label_column else None
-        images = TableImages(self._images(table), ids, [seen[i] for i in ids], self.square, labels)
-        return images.held(sum(map(len, self._ids.values())), self.memory_mb)
+        return TableImages(self._images(table), ids, [seen[i] for i in ids], self.square, labels)
 
     def _open(self) -> None:
         """The tables of the wanted splits, with the wanted columns."""

@@ -95,6 +95,11 @@ class ImageFolder(ImageSource):
         """Number of class folders; None without them, or if `root` does not exist."""
         return (len(self._classes()) or None) if self.class_folders else None
 
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """Names of the class folders; None without them."""
+        return self._classes() if self.class_folders else None
+
     def check(self) -> None:
         self._good_files()
 
@@ -103,9 +108,15 @@ class ImageFolder(ImageSource):
         return len(self._ids["train"])
 
     def load(self, split: str) -> ImageSet:
+        return self._encoded(split).held(len(self._good_files()), self.memory_mb)
+
+    def listed(self, split: str) -> ImageSet:
+        return self._encoded(split)
+
+    def _encoded(self, split: str) -> FolderImages:
         good = self._good_files()
         seen = [good[i] for i in self._ids[split]]
-        return FolderImages(self.root, seen, self.square, self._labels(seen)).held(len(good), self.memory_mb)
+        return FolderImages(self.root, seen, self.square, self._labels(seen))
 
     def _good_files(self) -> list[Seen]:
         """The usable files; scanned and split once per object."""

@@ -129,11 +129,17 @@ class ZipFolder(ImageSource):
         return len(self._ids["train"])
 
     def load(self, split: str) -> ImageSet:
+        images = self._encoded(split)
+        return images.held(len(self._good), self.memory_mb)
+
+    def listed(self, split: str) -> ImageSet:
+        return self._encoded(split)
+
+    def _encoded(self, split: str) -> ArchivedImages:
         self.check()
         ids = self._ids[split]
         labels = None if self._classes is None else torch.tensor([self._classes[i] for i in ids])
-        images = ArchivedImages(self._opened(), [self._good[i] for i in ids], self.square, labels)
-        return images.held(len(self._good), self.memory_mb)
+        return ArchivedImages(self._opened(), [self._good[i] for i in ids], self.square, labels)
 
     def _opened(self) -> Archive:
         if self._archive is None:

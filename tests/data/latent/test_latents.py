@@ -122,7 +122,7 @@ def test_batches_of_the_data_module_carry_labels_and_latents(place: Path) -> Non
     data.setup()
     (batch,) = first_batches(data, 1)
     assert batch["image"].shape == (8, 4, 8, 8) and batch["label"].max() < 2
-    assert data.describe()["fingerprint"] == data.fingerprint() != Latents(place / "latents").test().fingerprint()
+    assert data.describe().train.fingerprint == data.fingerprint() != Latents(place / "latents").test().fingerprint()
 
 
 def test_workers_are_sent_the_files_name_and_not_its_numbers(place: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_data_module_trains_on_them():
     data = ImageDataModule(small(), 8, conditional=True)
     data.check()
     data.setup()
-    assert data.shape == (3, 16, 16) and data.num_classes == 5 and data.describe()["name"] == "photos"
+    assert data.shape == (3, 16, 16) and data.num_classes == 5 and data.describe().name == "photos"
 
 
 def test_without_scikit_image(monkeypatch):

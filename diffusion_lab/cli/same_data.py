@@ -1,0 +1,55 @@
+"""Whether the data of a run that goes on are those that it was trained with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from diffusion_lab.cli.errors import ConfigError, config_errors
+from diffusion_lab.cli.processes import is_first
+from diffusion_lab.files import read_object
+from diffusion_lab.runs.names import RECORD
+
+if TYPE_CHECKING:
+    from diffusion_lab.data import DataRecord, ImageDataModule
+
+
+class OtherData(ConfigError):
+    """The data have changed since the run was trained with them."""
+
+
+def recorded_data(record: dict[str, Any]) -> DataRecord | None:
+    """What the data of a run were, from its run.json; None for a run from before this was recorded."""
+    from diffusion_lab.data import DataRecord
+
+    return DataRecord.read(record.get("data"))
+
+
+def check_same_data(cfg: DictConfig, folder: Path, data: ImageDataModule) -> None:
+    """Before a run goes on: check that its data have not changed.
+
+    Every process looks at its own copy of the data. Nothing is written.
+
+    Raises:
+        OtherData: names what has changed.
+    """
+    recorded = recorded_data(read_object(folder / RECORD) or {})
+    if recorded is None:
+        return
+    with config_errors("dataset"):
+        try:
+            if is_first():
+                data.prepare_data()
+            changes = recorded.changes(data.describe(), data.conditions.conditional)
+        except FileNotFoundError:
+            if is_first():
+                raise
+            return  # the first process may be downloading them
+    if changes:
+        where = cfg.get("resume") or folder
+        raise OtherData(
+            f"dataset.source: the data of {where} must be those that it was trained with, and have changed since: "
+            f"{'; '.join(changes)}. Restore them, or train into a new folder"
+        )

@@ -1,0 +1,137 @@
+"""What the data of a run are, as run.json records it: sizes, fingerprints of images and labels, names of the classes.
+
+Nothing in it depends on where the images are or on how they are read, so a moved folder is the same data. It is
+compared when a run goes on, is repeated, or needs its images again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from diffusion_lab.data.source import ImageSet, ImageSource
+
+SHOWN = 8  # class names in a sentence
+SPLITS = {"train": "training", "test": "test"}
+
+
+class RecordedSplit(NamedTuple):
+    """One split.
+
+    Attributes:
+        images: N.
+        fingerprint: of the images, see `ImageSet.fingerprint`.
+        labels: fingerprint of the labels; None without labels.
+    """
+
+    images: int
+    fingerprint: str
+    labels: str | None
+
+
+@dataclass(frozen=True)
+class DataRecord:
+    """The data of a run.
+
+    Attributes:
+        name: name of the source.
+        shape: (C,H,W) of one image.
+        train, test: the splits.
+        classes: names of the classes in the order of their labels; None without classes.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    train: RecordedSplit
+    test: RecordedSplit
+    classes: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, source: ImageSource) -> DataRecord:
+        """The record of a source. Sets that need not be decoded for it are not."""
+        names = source.class_names
+        train, test = (recorded_split(source.listed(split)) for split in SPLITS)
+        return cls(source.name, tuple(source.shape), train, test, None if names is None else tuple(names))
+
+    @classmethod
+    def read(cls, value: Any) -> DataRecord | None:
+        """From the plain values of a run.json, which anybody may have written; None if they are not a record."""
+        try:
+            train, test = (RecordedSplit(**{k: value[split][k] for k in RecordedSplit._fields}) for split in SPLITS)
+            names, shape = value["classes"], tuple(value["shape"])
+        except (KeyError, TypeError):
+            return None
+        good = isinstance(value["name"], str) and all(type(n) is int for n in (*shape, train.images, test.images))
+        good = good and all(isinstance(split.fingerprint, str) for split in (train, test))
+        good = good and (names is None or (isinstance(names, list) and all(isinstance(name, str) for name in names)))
+        if not good:
+            return None
+        return cls(value["name"], shape, train, test, None if names is None else tuple(map(_printable, names)))
+
+    def plain(self) -> dict[str, Any]:
+        """The record for run.json."""
+        splits = {split: getattr(self, split)._asdict() for split in SPLITS}
+        return asdict(self) | splits | {"shape": list(self.shape), "classes": _listed(self.classes)}
+
+    def digest(self) -> str:
+        """12 hexadecimal digits, equal for equal data."""
+        return hashlib.sha256(repr((self.shape, *self.train, *self.test, self.classes)).encode()).hexdigest()[:12]
+
+    def changes(self, now: DataRecord, labelled: bool) -> list[str]:
+        """In what the data of now differ, one phrase each, e.g. "other training images"; empty if in nothing.
+
+        Args:
+            now: the record of now.
+            labelled: whether the labels matter, as for a conditional model.
+        """
+        found = [] if self.shape == now.shape else [f"images of {_by(self.shape)} -> {_by(now.shape)}"]
+        then, here = (f"{one.train.images} training and {one.test.images} test images" for one in (self, now))
+        if then != here:
+            found.append(f"{then} -> {here}")
+        else:
+            for split in SPLITS:
+                found += changed_split(split, getattr(self, split), getattr(now, split), labelled)
+        return found + (changed_classes(self.classes, now.classes) if labelled else [])
+
+
+def recorded_split(images: ImageSet) -> RecordedSplit:
+    """The record of one split."""
+    return RecordedSplit(len(images), images.fingerprint(), images.label_fingerprint())
+
+
+def changed_split(split: str, then: RecordedSplit, now: RecordedSplit, labelled: bool) -> list[str]:
+    """In what a split differs; labels are compared if they matter and the images are the same."""
+    kind = SPLITS[split]
+    if then.images != now.images:
+        return [f"{then.images} -> {now.images} {kind} images"]
+    if then.fingerprint != now.fingerprint:
+        return [f"other {kind} images ({then.fingerprint} -> {now.fingerprint})"]
+    return [f"other labels of the {kind} images"] if labelled and then.labels != now.labels else []
+
+
+def changed_classes(then: tuple[str, ...] | None, now: tuple[str, ...] | None) -> list[str]:
+    """Classes that were added, removed or have another number."""
+    if then == now or then is None or now is None:
+        return []
+    added, removed = [name for name in now if name not in then], [name for name in then if name not in now]
+    words = [f"{_few(added)} added" if added else "", f"{_few(removed)} removed" if removed else ""]
+    return [f"classes: {', '.join(filter(None, words)) or f'{_few(then)} -> {_few(now)}'}"]
+
+
+def _few(names: tuple[str, ...] | list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _listed(names: tuple[str, ...] | None) -> list[str] | None:
+    return None if names is None else list(names)
+
+
+def _printable(name: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in name)

@@ -1,0 +1,79 @@
+"""Changed data are noticed before a run goes on, and nothing of its folder is changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from diffusion_lab.cli.main import main
+from diffusion_lab.cli.run_parts import RunParts
+from diffusion_lab.cli.same_data import OtherData, check_same_data
+from tests.data.test_recorded import folder
+
+TRAIN = """train dataset=image_folder dataset.conditional=true dataset.source.image_size=8 base=ddpm network=unet_tiny
+    network.base_channels=8 batch_size=8 metrics=none ~callbacks.generation trainer=cpu threads=1 hydra.run.dir=run
+    dataset.source.root=set dataset.source.cache_dir=cache""".split()
+
+
+def data(composed, root: Path):
+    words = (
+        "dataset=image_folder",
+        "dataset.conditional=true",
+        "dataset.source.image_size=8",
+        f"dataset.source.root={root}",
+        f"dataset.source.cache_dir={root.parent}/cache",
+    )
+    return RunParts(composed(*words))["dataset"]
+
+
+def test_a_run_goes_on_with_the_same_data_alone(composed, tmp_path: Path) -> None:
+    root, place = folder(tmp_path / "set", 40), tmp_path / "run"
+    place.mkdir()
+    check = lambda: check_same_data(Mock(get=lambda key: None), place, data(composed, root))  # noqa: E731
+    check()  # no record
+    (place / "run.json").write_text(json.dumps({"config": {}}))
+    check()  # a run of before
+    (place / "run.json").write_text(json.dumps({"data": data(composed, root).describe().plain()}))
+    check()
+    shutil.copy(root / "a" / "00.png", root / "a" / "x.png")
+    shutil.copy(root / "a" / "02.png", root / "b" / "x.png")
+    (root / "b" / "01.png").unlink()
+    with pytest.raises(
+        OtherData, match=r"36 training and 4 test images -> 36 training and 5 test images. Restore them, or"
+    ):
+        check()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the log of a run that is not closed
+def test_a_resume_verify_and_evaluation_on_other_images_are_refused(in_folder: Path, capfd) -> None:
+    folder(in_folder / "set", 40)
+    assert main([*TRAIN, "max_steps=2"]) == 0, capfd.readouterr().err
+    record = json.loads((in_folder / "run" / "run.json").read_text())["data"]
+    assert (record["train"]["images"], record["test"]["images"], record["classes"]) == (36, 4, ["a", "b"])
+    shutil.copytree(in_folder / "set", in_folder / "other")
+    shutil.copy(in_folder / "set" / "a" / "00.png", in_folder / "other" / "a" / "x.png")
+    shutil.move(in_folder / "set", in_folder / "kept")
+    shutil.move(in_folder / "other", in_folder / "set")
+    before = _files(in_folder / "run")
+    for words in (["train", "resume=run", "max_steps=4", *TRAIN[-2:]], [*TRAIN, "max_steps=4"]):
+        assert main(words) == 2
+        assert "36 training and 4 test images -> 36 training and 5 test images" in capfd.readouterr().err
+    assert _files(in_folder / "run") == before
+    assert main(["verify", "run", *TRAIN[-2:]]) == 1
+    assert "cannot say" in capfd.readouterr().out
+    shutil.move(in_folder / "set", in_folder / "changed")
+    shutil.move(in_folder / "kept", in_folder / "set")
+    assert main(["train", "resume=run", "max_steps=4", *TRAIN[-2:]]) == 0, capfd.readouterr().err
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    files = (
+        path for path in folder.rglob("*") if path.is_file() and ".hydra" not in path.parts and path.suffix != ".log"
+    )
+    return {str(path): path.read_bytes() for path in files}
