@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from diffusion_lab.held_folder import current
 from diffusion_lab.inside import read_inside
 
 DEPTH = 64  # of nested objects and lists; our own files have fewer than 20
@@ -50,11 +51,13 @@ def _exclusively(path: str, flags: int) -> int:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write `content` to `path` atomically; missing folders are made.
+    """Write `content` to `path` atomically; missing folders are made, but not one that is held and gone.
 
     Raises:
+        FolderMoved: `path` is in a held folder that is gone.
         OSError: `path` cannot be written to; the old file is unchanged and no temporary file is left.
     """
+    path = current(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.write(content)

@@ -14,7 +14,8 @@ from diffusion_lab.callbacks.base import StepCallback, check_interval, due, find
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.guard import Guard
 from diffusion_lab.callbacks.run_record import RunRecord
-from diffusion_lab.callbacks.signals import Interrupted, Signals
+from diffusion_lab.callbacks.signals import MOVED, Interrupted, Signals
+from diffusion_lab.held_folder import FolderMoved, current, moved, shown, was_moved
 from diffusion_lab.runs.names import CHECKPOINT, LAST, PREVIOUS, numbered
 from diffusion_lab.training import RunModule
 from diffusion_lab.training.run_module import Record
@@ -28,7 +29,8 @@ class Checkpoint(StepCallback):
     SIGHUP, SIGUSR1 or SIGUSR2 (which clusters send before they end a job) a checkpoint is written at the next step
     boundary and `Interrupted` is raised; during an evaluation, whose step is already saved, it is raised at once. The
     callback must come after those that change state, so that the file holds the state after the whole step, and before
-    the evaluations.
+    the evaluations. When the run folder was moved, a checkpoint is written in its new place and `FolderMoved` is
+    raised.
 
     Differs from Lightning's `ModelCheckpoint`: nothing is written in the middle of a step or if a number is not finite,
     and the previous good file is kept.
@@ -59,6 +61,7 @@ class Checkpoint(StepCallback):
         # Otherwise Lightning would still synchronise all processes in every step to check for its signal.
         trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None
         self._record = find(trainer, RunRecord)
+        self._run = self.directory.parent if self._record is None else self._record.directory
         for evaluation in evaluations(trainer):
             evaluation.around = self._around
         if trainer.max_steps == 0 and not (self.directory / LAST).exists():
@@ -68,13 +71,23 @@ class Checkpoint(StepCallback):
         self.signals.restore()
 
     def on_step_end(self, trainer: Trainer, module: RunModule, step: int, records: list[Record]) -> None:
-        stop, last = self.signals.agreed(module.device), trainer.max_steps
+        stop = self.signals.agreed(module.device, moved=was_moved(self._run))
+        last = trainer.max_steps
         measured = any(evaluation.due(trainer, step) for evaluation in evaluations(trainer))
         end = step >= last
         if stop or end or measured or due(step, self.every, last):
             self._write(trainer, step)
+        if stop == MOVED:
+            raise FolderMoved(self._moved(step))
         if stop and (measured or not end):
             raise Interrupted(stop, step)
+
+    def _moved(self, step: int) -> str:
+        place = current(self._run)
+        rest = (
+            f"the checkpoint of step {step} is there, and `diffusion-lab train resume={shown(place)}` goes on from it"
+        )
+        return moved(self._run, place, rest)
 
     def _write_start(self, trainer: Trainer) -> None:
         """The checkpoint and the evaluations of a run without steps, whose weights are those it started from."""
@@ -90,18 +103,19 @@ class Checkpoint(StepCallback):
             self._record.settle(evaluation, step)
 
     def _write(self, trainer: Trainer, step: int) -> None:
+        directory = current(self.directory)
         guard = find(trainer, Guard)
         if guard is not None:
             guard.check(trainer)
-        last, fresh = self.directory / LAST, self.directory / f"{LAST}.next"
+        last, fresh = directory / LAST, directory / f"{LAST}.next"
         trainer.save_checkpoint(fresh)  # raises, and changes no file, if a number is not finite or the disk is full
         if not trainer.is_global_zero:
             return
         if last.exists():
-            _link(last, self.directory / PREVIOUS)
+            _link(last, directory / PREVIOUS)
         os.replace(fresh, last)
         if self.keep_every and step % self.keep_every == 0:
-            _link(last, self.directory / numbered(step, CHECKPOINT))
+            _link(last, directory / numbered(step, CHECKPOINT))
 
 
 def _link(source: Path, target: Path) -> None:

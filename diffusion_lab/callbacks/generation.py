@@ -12,6 +12,7 @@ from diffusion_lab.callbacks.base import check_interval, data_of, due
 from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
 from diffusion_lab.data import ImageDataModule
+from diffusion_lab.held_folder import current
 from diffusion_lab.loggers import log_directions, log_image, log_values
 from diffusion_lab.metrics import Evaluation, save_grid
 from diffusion_lab.runs.lines import append_evaluations
@@ -79,7 +80,7 @@ class Generation(EvaluationCallback):
             )
         if not trainer.is_global_zero:
             return
-        path = self.directory / SAMPLES / numbered(step, ".png")
+        path = current(self.directory) / SAMPLES / numbered(step, ".png")
         save_grid(images, path, columns)
         log_image(trainer, "samples", path)
         if results:

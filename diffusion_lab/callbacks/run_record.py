@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, eval
 from diffusion_lab.callbacks.progress import Progress
 from diffusion_lab.callbacks.signals import Interrupted
 from diffusion_lab.files import write_json
+from diffusion_lab.held_folder import FolderMoved, current
 from diffusion_lab.loggers import RunLogger, log_config
 from diffusion_lab.runs.lines import cut_back, lengths, read_evaluated, write_evaluated
 from diffusion_lab.runs.names import EVALUATED, RECORD, RESULT
@@ -37,6 +39,7 @@ class RunRecord(RunCallback):
     def __init__(self, directory: str, facts: dict[str, Any]) -> None:
         self.directory, self.facts = Path(directory), facts
         self._saved: dict[str, Any] = {}
+        self._written: dict[str, Any] | None = None  # the content of run.json
         self._trainer: Trainer | None = None
         self._settled: tuple[int, list[str]] = (-1, [])  # a step, and its finished evaluations
 
@@ -94,6 +97,7 @@ class RunRecord(RunCallback):
             "data": data_of(trainer).describe().plain(),
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         }
+        self._written = facts
         write_json(self.directory / RECORD, facts)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -108,7 +112,8 @@ class RunRecord(RunCallback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if trainer.is_global_zero:
-            self._finish(trainer, "interrupted" if isinstance(exception, Interrupted) else "failed", exception)
+            goes_on = isinstance(exception, Interrupted | FolderMoved)
+            self._finish(trainer, "interrupted" if goes_on else "failed", exception)
 
     def _finish(self, trainer: Trainer, status: str, exception: BaseException | None) -> None:
         progress = find(trainer, Progress)
@@ -116,4 +121,7 @@ class RunRecord(RunCallback):
         if progress is not None:
             rate = round(progress.images_per_second(), 2)
             cost = {"seconds": round(progress.elapsed(), 3), "images_per_second": rate}
-        write_result(self.directory, status, trainer.global_step, exception, **cost)
+        with suppress(FolderMoved) if exception else nullcontext():  # the folder is gone, which is being reported
+            if self._written is not None and not (current(self.directory) / RECORD).exists():
+                write_json(self.directory / RECORD, self._written)  # somebody removed it; without it, this is no run
+            write_result(self.directory, status, trainer.global_step, exception, **cost)

@@ -17,6 +17,8 @@ from torch.distributed import all_gather_object
 from diffusion_lab.distributed import is_distributed, rank, sum_, world_size
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+MOVED = -1  # in place of a signal: the run folder was moved
+REASONS = (*SIGNALS, MOVED)
 
 
 class Interrupted(Exception):  # not an error: the run can be continued
@@ -52,7 +54,7 @@ class Signals:
     def __init__(self) -> None:
         self.number = 0  # the signal that this process received, 0 for none
         self._handlers: dict[int, Any] = {}
-        self._arriving: _Arriving | None = None  # for each of SIGNALS, how many processes had it at the previous step
+        self._arriving: _Arriving | None = None  # for each of REASONS, how many processes had it at the previous step
         self._measuring: int | None = None  # the saved step, during an evaluation that may be stopped at once
         self._handed_on = False
         self._others: list[int] = []
@@ -72,16 +74,18 @@ class Signals:
             signal.signal(number, handler)
         self._handlers = {}
 
-    def agreed(self, device: torch.device) -> int:
-        """The signal if all processes must stop after this step, else 0; with several processes it is one step late."""
+    def agreed(self, device: torch.device, moved: bool = False) -> int:
+        """The signal if all processes must stop after this step, or `MOVED` if one of them found the run folder
+        `moved`, else 0; with several processes it is one step late."""
+        own = self.number or (MOVED if moved else 0)
         if not is_distributed():
-            return self.number
+            return own
         # In every step, because a cluster gives a minute or two, and a step of a large network may take many seconds.
         # The sum is read one step later, when it has reached the host, so that no process waits for its device.
-        before = self._arriving.read() if self._arriving else [0] * len(SIGNALS)
-        signals = torch.tensor([self.number == number for number in SIGNALS], dtype=torch.int32)
+        before = self._arriving.read() if self._arriving else [0] * len(REASONS)
+        signals = torch.tensor([own == reason for reason in REASONS], dtype=torch.int32)
         self._arriving = _Arriving(sum_(signals.to(device, non_blocking=True)))  # a blocking copy waits for it
-        return next((number for number, count in zip(SIGNALS, before, strict=True) if count), 0)
+        return next((reason for reason, count in zip(REASONS, before, strict=True) if count), 0)
 
     @contextmanager
     def at_once(self, step: int) -> Iterator[None]:

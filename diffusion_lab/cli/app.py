@@ -33,13 +33,14 @@ from diffusion_lab.cli.errors import (
     StoppedBySignal,
     describe,
 )
-from diffusion_lab.cli.folders import unmade, write_hydra_folder
+from diffusion_lab.cli.folders import held_runs, unmade, write_hydra_folder
 from diffusion_lab.cli.hydra_version import behaviour
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.outcome import opening
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
 from diffusion_lab.cli.single import composed_once
 from diffusion_lab.failure import Failure
+from diffusion_lab.held_folder import FolderMoved
 from diffusion_lab.progress import status
 from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, open_log
 from diffusion_lab.runs.names import LOG
@@ -159,7 +160,10 @@ class App:
         if first and self.output is not None:
             write_hydra_folder(self.output, cfg, hydra_cfg)
         command = importlib.import_module(f"diffusion_lab.cli.{self.command}")
-        return command.run(cfg) if parts is None else command.run(cfg, parts)
+        if self.command == "train":  # holds its folder with its lock
+            return command.run(cfg) if parts is None else command.run(cfg, parts)
+        with held_runs(cfg):
+            return command.run(cfg)
 
     def _report(self, error: BaseException) -> int:
         """Print what happened to standard error; returns the exit code."""
@@ -177,7 +181,8 @@ class App:
             _say(f"in use: {error}")
             return EXIT_LOCKED
         if isinstance(error, Failure):
-            _say(f"failed: {error}; folder {self.output}")
+            where = "" if isinstance(error, FolderMoved) or self.output is None else f"; folder {self.output}"
+            _say(f"failed: {error}{where}")
             return EXIT_FAILED
         if errors := self.faults(error):
             for line in errors:
@@ -199,7 +204,7 @@ class App:
     def _report_failure(self, error: BaseException) -> int:
         lines = traceback.format_exception(error)
         where = "this is a fault of diffusion-lab, not of the configuration"
-        if self.output is not None:
+        if self.output is not None and self.output.is_dir():  # it is not made again if it was moved or removed
             where = f"folder {self.output}, traceback in {self.output / LOG}"
             try:
                 with open_log(self.output) as file:

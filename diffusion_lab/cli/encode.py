@@ -11,6 +11,7 @@ from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.inference import pick_device
 from diffusion_lab.cli.run_parts import part
+from diffusion_lab.held_folder import hold
 
 WHEN_REPEATED = "goes on from the last finished piece"  # the same command, after a signal
 SETTINGS = {
@@ -43,7 +44,7 @@ def run(cfg: DictConfig) -> None:
     with config_errors("dataset"):
         encoding.check()
     writable("outdir", folder)
-    with config_errors(""):
+    with hold(folder), config_errors(""):
         header = encoding.run(device)
     train, test = (header.splits[split]["shape"] for split in ("train", "test"))
     mirrored = ", half of them mirrored" if header.flips else ""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.files import write_whole
+from diffusion_lab.held_folder import current, hold
 from diffusion_lab.runs.names import HYDRA, WRITTEN
 
 PLACES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "resume", "name", "paths.root")
@@ -75,9 +77,11 @@ def writable(key: str, folder: Path, top: Path | None = None) -> Path:
 
     Raises:
         ConfigError: it cannot be made or written to, or a link in `top` leads elsewhere.
+        FolderMoved: it is held, and gone.
     """
     if top is not None:
         check_places(key, top, [folder])
+    folder = current(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
@@ -87,6 +91,17 @@ def writable(key: str, folder: Path, top: Path | None = None) -> Path:
             f"{key}={folder} must be a folder that can be written to ({error.strerror}); use another"
         ) from error
     return folder
+
+
+@contextmanager
+def held_runs(cfg: DictConfig) -> Iterator[None]:
+    """Hold the run folders that a command reads and may write to, `run=DIR` or a list; see `held_folder`."""
+    runs = cfg.get("run")
+    with ExitStack() as stack:
+        for folder in runs if isinstance(runs, ListConfig) else [runs]:
+            if isinstance(folder, str):
+                stack.enter_context(hold(Path(folder)))
+        yield
 
 
 def write_hydra_folder(folder: Path, cfg: DictConfig, hydra_cfg: DictConfig) -> None:

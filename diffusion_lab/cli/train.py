@@ -30,6 +30,7 @@ from diffusion_lab.cli.outcome import from_here, outcome
 from diffusion_lab.cli.processes import is_first, on_cpu, say, wait_for_the_first, world_size
 from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.failure import Failure
+from diffusion_lab.held_folder import FolderMoved, current
 from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.folder import lock
 from diffusion_lab.runs.record import is_done, read_result
@@ -60,6 +61,7 @@ def run(cfg: DictConfig, parts: RunParts | None = None) -> float | None:
         InvalidConfig: the folder holds a run of another configuration.
         OtherData: its data have changed since it was trained with them.
         RunLocked: another process trains there.
+        FolderMoved: the folder was moved or removed meanwhile.
         StoppedBySignal: a signal stopped it; a checkpoint is written.
     """
     folder = Path(cfg.paths.run_dir)
@@ -71,9 +73,10 @@ def run(cfg: DictConfig, parts: RunParts | None = None) -> float | None:
             _fit(cfg, folder, parts)
             if not is_first():  # the first one writes the result, perhaps later than this
                 return None
-            result = read_result(folder)
+            place = current(folder)  # of the finished run, if the folder was moved
+            result = read_result(place)
             if is_done(result, cfg.max_steps):
-                say(outcome(read_run(folder)))
+                say(outcome(read_run(place)))
     if not is_done(result, cfg.max_steps):
         raise RuntimeError(f"training ended before step {cfg.max_steps}; see {folder}")
     return result["metrics"].get(cfg.get("objective") or "")
@@ -125,6 +128,9 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     try:
         with memory_named(cfg):
             run.trainer.fit(run.module, datamodule=run.data, ckpt_path=path, weights_only=True)
+    except FolderMoved:
+        wait_for_the_first()
+        raise
     except Interrupted as stop:
         forward_signal(stop.number)
         wait_for_the_first()

@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from diffusion_lab.held_folder import current
+
 
 def grid(images: Tensor, columns: int | None = None, scale: int | None = None, gap: int = 2) -> Tensor:
     """Images side by side, row after row, on white.
@@ -50,7 +52,7 @@ def save_grid(
     from PIL import Image
 
     page = grid(images, columns, scale, gap)
-    path = Path(path)
+    path = current(Path(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     pixels = page[0].numpy() if len(page) == 1 else page.permute(1, 2, 0).contiguous().numpy()

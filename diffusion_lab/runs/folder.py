@@ -10,8 +10,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from diffusion_lab.held_folder import hold
 from diffusion_lab.inside import open_inside, regular
 from diffusion_lab.runs.names import BEFORE, HYDRA, LOCK, LOG, MULTIRUN, RECORD, RESULT, SWEEP
+
+OF_A_COPY = "; if there is a copy, `diffusion-lab train resume=COPY` goes on from its last checkpoint"
 
 
 class RunLocked(RuntimeError):
@@ -22,7 +25,10 @@ class RunLocked(RuntimeError):
 def lock(folder: Path) -> Iterator[None]:
     """Allow one training process per run folder, which is made if needed; the lock is released when the process ends.
 
+    The folder is held inside (`held_folder`).
+
     Raises:
+        FolderMoved: the folder was moved or removed meanwhile.
         RunLocked: another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +38,8 @@ def lock(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise RunLocked(f"another process is training in {folder}; wait for it or stop it first") from None
         os.set_inheritable(file.fileno(), False)
-        yield
+        with hold(folder, OF_A_COPY):
+            yield
 
 
 def is_locked(folder: Path, top: Path | None = None) -> bool:

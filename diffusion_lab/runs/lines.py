@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from diffusion_lab.files import parse, read_object, replacing, write_json
+from diffusion_lab.held_folder import current
 from diffusion_lab.inside import read_inside, regular
 from diffusion_lab.runs.names import EVALUATED, EVALUATIONS, LOGGED, TIMING
 
@@ -18,6 +19,7 @@ LARGEST_STEP = 2**40
 
 def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append one JSON object per line in a single write: a kill leaves at most one incomplete line, at the end."""
+    path = current(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Opened for each call, because `cut_lines` may have replaced the file in between.
     with open(path, "ab", opener=regular) as file:
@@ -69,7 +71,7 @@ def _step(line: bytes, place: str) -> int:
 
 def lengths(folder: Path) -> dict[str, int]:
     """Sizes in bytes of the existing files that are functions of the run's configuration, by name."""
-    paths = {name: folder / name for name in LOGGED}
+    paths = {name: current(folder) / name for name in LOGGED}
     return {name: path.stat().st_size for name, path in paths.items() if path.is_file() and not path.is_symlink()}
 
 

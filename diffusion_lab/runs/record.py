@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diffusion_lab.files import object_in, read_object, write_json
+from diffusion_lab.held_folder import current
 from diffusion_lab.inside import NotInside
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS, METRICS, RECORD, RESULT, SWEEP
@@ -108,7 +109,7 @@ def result_stamp(folder: Path) -> tuple[int, int] | None:
 def write_result(folder: Path, status: str, step: int, exception: BaseException | None = None, **cost: float) -> None:
     """Write the result of a run that ends: the newest metrics of its line files, the exception that ended it, and
     `seconds` and `images_per_second` if they are known."""
-    metrics: dict[str, float] = {}
+    folder, metrics = current(folder), dict[str, float]()
     for line in read_lines(folder / METRICS):
         metrics |= {k: v for k, v in line.items() if isinstance(v, float) and k.startswith(("metrics/", "val/"))}
     evaluations = read_lines(folder / EVALUATIONS)

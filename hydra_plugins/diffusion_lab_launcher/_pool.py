@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from hydra.types import HydraContext, TaskFunction
 
 from diffusion_lab.cli.errors import EXIT_LOCKED
+from diffusion_lab.held_folder import is_elsewhere
 from diffusion_lab.runs.record import as_error, read_result, result_stamp, write_failure
 from hydra_plugins.diffusion_lab_launcher._child import (
     RANK_VARIABLES,
@@ -96,7 +97,7 @@ class Pool:
             if any(item.job.folder == job.folder for item in running):
                 return  # the same configuration twice: the second will be skipped
             waiting.pop(0)
-            if self.stopped_by or (failed and self.fail_fast):
+            if self.stopped_by or (failed and self.fail_fast) or is_elsewhere(job.folder):
                 outcome = Outcome(job, "not started")
             elif job.is_done():
                 outcome = Outcome(job, "skipped", value=objective(job))
@@ -156,7 +157,8 @@ class Pool:
             reason = first_line(written) if written else _ended(code, job)
         if status != "failed" or result_stamp(job.folder) == item.result_before:
             message = error["message"] if status == "failed" and error else reason
-            write_failure(job.folder, as_error(kind, message, (error or {}).get("traceback", "")))
+            if not is_elsewhere(job.folder) and job.folder.is_dir():  # else it was moved or removed meanwhile
+                write_failure(job.folder, as_error(kind, message, (error or {}).get("traceback", "")))
         return Outcome(job, status, reason)
 
     @contextmanager

@@ -29,6 +29,7 @@ from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, JobsFailed, StoppedBySignal
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.processes import local_devices
+from diffusion_lab.held_folder import hold
 from diffusion_lab.runs.folder import forget_sweep
 from hydra_plugins.diffusion_lab_launcher._composed import ComposedOnce
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome, compose_job, name_jobs
@@ -109,8 +110,9 @@ class DiffusionLabLauncher(Launcher):
         """The outcome of each job, in order; `threads` is the number for a single process on the machine."""
         screen = Screen(jobs, folder)
         pool = Pool(self.task, self.context, self.n_jobs, threads, self.gpus, self.timeout_s, self.fail_fast)
-        outcomes = pool.run(jobs, screen)
-        screen.summary(outcomes)
+        with hold(folder):
+            outcomes = pool.run(jobs, screen)
+            screen.summary(outcomes)
         if pool.stopped_by:
             raise StoppedBySignal(pool.stopped_by)
         return outcomes

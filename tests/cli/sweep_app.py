@@ -76,6 +76,10 @@ class App:
             raise RuntimeError("the loss is not finite")
         if how == "kill" and not repaired:
             os.kill(os.getpid(), signal.SIGKILL)
+        if how == "move":  # the whole sweep
+            folder.parent.rename(folder.parent.with_name("moved"))
+        if how == "rename":  # the folder of this job
+            folder.rename(folder.parent.parent / "renamed")
         if how == "exit":
             sys.exit(7)
         if how.startswith("sys_exit_") and not repaired:  # what one may find in somebody's sampler

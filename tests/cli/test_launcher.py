@@ -279,3 +279,18 @@ def test_the_command_of_one_job(tmp_path: Path) -> None:
 
 def test_polls_are_a_hundredth_of_a_jobs_time_apart_within_bounds():
     assert [pause(seconds) for seconds in (0, 1, 5, 3600)] == pytest.approx([0.02, 0.02, 0.05, 0.2])
+
+
+def test_a_moved_sweep_starts_no_further_job_and_is_not_made_again(sweep, tmp_path: Path) -> None:
+    child = sweep("how=move", "seed=0,1")
+    assert child.wait() == 1
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["moved"]
+    assert len(list((tmp_path / "runs" / "moved").glob("move-*"))) == 1
+    assert "runs/sweep was moved to runs/moved while it was in use" in (tmp_path / "log").read_text()
+
+
+def test_the_folder_of_a_job_is_not_made_again_and_the_others_go_on(sweep, tmp_path: Path) -> None:
+    child = sweep("how=rename,done")
+    assert child.wait() == 1
+    assert list(jobs(tmp_path)) == ["done-s0"] and result(jobs(tmp_path)["done-s0"])["status"] == "done"
+    assert (tmp_path / "runs" / "renamed" / "calls.jsonl").exists()
