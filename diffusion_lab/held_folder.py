@@ -23,6 +23,8 @@ DELETED = " (deleted)"  # Linux appends it to the name of a removed folder
 class FolderMoved(Failure):
     """A folder was moved or removed while a command worked in it."""
 
+    status = "interrupted"  # of a run that it ends
+
 
 class _Held:
     """A folder that is open; `moved` is set once it is found in another place."""

@@ -9,6 +9,7 @@ from diffusion_lab.callbacks.generation import Generation
 from diffusion_lab.callbacks.guard import Guard, NotFinite
 from diffusion_lab.callbacks.head_tracking import HeadTracking
 from diffusion_lab.callbacks.heartbeat import Heartbeat
+from diffusion_lab.callbacks.median_stop import MedianStop, Pruned
 from diffusion_lab.callbacks.progress import Progress
 from diffusion_lab.callbacks.run_record import RunRecord
 from diffusion_lab.callbacks.signals import Interrupted
@@ -28,8 +29,10 @@ __all__ = [
     "HeadTracking",
     "Heartbeat",
     "Interrupted",
+    "MedianStop",
     "NotFinite",
     "Progress",
+    "Pruned",
     "RunRecord",
     "TimestepLog",
     "TimestepSampling",

@@ -11,6 +11,7 @@ from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.callbacks.base import RunCallback, data_of, find, run_module
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations
+from diffusion_lab.callbacks.median_stop import Pruned
 from diffusion_lab.callbacks.progress import Progress
 from diffusion_lab.callbacks.signals import Interrupted
 from diffusion_lab.files import write_json
@@ -112,8 +113,8 @@ class RunRecord(RunCallback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if trainer.is_global_zero:
-            goes_on = isinstance(exception, Interrupted | FolderMoved)
-            self._finish(trainer, "interrupted" if goes_on else "failed", exception)
+            ended = exception.status if isinstance(exception, Interrupted | FolderMoved | Pruned) else "failed"
+            self._finish(trainer, ended, exception)
 
     def _finish(self, trainer: Trainer, status: str, exception: BaseException | None) -> None:
         progress = find(trainer, Progress)

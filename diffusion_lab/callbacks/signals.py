@@ -24,6 +24,8 @@ REASONS = (*SIGNALS, MOVED)
 class Interrupted(Exception):  # not an error: the run can be continued
     """A signal asked the run to stop; a checkpoint was written at the step boundary after it."""
 
+    status = "interrupted"
+
     def __init__(self, number: int, step: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name} after step {step}; the checkpoint is written")
         self.number = number

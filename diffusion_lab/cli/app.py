@@ -65,6 +65,7 @@ class App:
         self.typed = list(typed)
         self.checked = False  # True in a job of a sweep: the launcher checks all jobs before job 0
         self.sweep_folder: Path | None = None  # set by the launcher
+        self.searching: str | None = None  # the sweeper that needs a value of each job; also set by the launcher
         self.error: BaseException | None = None
         self.called = False  # whether Hydra has called the task; it makes the run folder before
         self._debug = bool(os.environ.get("DIFFUSION_LAB_TRACEBACK"))
@@ -109,6 +110,10 @@ class App:
         self.called = True
         sys.argv = [sys.argv[0], *self.typed]
         hydra_cfg = HydraConfig.get()
+        if hydra_cfg.mode == RunMode.MULTIRUN:  # under a launcher that sets nothing
+            from diffusion_lab.cli.checks.sweeper import searching
+
+            self.searching = searching(hydra_cfg)
         # The output_dir of the other commands is the working folder.
         self.output = Path(hydra_cfg.runtime.output_dir) if self.command == "train" else None
         self._debug = self._debug or bool(hydra_cfg.runtime.choices.get("debug"))
@@ -137,7 +142,7 @@ class App:
         with importing():  # the first check imports the class of each part
             if self.command != "train":
                 return check_command(cfg, folders), None
-            return examine(cfg, folders, self._passed, here)
+            return examine(cfg, folders, self._passed, here, self.searching)
 
     def _task(self, cfg: DictConfig, hydra_cfg: Any) -> Any:
         first, parts = is_first(), None  # only the process of rank 0 checks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import metadata
 from pathlib import Path
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -140,7 +141,14 @@ def _missing_option(text: str, arguments: list[str]) -> str:
     options = [name.strip() for name in listed[1].splitlines()] if listed else []
     inherited = "" if any(word.startswith(f"{group}=") for word in arguments) else " (asked for by another yaml file)"
     allowed = f"one of {', '.join(options)}" if options else f"a yaml file in {group}/, which has none"
-    return f"{group}={option}{inherited} must be {allowed}{nearest(option, options) or _elsewhere(option, group)}"
+    hint = _extra(option, group) or nearest(option, options) or _elsewhere(option, group)
+    return f"{group}={option}{inherited} must be {allowed}{hint}"
+
+
+def _extra(option: str, group: str) -> str:
+    """` (pip install 'diffusion-lab[optuna]' adds it)` for one of Hydra's own options that has an extra of its name."""
+    known = metadata.metadata("diffusion-lab").get_all("Provides-Extra") or [] if group.startswith("hydra/") else []
+    return f" (pip install 'diffusion-lab[{option}]' adds it)" if option in known else ""
 
 
 def _elsewhere(option: str, group: str) -> str:

@@ -49,6 +49,7 @@ NOT_IN_HASH = (
     "extras",
     "callbacks.progress",
     "callbacks.heartbeat",
+    "callbacks.pruning",
     "dataset.num_workers",
     "images_per_device",
     "accumulate",

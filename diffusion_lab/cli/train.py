@@ -33,7 +33,7 @@ from diffusion_lab.failure import Failure
 from diffusion_lab.held_folder import FolderMoved, current
 from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.folder import lock
-from diffusion_lab.runs.record import is_done, read_result
+from diffusion_lab.runs.record import is_done, is_pruned, read_result
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.run_parts import RunParts
@@ -63,6 +63,8 @@ def run(cfg: DictConfig, parts: RunParts | None = None) -> float | None:
         RunLocked: another process trains there.
         FolderMoved: the folder was moved or removed meanwhile.
         StoppedBySignal: a signal stopped it; a checkpoint is written.
+
+    A run that `callbacks=pruned` ends early returns like a finished one.
     """
     folder = Path(cfg.paths.run_dir)
     with lock(folder) if is_first() else nullcontext():  # the other processes share the lock of the first
@@ -77,7 +79,10 @@ def run(cfg: DictConfig, parts: RunParts | None = None) -> float | None:
             result = read_result(place)
             if is_done(result, cfg.max_steps):
                 say(outcome(read_run(place)))
-    if not is_done(result, cfg.max_steps):
+            elif is_pruned(result):
+                cause = read_run(place).cause
+                say(f"pruned at step {result['step']}: {cause}; without callbacks=pruned it goes on")
+    if not (is_done(result, cfg.max_steps) or is_pruned(result)):
         raise RuntimeError(f"training ended before step {cfg.max_steps}; see {folder}")
     return result["metrics"].get(cfg.get("objective") or "")
 
@@ -85,7 +90,7 @@ def run(cfg: DictConfig, parts: RunParts | None = None) -> float | None:
 def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     import torch
 
-    from diffusion_lab.callbacks import Interrupted
+    from diffusion_lab.callbacks import Interrupted, Pruned
     from diffusion_lab.cli.bfloat16 import faster_bfloat16, slow_bfloat16
     from diffusion_lab.cli.build import build_run
     from diffusion_lab.cli.freed_memory import keep_freed_memory
@@ -135,6 +140,8 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         forward_signal(stop.number)
         wait_for_the_first()
         raise StoppedBySignal(stop.number) from stop
+    except Pruned:  # the result says so
+        wait_for_the_first()
 
 
 @contextmanager

@@ -34,7 +34,11 @@ def check(
 
 
 def examine(
-    cfg: DictConfig, config_dirs: list[str] | None = None, passed: set[str] | None = None, here: bool = True
+    cfg: DictConfig,
+    config_dirs: list[str] | None = None,
+    passed: set[str] | None = None,
+    here: bool = True,
+    searching: str | None = None,
 ) -> tuple[list[ConfigError], RunParts | None]:
     """Errors of a configuration of `diffusion-lab train`, each one sentence, and the parts built to find them.
 
@@ -49,6 +53,7 @@ def examine(
             of them only settings and folder are checked, because building all parts takes most of the time before job 0
             of a sweep.
         here: whether the run takes place on this machine; otherwise its GPUs are not checked.
+        searching: the sweeper that needs the run's objective, if one does.
 
     Returns:
         No errors if it may run. No parts if an earlier check failed or the configuration is in `passed`.
@@ -70,7 +75,7 @@ def examine(
     errors += check_kind(cfg, trust) or check_nodes(complete, trust)
     if errors:
         return _once(errors), None
-    errors, parts = _check_parts(complete, trust, here)
+    errors, parts = _check_parts(complete, trust, here, searching)
     if cfg.dry_run:
         errors = [error for error in errors if not isinstance(error, MissingHere)]
     if passed is not None and not errors:
@@ -109,7 +114,9 @@ def missing_here(cfg: DictConfig) -> list[MissingHere]:
     return [error for error in _once(errors) if isinstance(error, MissingHere)]
 
 
-def _check_parts(cfg: DictConfig, trust: Trust, here: bool) -> tuple[list[ConfigError], RunParts]:
+def _check_parts(
+    cfg: DictConfig, trust: Trust, here: bool, searching: str | None = None
+) -> tuple[list[ConfigError], RunParts]:
     """Errors of the machine, if the run takes place `here`, of the parts and of the disk; and the parts.
 
     The network of a run gets the first global random numbers after its seed. If parts drew some while they were
@@ -122,7 +129,7 @@ def _check_parts(cfg: DictConfig, trust: Trust, here: bool) -> tuple[list[Config
     from diffusion_lab.cli.start import check_start
 
     errors, parts, before = check_machine(cfg, here), RunParts(cfg, trust), torch.get_rng_state()
-    errors += check_parts(parts, world_size(cfg))
+    errors += check_parts(parts, world_size(cfg), searching)
     if cfg.get("init_from") is not None and all(isinstance(error, MissingHere) for error in errors):
         errors += check_start(cfg, parts)
     return errors, parts if torch.equal(before, torch.get_rng_state()) else parts.anew()

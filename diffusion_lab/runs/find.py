@@ -116,6 +116,6 @@ def _status(folder: Path, result: dict[str, Any], top: Path) -> str:
     if is_locked(folder, top):  # checked before the result, which may be that of an earlier attempt
         return "running"
     if result:
-        return "interrupted" if result.get("status") == "interrupted" else "failed"
+        return result["status"] if result.get("status") in ("interrupted", "pruned") else "failed"
     traces = (RECORD, RESULT, METRICS, LOG, LOCK, CHECKPOINTS)
     return "lost" if any((folder / name).exists() for name in traces) else "pending"

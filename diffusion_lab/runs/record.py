@@ -27,7 +27,7 @@ RESULT_KINDS: Kinds = {"status": str, "step": (int, float), "metrics": dict, "ev
 
 
 class _Result(NamedTuple):
-    status: str  # done, failed or interrupted
+    status: str  # done, failed, interrupted or pruned
     step: int = 0  # the last finished optimizer step
     metrics: Mapping[str, float] = {}  # the newest value of each scalar
     evaluations: list[dict[str, Any]] = []  # the newest lines of evaluations.jsonl
@@ -96,6 +96,11 @@ def is_done(result: Mapping[str, Any], max_steps: int = 0) -> bool:
     """Whether the run of this result is done, at `max_steps` or beyond."""
     step = result.get("step") or 0
     return result.get("status") == "done" and isinstance(step, int | float) and step >= max_steps
+
+
+def is_pruned(result: Mapping[str, Any]) -> bool:
+    """Whether the run of this result was ended early, because most runs of its sweep were better."""
+    return result.get("status") == "pruned"
 
 
 def result_stamp(folder: Path) -> tuple[int, int] | None:

@@ -3,6 +3,7 @@
 done         result.json says that it is done
 failed       it ended with an error, or was killed and the launcher recorded that
 interrupted  a signal stopped it after a checkpoint
+pruned       it was ended early, because most runs of its sweep were better
 running      a process holds the lock of its folder
 lost         it has started and has no result, and no process holds its lock: it was killed
 damaged      run.json or result.json has an entry of a wrong type, so its numbers are not used
@@ -27,7 +28,7 @@ from diffusion_lab.runs.curve import Curve, curve, finite
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS, LOG, METRICS, SAMPLES, TIMING, step_of
 
-STATUSES = ("done", "failed", "damaged", "interrupted", "running", "lost", "pending")
+STATUSES = ("done", "failed", "damaged", "interrupted", "pruned", "running", "lost", "pending")
 
 
 @dataclass(frozen=True)
@@ -203,12 +204,15 @@ class Run:
     def cause(self) -> str:
         """Why the run is not done, in one line."""
         error = self.result.get("error")
-        if self.status == "failed" and isinstance(error, dict):
+        if self.status in ("failed", "pruned") and isinstance(error, dict):
             message = " ".join(str(error.get("message") or "").split())
+            if self.status == "pruned":
+                return message
             return f"{error.get('type') or 'error'}: {message}" if message else str(error.get("type") or "error")
         return {
             "failed": "no error was recorded; see its log",
             "interrupted": "stopped by a signal after a checkpoint; the same command continues it",
+            "pruned": "most runs of its sweep were better",
             "running": "a process is training it",
             "lost": "ended without a result (killed, or the machine went down); the same command continues it",
             "damaged": f"{'; '.join(self.faults)}; restore a copy, or remove the file and run it again",

@@ -14,7 +14,7 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from diffusion_lab.cli.config import config_hash
-from diffusion_lab.runs.record import is_done, read_result, write_sweep
+from diffusion_lab.runs.record import is_done, is_pruned, read_result, write_sweep
 
 T = TypeVar("T")
 
@@ -58,11 +58,16 @@ class Job:
         """Whether this job is finished, with at least the number of steps of the current configuration."""
         return is_done(read_result(self.folder), self.config.get("max_steps", 0))
 
+    def is_pruned(self) -> bool:
+        """Whether this job was ended early, because most jobs of its sweep were better."""
+        return is_pruned(read_result(self.folder))
+
 
 @dataclass
 class Outcome:
-    """The outcome of a job: status done, skipped (done before), failed, killed, timeout, interrupted, locked (in use by
-    another process) or not started; the reason in words; seconds in this sweep; the value for a sweeper."""
+    """The outcome of a job: status done, skipped (done before), pruned (ended early), failed, killed, timeout,
+    interrupted, locked (in use by another process) or not started; the reason in words; seconds in this sweep; the
+    value for a sweeper."""
 
     job: Job
     status: str

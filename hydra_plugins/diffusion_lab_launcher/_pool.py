@@ -25,7 +25,7 @@ from hydra_plugins.diffusion_lab_launcher._child import (
     starts_processes,
 )
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
-from hydra_plugins.diffusion_lab_launcher._screen import Screen
+from hydra_plugins.diffusion_lab_launcher._screen import GOOD, Screen
 
 POLL_S = (0.02, 0.2)  # shortest and longest polling interval: a poll takes 0.15 ms of CPU, 2 s in a sweep of minutes
 POLL_SHARE = 0.01  # of the time of the job that started last, between the two
@@ -91,7 +91,7 @@ class Pool:
 
     def _start(self, waiting: list[Job], running: list[_Running], outcomes: dict[int, Outcome], screen: Screen) -> None:
         """Fill the free slots; jobs that are done, or will not be started, get their outcome here."""
-        failed = any(outcome.status not in ("done", "skipped", "locked") for outcome in outcomes.values())
+        failed = any(outcome.status not in GOOD for outcome in outcomes.values())
         while waiting and len(running) < self.n_jobs:
             job = waiting[0]
             if any(item.job.folder == job.folder for item in running):
@@ -138,8 +138,8 @@ class Pool:
     def _judge(self, item: _Running, code: int) -> Outcome:
         job, sent = item.job, item.child.message()
         error = sent.get("error")
-        if code == 0 and job.is_done():
-            return Outcome(job, "done", value=sent.get("value", objective(job)))
+        if code == 0 and (job.is_done() or job.is_pruned()):
+            return ended(job, sent)
         if code == EXIT_LOCKED and (error is not None or not item.child.forked):
             return Outcome(job, "locked", "another process is training it")
         if self.stopped_by and (code == 128 + self.stopped_by or code == -self.stopped_by):
@@ -209,6 +209,14 @@ def _garbage_frozen() -> Iterator[None]:
 def objective(job: Job) -> float | None:
     """The metric that `objective` names, from result.json."""
     return job.metrics().get(job.config.get("objective") or "")
+
+
+def ended(job: Job, sent: dict) -> Outcome:
+    """The outcome of a job that ended without an error; `sent` is its message, which may have its value."""
+    value = sent.get("value", objective(job))
+    if not job.is_pruned():
+        return Outcome(job, "done", value=value)
+    return Outcome(job, "pruned", (read_result(job.folder).get("error") or {}).get("message", ""), value=value)
 
 
 def _killed_by(number: int) -> str:

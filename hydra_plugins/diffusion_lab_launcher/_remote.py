@@ -14,7 +14,7 @@ from diffusion_lab.cli.processes import is_first
 from diffusion_lab.runs.record import as_error, read_result, write_failure
 from hydra_plugins.diffusion_lab_launcher._child import work, write_to_log
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
-from hydra_plugins.diffusion_lab_launcher._pool import first_line, objective
+from hydra_plugins.diffusion_lab_launcher._pool import ended, first_line
 
 
 class Remote:
@@ -62,7 +62,7 @@ def outcome_of(job: Job, handle: Any) -> Outcome:
         write_failure(job.folder, as_error(type(error).__name__, lines[-1], str(error)))
         return Outcome(job, "failed", f"{lines[-1]}; see {handle.paths.stderr}")
     if code == 0:
-        return Outcome(job, "done", value=sent.get("value", objective(job)))
+        return ended(job, sent)
     if code == EXIT_LOCKED:
         return Outcome(job, "locked", "another process is training it")
     error = sent["error"]

@@ -24,7 +24,7 @@ from hydra_plugins.diffusion_lab_launcher._standing import Standing, standing, s
 if TYPE_CHECKING:
     from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
 
-GOOD = ("done", "skipped", "locked")
+GOOD = ("done", "skipped", "locked", "pruned")
 REDRAW_S = 1.0  # seconds between two readings of the running jobs' files
 ROWS = 8  # of running jobs
 

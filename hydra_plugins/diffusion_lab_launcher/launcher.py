@@ -13,6 +13,7 @@ Lightning executes `sys.argv` again for them.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from diffusion_lab.cli.checks.sweeper import searching
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, JobsFailed, StoppedBySignal
 from diffusion_lab.cli.imports import importing
@@ -34,7 +36,7 @@ from diffusion_lab.runs.folder import forget_sweep
 from hydra_plugins.diffusion_lab_launcher._composed import ComposedOnce
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome, compose_job, name_jobs
 from hydra_plugins.diffusion_lab_launcher._pool import Pool
-from hydra_plugins.diffusion_lab_launcher._screen import Screen
+from hydra_plugins.diffusion_lab_launcher._screen import GOOD, Screen
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +83,9 @@ class DiffusionLabLauncher(Launcher):
         if hasattr(task_function, "sweep_folder"):  # a sweep that cannot be composed never reaches `launch`
             register_resolvers()
             task_function.sweep_folder = Path(str(config.hydra.sweep.dir))
+        self.searching = searching(config.hydra)
+        if hasattr(task_function, "searching"):
+            task_function.searching = self.searching
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs; returns one JobReturn per job, in order, whose value raises if the job is not done."""
@@ -104,7 +109,10 @@ class DiffusionLabLauncher(Launcher):
         if jobs and jobs[0].task_cfg.get("dry_run"):
             return self._dry_run(jobs, folder, max(1, threads // self.n_jobs))
         name_jobs(folder, getattr(self.task, "typed", sys.argv[1:]), jobs)
-        return [job_return(outcome) for outcome in self.run_jobs(jobs, folder, threads)]
+        outcomes = self.run_jobs(jobs, folder, threads)
+        if self.searching:
+            _fail_without_value(outcomes)
+        return [job_return(outcome) for outcome in outcomes]
 
     def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:
         """The outcome of each job, in order; `threads` is the number for a single process on the machine."""
@@ -153,6 +161,8 @@ class DiffusionLabLauncher(Launcher):
             jobs[0].with_hydra_config(lambda: dry_run([job.task_cfg for job in jobs], [job.folder for job in jobs]))
         finally:
             forget_sweep(folder)
+        if self.searching:  # there is no value to go on with
+            raise SystemExit(0)
         return [JobReturn(overrides=job.overrides, cfg=job.task_cfg, status=JobStatus.COMPLETED) for job in jobs]
 
 
@@ -175,11 +185,21 @@ def _job_names(jobs: list[Job], total: int) -> str:
     return f"job{'s' if len(jobs) > 1 else ''} {numbers} ({' '.join(jobs[0].overrides)}): "
 
 
+def _fail_without_value(outcomes: list[Outcome]) -> None:
+    """Let jobs fail that have no finite value for the sweeper, which would take it for a fault of its own."""
+    for outcome in outcomes:
+        if outcome.status in GOOD and (outcome.value is None or not math.isfinite(outcome.value)):
+            name = outcome.job.config.get("objective")
+            outcome.reason = outcome.reason or f"{name}={outcome.value} must be a finite number for the sweeper"
+            outcome.status = "failed"
+            print(f"no value of {' '.join(outcome.job.overrides)}: {outcome.reason}", flush=True)
+
+
 def job_return(outcome: Outcome) -> JobReturn:
     job = outcome.job
     returned = _Return(overrides=job.overrides, cfg=job.task_cfg, task_name="train", working_dir=os.getcwd())
     returned.hydra_cfg = job.config
-    if outcome.status in ("done", "skipped", "locked"):
+    if outcome.status in GOOD:
         returned.status, returned.return_value = JobStatus.COMPLETED, outcome.value
     else:
         returned.status, returned.return_value = JobStatus.FAILED, JobsFailed(outcome.reason)

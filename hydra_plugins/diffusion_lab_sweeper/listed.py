@@ -31,6 +31,8 @@ class ListedSweeper(Sweeper):
         ConfigError: the file cannot be read or has no job.
     """
 
+    needs_values = False  # of the jobs
+
     def __init__(self, file: str | None, params: Any = None) -> None:
         try:
             lines = Path(str(file)).read_text(encoding="utf-8").splitlines()

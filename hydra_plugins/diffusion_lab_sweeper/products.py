@@ -26,6 +26,8 @@ class ProductsSweeper(Sweeper):
         ConfigError: no job is left.
     """
 
+    needs_values = False  # of the jobs
+
     def __init__(self, products: Sequence[Mapping[str, Any]], params: Mapping[str, Any] | None = None) -> None:
         self.products, self.params = products or [], params
 

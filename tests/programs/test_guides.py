@@ -27,9 +27,10 @@ def commands(page: Path) -> list[str]:
 
 
 def trainings() -> list[str]:
-    """`train` commands without a place for the reader's own names; every option is composed by `tests/golden`."""
+    """`train` commands without a place for the reader's own names; every option is composed by `tests/golden`, and a
+    search with Optuna runs in `tests/cli/test_optuna.py`."""
     found = [command for page in PAGES if "options" not in page.parts for command in commands(page)]
-    own = ("--config-dir", "init_from", "resume=", "-sc", "features.weights=FILE", "ckpt")
+    own = ("hydra/sweeper=optuna", "--config-dir", "init_from", "resume=", "-sc", "features.weights=FILE", "ckpt")
     return sorted({one for one in found if one.startswith("diffusion-lab train") and not any(w in one for w in own)})
 
 

@@ -36,14 +36,15 @@ MATHS = ("schedule", "prediction", "variance", "preconditioning", "time", "coupl
 MATHS += ("sampler", "annealing", "solver")
 
 
-def check_parts(parts: RunParts, world_size: int) -> list[ConfigError]:
+def check_parts(parts: RunParts, world_size: int, searching: str | None = None) -> list[ConfigError]:
     """Errors of the parts of a run and of the free disk space.
 
     Args:
         parts: of a configuration whose nodes match their signatures. All valid parts are built.
         world_size: processes of the run.
+        searching: the sweeper that needs the run's objective, if one does.
     """
-    check = _PartsCheck(parts)
+    check = _PartsCheck(parts, searching)
     check.run(max(1, world_size))
     return check.errors
 
@@ -51,8 +52,8 @@ def check_parts(parts: RunParts, world_size: int) -> list[ConfigError]:
 class _PartsCheck:
     """Builds all valid parts; `errors` has the errors of the others."""
 
-    def __init__(self, parts: RunParts) -> None:
-        self.parts, self.cfg = parts, parts.cfg
+    def __init__(self, parts: RunParts, searching: str | None) -> None:
+        self.parts, self.cfg, self.searching = parts, parts.cfg, searching
         self.errors: list[ConfigError] = []
         self.objects: dict[str, Any] = {}
 
@@ -112,12 +113,16 @@ class _PartsCheck:
         self.errors += map(ConfigError, filter(None, texts))
 
     def _check_objective(self, callbacks: Iterable[Any]) -> None:
-        """A sweeper's objective must be a metric that this run measures."""
+        """A sweeper's objective must be a metric that this run measures, and be given to a sweeper that searches."""
         wanted = self.cfg.get("objective")
-        if wanted is None:
+        if wanted is None and self.searching is None:
             return
         names = [name for c in callbacks for name in getattr(c, "results", lambda data: ())(self.objects["dataset"])]
-        if wanted not in names:
+        if wanted is None:
+            which = f"one of {', '.join(names)}" if names else "a metric, and this run measures none"
+            cure = f"use objective={names[0]}" if names else "leave callbacks.validation as it is"
+            self._say(f"objective=null must be what {self.searching} searches by, {which}; {cure}")
+        elif wanted not in names:
             which = f"one of {', '.join(names)}, which" if names else "null:"
             what = "measures" if names else "measures nothing"
             cure = f"use objective={(names or ['null'])[0]}"
