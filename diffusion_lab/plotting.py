@@ -148,16 +148,43 @@ def name_lines(figure: Figure, axes: Sequence[Axes], ends: Sequence[Sequence[tup
 
 def svg(figure: Figure) -> bytes:
     """The figure as an SVG file; inside `style` the same figure gives the same bytes."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", dpi=RASTER, metadata={"Date": None, "Creator": None})
-    return compact_svg(buffer.getvalue().decode()).encode()
+    return compact_svg(_saved(figure, "svg", {"Date": None, "Creator": None}).decode()).encode()
 
 
 def png(figure: Figure) -> bytes:
     """The figure as a PNG file, for places that show no SVG; inside `style` the same figure gives the same bytes."""
+    return _saved(figure, "png", {"Software": None})
+
+
+def _saved(figure: Figure, form: str, metadata: dict[str, None]) -> bytes:
+    """The file's content. A name with two dollar signs that is no formula is shown as it is, instead of ending it."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=RASTER, metadata={"Software": None})
+    try:
+        figure.savefig(buffer, format=form, dpi=RASTER, metadata=metadata)
+    except ValueError:
+        from matplotlib.text import Text
+
+        texts = [text for text in figure.findobj(Text) if isinstance(text, Text) and not _is_formula(text.get_text())]
+        if not texts:
+            raise
+        for text in texts:
+            text.set_parse_math(False)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=form, dpi=RASTER, metadata=metadata)
     return buffer.getvalue()
+
+
+def _is_formula(text: str) -> bool:
+    """Whether Matplotlib can set a text, which it takes for one with formulas if its dollar signs are in pairs."""
+    from matplotlib.mathtext import MathTextParser
+
+    try:
+        for line in text.splitlines():
+            if line.count("$") and line.count("$") % 2 == 0:
+                MathTextParser("path").parse(line)
+    except ValueError:
+        return False
+    return True
 
 
 def as_address(image: bytes) -> str:

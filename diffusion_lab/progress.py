@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from diffusion_lab.printable import escaped_output, make_console, one_line, unescaped
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
@@ -112,14 +114,15 @@ def status(text: str) -> None:
     The cursor stays at the beginning of the line. A text that the next line might not cover must be removed before.
     """
     if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        sys.stderr.write(f"\r\x1b[2K{text[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]}\r")
+        shown = one_line(text)[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
+        unescaped(sys.stderr).write(f"\r\x1b[2K{shown}\r")
         sys.stderr.flush()
         atexit.unregister(_clear)
         atexit.register(_clear)
 
 
 def _clear() -> None:
-    sys.stderr.write("\x1b[2K")
+    unescaped(sys.stderr).write("\x1b[2K")
     sys.stderr.flush()
 
 
@@ -142,7 +145,7 @@ def _bars() -> Iterator[Bars]:
     if _shown is not None:
         yield _shown
         return
-    with _new_bars() as _shown:
+    with _new_bars() as _shown, escaped_output():  # again, because rich has replaced the streams
         try:
             yield _shown
         finally:
@@ -150,7 +153,6 @@ def _bars() -> Iterator[Bars]:
 
 
 def _new_bars() -> Bars:
-    from rich.console import Console
     from rich.progress import BarColumn, ProgressColumn, TextColumn
     from rich.progress import Progress as Bars
     from rich.text import Text
@@ -164,12 +166,12 @@ def _new_bars() -> Bars:
             return Text("" if rest is None else f"eta {duration(rest)}")
 
     return Bars(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
-        TextColumn("{task.completed:.0f}/{task.total:.0f}{task.fields[unit]}"),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}{task.fields[unit]}", markup=False),
+        TextColumn("{task.fields[note]}", markup=False),
         Rest(),
-        console=Console(stderr=True),
+        console=make_console(stderr=True),
         transient=True,
         expand=True,
         refresh_per_second=PER_SECOND,

@@ -41,6 +41,7 @@ from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks
 from diffusion_lab.cli.single import composed_once
 from diffusion_lab.failure import Failure
 from diffusion_lab.held_folder import FolderMoved
+from diffusion_lab.printable import printable
 from diffusion_lab.progress import status
 from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, open_log
 from diffusion_lab.runs.names import LOG
@@ -213,7 +214,7 @@ class App:
             where = f"folder {self.output}, traceback in {self.output / LOG}"
             try:
                 with open_log(self.output) as file:
-                    file.writelines(lines)
+                    file.writelines(map(printable, lines))
             except OSError as full:  # a full disk must not hide the error that is being reported
                 where = f"folder {self.output}, whose {LOG} could not be written ({full})"
         if not self._debug:

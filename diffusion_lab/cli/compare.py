@@ -55,13 +55,13 @@ def _command(options: argparse.Namespace) -> str:
 
 
 def _print(report: PairReport, page: Path) -> None:
-    from rich.console import Console
     from rich.text import Text
 
+    from diffusion_lab.printable import make_console
     from diffusion_lab.reports.cells import WIDTH
     from diffusion_lab.reports.terminal import rich_table
 
-    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    console = make_console(width=None if sys.stdout.isatty() else WIDTH)
 
     def say(text: str, style: str = "", whole: bool = not console.is_terminal) -> None:
         console.print(Text(text, style=style), soft_wrap=whole)  # whole: a command or a path, which can be copied

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.table import Table
 
 from diffusion_lab.cli.config import group_hash
@@ -15,6 +15,10 @@ from diffusion_lab.cli.cost.counts import rows_per_pass
 from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.validate import missing_here
+from diffusion_lab.printable import make_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 BUDGET_S = 10.0  # for measurements, over all methods of a sweep
 
@@ -31,15 +35,15 @@ def dry_run(cfgs: list[DictConfig], folders: list[Path]) -> None:
     missing = {group: list(map(str, missing_here(cfg))) for group, cfg in distinct.items()}
     budget = BUDGET_S / len(distinct)
     cost = {group: cost_of(cfg, budget, bool(missing[group])) for group, cfg in distinct.items()}
-    costs, console = [cost[group] for group in groups], Console()
+    costs, console = [cost[group] for group in groups], make_console()
     if len(cfgs) > 1:
         head = ("job", "parameters", "images/s", "memory", "time", "checkpoints", "basis")
         _print(console, head, list(map(_job_row, cfgs, costs, folders)))
     else:
         _print(console, ("", ""), _rows(cfgs[0], costs[0], folders[0]))
     for text in dict.fromkeys(text for texts in missing.values() for text in texts):
-        console.print(f"missing here: {text}", soft_wrap=True, highlight=False, markup=False)
-    console.print(_summary(costs), soft_wrap=True, highlight=False)
+        console.print(f"missing here: {text}", soft_wrap=True)
+    console.print(_summary(costs), soft_wrap=True)
 
 
 def _summary(costs: list[Cost]) -> str:

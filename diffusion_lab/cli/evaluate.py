@@ -33,10 +33,9 @@ def run(cfg: DictConfig) -> float | None:
     Returns:
         The first value.
     """
-    from rich.console import Console
-
     from diffusion_lab.cli.inference import listed, load_trained
     from diffusion_lab.metrics.result import over_seeds
+    from diffusion_lab.printable import make_console
 
     names, seeds = [str(name) for name in listed(cfg.weights)], _seeds(cfg)
     if not names or len(set(names)) < len(names):
@@ -55,9 +54,9 @@ def run(cfg: DictConfig) -> float | None:
         measured = {f"seed {seed}": results for seed, results in zip(seeds, columns, strict=True)}
         together = over_seeds(columns)
         append_evaluations(path.parent, [result.line(step) for result in together])
-    console = Console()
+    console = make_console()
     console.print(_table(measured, together, f"{cfg.run} at step {step}"))
-    console.print(f"protocol: {json.dumps(first[0].protocol)}", soft_wrap=True, highlight=False)
+    console.print(f"protocol: {json.dumps(first[0].protocol)}", soft_wrap=True)
     console.print(f"written to {path}; next: diffusion-lab report {Path(cfg.run).parent}", soft_wrap=True)
     return first[0].value
 

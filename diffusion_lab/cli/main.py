@@ -18,6 +18,7 @@ from diffusion_lab.cli import help as help_text
 from diffusion_lab.cli.command_line import config_dirs
 from diffusion_lab.cli.errors import EXIT_CONFIG, nearest
 from diffusion_lab.cli.output import survive_closed_output
+from diffusion_lab.printable import escaped_output
 from diffusion_lab.progress import status
 
 HYDRA_COMMANDS = ("train", "evaluate", "sample", "analyze", "encode", "export")
@@ -27,7 +28,11 @@ RUN_READERS = ("evaluate", "sample", "analyze", "export", "verify", "report", "c
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code; `argv` defaults to the process's own arguments."""
     survive_closed_output()
-    words = list(sys.argv[1:] if argv is None else argv)
+    with escaped_output():
+        return _run(list(sys.argv[1:] if argv is None else argv))
+
+
+def _run(words: list[str]) -> int:
     if words and words[0] in ("-sc", "--shell-completion"):
         return _complete(words)
     if not words or words[0] in ("-h", "--help", "help"):

@@ -124,11 +124,10 @@ def _command(study: Study, gathered: Gathered) -> str:
 
 
 def _show(table: Any) -> None:
-    from rich.console import Console
-
+    from diffusion_lab.printable import make_console
     from diffusion_lab.reports.cells import WIDTH
     from diffusion_lab.reports.terminal import rich_table
 
-    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    console = make_console(width=None if sys.stdout.isatty() else WIDTH)
     made, _ = rich_table(table, console.width)
     console.print(made)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from diffusion_lab.printable import one_line
 from diffusion_lab.reports.groups import Group
 
 # For old records without directions: a larger value of these metrics is better, and a smaller value of all others.
@@ -20,7 +21,7 @@ def rising(groups: Sequence[Group], metric: str) -> bool:
 def with_units(groups: Sequence[Group], metric: str) -> str:
     """`psnr1k [dB]`, or the name alone if no record has units."""
     units = next((word for group in groups for run in group.runs if (word := run.units(metric))), "")
-    return f"{metric} [{units}]" if units else metric
+    return one_line(f"{metric} [{units}]" if units else metric)
 
 
 def with_arrow(groups: Sequence[Group], metric: str) -> str:

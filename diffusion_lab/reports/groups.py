@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from diffusion_lab.printable import one_line
 from diffusion_lab.reports.differences import (
     MISSING,
     Reader,
@@ -142,7 +143,8 @@ def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:
         words = _last_parts({key for keys in further for key in keys})
         for i, keys in zip(same, further, strict=True):
             groups[i].said = {key: value for key, value in keys.items() if key != by}
-            groups[i].label = " ".join([name, *(f"{words[key]}={value}" for key, value in groups[i].said.items())])
+            label = " ".join([name, *(f"{words[key]}={value}" for key, value in groups[i].said.items())])
+            groups[i].label = one_line(label)
     labels = [group.label for group in groups]
     for group in groups:  # different only in their data
         group.label += f" ({group.data})" if group.data and labels.count(group.label) > 1 else ""

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from diffusion_lab.printable import one_line
 from diffusion_lab.reports.cells import number
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.other_data import data_notes
@@ -97,12 +98,12 @@ def troubles(folder: RunFolder, metric: str) -> list[Trouble]:
     runs = sorted(folder.unfinished, key=lambda run: order.index(run.status))
     return [
         Trouble(
-            run=folder.relative(run.folder) if run.folder != folder.path else run.name,
+            run=one_line(folder.relative(run.folder) if run.folder != folder.path else run.name),
             status=run.status,
             progress=_progress(run, metric),
-            overrides=shlex.join(run.overrides),
-            cause=run.cause,
-            log=str(run.log) if run.log else "",
+            overrides=one_line(shlex.join(run.overrides)),
+            cause=one_line(run.cause),
+            log=one_line(str(run.log)) if run.log else "",
             traceback=str((run.result.get("error") or {}).get("traceback") or "") if run.status == "failed" else "",
         )
         for run in runs

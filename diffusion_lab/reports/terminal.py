@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from diffusion_lab.printable import one_line
 from diffusion_lab.reports.cells import Cell, Comparison
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ Lines = list[list[Cell]]
 
 def rich_table(table: Comparison, width: int) -> tuple[RenderableType, list[str]]:
     """The table in `width` characters, and the titles of the columns that do not fit."""
+    table = _in_lines(table)
     for titles, lines in _forms(table):
         if _width(titles, lines) <= width:
             return _plain(titles, lines, table.left), []
@@ -39,6 +41,12 @@ def rich_table(table: Comparison, width: int) -> tuple[RenderableType, list[str]
     if _width(titles, lines) <= width:  # the name has room beside fewer columns
         return _plain(titles, lines, table.left), left_out
     return _below_names(titles, lines, table.left), left_out
+
+
+def _in_lines(table: Comparison) -> Comparison:
+    """The table with each text as it is printed, so that columns are as wide as they need to be."""
+    lines = [[cell._replace(text=one_line(cell.text)) for cell in line] for line in table.lines]
+    return table._replace(titles=[one_line(title) for title in table.titles], lines=lines)
 
 
 def _forms(table: Comparison) -> Iterator[tuple[list[str], Lines]]:

@@ -28,6 +28,7 @@ from diffusion_lab.cli.errors import (
 )
 from diffusion_lab.cli.processes import RANK_VARIABLES as RANKS
 from diffusion_lab.cli.processes import end_with_parent
+from diffusion_lab.printable import escape_output
 from diffusion_lab.runs.folder import RunLocked, open_log
 from diffusion_lab.runs.record import as_error
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
@@ -137,6 +138,7 @@ def write_to_log(job: Job) -> None:
         os.dup2(output.fileno(), 2)
     sys.stdout = open(1, "w", buffering=1, closefd=False)
     sys.stderr = open(2, "w", buffering=1, closefd=False)
+    escape_output()
     faulthandler.enable(2)
 
 

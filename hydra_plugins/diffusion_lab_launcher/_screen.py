@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from diffusion_lab.printable import escape_output, make_console
 from diffusion_lab.progress import duration
 from diffusion_lab.runs.names import LOG
 from hydra_plugins.diffusion_lab_launcher._differing import differing
@@ -52,8 +53,9 @@ class Screen:
             from rich.live import Live
 
             # Drawn from the launcher's loop: a drawing thread could hold a lock during a fork.
-            self._live = Live(auto_refresh=False, transient=True)
+            self._live = Live(console=make_console(), auto_refresh=False, transient=True)
             self._live.start()
+            escape_output()  # again, because rich has replaced the streams
         return self
 
     def __exit__(self, *exception: object) -> None:
