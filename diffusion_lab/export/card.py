@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from diffusion_lab.export.form import Form
+from diffusion_lab.markup import markdown_text
+from diffusion_lab.printable import one_line
 from diffusion_lab.runs.run import Run
 from diffusion_lab.training import Trained
 
@@ -18,13 +20,14 @@ def card(trained: Trained, run: Run, form: Form) -> str:
     """Markdown with the metadata that model hubs read. Values come from the run folder, which may be a stranger's, so
     each is one line of code."""
     name = _plain(run.info.get("run_id") or run.name)
+    version = markdown_text(_plain(_get(run.info, "versions", "diffusion-lab")))
     head = "---\nlibrary_name: diffusers\ntags: [diffusion, diffusion-lab]\n---"
     if "diffusers" not in type(form).__module__:
         head = head.replace("library_name: diffusers\n", "")
     parts = [
         head,
-        f"# {name}",
-        f"A diffusion model, trained with diffusion-lab {_plain(_get(run.info, 'versions', 'diffusion-lab'))}.",
+        f"# {markdown_text(name)}",
+        f"A diffusion model, trained with diffusion-lab {version}.",
         _table(["", ""], _facts(trained, run)),
         "## Use",
         f"In this folder:\n\n```python\n{form.usage(trained)}\n```",
@@ -97,7 +100,7 @@ def _get(content: Mapping[str, Any], *keys: str) -> Any:
 
 def _plain(value: Any) -> str:
     """One line without what would end a code span, a cell of a table or a block of code."""
-    return re.sub(r"[`|\r\n]+", " ", str(value)).strip()
+    return one_line(re.sub(r"[`|\r\n]+", " ", str(value)).strip())
 
 
 def write_card(folder: Path, text: str) -> None:

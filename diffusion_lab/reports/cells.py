@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from diffusion_lab.intervals import Interval
+from diffusion_lab.markup import markdown_cell, markdown_text
+from diffusion_lab.printable import one_line
 from diffusion_lab.reports.answer import answer
 from diffusion_lab.reports.beyond import notes_of
 from diffusion_lab.reports.directions import with_arrow
@@ -187,13 +189,13 @@ def markdown(table: Comparison) -> str:
     """A pipe table, followed by the notes."""
     titles, lines = table.titles, table.lines
     texts = [
-        [title.replace("|", r"\|") for title in titles],
+        [markdown_cell(title) for title in titles],
         ["---"] * table.left + ["---:"] * (len(titles) - table.left),
     ]
     for line in lines:
-        escaped = [cell._replace(text=cell.text.replace("|", r"\|")) for cell in line]
+        escaped = [cell._replace(text=markdown_cell(cell.text)) for cell in line]
         texts.append([f"**{cell.text}**" if cell.bold else cell.text for cell in escaped])
-    notes = "".join(f"\n{note}\n" for note in table.notes)
+    notes = "".join(f"\n{markdown_text(note)}\n" for note in table.notes)
     return "\n".join("| " + " | ".join(text) + " |" for text in texts) + "\n" + notes
 
 
@@ -259,4 +261,4 @@ def tex(text: str) -> str:
     special = {"\\": r"\textbackslash{}", "↓": r"$\downarrow$", "↑": r"$\uparrow$", "\N{MINUS SIGN}": "$-$"}
     special |= {c: "\\" + c for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     special |= {"<": "$<$", ">": "$>$", "|": "$|$"}  # other characters in LaTeX's default font encoding
-    return "".join(special.get(character, character) for character in text)
+    return "".join(special.get(character, character) for character in one_line(text))

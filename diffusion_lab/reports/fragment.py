@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from diffusion_lab.markup import markdown_text
+from diffusion_lab.printable import one_line
 from diffusion_lab.reports.cells import Cell, Comparison, latex, markdown, tex
 from diffusion_lab.reports.saving import save
 from diffusion_lab.reports.tables import status_words
@@ -47,7 +49,7 @@ def write_table(path: str | Path, folder: RunFolder, tables: Mapping[str, Compar
     pieces = []
     for title, table in tables.items():
         if len(tables) > 1:
-            pieces.append(rf"\subsubsection*{{{tex(title)}}}" + "\n" if latex else f"### {title}\n")
+            pieces.append(rf"\subsubsection*{{{tex(title)}}}" + "\n" if latex else f"### {markdown_text(title)}\n")
         pieces.append((_tex_table if latex else _markdown_table)(_portable(table)))
     if folder.unfinished:
         note = f"not finished: {status_words(folder.unfinished)}"
@@ -84,7 +86,7 @@ def _markdown_table(table: Comparison) -> str:
 
 
 def _markdown_commands(commands: list[str]) -> str:
-    return "".join(f"    {command}\n" for command in commands)
+    return "".join(f"    {one_line(command)}\n" for command in commands)
 
 
 def _tex_table(table: Comparison) -> str:

@@ -7,9 +7,10 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diffusion_lab.plotting import line_style, many
+from diffusion_lab.printable import printable
 from diffusion_lab.reports import figures, notes, samples
 from diffusion_lab.reports.analysed import analysed
 from diffusion_lab.reports.cells import Comparison, compare, decimals, latex, markdown, with_interval
@@ -19,6 +20,9 @@ from diffusion_lab.reports.saving import save
 from diffusion_lab.reports.sections import Section
 from diffusion_lab.reports.tables import VAL_LOSS, interval, protocols, values
 from diffusion_lab.runs.run import RunFolder
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _COMMON = ("dataset.source", "network", "schedule", "prediction", "weighting", "optimizer", "solver")
 _SETTINGS = ("max_steps", "batch_size", "precision")
@@ -109,16 +113,25 @@ def page(report: Report) -> str:
 
 def rendered(template: str, content: dict[str, Any]) -> str:
     """A template of this folder with its variables."""
+    return environment(Path(__file__).parent).get_template(template).render(**content)
+
+
+def environment(*folders: Path) -> Environment:
+    """Templates in which a value is neither HTML nor a character that reorders or hides text.
+
+    Args:
+        folders: where the templates are.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+    return Environment(
+        loader=FileSystemLoader(folders),
         autoescape=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(template).render(**content)
 
 
 def _content(report: Report) -> dict[str, Any]:

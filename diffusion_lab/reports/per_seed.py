@@ -8,12 +8,11 @@ and empty for values that are not evaluations. Values are written with all digit
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from diffusion_lab.markup import csv_text
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.saving import save
 from diffusion_lab.reports.sections import Section
@@ -33,13 +32,14 @@ def write_per_seed(table: str | Path, sections: Sequence[Section]) -> Path:
     Raises:
         ValueError: the path cannot be written to.
     """
-    path, text = path_beside(table), io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for section in sections:
-        for group in section.groups:
-            writer.writerows((section.title, group.label, *line) for line in _lines(group, section.metric))
-    save(path, text.getvalue().encode(), "table")
+    path = path_beside(table)
+    lines = [
+        (section.title, group.label, *line)
+        for section in sections
+        for group in section.groups
+        for line in _lines(group, section.metric)
+    ]
+    save(path, csv_text(COLUMNS, lines).encode(), "table")
     return path
 
 

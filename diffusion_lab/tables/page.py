@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diffusion_lab.files import write_whole
+from diffusion_lab.markup import markdown_cell, markdown_text
+from diffusion_lab.printable import one_line
 from diffusion_lab.reports import figures
 from diffusion_lab.reports.cells import Comparison, duration, latex, markdown, tex
 from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.html import environment
 from diffusion_lab.tables.gather import Gathered
 from diffusion_lab.tables.layout import comparisons
 from diffusion_lab.tables.results import FAILS, HOLDS, Results, table_csv
@@ -137,12 +140,12 @@ def as_markdown(page: TablePage, drawn: Mapping[str, figures.Figure]) -> str:
             (f"### {title}\n\n" if len(page.speeds) > 1 else "") + markdown(one) for title, one in page.speeds.items()
         ]
     for name, figure in drawn.items():
-        pieces.append(f"![{figure.title}]({name})\n\n{figure.caption}\n")
+        pieces.append(f"![{markdown_text(figure.title)}]({name})\n\n{markdown_text(figure.caption)}\n")
     pieces.append(_settings_markdown(page.settings))
     for title, said in notes_of(page).items():
         pieces.append("\n".join([f"## {title}\n", *(f"- {sentence}" for sentence in said), ""]))
-    made = "".join(f"    {command}\n" for command in page.commands)
-    pieces.append(f"## Command and versions\n\n{made}\n{_provenance(page)}\n")
+    made = "".join(f"    {one_line(command)}\n" for command in page.commands)
+    pieces.append(f"## Command and versions\n\n{made}\n{markdown_text(_provenance(page))}\n")
     return "\n".join(pieces)
 
 
@@ -172,10 +175,10 @@ def _provenance(page: TablePage) -> str:
 
 def _settings_markdown(settings: Settings) -> str:
     shared, titles, lines = settings
-    text = ", ".join(f"{key} {value}" for key, value in shared.items())
+    text = markdown_text(", ".join(f"{key} {value}" for key, value in shared.items()))
     pieces = [f"## Settings\n\n{text}\n"]
     if lines:
-        rows = [[text.replace("|", r"\|") for text in row] for row in (titles, ["---"] * len(titles), *lines)]
+        rows = [[markdown_cell(text) for text in row] for row in (titles, ["---"] * len(titles), *lines)]
         pieces.append("\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n")
     return "\n".join(pieces)
 
@@ -193,17 +196,9 @@ def as_latex(page: TablePage) -> str:
 
 def as_html(page: TablePage, drawn: Mapping[str, figures.Figure]) -> str:
     """The page for a browser; it loads nothing."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     here = Path(__file__).parent
-    environment = Environment(
-        loader=FileSystemLoader([here, here.parent / "reports"]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page_of_table.html.j2").render(**_content(page, drawn))
+    templates = environment(here, here.parent / "reports")
+    return templates.get_template("page_of_table.html.j2").render(**_content(page, drawn))
 
 
 def _content(page: TablePage, drawn: Mapping[str, figures.Figure]) -> dict[str, Any]:

@@ -15,9 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diffusion_lab.intervals import Interval, mean_interval, paired_difference, seeds_needed
+from diffusion_lab.markup import csv_text
 from diffusion_lab.reports.verdicts import ALPHA, Verdict, judge
 from diffusion_lab.tables.table import Column, Row, Table, cell_titles
-from diffusion_lab.tables.values import Values, as_csv
+from diffusion_lab.tables.values import Values
 
 HOLDS, FAILS, OPEN = "holds here", "does not hold here", "not decided"
 
@@ -174,4 +175,4 @@ def table_csv(results: Results) -> str:
         judged = (verdict.p, verdict.word) if verdict else (None, "")
         line = (*first, *numbers, cell.published, *paired, *judged, outcomes.get(id(cell), ""))
         lines.append(["" if entry is None else repr(entry) if isinstance(entry, float) else entry for entry in line])
-    return as_csv(titles, lines)
+    return csv_text(titles, lines)

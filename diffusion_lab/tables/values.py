@@ -12,6 +12,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from diffusion_lab.markup import csv_text
 from diffusion_lab.tables.table import Table, cell_titles
 
 COLUMNS = ("row", "column", "cell", "step", "seed", "quantity", "value", "run")
@@ -74,7 +75,7 @@ class Values:
 
 def per_seed_csv(values: Sequence[Value]) -> str:
     """The file as text."""
-    return as_csv(COLUMNS, [(*v[:6], repr(v.value), v.run) for v in values])
+    return csv_text(COLUMNS, [(*v[:6], repr(v.value), v.run) for v in values])
 
 
 def read_per_seed(text: str) -> list[Value]:
@@ -93,12 +94,3 @@ def read_per_seed(text: str) -> list[Value]:
         )
         for line in lines
     ]
-
-
-def as_csv(titles: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    """A CSV file's text."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(titles)
-    writer.writerows(lines)
-    return text.getvalue()
