@@ -39,7 +39,7 @@ from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.outcome import opening
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
 from diffusion_lab.cli.single import composed_once
-from diffusion_lab.failure import Failure
+from diffusion_lab.failure import Failure, OtherData
 from diffusion_lab.held_folder import FolderMoved
 from diffusion_lab.printable import printable
 from diffusion_lab.progress import status
@@ -247,7 +247,7 @@ def _config_errors(error: BaseException, app: App) -> list[str]:
     """The configuration errors that an exception reports; empty for any other exception."""
     if isinstance(error, InvalidConfig):
         return [f"{error.job}{fault}" for fault in error.errors]
-    if isinstance(error, ConfigError):
+    if isinstance(error, ConfigError | OtherData):
         return [str(error)]
     if isinstance(error.__cause__, ConfigError):  # Hydra wraps what the launcher's constructor raises
         return [str(error.__cause__)]

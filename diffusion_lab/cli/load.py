@@ -63,7 +63,16 @@ def load_run(
     data.as_recorded(recorded_data(record))
     whole = build_model(parts)
     states = content["state_dict"].items()
-    whole.load_state_dict({k.removeprefix(kind.prefix): v for k, v in states if k.startswith(kind.prefix)})
+    try:
+        whole.load_state_dict({k.removeprefix(kind.prefix): v for k, v in states if k.startswith(kind.prefix)})
+    except RuntimeError as error:
+        if recorded_data(record) is not None or not data.conditions.conditional:
+            raise
+        raise ConfigError(
+            f"run={folder} must find the classes that it was trained with, because it is older than the record of "
+            f"them: its weights do not fit the {data.num_classes or 0} classes of {data.source.name} here; bring the "
+            "class folders back, or work in the folder where it was trained"
+        ) from error
     decay, averaged = average_of(folder, content, weights)
     kind.generating(whole).load_state_dict(averaged, strict=False)  # no buffers
     identity = folder, plain(cfg), str(record.get("config_hash"))

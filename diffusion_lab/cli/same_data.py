@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.errors import ConfigError, config_errors
+from diffusion_lab.cli.errors import config_errors
 from diffusion_lab.cli.processes import is_first
+from diffusion_lab.failure import OtherData
 from diffusion_lab.files import read_object
 from diffusion_lab.runs.names import RECORD
 
 if TYPE_CHECKING:
     from diffusion_lab.data import DataRecord, ImageDataModule
-
-
-class OtherData(ConfigError):
-    """The data have changed since the run was trained with them."""
 
 
 def recorded_data(record: dict[str, Any]) -> DataRecord | None:
@@ -28,7 +25,7 @@ def recorded_data(record: dict[str, Any]) -> DataRecord | None:
 
 
 def check_same_data(cfg: DictConfig, folder: Path, data: ImageDataModule) -> None:
-    """Before a run goes on: check that its data have not changed.
+    """Before a run goes on: check that its data have not changed, and number the classes as it did.
 
     Every process looks at its own copy of the data. Nothing is written.
 
@@ -36,6 +33,7 @@ def check_same_data(cfg: DictConfig, folder: Path, data: ImageDataModule) -> Non
         OtherData: names what has changed.
     """
     recorded = recorded_data(read_object(folder / RECORD) or {})
+    data.source.keep_order(None if recorded is None else recorded.classes)
     if recorded is None:
         return
     with config_errors("dataset"):

@@ -14,6 +14,7 @@ from diffusion_lab.cli.checks.setting import LARGEST, faults_of
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.evaluate import pick_solver
 from diffusion_lab.cli.folders import writable
+from diffusion_lab.data.recorded import numbered as numbered_classes
 from diffusion_lab.runs.names import GENERATED, numbered
 
 MOST = 1_000_000  # samples of one command: all of them are in memory before the first is written
@@ -33,7 +34,7 @@ def run(cfg: DictConfig) -> None:
     ids = parse_ids(str(cfg.seeds))
     trained = load_trained(cfg)
     conditions = trained.data.conditions
-    labels = parse_labels(cfg.labels, conditions.num_classes)
+    labels = parse_labels(cfg.labels, conditions.num_classes, conditions.class_names or ())
     solver = pick_solver(cfg, trained)
     asked = conditions.of_samples(ids)
     if labels:
@@ -61,25 +62,39 @@ def run(cfg: DictConfig) -> None:
         save_grid(torch.stack([given, images, truth], dim=1).flatten(0, 1), folder / "grid.png", columns=9)
     else:
         save_grid(images, folder / "grid.png")
-    for label in sorted(set(asked.get("label", torch.empty(0)).tolist())):
+    shown = sorted(set(asked.get("label", torch.empty(0)).tolist()))
+    for label in shown:
         save_grid(images[asked["label"] == label], folder / f"class-{label}.png")
     print(f"{len(images)} images and grid.png in {folder}")
+    if shown and (named := numbered_classes(conditions.class_names or (), shown)):
+        print(f"classes: {named}")
 
 
-def parse_labels(labels: Any, num_classes: int | None) -> list[int]:
-    """3 or [3, 5] -> the list of them; [] for None.
+def parse_labels(labels: Any, num_classes: int | None, names: Sequence[str] = ()) -> list[int]:
+    """3 or [3, 5] -> the list of them; [cat, dog] -> their numbers; [] for None.
+
+    Args:
+        labels: numbers of classes, or names as text, with capitals or not.
+        num_classes: K; None for an unconditional model.
+        names: of the classes, in the order of their numbers.
 
     Raises:
-        ConfigError: the model is unconditional, or a number is not a class.
+        ConfigError: the model is unconditional, or a number or name is not a class.
     """
     if labels is None:
         return []
     given: list[Any] = list(labels) if isinstance(labels, Sequence) and not isinstance(labels, str) else [labels]
     if num_classes is None:
         raise ConfigError(f"labels={labels} must be null for this run, which was trained without labels")
+    of = {name.casefold(): label for label, name in enumerate(names)} | {name: k for k, name in enumerate(names)}
+    given = [of.get(label, of.get(label.casefold(), label)) if isinstance(label, str) else label for label in given]
     wrong = [label for label in given if type(label) is not int or not 0 <= label < num_classes]
     if wrong or not given:
-        raise ConfigError(f"labels={labels} must be classes in 0..{num_classes - 1}; use labels=[0,1]")
+        known = numbered_classes(names)
+        raise ConfigError(
+            f"labels={labels} must be classes in 0..{num_classes - 1}{f' ({known})' if known else ''}; use "
+            f"labels=[{f'{names[0]},{names[-1]}' if known else '0,1'}]"
+        )
     return given
 
 

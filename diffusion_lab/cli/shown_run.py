@@ -11,6 +11,7 @@ from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors, describe
 from diffusion_lab.cli.foreign import read_back
 from diffusion_lab.cli.run_parts import RunParts
+from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.same_run import check_origin
 from diffusion_lab.cli.shown import PARTS, check_diffusion, evaluated, made_ready
 from diffusion_lab.cli.source import content_of, recorded
@@ -37,7 +38,8 @@ def shown_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[S
         InvalidConfig: the run's configuration names a class that is not allowed.
     """
     with config_errors(""):
-        saved = read_record(folder, "RUN_DIR")["config"]
+        record = read_record(folder, "RUN_DIR")
+    saved, data = record["config"], recorded_data(record)
     cfg = read_back(saved)
     check_diffusion(f"RUN_DIR={folder}", cfg)
     if errors := check_read_back(saved, (*PARTS, "dataset"), trust):
@@ -45,12 +47,13 @@ def shown_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[S
     content = content_of(folder / CHECKPOINTS, "last")
     check_origin(cfg, recorded(content), f"RUN_DIR={folder}")
     parts = RunParts(cfg, trust)
-    made_ready(parts, parts["dataset"].shape)
+    made_ready(parts, parts["dataset"].shape if data is None else data.shape)
     before = evaluated(f"step 0{suffix}", parts, 0, loss)
     try:
         step = int(content["global_step"])
         _restore(parts, content)
-        after = evaluated(f"step {step}{suffix}", parts, step, loss, f"the last checkpoint of {folder}")
+        classes = f"; classes: {data.numbered()}" if data is not None and data.numbered() else ""
+        after = evaluated(f"step {step}{suffix}", parts, step, loss, f"the last checkpoint of {folder}{classes}")
     except (KeyError, RuntimeError, TypeError, ValueError) as error:  # a checkpoint is not trusted and may be damaged
         raise ConfigError(f"RUN_DIR={folder} must have a checkpoint of its own parts ({describe(error)})") from error
     same = np.allclose(before.p, after.p, rtol=1e-6) and np.allclose(before.weight, after.weight, rtol=1e-6)

@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, StoppedBySignal
+from diffusion_lab.failure import OtherData
 from diffusion_lab.inside import read_inside
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import METRICS, RECORD
@@ -33,7 +34,6 @@ def main(argv: list[str]) -> int:
         return int(end.code or 0)
     from diffusion_lab.cli.app import App
     from diffusion_lab.cli.repeated import Repetition, last_step
-    from diffusion_lab.cli.same_data import OtherData
     from diffusion_lab.runs.record import read_record
 
     folder = Path(options.folder)

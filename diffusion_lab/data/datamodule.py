@@ -87,6 +87,7 @@ class ImageDataModule(LightningDataModule):
         self.features = features
         self.streams = Streams(seed)
         self.order: StepOrder | None = None
+        self._recorded: DataRecord | None = None
         self._range_checked = False
 
     # -- what the data are --------------------------------------------------------------------------------------
@@ -94,7 +95,7 @@ class ImageDataModule(LightningDataModule):
     @property
     def shape(self) -> tuple[int, int, int]:
         """(C,H,W) of one image."""
-        return self.source.shape
+        return self.source.shape if self._recorded is None else self._recorded.shape
 
     @property
     def num_classes(self) -> int | None:
@@ -113,6 +114,7 @@ class ImageDataModule(LightningDataModule):
     def as_recorded(self, record: DataRecord | None) -> None:
         """Be the data of an existing run: the classes are those of its record, for which no image is needed, and the
         images are compared with it when they are loaded. `record`: None for a run that has none."""
+        self._recorded = record
         self.source.as_recorded(record, self.conditions.conditional)
         self.conditions.recorded_classes = None if record is None else record.classes
 

@@ -7,6 +7,7 @@ compared when a run goes on, is repeated, or needs its images again.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,6 +71,10 @@ class DataRecord:
             return None
         return cls(value["name"], shape, train, test, None if names is None else tuple(map(_printable, names)))
 
+    def numbered(self) -> str:
+        """The classes with their labels for a sentence: "0 cat, 1 dog"; "" without classes."""
+        return numbered(self.classes or ())
+
     def plain(self) -> dict[str, Any]:
         """The record for run.json."""
         splits = {split: getattr(self, split)._asdict() for split in SPLITS}
@@ -120,7 +125,14 @@ def changed_classes(then: tuple[str, ...] | None, now: tuple[str, ...] | None) -
     return [f"classes: {', '.join(filter(None, words)) or f'{_few(then)} -> {_few(now)}'}"]
 
 
-def _few(names: tuple[str, ...] | list[str]) -> str:
+def numbered(names: Sequence[str], labels: Iterable[int] | None = None) -> str:
+    """Labels with the names of their classes: "0 cat, 1 dog"; by default all labels. Names that are the labels
+    themselves are left out."""
+    chosen = list(range(len(names)) if labels is None else labels)
+    return _few([f"{label} {names[label]}" for label in chosen if names[label] != str(label)])
+
+
+def _few(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from diffusion_lab.data.pixels import to_uint8
 from diffusion_lab.data.recorded import DataRecord, changed_classes, changed_split, recorded_split
 from diffusion_lab.diffusion import NoiseSchedule
+from diffusion_lab.failure import OtherData
 
 
 class ImageSet(ABC):
@@ -164,6 +165,12 @@ class ImageSource(ABC):
             labelled: whether the labels must be the same as well, as for a conditional model.
         """
         self._recorded, self._labelled = record, labelled
+        self.keep_order(None if record is None else record.classes)
+
+    def keep_order(self, classes: Sequence[str] | None) -> None:
+        """Number the classes as an existing run does: in the order of `classes`, or, if it has no record of it (None),
+        as before orders were recorded. By default the order cannot change."""
+        return None
 
     def pixels(self) -> ImageSource:
         """The source of images with which samples are compared: itself, unless the model's data are latents."""
@@ -190,7 +197,7 @@ class ImageSource(ABC):
         return self._loaded[split]
 
     def _check_recorded(self, split: str, images: ImageSet) -> None:
-        """Raise ValueError if a split differs from that of the run whose data these are."""
+        """Raise OtherData if a split differs from that of the run whose data these are."""
         record, labelled = self._recorded, self._labelled
         if record is None:
             return
@@ -200,7 +207,7 @@ class ImageSource(ABC):
         names = self.class_names if labelled else None
         changed += changed_classes(record.classes, None if names is None else tuple(names))
         if changed:
-            raise ValueError(
+            raise OtherData(
                 f"source={self.name} must be the data that the run was trained with, and has changed: "
                 f"{'; '.join(changed)}; restore the data, or train a new run with them"
             )

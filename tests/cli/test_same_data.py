@@ -11,7 +11,8 @@ import pytest
 
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.run_parts import RunParts
-from diffusion_lab.cli.same_data import OtherData, check_same_data
+from diffusion_lab.cli.same_data import check_same_data
+from diffusion_lab.failure import OtherData
 from tests.data.test_recorded import folder
 
 TRAIN = """train dataset=image_folder dataset.conditional=true dataset.source.image_size=8 base=ddpm network=unet_tiny
@@ -70,6 +71,42 @@ def test_a_resume_verify_and_evaluation_on_other_images_are_refused(in_folder: P
     shutil.move(in_folder / "set", in_folder / "changed")
     shutil.move(in_folder / "kept", in_folder / "set")
     assert main(["train", "resume=run", "max_steps=4", *TRAIN[-2:]]) == 0, capfd.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the log of a run that is not closed
+def test_a_conditional_run_needs_no_images_to_be_sampled_shown_and_exported(in_folder: Path, capfd) -> None:
+    folder(in_folder / "set", 40)
+    assert main([*TRAIN, "max_steps=2", "solver.steps=2"]) == 0, capfd.readouterr().err
+    sample = ["sample", "run=run", "seeds=0-1", "labels=[b]"]
+    assert main([*sample, "outdir=first"]) == 0
+    assert "classes: 1 b" in capfd.readouterr().out
+    (in_folder / "set" / "0").mkdir()
+    shutil.copy(in_folder / "set" / "a" / "00.png", in_folder / "set" / "0")
+    assert main([*sample, "outdir=second"]) == 0, capfd.readouterr().err
+    for words in (
+        ["evaluate", "metrics.names=[bits_per_dim]", "metrics.num_samples=2"],
+        ["analyze", "analysis=per_timestep"],
+    ):
+        assert main([words[0], "run=run", *words[1:]]) == 2
+        said = capfd.readouterr().err
+        assert "source=set must be the data that the run was trained with" in said and "classes: 0 added" in said, said
+    assert main(["train", "resume=run", "max_steps=4", *TRAIN[-2:]]) == 2
+    assert "classes: 0 added" in capfd.readouterr().err
+    shutil.move(in_folder / "set", in_folder / "elsewhere")
+    assert main([*sample, "outdir=third"]) == 0, capfd.readouterr().err
+    for name in ("second", "third"):
+        assert (in_folder / name / "000000.png").read_bytes() == (in_folder / "first" / "000000.png").read_bytes()
+    capfd.readouterr()
+    assert main(["show", "run"]) == 0
+    assert "classes: 0 a, 1 b" in capfd.readouterr().out
+    assert main(["export", "run=run"]) == 0, capfd.readouterr().err
+    record = json.loads((in_folder / "run" / "run.json").read_text())
+    del record["data"]
+    (in_folder / "run" / "run.json").write_text(json.dumps(record))
+    assert main(sample) == 2
+    assert "run=run must find the classes that it was trained with" in capfd.readouterr().err
 
 
 def _files(folder: Path) -> dict[str, bytes]:

@@ -26,6 +26,18 @@ def test_labels():
     assert parse_labels(OmegaConf.create([3, 5]), 10) == [3, 5]
 
 
+def test_labels_by_the_names_of_their_classes():
+    names = ["cat", "Ankle boot", "dog"]
+    assert parse_labels("dog", 3, names) == [2]
+    assert parse_labels(OmegaConf.create(["dog", 0, "ankle boot"]), 3, names) == [2, 0, 1]
+    assert parse_labels(2, 3, ["2", "3", "10"]) == [2] and parse_labels("2", 3, ["2", "3", "10"]) == [0]
+    known = r"^labels=bird must be classes in 0\.\.2 \(0 cat, 1 Ankle boot, 2 dog\); use labels=\[cat,dog\]$"
+    with pytest.raises(ConfigError, match=known):
+        parse_labels("bird", 3, names)
+    with pytest.raises(ConfigError, match=r"^labels=x must be classes in 0\.\.9; use labels=\[0,1\]$"):
+        parse_labels("x", 10, [str(i) for i in range(10)])
+
+
 @pytest.mark.parametrize(("labels", "classes"), [(10, 10), (-1, 10), (True, 10), ([], 10), ("3", 10), ([1, 2.5], 10)])
 def test_labels_that_are_no_classes(labels, classes):
     with pytest.raises(ConfigError, match=r"^labels=.* must be classes in 0\.\.9"):

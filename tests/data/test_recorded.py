@@ -112,3 +112,54 @@ def test_a_loaded_run_says_that_its_images_are_not_those_of_its_training() -> No
     old = ImageDataModule(Memory(numbered(41)), 8)
     old.as_recorded(None)  # a run of before
     assert len(old.reference("test")) == 41
+
+
+def test_the_classes_of_a_run_are_those_of_its_record_although_its_images_are_gone_or_have_more(tmp_path: Path) -> None:
+    root = folder(tmp_path / "set")
+    then = ImageDataModule(source(root), 4, conditional=True, label_dropout=0.1).describe()
+    (root / "0new").mkdir()
+    shutil.copy(root / "a" / "00.png", root / "0new")
+    for place in (root, tmp_path / "nowhere"):
+        data = ImageDataModule(source(place), 4, conditional=True, label_dropout=0.1)
+        data.as_recorded(then)
+        assert (data.num_classes, data.conditions.num_labels, data.shape) == (2, 3, (3, 8, 8))
+        assert data.conditions.class_names == ("a", "b") and data.conditions.of_samples([3])["label"].tolist() == [1]
+    data = ImageDataModule(source(root), 4, conditional=True)
+    data.as_recorded(then)
+    with pytest.raises(ValueError, match=r"^source=set must be .* has changed: .*; classes: 0new added; restore"):
+        data.reference("train")
+
+
+def test_class_folders_that_are_numbers_sort_as_numbers_and_runs_keep_their_order(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "set"
+    for name in ("0", "1", "9", "10"):
+        (root / name).mkdir(parents=True)
+        for i in range(3):
+            Image.new("RGB", (8, 8), (int(name), i, 255)).save(root / name / f"{i}.png")
+    by_number, by_text = ("0", "1", "9", "10"), ("0", "1", "10", "9")
+    caplog.set_level("INFO")
+    new = source(root)
+    assert new.class_names == list(by_number)
+    images = new.train()
+    assert all(
+        by_number[label] == str(int(pixel))
+        for label, pixel in zip(images.labels, images.images[:, 0, 0, 0], strict=True)
+    )
+    assert [r.message for r in caplog.records if "order of their numbers: 0, 1, 9, 10" in r.message]
+    for names in (by_number, by_text, None):  # None: a run from before the order was recorded
+        old = source(root)
+        old.keep_order(names)
+        assert tuple(old.class_names) == (names or by_text)
+    (root / "10").rename(root / "ten")
+    assert source(root).class_names == ["0", "1", "9", "ten"]
+
+
+def test_every_source_names_its_classes(tmp_path: Path) -> None:
+    from diffusion_lab.data import CIFAR10, FashionMNIST
+
+    assert Photos().class_names == ("astronaut", "chelsea", "coffee", "motorcycle_left", "rocket")
+    assert Digits().class_names == [str(i) for i in range(10)] and Memory(numbered()).class_names is None
+    for named in (CIFAR10(tmp_path), FashionMNIST(tmp_path)):
+        assert len(set(named.class_names)) == named.num_classes == 10

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -45,7 +46,8 @@ class ImageFolder(ImageSource):
         image_size: pixels along a side after resizing and cropping.
         channels: 1 or 3.
         resize: bicubic, or box_bicubic as for ImageNet (`data/resize.py`).
-        class_folders: whether the first level of subfolders are the classes, numbered in sorted order.
+        class_folders: whether the first level of subfolders are the classes, numbered in sorted order: as text, or as
+            numbers if all names are numbers (0, 1, .., 9, 10).
         test_share: share of the images in the test split, in (0, 1).
         min_size: minimum length of an image's shorter side in pixels; None: image_size, so nothing is enlarged.
         on_bad: "error" stops when a file is bad, "skip" leaves bad files out and logs how many.
@@ -88,6 +90,8 @@ class ImageFolder(ImageSource):
         self.on_bad, self.memory_mb = on_bad, memory_mb
         self.cache_dir = Path(cache_dir).expanduser() if cache_dir else default_cache()
         self._files: list[Seen] | None = None
+        self._names: list[str] = []  # of the classes, once there are some
+        self._order: Callable[[list[str]], list[str]] = in_number_order
         self._ids: dict[str, list[int]] = {}
 
     @property
@@ -132,6 +136,9 @@ class ImageFolder(ImageSource):
             self._ids = self._split(good)
             left_out = f", {len(faults)} bad ones left out" if faults else ""
             log.info("%s: %d images (%s)%s", self.root, len(good), count_modes(good), left_out)
+            if self.class_folders and self._classes() != sorted(self._classes()):
+                ordered = ", ".join(self._classes()[:12])
+                log.info("%s: the classes are numbered in the order of their numbers: %s", self.root, ordered)
             self._files = good
         return self._files
 
@@ -181,7 +188,17 @@ class ImageFolder(ImageSource):
 
     def _classes(self) -> list[str]:
         """Names of the class folders; the index in the list is the label."""
-        return folders_of(self.root)
+        self._names = self._names or self._order(folders_of(self._class_root))
+        return self._names
+
+    @property
+    def _class_root(self) -> Path:
+        """The folder of the class folders."""
+        return self.root
+
+    def keep_order(self, classes: Sequence[str] | None) -> None:
+        known = [] if classes is None else list(classes)
+        self._names, self._order = [], partial(_in_order_of, known)
 
     def _class_of(self, name: str) -> str | None:
         """The class folder of the file `name`; None if it is in none."""
@@ -215,6 +232,17 @@ def folders_of(root: Path) -> list[str]:
     if not root.is_dir():
         return []
     return sorted(path.name for path in root.iterdir() if path.is_dir() and path.name[0] != ".")
+
+
+def in_number_order(names: list[str]) -> list[str]:
+    """The names in the order of their numbers if all of them are numbers, else as they are."""
+    numbers = names and all(name.isascii() and name.isdigit() for name in names)
+    return sorted(names, key=lambda name: (int(name), name)) if numbers else names
+
+
+def _in_order_of(known: list[str], names: list[str]) -> list[str]:
+    """The known names if they are the same, else the names as they are."""
+    return known if sorted(known) == names else names
 
 
 def default_cache() -> Path:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from diffusion_lab.data.sources.encoded_images import random_split
-from diffusion_lab.data.sources.image_folder import ImageFolder, folders_of
+from diffusion_lab.data.sources.image_folder import ImageFolder
 from diffusion_lab.data.sources.scan import Seen
 
 TRAIN, VAL = "train", "val"
@@ -80,8 +80,9 @@ class ImageNet(ImageFolder):
     def _is_val(self, name: str) -> bool:
         return self._train != self.root and name.startswith(f"{VAL}/")
 
-    def _classes(self) -> list[str]:
-        return folders_of(self._train)
+    @property
+    def _class_root(self) -> Path:
+        return self._train
 
     def _class_of(self, name: str) -> str | None:
         return super()._class_of(name if self._train == self.root else name.split("/", 1)[1])
