@@ -18,7 +18,7 @@ from diffusion_lab.arguments import check_integer
 from diffusion_lab.data.conditions import Cond, Conditions
 from diffusion_lab.data.loading import TrainingRows, training_loader
 from diffusion_lab.data.order import StepOrder, check_batch_size
-from diffusion_lab.data.pixels import check_range, to_float
+from diffusion_lab.data.pixels import to_float
 from diffusion_lab.data.recorded import DataRecord
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.data.task import Task
@@ -88,7 +88,6 @@ class ImageDataModule(LightningDataModule):
         self.streams = Streams(seed)
         self.order: StepOrder | None = None
         self._recorded: DataRecord | None = None
-        self._range_checked = False
 
     # -- what the data are --------------------------------------------------------------------------------------
 
@@ -156,11 +155,12 @@ class ImageDataModule(LightningDataModule):
             self.source.prepare()
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the training images and check them against the batch size and the number of classes."""
+        """Load the training images and check their values, and them against the batch size and the classes."""
         world_size = self.trainer.world_size if self.trainer else 1
         self.check(world_size)
         with _source_errors():
             images = self.source.train()
+            self.source.check_values()
         self._check_enough(len(images), world_size)
         self.conditions.check_labels(images, "training")
 
@@ -187,9 +187,6 @@ class ImageDataModule(LightningDataModule):
         if not isinstance(batch, dict) or "step" not in batch:
             return batch
         image, step, row = batch["image"], batch["step"], batch["row"]
-        if not self._range_checked:
-            check_range(image, self.source.name, self.source.value_range)
-            self._range_checked = True
         if self.flip:
             rows = self.flips(step)[row : row + len(image)].nonzero().flatten().to(image.device, non_blocking=True)
             # In place on the batch's own copy: torch.where over all pixels takes three times as long.

@@ -5,6 +5,8 @@ x = u / 127.5 - 1   for bytes u in 0..255, so 0 -> -1 and 255 -> 1 exactly;   fl
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -19,23 +21,38 @@ def to_uint8(images: Tensor) -> Tensor:
     return images.to(torch.float32).add(1.0).mul_(127.5).round_().clamp_(0, 255).to(torch.uint8)
 
 
-def check_range(images: Tensor, name: str, value_range: tuple[float, float] | None) -> None:
-    """Raise ValueError if the first batch is neither bytes nor float32 in the range of its source.
+class Extremes(NamedTuple):
+    """The smallest and the largest value of all images of a set, and whether they are floating-point numbers."""
+
+    low: float
+    high: float
+    floating: bool = False
+
+    def with_those_of(self, other: Extremes) -> Extremes:
+        """Of both sets together."""
+        return Extremes(min(self.low, other.low), max(self.high, other.high), self.floating)
+
+
+def in_unit_range(of: Extremes) -> bool:
+    """Whether bytes are 0 and 1, which is what becomes of images in 0..1; images of one value say nothing."""
+    return not of.floating and of.low < of.high <= 1
+
+
+def check_range(of: Extremes, name: str, value_range: tuple[float, float] | None) -> None:
+    """Raise ValueError if images are neither bytes nor float32 in the range of their source.
 
     Args:
-        images: the batch.
+        of: the extremes of a whole set, never of a part: most of an image, or of a batch, may be black.
         name: name of the source, for the message.
         value_range: smallest and largest value of float images; None: any.
     """
-    low, high = (float(value) for value in images.aminmax())
-    if images.dtype == torch.uint8:
-        if high <= 1:
-            raise ValueError(
-                f"source={name} must give bytes 0..255, but the first batch lies in {low:g}..{high:g}; "
-                "multiply images in 0..1 by 255 before they become bytes"
-            )
-    elif value_range and not (low >= value_range[0] and high <= value_range[1]):
+    if in_unit_range(of):
         raise ValueError(
-            f"source={name} must give values in {list(value_range)}, but the first batch lies in "
-            f"[{low:g}, {high:g}]; scale the images or declare another value_range"
+            f"source={name} must give bytes 0..255, but all images lie in 0..1; multiply images in 0..1 by 255 before "
+            "they become bytes"
+        )
+    if of.floating and value_range and not (of.low >= value_range[0] and of.high <= value_range[1]):
+        raise ValueError(
+            f"source={name} must give values in {list(value_range)}, but the images lie in [{of.low:g}, {of.high:g}]; "
+            "scale the images or declare another value_range"
         )

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from diffusion_lab.data.pixels import to_uint8
+from diffusion_lab.data.pixels import Extremes, check_range, in_unit_range, to_uint8
 from diffusion_lab.data.recorded import DataRecord, changed_classes, changed_split, recorded_split
 from diffusion_lab.diffusion import NoiseSchedule
 from diffusion_lab.failure import OtherData
@@ -48,6 +48,10 @@ class ImageSet(ABC):
         """12 hexadecimal digits that identify the labels; None without labels."""
         return None if self.labels is None else hashlib.sha256(self.labels.numpy().tobytes()).hexdigest()[:12]
 
+    def extremes(self) -> Extremes | None:
+        """The extremes of all images, or None, the default, where they are not known without decoding them."""
+        return None
+
 
 class ArrayImages(ImageSet):
     """Images in memory as one tensor.
@@ -76,6 +80,10 @@ class ArrayImages(ImageSet):
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def extremes(self) -> Extremes | None:
+        low, high = self.images.aminmax()
+        return Extremes(float(low), float(high), self.images.is_floating_point())
 
     def take(self, ids: Sequence[int] | Tensor) -> Tensor:
         return self.images.index_select(0, torch.as_tensor(ids, dtype=torch.int64))
@@ -171,6 +179,19 @@ class ImageSource(ABC):
         """Number the classes as an existing run does: in the order of `classes`, or, if it has no record of it (None),
         as before orders were recorded. By default the order cannot change."""
         return None
+
+    def check_values(self, splits: Sequence[str] = ("train",)) -> None:
+        """Raise ValueError if the images are not in their range: bytes 0..255, or float32 in `value_range`.
+
+        A split is judged as a whole. Before bytes are refused, the other split is looked at too.
+        """
+        for split in splits:
+            of = (self.train() if split == "train" else self.test()).extremes()
+            if of is not None and in_unit_range(of):
+                other = (self.test() if split == "train" else self.train()).extremes()
+                of = of if other is None else of.with_those_of(other)
+            if of is not None:
+                check_range(of, self.name, self.value_range)
 
     def pixels(self) -> ImageSource:
         """The source of images with which samples are compared: itself, unless the model's data are latents."""

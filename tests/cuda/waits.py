@@ -40,7 +40,6 @@ ALLOWED = [
     _allowed("training/module.py:DiffusionModule.facts", TO_HOST, START, "log SNR for run.json"),
     _allowed("callbacks/adversarial_log.py:AdversarialLog.on_fit_start", TO_DEVICE, START, "sums of the log of a GAN"),
     _allowed("callbacks/ema.py:EMA.on_fit_start", TO_DEVICE, START, "averages from a checkpoint"),
-    _allowed("data/pixels.py:check_range", READ, START, "range of the first batch"),
     _allowed(
         "torch/amp/grad_scaler.py:GradScaler._maybe_opt_step",
         READ,

@@ -174,15 +174,37 @@ def test_a_label_beyond_the_classes_is_named_before_training():
         data.setup("fit")
 
 
-def test_the_first_batch_must_lie_in_the_declared_range():
+def test_the_images_must_lie_in_the_declared_range():
     too_small = ImageDataModule(Memory((numbered() > 100).to(torch.uint8)), 8)
-    with pytest.raises(ValueError, match=r"must give bytes 0..255, but the first batch lies in 0..1; multiply"):
-        first_batches(too_small, 1)
+    with pytest.raises(ValueError, match=r"must give bytes 0..255, but all images lie in 0..1; multiply"):
+        too_small.setup("fit")
     in_bytes = ImageDataModule(Memory(numbered().float()), 8)
-    with pytest.raises(ValueError, match=r"must give values in \[-1.0, 1.0\], but the first batch lies in \["):
-        first_batches(in_bytes, 1)
+    with pytest.raises(ValueError, match=r"must give values in \[-1.0, 1.0\], but the images lie in \["):
+        in_bytes.setup("fit")
     right = ImageDataModule(Memory(to_float(numbered())), 8)
+    right.setup("fit")
     assert torch.equal(first_batches(right, 1)[0]["image"], to_float(numbered())[right.order.indices(0)])
+
+
+@pytest.mark.parametrize("value", [0, 1, 255])
+def test_constant_images_are_accepted(value):
+    ImageDataModule(Memory(torch.full((40, 1, 2, 2), value, dtype=torch.uint8)), 8).setup("fit")
+
+
+def test_sparse_images_are_accepted_whichever_batch_comes_first_and_wherever_a_run_goes_on():
+    images = torch.zeros(40, 1, 2, 2, dtype=torch.uint8)
+    images[::10] = 200
+    images[5] = 1  # noise of an almost black photograph
+    for step in range(20):
+        data = ImageDataModule(Memory(images), 8, seed=3)
+        data.setup("fit")
+        data.trainer = trainer(step=step)
+        assert first_batches(data, 1)[0]["image"].min() == -1
+    dark = torch.zeros(40, 1, 2, 2, dtype=torch.uint8)
+    dark[::2] = 1
+    source = Memory(dark)
+    source._loaded["test"] = ArrayImages(images)  # one bright image anywhere is enough
+    source.check_values()
 
 
 def test_float_images_must_be_finite():

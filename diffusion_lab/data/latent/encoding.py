@@ -32,7 +32,7 @@ from diffusion_lab import __version__
 from diffusion_lab.arguments import check_choice, check_flag, check_integer
 from diffusion_lab.data.latent.autoencoder import Autoencoder
 from diffusion_lab.data.latent.stored import FORMAT, HEADER, PROGRESS, SPLITS, Header, moments, read_header, sha256
-from diffusion_lab.data.pixels import check_range, to_float
+from diffusion_lab.data.pixels import to_float
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.files import write_json
 from diffusion_lab.progress import progress
@@ -86,6 +86,7 @@ class Encoding:
             return self._finished(request)
         done = self._progress(request)
         self._check_disk()
+        self.source.check_values(SPLITS)
         for split in SPLITS:
             self._encode(split, done, torch.device(device))
         header = self._seal(request)
@@ -179,8 +180,6 @@ class Encoding:
         saved = time.monotonic()
         with progress(f"encode {split}", rows, "images", done[split]) as task:
             for number, (ids, batch) in enumerate(zip(batches, loader, strict=True), start=1):
-                if number == 1:
-                    check_range(batch, self.source.name, self.source.value_range)
                 array[ids.start : ids.stop] = self._latents(batch.to(device), ids, split, len(images))
                 task.advance(len(ids))
                 if number == len(batches) or time.monotonic() - saved >= SAVED_EVERY:

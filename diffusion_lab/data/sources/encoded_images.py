@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer, check_number
+from diffusion_lab.data.pixels import Extremes
 from diffusion_lab.data.resize import Square
 from diffusion_lab.data.source import ArrayImages, ImageSet
 from diffusion_lab.data.sources.scan import Seen, in_threads
@@ -48,6 +49,11 @@ class EncodedImages(ImageSet):
         text = "".join([*(seen.sha256 for seen in self.seen), self.square.identity()])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    def extremes(self) -> Extremes | None:
+        """Those of the stored pixels, known from the scan; None if one is from a scan that did not record them."""
+        low, high = min(seen.low for seen in self.seen), max(seen.high for seen in self.seen)
+        return None if low < 0 else Extremes(low, high)
+
     def held(self, total: int, memory_mb: float) -> ImageSet:
         """The decoded images in memory if `total` images of this shape fit into memory_mb, else itself."""
         megabytes = total * self.square.megabytes
@@ -61,11 +67,15 @@ class EncodedImages(ImageSet):
 
 
 class _Held(ArrayImages):
-    """Has the fingerprint of the encoded images, which does not depend on whether they fit into memory."""
+    """Has the fingerprint and extremes of the encoded images, which do not depend on whether they fit into memory."""
 
     def __init__(self, encoded: EncodedImages, images: np.ndarray) -> None:
         super().__init__(torch.from_numpy(images), encoded.labels)
         self._fingerprint = encoded.fingerprint()
+        self._extremes = encoded.extremes()
+
+    def extremes(self) -> Extremes | None:
+        return self._extremes
 
 
 def random_split(total: int, test_share: float) -> dict[str, list[int]]:

@@ -20,6 +20,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 from PIL import Image
 
 from diffusion_lab.files import write_whole
@@ -45,6 +46,7 @@ class Seen:
         width, height: pixels as stored.
         sha256: hash of the file's bytes.
         error: why it cannot be decoded, "" if it can.
+        low, high: smallest and largest value of its pixels, 0..255; -1 if an earlier version scanned it.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Seen:
     height: int = 0
     sha256: str = ""
     error: str = ""
+    low: int = -1
+    high: int = -1
 
     def fault(self, min_size: int) -> str:
         """Why this file cannot be used, "" if it can; the shorter side must have at least `min_size` pixels."""
@@ -160,12 +164,21 @@ def _decode(seen: Seen, read: Callable[[], bytes]) -> Seen:
         Image.open(io.BytesIO(content)).verify()  # a PNG's checksums, which `load` does not look at for the pixels
         with Image.open(io.BytesIO(content)) as image:
             image.load()
-            size = {"width": image.width, "height": image.height}
-            return replace(seen, mode=image.mode, sha256=hashlib.sha256(content).hexdigest(), **size)
+            low, high = _extremes(image)
+            found = {"width": image.width, "height": image.height, "low": low, "high": high}
+            return replace(seen, mode=image.mode, sha256=hashlib.sha256(content).hexdigest(), **found)
     except Image.UnidentifiedImageError:
         return replace(seen, error="not an image")
     except Exception as error:  # Pillow's decoders raise any class of error on damaged files
         return replace(seen, error=f"cannot be decoded ({' '.join(str(error).split())})")
+
+
+def _extremes(image: Image.Image) -> tuple[int, int]:
+    """Of the pixels; the whole range where the stored numbers are not grey levels, such as indices of a palette."""
+    if image.mode not in ("L", "LA", "RGB", "RGBA"):
+        return 0, 255
+    found = np.array(image.getextrema())
+    return int(found.min()), int(found.max())
 
 
 _row_of = attrgetter(

@@ -300,3 +300,27 @@ def test_a_picture_of_16_bits_a_colour_is_not_cut_off(tmp_path):
     )
     with Image.open(tmp_path / "a.png") as image:
         assert (to_square(image, 16, 3) == 40_000 >> 8).all()
+
+
+def _drawn(root: Path, values: list[int], mode: str = "L") -> ImageFolder:
+    """One 16 x 16 picture per value, half 0 and half that value."""
+    root.mkdir()
+    for i, value in enumerate(values):
+        pixels = np.zeros((16, 16), np.uint8)
+        pixels[8:] = value
+        Image.fromarray(pixels).convert(mode).save(root / f"{i:02}.png")
+    return source(root, channels=1)
+
+
+@pytest.mark.parametrize("memory_mb", [100, 0.0001])
+def test_the_values_of_a_folder_are_judged_as_a_whole_by_its_scan(tmp_path, memory_mb):
+    black, sparse = _drawn(tmp_path / "black", [0] * 10), _drawn(tmp_path / "sparse", [0] * 19 + [255])
+    masks, halves = _drawn(tmp_path / "masks", [1] * 10), _drawn(tmp_path / "halves", [0, 1] * 10 + [9])
+    for one in (black, sparse, masks, halves):
+        one.memory_mb = memory_mb
+    for one in (black, sparse, halves):
+        one.check_values(("train", "test"))
+    with pytest.raises(ValueError, match="^source=masks must give bytes 0..255, but all images lie in 0..1"):
+        masks.check_values()
+    palette = _drawn(tmp_path / "palette", [1] * 10, "1")
+    palette.check_values()
