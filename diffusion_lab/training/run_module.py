@@ -180,7 +180,8 @@ def match_layout(optimizer: torch.optim.Optimizer) -> None:
 def seed_dropout(streams: Streams, position: Position, device: torch.device) -> None:
     """Seed PyTorch's global generators, which only dropout uses, from the position.
 
-    Masks differ between processes, so results are independent of the number of processes only without dropout.
+    Masks differ between processes and microbatches, so how the batch is cut up changes more than the order of sums only
+    with such dropout. Withheld labels, flips, noise and timesteps are drawn for the global batch.
     """
     key = streams.key("dropout", position.step, position.micro, position.rank)
     torch.default_generator.manual_seed(key)
