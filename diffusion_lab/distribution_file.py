@@ -39,7 +39,7 @@ def read_distribution(path: str | Path) -> list[float]:
     if place.stat().st_size > LARGEST:
         raise ValueError(f"has more than {LARGEST >> 20} MB")
     try:
-        lines = place.read_text().splitlines()
+        lines = place.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
         raise ValueError("is not a text file") from None
     except OSError as error:

@@ -32,7 +32,7 @@ def read_architecture(folder: str | Path) -> dict[str, Any]:
     if path.stat().st_size > LARGEST:
         raise ValueError(f"has a {CONFIG} of more than {LARGEST >> 20} MB")
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         raise ValueError(f"has a {CONFIG} that cannot be read") from None
     if not isinstance(content, dict) or not isinstance(content.get(NAME), str):

@@ -33,6 +33,7 @@ from diffusion_lab.cli.errors import (
     StoppedBySignal,
     describe,
 )
+from diffusion_lab.cli.exhausted import full_disk, no_memory
 from diffusion_lab.cli.folders import held_runs, unmade, write_hydra_folder
 from diffusion_lab.cli.hydra_version import behaviour
 from diffusion_lab.cli.imports import importing
@@ -190,11 +191,25 @@ class App:
             where = "" if isinstance(error, FolderMoved) or self.output is None else f"; folder {self.output}"
             _say(f"failed: {error}{where}")
             return EXIT_FAILED
+        if self._is_exhausted(error):
+            return EXIT_FAILED
         if errors := self.faults(error):
             for line in errors:
                 _say(f"config error: {line}")
             return EXIT_CONFIG
         return self._report_failure(error)
+
+    def _is_exhausted(self, error: BaseException) -> bool:
+        """Whether the disk or the memory of the machine is why; says so in one sentence."""
+        where = "" if self.output is None else f"; folder {self.output}"
+        if why := full_disk(error):
+            again = getattr(sys.modules.get(f"diffusion_lab.cli.{self.command}"), "WHEN_REPEATED", "starts again")
+            _say(f"failed: a file cannot be written ({why}); free some space, then the same command {again}{where}")
+        elif why := no_memory(error):
+            _say(f"failed: the memory of this machine does not suffice ({why}); use a smaller model or batch{where}")
+        else:
+            return False
+        return True
 
     def faults(self, error: BaseException) -> list[str]:
         """The configuration errors that an exception reports, one sentence each; empty for any other exception. What

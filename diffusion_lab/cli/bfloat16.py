@@ -41,7 +41,7 @@ def has_matrix_units() -> bool:
 
 
 def _has(names: tuple[str, ...]) -> bool:
-    lines = CPUINFO.read_text().splitlines() if CPUINFO.exists() else []
+    lines = CPUINFO.read_text(encoding="utf-8").splitlines() if CPUINFO.exists() else []
     flags = next((line.split(":", 1)[1].split() for line in lines if line.startswith(("flags", "Features"))), None)
     return flags is None or any(name in flags for name in names)
 

@@ -75,7 +75,9 @@ def _no_option(command: str, arguments: list[str]) -> str:
         key, value = next(((k, v) for k, _, v in words if not k or k in groups), ("a group", "null"))
     options = sorted(path.stem for path in (conf_dir() / key).glob("*.yaml")) if key in known else []
     allowed = f"one of {', '.join(options)}" if options else "the name of an option"
-    default = re.search(rf"^  - {re.escape(key)}: null", (conf_dir() / f"{command}.yaml").read_text(), re.MULTILINE)
+    default = re.search(
+        rf"^  - {re.escape(key)}: null", (conf_dir() / f"{command}.yaml").read_text(encoding="utf-8"), re.MULTILINE
+    )
     asking = " and out of what the experiment sweeps" if any(word[0] == "experiment" for word in words) else ""
     cure = f"leave {key} out{asking} for none" if default else "write group=option"
     return f"{key}={value} must be {allowed}; {cure}"

@@ -88,7 +88,7 @@ def _write_sweeps(out: Path, source: Source, project: str) -> list[Path]:
     from diffusion_lab.files import write_whole
 
     for path in out.glob("sweep*.yaml"):
-        if path.read_text(errors="replace").startswith(SWEEP_HEAD):
+        if path.read_text(errors="replace", encoding="utf-8").startswith(SWEEP_HEAD):
             path.unlink()
     written, metric = [], next(iter(source.logged.better.items()), None)
     for table, jobs in source.jobs.items():

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.checks.setting import Setting, faults_of
 from diffusion_lab.cli.dry_run import size
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
-from diffusion_lab.cli.folders import writable
+from diffusion_lab.cli.folders import all_or_nothing, writable
 from diffusion_lab.runs.names import EXPORTED
 
 SETTINGS = {"outdir": Setting(str, "give a folder, or null", null=True)}
@@ -37,8 +37,9 @@ def run(cfg: DictConfig) -> None:
         folder = writable("outdir", Path(cfg.outdir))
     else:
         folder = writable("run", Path(cfg.run) / EXPORTED / type(form).__name__.lower(), Path(cfg.run))
-    form.write(trained, folder)
-    write_card(folder, card(trained, read, form))
+    with all_or_nothing(folder) as place:
+        form.write(trained, place)
+        write_card(place, card(trained, read, form))
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:
         print(f"  {path.relative_to(folder)}  {size(path.stat().st_size)}")

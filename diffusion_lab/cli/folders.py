@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
@@ -91,6 +92,23 @@ def writable(key: str, folder: Path, top: Path | None = None) -> Path:
             f"{key}={folder} must be a folder that can be written to ({error.strerror}); use another"
         ) from error
     return folder
+
+
+@contextmanager
+def all_or_nothing(folder: Path) -> Iterator[Path]:
+    """A temporary folder in `folder`, whose files are moved there at the end of the block; after an error, such as a
+    full disk, none of them is left, and `folder` is removed if it is empty."""
+    try:
+        with TemporaryDirectory(prefix=".partial-", dir=folder) as name:
+            place = Path(name)
+            yield place
+            for path in sorted(place.rglob("*")):
+                target = folder / path.relative_to(place)
+                target.mkdir(exist_ok=True) if path.is_dir() else os.replace(path, target)
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()
+        raise
 
 
 @contextmanager

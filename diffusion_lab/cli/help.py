@@ -87,7 +87,7 @@ def _groups(name: str, folders: list[Path]) -> str:
     `prediction/space=x0`, and is described in the yaml files that use it.
     """
     path = folders[0] / f"{name}.yaml"
-    text = path.read_text() if path.is_file() else ""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
     lines = []
     for group, default in re.findall(r"^  - (\w+): (\w+)", text, re.MULTILINE):
         pattern = "**/*.yaml" if default == "null" else "*.yaml"
@@ -107,5 +107,5 @@ def _settings(path: Path) -> str:
     """The top-level `key: value # comment` lines of a yaml file, as they are written there."""
     if not path.is_file():
         return "  -"
-    lines = re.findall(r"^(\w+): ([^#\n]+?)(?: +# (.*))?$", path.read_text(), re.MULTILINE)
+    lines = re.findall(r"^(\w+): ([^#\n]+?)(?: +# (.*))?$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return "\n".join(f"  {key + '=' + value:<26}{comment}" for key, value, comment in lines)

@@ -14,9 +14,12 @@ import os
 import sys
 from pathlib import Path
 
+from diffusion_lab.cache_folder import home_folder
 from diffusion_lab.cli import help as help_text
 from diffusion_lab.cli.command_line import config_dirs
-from diffusion_lab.cli.errors import EXIT_CONFIG, nearest
+from diffusion_lab.cli.encodings import replace_what_cannot_be_encoded
+from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, nearest
+from diffusion_lab.cli.exhausted import full_disk, no_memory
 from diffusion_lab.cli.output import survive_closed_output
 from diffusion_lab.printable import escaped_output
 from diffusion_lab.progress import status
@@ -28,6 +31,8 @@ RUN_READERS = ("evaluate", "sample", "analyze", "export", "verify", "report", "c
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code; `argv` defaults to the process's own arguments."""
     survive_closed_output()
+    replace_what_cannot_be_encoded()
+    home_folder()
     with escaped_output():
         return _run(list(sys.argv[1:] if argv is None else argv))
 
@@ -54,7 +59,14 @@ def _run(words: list[str]) -> int:
         # As `python -m` does, so that a yaml can name a class in the working folder; last, so that it shadows nothing.
         sys.path.append(os.getcwd())
     if command not in HYDRA_COMMANDS:
-        return importlib.import_module(f"diffusion_lab.cli.{command}").main(rest)
+        try:
+            return importlib.import_module(f"diffusion_lab.cli.{command}").main(rest)
+        except (OSError, MemoryError) as error:
+            why = full_disk(error) or no_memory(error)
+            if why is None:
+                raise
+            print(f"failed: {why}; free some space or memory, then repeat the command", file=sys.stderr)
+            return EXIT_FAILED
     if any(word in ("-h", "--help") for word in rest):
         return _help(command, rest)
     from diffusion_lab.cli.app import App

@@ -49,7 +49,7 @@ def seeds_on_page(place: Path) -> set[int]:
     from diffusion_lab.tables.values import read_per_seed
 
     try:
-        return {value.seed for value in read_per_seed((place / PER_SEED).read_text())}
+        return {value.seed for value in read_per_seed((place / PER_SEED).read_text(encoding="utf-8"))}
     except (OSError, KeyError, ValueError):  # no page that can be read; `writable` says what is wrong with the folder
         return set()
 

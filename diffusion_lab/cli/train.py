@@ -25,6 +25,7 @@ from diffusion_lab.cli.config import (
     run_name,
 )
 from diffusion_lab.cli.errors import StoppedBySignal
+from diffusion_lab.cli.exhausted import no_memory
 from diffusion_lab.cli.labels import labels, options_of, tags
 from diffusion_lab.cli.outcome import from_here, outcome
 from diffusion_lab.cli.processes import is_first, on_cpu, say, wait_for_the_first, world_size
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from diffusion_lab.cli.run_parts import RunParts
 
 WHEN_REPEATED = "goes on from the last checkpoint"  # the same command, after a signal
-NO_MEMORY = "can't allocate memory"  # PyTorch's message on a CPU
 LIBRARIES = ("torch", "lightning", "hydra-core", "omegaconf", "torch-fidelity", "numpy")
 
 
@@ -124,7 +124,8 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     if isinstance(cfg.get("init_from"), str):
         recorded, initial = source_of(cfg, parts)
         cfg = with_start(cfg, recorded)
-    run = build_run(cfg, facts(cfg), parts=parts)
+    with memory_named(cfg, "to build the run"):
+        run = build_run(cfg, facts(cfg), parts=parts)
     if path is None and (hint := faster_bfloat16(parts, run.module.network)):
         say(hint)
     if initial is not None:
@@ -145,21 +146,25 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
 
 
 @contextmanager
-def memory_named(cfg: DictConfig) -> Iterator[None]:
+def memory_named(cfg: DictConfig, purpose: str = "") -> Iterator[None]:
     """Report exhausted memory in one sentence.
+
+    Args:
+        cfg: the configuration.
+        purpose: what the memory does not suffice for; by default the images of the batch.
 
     Raises:
         OutOfMemory: the device or the machine is out of memory.
     """
-    import torch
-
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
-            if NO_MEMORY not in str(error):
-                raise
-        raise OutOfMemory(memory_sentence(cfg, error)) from error
+    except (MemoryError, RuntimeError, OSError) as error:
+        why = no_memory(error)
+        if why is None or isinstance(error, Failure):
+            raise
+        cure = "; use a smaller network, or a machine with more of it"
+        sentence = f"the memory does not suffice {purpose}: {why}{cure}" if purpose else memory_sentence(cfg, error)
+        raise OutOfMemory(sentence) from error
 
 
 def memory_sentence(cfg: DictConfig, error: BaseException) -> str:

@@ -138,7 +138,7 @@ class ClassifierFeatures(FeatureExtractor):
                 f"weights={weights!r} must be one of {known}; train your own with "
                 "python -m diffusion_lab.metrics.train_classifier"
             )
-        self.card = json.loads(card.read_text())
+        self.card = json.loads(card.read_text(encoding="utf-8"))
         self.name = weights
         self.feature_dim = self.card["network"]["feature_dim"]
         self.channels, self.image_size = self.card["network"]["channels"], self.card["network"]["image_size"]

@@ -56,5 +56,9 @@ def save_grid(
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     pixels = page[0].numpy() if len(page) == 1 else page.permute(1, 2, 0).contiguous().numpy()
-    Image.fromarray(pixels).save(partial, format="PNG")
-    partial.replace(path)
+    try:
+        Image.fromarray(pixels).save(partial, format="PNG")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data import ImageSet
 from diffusion_lab.metrics.features import FeatureExtractor, features_of
 from diffusion_lab.metrics.moments import Moments, Statistics
@@ -39,13 +40,6 @@ class Reference(NamedTuple):
     metadata: dict[str, Any]
     statistics: Statistics
     features: Tensor
-
-
-def cache_folder() -> Path:
-    """$DIFFUSION_LAB_CACHE, or the folder diffusion-lab in the user's cache folder."""
-    named = os.environ.get("DIFFUSION_LAB_CACHE")
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(named) if named else user / "diffusion-lab"
 
 
 def describe(

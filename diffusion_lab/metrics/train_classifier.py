@@ -134,7 +134,7 @@ def save(network: SmallClassifier, name: str, source: ImageSource, recipe: Recip
         "torch": torch.__version__,
         "sha256": file_sha256(path),
     }
-    (folder / f"{name}.json").write_text(json.dumps(card, indent=1) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     return card
 
 

@@ -32,7 +32,7 @@ def lock(folder: Path) -> Iterator[None]:
         RunLocked: another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK, "w", opener=regular) as file:
+    with open(folder / LOCK, "w", encoding="utf-8", opener=regular) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -56,7 +56,7 @@ def is_locked(folder: Path, top: Path | None = None) -> bool:
 def open_log(folder: Path) -> TextIO:
     """The run's log, to append to; the folder is made if needed."""
     folder.mkdir(parents=True, exist_ok=True)
-    return open(folder / LOG, "a", opener=regular)
+    return open(folder / LOG, "a", encoding="utf-8", errors="backslashreplace", opener=regular)
 
 
 def forget_run(folder: Path) -> None:

@@ -57,7 +57,7 @@ def _of_ranges(loss_curve: Sequence[float] | str) -> Tensor:
         if path.suffix == Path(METRICS).suffix:
             values = [row for row in read_lines(path) if "val/loss_t" in row][-1]["val/loss_t"]
         else:
-            values = json.loads(path.read_text())
+            values = json.loads(path.read_text(encoding="utf-8"))
         return torch.tensor([float(value) for value in values], dtype=torch.float64)
     except UNREADABLE as error:
         raise ValueError(

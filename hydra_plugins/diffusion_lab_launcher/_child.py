@@ -136,8 +136,8 @@ def write_to_log(job: Job) -> None:
     with open_log(job.folder) as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
-    sys.stdout = open(1, "w", buffering=1, closefd=False)
-    sys.stderr = open(2, "w", buffering=1, closefd=False)
+    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
     escape_output()
     faulthandler.enable(2)
 

@@ -107,7 +107,7 @@ def _settings(
         for name, key in keys.items()
         if name not in option.parts
     ]
-    partial = "_partial_" in option.path.read_text()  # the other arguments come from other parts
+    partial = "_partial_" in option.path.read_text(encoding="utf-8")  # the other arguments come from other parts
     left_out = {name: value for name, value in arguments.items() if name not in keys and name not in option.parts}
     found += [Setting(name, value, meanings.get(name, "")) for name, value in left_out.items() if value and not partial]
     return found

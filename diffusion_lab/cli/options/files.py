@@ -56,7 +56,7 @@ class Option:
 
 def groups(folders: Sequence[Path]) -> list[str]:
     """Names of all groups, those of train.yaml in its order first, `sampler/distribution` behind `sampler`."""
-    named = re.findall(r"^  - (\w+): ", (folders[0] / "train.yaml").read_text(), re.MULTILINE)
+    named = re.findall(r"^  - (\w+): ", (folders[0] / "train.yaml").read_text(encoding="utf-8"), re.MULTILINE)
     found = {_name(path.parent, folder) for folder in folders for path in folder.rglob("*.yaml")} - {"."}
     # Presets lie in folders of papers, experiment=paper/table; those folders are no groups of their own.
     found = {name.partition("/")[0] if _of_presets(name, folders) else name for name in found}
@@ -77,14 +77,14 @@ def options(group: str, folders: Sequence[Path]) -> list[str]:
 
 def default(group: str, folders: Sequence[Path]) -> str:
     """The option that `diffusion-lab train` takes; "" where it takes none."""
-    found = re.search(rf"^  - {group}: (\w+)", (folders[0] / "train.yaml").read_text(), re.MULTILINE)
+    found = re.search(rf"^  - {group}: (\w+)", (folders[0] / "train.yaml").read_text(encoding="utf-8"), re.MULTILINE)
     return found[1] if found and found[1] != "null" else ""
 
 
 def read(group: str, name: str, folders: Sequence[Path]) -> Option:
     """The option `group=name`; Hydra's rule, the first folder that has the file."""
     path = next(path for folder in folders if (path := folder / group / f"{name}.yaml").is_file())
-    lines = path.read_text().splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     option = Option(group, name, path, *_comment(lines))
     own: dict[str, Key] = {}
     extended: tuple[Key, ...] = ()

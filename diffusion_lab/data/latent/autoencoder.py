@@ -204,7 +204,7 @@ def _from_hub(weights: str, download: bool) -> Path:
 
 def _read_config(path: Path, weights: str) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"weights={weights} must have a readable {path.name} ({error}); copy it again") from error
     if not isinstance(content, dict):

@@ -151,7 +151,7 @@ class Encoding:
         path = self.folder / PROGRESS
         if not path.exists():
             return dict.fromkeys(SPLITS, 0)
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
         if _plain(content["request"]) != _plain(request):
             raise ValueError(
                 f"outdir={self.folder} must be a new folder, and holds an unfinished encoding of something else; give "

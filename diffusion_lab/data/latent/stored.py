@@ -83,7 +83,7 @@ def read_header(folder: Path) -> Header:
             f"encode dataset=... outdir={folder}"
         )
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise ValueError(f"root={folder} must hold latents of format {FORMAT}, not {content['format']}; {AGAIN}")
         header = Header(**{field.name: content[field.name] for field in fields(Header)})

@@ -97,5 +97,5 @@ class CelebA(ImageFolder):
 
 def read_partition(path: Path) -> dict[str, str]:
     """File name -> "0" (train), "1" (validation) or "2" (test), from lines "000001.jpg 0" or "000001.jpg,0"."""
-    lines = (line.replace(",", " ").split() for line in path.read_text().splitlines())
+    lines = (line.replace(",", " ").split() for line in path.read_text(encoding="utf-8").splitlines())
     return {words[0]: words[1] for words in lines if len(words) == 2}

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data.resize import Square
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.data.sources.encoded_images import (
@@ -29,7 +30,6 @@ from diffusion_lab.data.sources.encoded_images import (
     random_split,
 )
 from diffusion_lab.data.sources.hub import Unreadable, open_hub, open_local
-from diffusion_lab.data.sources.image_folder import default_cache
 from diffusion_lab.data.sources.scan import Seen, count_modes, scan_rows
 
 log = logging.getLogger(__name__)
@@ -57,8 +57,8 @@ class HuggingFace(ImageSource):
         min_size: minimum length of an image's shorter side in pixels; None: image_size, so nothing is enlarged.
         on_bad: "error" stops when an image is bad, "skip" leaves bad images out and logs how many.
         memory_mb: keep the decoded images in memory if they fit into this many megabytes (2^20 bytes).
-        cache_dir: folder of the checks' results and the library's copies; None: diffusion_lab below $XDG_CACHE_HOME or
-            ~/.cache, and the library's own folder.
+        cache_dir: folder of the checks' results and the library's copies; None: `cache_folder()`, and the library's own
+            folder.
 
     Raises:
         ValueError: an argument outside its range; a missing split or column; bad images; labels that are not classes
@@ -99,7 +99,7 @@ class HuggingFace(ImageSource):
         self.image_column, self.label_column = image_column, label_column
         self.test_share, self.on_bad, self.memory_mb = test_share, on_bad, memory_mb
         self.min_size = image_size if min_size is None else min_size
-        self.cache_dir = Path(cache_dir).expanduser() if cache_dir else default_cache()
+        self.cache_dir = Path(cache_dir).expanduser() if cache_dir else cache_folder()
         self._library_dir = str(self.cache_dir / "datasets") if cache_dir else None
         self._tables: dict[str, Any] = {}
         self._labels: dict[str, Tensor] = {}

@@ -10,7 +10,6 @@ and, if the data set has them, its own split (`_split`) and class folders (`_cla
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data.resize import Square
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.data.sources.encoded_images import (
@@ -53,7 +53,7 @@ class ImageFolder(ImageSource):
         on_bad: "error" stops when a file is bad, "skip" leaves bad files out and logs how many.
         memory_mb: keep the decoded images in memory if they fit into this many megabytes (2^20 bytes); otherwise they
             are decoded again for every batch, for which workers are recommended.
-        cache_dir: folder of the checks' results; None: diffusion_lab below $XDG_CACHE_HOME or ~/.cache.
+        cache_dir: folder of the checks' results; None: `cache_folder()`.
 
     Raises:
         ValueError: an argument outside its range; bad files or empty class folders (from `check` and on loading).
@@ -88,7 +88,7 @@ class ImageFolder(ImageSource):
         self.class_folders, self.test_share = class_folders, test_share
         self.min_size = image_size if min_size is None else min_size
         self.on_bad, self.memory_mb = on_bad, memory_mb
-        self.cache_dir = Path(cache_dir).expanduser() if cache_dir else default_cache()
+        self.cache_dir = Path(cache_dir).expanduser() if cache_dir else cache_folder()
         self._files: list[Seen] | None = None
         self._names: list[str] = []  # of the classes, once there are some
         self._order: Callable[[list[str]], list[str]] = in_number_order
@@ -243,8 +243,3 @@ def in_number_order(names: list[str]) -> list[str]:
 def _in_order_of(known: list[str], names: list[str]) -> list[str]:
     """The known names if they are the same, else the names as they are."""
     return known if sorted(known) == names else names
-
-
-def default_cache() -> Path:
-    """Default folder of the scans' results."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "diffusion_lab"

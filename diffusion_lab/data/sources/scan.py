@@ -188,7 +188,7 @@ _row_of = attrgetter(
 
 def _load(cache_file: Path) -> dict[str, Seen]:
     try:
-        rows = json.loads(cache_file.read_text())["rows"]
+        rows = json.loads(cache_file.read_text(encoding="utf-8"))["rows"]
         return {row[0]: Seen(*row) for row in rows}
     except (OSError, ValueError, TypeError, KeyError):  # missing, damaged, or of another version: scan again
         return {}

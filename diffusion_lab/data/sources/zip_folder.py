@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data.resize import Square
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.data.sources.encoded_images import (
@@ -29,7 +30,6 @@ from diffusion_lab.data.sources.encoded_images import (
     check_test_share,
     random_split,
 )
-from diffusion_lab.data.sources.image_folder import default_cache
 from diffusion_lab.data.sources.scan import Seen, count_modes, scan_rows
 from diffusion_lab.data.sources.zip_archive import LABELS, Archive
 
@@ -53,7 +53,7 @@ class ZipFolder(ImageSource):
         min_size: minimum length of an image's shorter side in pixels; None: image_size, so nothing is enlarged.
         on_bad: "error" stops when an image is bad, "skip" leaves bad images out and logs how many.
         memory_mb: keep the decoded images in memory if they fit into this many megabytes (2^20 bytes).
-        cache_dir: folder of the checks' results; None: diffusion_lab below $XDG_CACHE_HOME or ~/.cache.
+        cache_dir: folder of the checks' results; None: `cache_folder()`.
 
     Raises:
         ValueError: an argument outside its range; not a zip archive; bad images or labels (from `check` and on
@@ -84,7 +84,7 @@ class ZipFolder(ImageSource):
         self.image_size, self.channels = image_size, channels
         self.labels, self.test_share, self.on_bad, self.memory_mb = labels, test_share, on_bad, memory_mb
         self.min_size = image_size if min_size is None else min_size
-        self.cache_dir = Path(cache_dir).expanduser() if cache_dir else default_cache()
+        self.cache_dir = Path(cache_dir).expanduser() if cache_dir else cache_folder()
         self._archive: Archive | None = None
         self._classes: list[int] | None = None
         self._good: list[Seen] = []
