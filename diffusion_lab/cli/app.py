@@ -20,7 +20,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.command_line import lists, options_first, resume_arguments
+from diffusion_lab.cli.command_line import config_dirs, lists, options_first, resume_arguments
 from diffusion_lab.cli.compose_errors import explain, is_compose_error
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.errors import (
@@ -40,6 +40,7 @@ from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.outcome import opening
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
 from diffusion_lab.cli.single import composed_once
+from diffusion_lab.cli.targets import beside, importable
 from diffusion_lab.failure import Failure, OtherData
 from diffusion_lab.held_folder import FolderMoved
 from diffusion_lab.printable import printable
@@ -92,6 +93,7 @@ class App:
         try:
             if self.command == "train":
                 self.arguments = resume_arguments(self.arguments)
+            importable(beside(config_dirs(self.arguments)))
             if self.command == "analyze":
                 self.arguments = lists(self.arguments, ("run", "checkpoint"))
             register_resolvers()
@@ -128,16 +130,16 @@ class App:
             return None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Unpickled in another process by another launcher; the yaml files need the resolvers."""
+        """Unpickled in another process by another launcher; the yaml files need resolvers and the user's modules."""
         register_resolvers()
         self.__dict__.update(state)
+        importable(beside(config_dirs(self.arguments)))
 
     def check(self, cfg: DictConfig, here: bool = True) -> list[ConfigError]:
         """All errors of a configuration that can be found without training; `here`: the run is on this machine."""
         return self._examine(cfg, here)[0]
 
     def _examine(self, cfg: DictConfig, here: bool = True) -> tuple[list[ConfigError], RunParts | None]:
-        from diffusion_lab.cli.command_line import config_dirs
         from diffusion_lab.cli.validate import check_command, examine
 
         folders = config_dirs(self.arguments)

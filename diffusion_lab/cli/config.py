@@ -13,7 +13,9 @@ import copy
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, cast
 
@@ -169,7 +171,20 @@ def config_folders(cfg: DictConfig | None = None) -> list[str]:
     """Folders given with --config-dir to this command, or to the one that composed `cfg` with Hydra's node."""
     hydra = hydra_of(OmegaConf.create() if cfg is None else cfg)
     sources = [] if hydra is None else OmegaConf.select(hydra, "runtime.config_sources") or []
-    return [source.path for source in sources if source.provider == "command-line"]
+    return [source.path for source in sources if source.provider == "command-line"] or list(_GIVEN.get())
+
+
+_GIVEN: ContextVar[tuple[str, ...]] = ContextVar("given", default=())
+
+
+@contextmanager
+def given_config_dirs(folders: Sequence[str]) -> Iterator[None]:
+    """Inside, `config_folders` has these, for a command that Hydra does not run."""
+    token = _GIVEN.set(tuple(str(Path(folder).resolve()) for folder in folders))
+    try:
+        yield
+    finally:
+        _GIVEN.reset(token)
 
 
 def choices_of(cfg: DictConfig) -> dict[str, Any]:

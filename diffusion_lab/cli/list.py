@@ -11,13 +11,14 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.errors import EXIT_CONFIG, ConfigError
 from diffusion_lab.cli.options import files
-from diffusion_lab.cli.options.described import described
+from diffusion_lab.cli.options.described import Described, described
 from diffusion_lab.cli.options.groups import ABOUT
-from diffusion_lab.cli.options.text import group_lines, option_lines, table_lines, wrapped
+from diffusion_lab.cli.options.text import group_lines, option_lines, table_lines, with_config_dirs, wrapped
 from diffusion_lab.cli.targets import own_folders
 
 PRESETS = ("method", "experiment", "task", "scale", "analysis")  # named after the part that they use
@@ -61,33 +62,61 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Places(NamedTuple):
+    """Where options and classes are looked for.
+
+    Attributes:
+        config_dirs: given with --config-dir, which the printed commands repeat.
+        folders: with the yaml files, the package's first.
+        modules: folders with the user's own modules.
+        width: columns of the terminal.
+    """
+
+    config_dirs: list[str]
+    folders: list[Path]
+    modules: tuple[Path, ...]
+    width: int
+
+    def described(self, group: str, option: str) -> Described:
+        return described(group, option, self.folders, self.modules)
+
+    def lines_of(self, group: str, option: str) -> list[str]:
+        return option_lines(self.described(group, option), self.width, "", self.config_dirs)
+
+    def next(self, *words: str) -> list[str]:
+        commands = [with_config_dirs(f"diffusion-lab list {word}", self.config_dirs) for word in words]
+        return ["", *wrapped(f"Next: {', '.join(commands)}", self.width, "")]
+
+
 def _answer(words: Sequence[str], config_dirs: list[str], width: int) -> list[str]:
     for folder in config_dirs:
         if not Path(folder).is_dir():
             raise ConfigError(f"--config-dir={folder} must be a folder with yaml files, and there is none; use another")
-    folders, modules = [conf_dir(), *map(Path, config_dirs)], own_folders(config_dirs)
+    places = _Places(config_dirs, [conf_dir(), *map(Path, config_dirs)], own_folders(config_dirs), width)
     if not words:
-        return _overview(folders, width)
+        return _overview(places)
     lines: list[str] = []
     for word in words:
         lines += ["", ""] if lines else []
-        lines += _named(word, folders, modules, width)
+        lines += _named(word, places)
     return lines
 
 
-def _overview(folders: Sequence[Path], width: int) -> list[str]:
+def _overview(places: _Places) -> list[str]:
+    folders, width = places.folders, places.width
     lines = ["Groups, the number of their options, and their names; [the default].", ""]
     for group in files.groups(folders):
         lines += group_lines(group, files.options(group, folders), files.default(group, folders), width)
-    return [*lines, "", *wrapped("Next: diffusion-lab list sampler, diffusion-lab list sampler=mode", width, "")]
+    return [*lines, *places.next("sampler", "sampler=mode")]
 
 
-def _named(word: str, folders: Sequence[Path], modules: Sequence[Path], width: int) -> list[str]:
+def _named(word: str, places: _Places) -> list[str]:
     """What a word names: a group, else an option of one group or of several."""
+    folders, width = places.folders, places.width
     groups = files.groups(folders)
     group, equals, name = word.strip().rstrip("/").partition("=")
     if not equals and group in groups:
-        return _group(group, folders, modules, width)
+        return _group(group, places)
     found = [
         (one, option)
         for one in groups
@@ -99,24 +128,23 @@ def _named(word: str, folders: Sequence[Path], modules: Sequence[Path], width: i
     parts = [(one, option) for one, option in found if one not in PRESETS]
     if len(parts) == 1 < len(found):  # sampler=infonoise, with method=infonoise, which uses it
         others = ", ".join(f"{one}={option}" for one, option in found if one in PRESETS)
-        lines = option_lines(described(*parts[0], folders, modules), width, "")
-        return [*lines, "", *wrapped(f"Of the same name: {others}", width, "")]
+        return [*places.lines_of(*parts[0]), "", *wrapped(f"Of the same name: {others}", width, "")]
     if len(found) > 1:
-        rows = [(f"{one}={option}", described(one, option, folders, modules)) for one, option in found]
+        rows = [(f"{one}={option}", places.described(one, option)) for one, option in found]
         return [f"{group} is an option of {len(rows)} groups:", "", *table_lines(rows, width)]
-    ((one, option),) = found
-    return option_lines(described(one, option, folders, modules), width, "")
+    return places.lines_of(*found[0])
 
 
-def _group(group: str, folders: Sequence[Path], modules: Sequence[Path], width: int) -> list[str]:
+def _group(group: str, places: _Places) -> list[str]:
+    folders, width = places.folders, places.width
     names = files.options(group, folders)
-    rows = [(name, described(group, name, folders, modules)) for name in names]
+    rows = [(name, places.described(group, name)) for name in names]
     chosen, below = files.default(group, folders), [g for g in files.groups(folders) if g.startswith(f"{group}/")]
     lines = wrapped(f"{group}: {ABOUT.get(group, 'a group of your own')}", width, "")
     lines += wrapped(f"default {chosen}", width, "") if chosen else []
     lines += ["", *table_lines(rows, width)]
     lines += ["", *wrapped(f"groups below it: {', '.join(below)}", width, "")] if below else []
-    return [*lines, "", *wrapped(f"Next: diffusion-lab list {group}={chosen or (names or ['NAME'])[0]}", width, "")]
+    return [*lines, *places.next(f"{group}={chosen or (names or ['NAME'])[0]}")]
 
 
 def _unknown(word: str, group: str, name: str | None, groups: Sequence[str], folders: Sequence[Path]) -> str:

@@ -21,6 +21,7 @@ from diffusion_lab.cli.encodings import replace_what_cannot_be_encoded
 from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, nearest
 from diffusion_lab.cli.exhausted import full_disk, no_memory
 from diffusion_lab.cli.output import survive_closed_output
+from diffusion_lab.cli.targets import beside, importable
 from diffusion_lab.printable import escaped_output
 from diffusion_lab.progress import status
 
@@ -58,6 +59,7 @@ def _run(words: list[str]) -> int:
     if _own_classes(command, rest) and "" not in sys.path and os.getcwd() not in sys.path:
         # As `python -m` does, so that a yaml can name a class in the working folder; last, so that it shadows nothing.
         sys.path.append(os.getcwd())
+    importable(beside(config_dirs(rest)))
     if command not in HYDRA_COMMANDS:
         try:
             return importlib.import_module(f"diffusion_lab.cli.{command}").main(rest)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diffusion_lab.cli.config import given_config_dirs
 from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, ConfigError, InvalidConfig, config_errors, nearest
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.study import Study
@@ -33,7 +34,9 @@ def main(argv: list[str]) -> int:
     try:
         if options.list or not options.table:
             return _list(options.config_dir)
-        return _reproduce(options, words, argv)
+        own = [options.config_dir] if options.config_dir else []
+        with given_config_dirs(own):
+            return _reproduce(options, words, argv, own)
     except (ConfigError, InvalidConfig) as error:
         for line in error.errors if isinstance(error, InvalidConfig) else [error]:
             print(f"config error: {line}", file=sys.stderr)
@@ -74,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str]) -> int:
+def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str], own: list[str]) -> int:
     from diffusion_lab.cli.table_jobs import Jobs
 
     folders = conf_folders(options.config_dir)
@@ -89,7 +92,7 @@ def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str]) -
     further = [f"{key}={value}" for key, value in given.items() if not key.startswith("hydra")]
     rows = [row for row in table.rows if scale.name not in row.absent]
     chosen = _chosen(rows, options.only)
-    jobs = Jobs(table, scale, further, [options.config_dir] if options.config_dir else [])
+    jobs = Jobs(table, scale, further, own)
     launcher = [] if "hydra/launcher" in given else scale.launcher  # another launcher has other settings
     study = Study(table, scale, root, seeds, jobs, ["reproduce", *argv], [*launcher, *hydra])
     out = Path(options.out) if options.out else None

@@ -55,8 +55,10 @@ class Study:
         file = self.root / f"{self.table.name.replace('/', '-')}.jobs"
         write_whole(file, "".join(shlex.join(job.words) + "\n" for job in plan.open).encode())
         words = ["-m", "hydra/sweeper=listed", f"hydra.sweeper.file={file}", f"hydra.sweep.dir={self.root}"]
-        own = [f"--config-dir={folder}" for folder in self.jobs.config_dirs]
-        return App("train", [*own, *words, *self.launcher], typed=self.typed).run()
+        return App("train", [*self._own(), *words, *self.launcher], typed=self.typed).run()
+
+    def _own(self) -> list[str]:
+        return [f"--config-dir={folder}" for folder in self.jobs.config_dirs]
 
     def done(self, jobs: Sequence[Job]) -> list[Job]:
         """Those of the jobs that are done."""
@@ -87,7 +89,7 @@ class Study:
         if place in self._analysed:
             return self._analysed[place]
         folders = ",".join(str(run.folder) for run in runs)
-        arguments = [f"analysis={name}", f"run={folders}", f"outdir={place}", *words]
+        arguments = [*self._own(), f"analysis={name}", f"run={folders}", f"outdir={place}", *words]
         with contextlib.redirect_stdout(io.StringIO()):
             code = App("analyze", arguments, typed=["analyze", *arguments]).run()
         if code:

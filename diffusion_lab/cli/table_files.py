@@ -70,17 +70,16 @@ def measure_of(table: Table) -> Measure:
     """What the table measures.
 
     Raises:
-        ConfigError: its node does not make a `Measure`, or names a class that is neither of the package nor of the
-            working folder.
+        ConfigError: its node does not make a `Measure`, or names a class that is neither of the package nor the
+            user's own.
     """
     from omegaconf import OmegaConf
 
     from diffusion_lab.cli.run_parts import RunParts
-    from diffusion_lab.cli.targets import Trust
     from diffusion_lab.tables import Measure
 
     try:
-        made = RunParts(OmegaConf.create({"measure": dict(table.measure)}), Trust.typed([]))["measure"]
+        made = RunParts(OmegaConf.create({"measure": dict(table.measure)}))["measure"]
     except TypeError as error:  # an argument that it does not have
         made, why = None, f" ({error})"
     else:

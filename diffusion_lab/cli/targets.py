@@ -3,9 +3,10 @@
 Configurations are shared between people, and `_target_` makes them executable. Hydra forbids some names; this module
 allows only some, and checks the object that a name resolves to instead of the name: `diffusion_lab.data.os.system` is
 `posix.system`. Allowed are this package, the optimizers of torch, the parts of Lightning listed below, and, for a
-configuration composed on the command line, the user's own modules: those in the working folder or beside a folder given
-with --config-dir. A configuration that is read from a run folder or a checkpoint never extends this list; only the
-command line does, with --config-dir or allow=file.Class. `checks.nodes` checks which class may be used at which place.
+configuration composed on the command line, the user's own modules: those in the working folder, and those in a
+folder given with --config-dir or beside it. A configuration that is read from a run folder or a checkpoint never
+extends this list; only the command line does, with --config-dir or allow=file.Class, and the user's signature of a run
+(`own_run`). `checks.nodes` checks which class may be used at which place.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ NAMES = {
     "lightning.pytorch.callbacks.DeviceStatsMonitor": "lightning.pytorch.callbacks.device_stats_monitor",
 }
 READ_BACK = "a class of diffusion_lab or torch.optim in a configuration that is read from a run folder"
-ALLOWED = "a class of diffusion_lab or torch.optim, or of a module of your own in the working folder"
+ALLOWED = (
+    "a class of diffusion_lab or torch.optim, or of a module of your own in the working folder or beside a --config-dir"
+)
 DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
@@ -54,7 +57,7 @@ class Trust:
 
     @classmethod
     def typed(cls, config_dirs: list[str]) -> Trust:
-        """For a configuration that was typed: modules in the working folder and beside each --config-dir."""
+        """For a configuration that was typed: modules in the working folder and in and beside each --config-dir."""
         return cls(own_folders(config_dirs))
 
     @classmethod
@@ -95,12 +98,12 @@ def resolve(path: str, target: Any, trust: Trust) -> Any:
     if not isinstance(target, str) or not DOTTED.fullmatch(target):
         raise ConfigError(f"{key} must be a dotted name; allowed is {ALLOWED}")
     listed = target.startswith(PACKAGES) or target in NAMES or target in trust.names
-    if target.startswith("diffusion_lab.cli.") or not (listed or _own_module(target, trust.folders)):
+    if target.startswith("diffusion_lab.cli.") or not (listed or is_own_module(target, trust.folders)):
         raise ConfigError(f"{key} must be {_allowed(trust, target)}")
     module, _, name = target.rpartition(".")
     obj = getattr(sys.modules.get(module), name, None) or _locate(key, target)
     module = str(getattr(obj, "__module__", None))
-    ok = f"{module}.".startswith(PACKAGES) or NAMES.get(target) == module or _own_module(f"{module}.x", trust.folders)
+    ok = f"{module}.".startswith(PACKAGES) or NAMES.get(target) == module or is_own_module(f"{module}.x", trust.folders)
     ok = ok or (target in trust.names and module.split(".")[0] == target.split(".")[0])
     # An instance has the __module__ of its class, so only classes and plain functions are accepted.
     if not ok or not (inspect.isclass(obj) or inspect.isfunction(obj)):
@@ -114,20 +117,41 @@ def _allowed(trust: Trust, target: str) -> str:
     return f"{READ_BACK}; if the class is your own, repeat --config-dir or add allow={target}"
 
 
-def own_folders(config_dirs: list[str]) -> tuple[Path, ...]:
-    """Folders with the user's own modules: the working folder and the parent of each --config-dir."""
-    return tuple({Path.cwd().resolve(), *(Path(folder).resolve().parent for folder in config_dirs)})
+def own_folders(config_dirs: Sequence[str]) -> tuple[Path, ...]:
+    """Folders with the user's own modules: the working folder, each --config-dir and its parent."""
+    return tuple(dict.fromkeys((Path.cwd().resolve(), *beside(config_dirs))))
 
 
-def _own_module(target: str, folders: tuple[Path, ...]) -> bool:
+def beside(config_dirs: Sequence[str]) -> tuple[Path, ...]:
+    """Each --config-dir and its parent."""
+    given = [Path(folder).resolve() for folder in config_dirs]
+    return tuple(dict.fromkeys(place for folder in given for place in (folder.parent, folder)))
+
+
+def importable(folders: Sequence[Path]) -> None:
+    """Let modules in the folders be imported; they come last on Python's path, so that they shadow nothing."""
+    for folder in map(str, folders):
+        if folder not in sys.path:
+            sys.path.append(folder)
+
+
+def is_own_module(target: str, folders: tuple[Path, ...]) -> bool:
     """Whether the first word names a module in one of the folders that is not an installed package."""
+    return own_folder(target, folders) is not None
+
+
+def own_folder(target: str, folders: tuple[Path, ...]) -> Path | None:
+    """The folder on Python's path that holds the module that the first word names; None unless it is below one of
+    `folders` and the module is no installed package."""
     try:
         spec = importlib.util.find_spec(target.split(".")[0])
     except (ImportError, ValueError):
-        return False
-    places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or [])]
-    files = [Path(place) for place in places if place and os.path.isabs(place)]  # not "built-in" and "frozen"
-    return any(_inside(file.resolve(), folders) for file in files)
+        return None
+    if spec is None:
+        return None
+    packages = list(spec.submodule_search_locations or [])
+    files = [Path(place) for place in (packages or [spec.origin]) if place and os.path.isabs(place)]  # not "built-in"
+    return next((file.resolve().parent for file in files if _inside(file.resolve(), folders)), None)
 
 
 def _inside(place: Path, folders: tuple[Path, ...]) -> bool:

@@ -227,7 +227,7 @@ title: My table
 kind: ablation
 says: Late timesteps help.
 experiment: mine
-measure: {_target_: diffusion_lab.tables.MetricAtSteps}
+measure: {_target_: measured.Measured}
 baseline: base
 columns: {only: {at: [4]}}
 rows:
@@ -242,12 +242,19 @@ snapshot_every: 4
 
 
 @pytest.mark.slow
-def test_a_table_of_ones_own_with_parts_of_ones_own(capsys, tmp_path: Path) -> None:
+def test_a_table_of_ones_own_with_parts_of_ones_own(capsys, in_folder: Path, tmp_path_factory) -> None:
+    """Its classes are in and beside the --config-dir, which is not in the working folder."""
+    tmp_path = tmp_path_factory.mktemp("own")
     conf = tmp_path / "conf"
+    conf.mkdir()
+    (conf / "measured.py").write_text(
+        "from diffusion_lab.tables import MetricAtSteps\nclass Measured(MetricAtSteps): pass\n"
+    )
+    (tmp_path / "later.py").write_text("from diffusion_lab.timesteps import Power\nclass Later(Power): pass\n")
     for name, text in {
         "table/me/mine.yaml": OWN,
         "experiment/mine.yaml": OWN_PRESET,
-        "sampler/late.yaml": "_target_: diffusion_lab.timesteps.Power\nnum_timesteps: 1000\npower: 2.0\n",
+        "sampler/late.yaml": "_target_: later.Later\nnum_timesteps: 1000\npower: 2.0\n",
     }.items():
         (conf / name).parent.mkdir(parents=True, exist_ok=True)
         (conf / name).write_text(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 import textwrap
 from collections.abc import Sequence
 
@@ -42,13 +43,14 @@ def table_lines(rows: Sequence[tuple[str, Described]], width: int) -> list[str]:
     return lines
 
 
-def option_lines(one: Described, width: int, page: str) -> list[str]:
+def option_lines(one: Described, width: int, page: str, config_dirs: Sequence[str] = ()) -> list[str]:
     """Everything about an option.
 
     Args:
         one: the option.
         width: columns.
         page: path of its page in docs/; "" without one.
+        config_dirs: given with --config-dir, which the commands repeat.
     """
     option, doc = one.option, one.doc
     lines = [option.setting]
@@ -68,7 +70,7 @@ def option_lines(one: Described, width: int, page: str) -> list[str]:
         column = min(28, max(len(f"{key.name}={key.default}") for key in one.settings) + 2)
         for key in one.settings:
             lines += [f"    {line}" for line in defined(f"{key.name}={key.default}", key.meaning, column, width - 4)]
-    lines += ["", "try", *(f"    {command}" for command in commands(one))]
+    lines += ["", "try", *(f"    {with_config_dirs(command, config_dirs)}" for command in commands(one))]
     lines += ["", "where", f"    {one.definition.name if one.definition else option.target}"] if option.target else []
     lines += [f"    {page}"] if page else []
     return lines
@@ -97,6 +99,12 @@ def commands(one: Described) -> list[str]:
     if group in ("sampler", "weighting", "schedule"):
         lines.append(f"diffusion-lab show {word}")
     return lines
+
+
+def with_config_dirs(command: str, config_dirs: Sequence[str]) -> str:
+    """`diffusion-lab COMMAND ...` with a --config-dir for each folder, after the name of the command."""
+    own = "".join(f" --config-dir {shlex.quote(folder)}" for folder in config_dirs)
+    return re.sub(r"^(diffusion-lab [a-z]+)", lambda match: match[1] + own, command)
 
 
 def defined(name: str, text: str, column: int, width: int) -> list[str]:
