@@ -10,6 +10,14 @@ from pathlib import Path
 import pytest
 
 
+@pytest.fixture(autouse=True, scope="session")
+def settings_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The key that signs runs is not the user's, also in processes that tests start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def modules_of_the_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Forget modules that a test imported from a temporary folder; the next test may have another of that name."""

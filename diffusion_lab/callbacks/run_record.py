@@ -14,12 +14,11 @@ from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, eval
 from diffusion_lab.callbacks.median_stop import Pruned
 from diffusion_lab.callbacks.progress import Progress
 from diffusion_lab.callbacks.signals import Interrupted
-from diffusion_lab.files import write_json
 from diffusion_lab.held_folder import FolderMoved, current
 from diffusion_lab.loggers import RunLogger, log_config
 from diffusion_lab.runs.lines import cut_back, lengths, read_evaluated, write_evaluated
 from diffusion_lab.runs.names import EVALUATED, RECORD, RESULT
-from diffusion_lab.runs.record import is_done, read_result, write_result
+from diffusion_lab.runs.record import is_done, read_result, write_record, write_result
 
 
 class RunRecord(RunCallback):
@@ -32,7 +31,8 @@ class RunRecord(RunCallback):
     Args:
         directory: the run folder.
         facts: plain values for run.json; "config" among them is the resolved configuration. The loggers get it with
-            "labels", what runs are grouped by, and "tags", what they are selected by, if there are any.
+            "labels", what runs are grouped by, and "tags", what they are selected by, if there are any. With
+            "own_parts", where the user's own classes are, the record is signed: the user has typed all of it.
     """
 
     may_be_infinite = ("config",)
@@ -99,7 +99,10 @@ class RunRecord(RunCallback):
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         }
         self._written = facts
-        write_json(self.directory / RECORD, facts)
+        self._write_record(facts)
+
+    def _write_record(self, facts: dict[str, Any]) -> None:
+        write_record(self.directory, facts, own="own_parts" in facts)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.is_global_zero and trainer.global_step >= trainer.max_steps:
@@ -124,5 +127,5 @@ class RunRecord(RunCallback):
             cost = {"seconds": round(progress.elapsed(), 3), "images_per_second": rate}
         with suppress(FolderMoved) if exception else nullcontext():  # the folder is gone, which is being reported
             if self._written is not None and not (current(self.directory) / RECORD).exists():
-                write_json(self.directory / RECORD, self._written)  # somebody removed it; without it, this is no run
+                self._write_record(self._written)  # somebody removed it; without it, this is no run
             write_result(self.directory, status, trainer.global_step, exception, **cost)

@@ -9,6 +9,7 @@ from pathlib import Path
 from diffusion_lab.cli.errors import ConfigError, config_errors
 from diffusion_lab.cli.foreign import identity_of_source, replayed
 from diffusion_lab.runs.record import read_record
+from diffusion_lab.runs.signature import is_own
 
 VALUED = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p", "--cfg", "-c")
 
@@ -29,7 +30,8 @@ def options_first(arguments: list[str]) -> list[str]:
 def resume_arguments(arguments: list[str]) -> list[str]:
     """Arguments with `resume=<folder>` replaced by the arguments of that run.
 
-    The other arguments come last and override them; `validate` checks which differences a resumed run may have.
+    The other arguments come last and override them; `validate` checks which differences a resumed run may have. For a
+    run of the user's own its --config-dir is repeated too, unless another is given.
 
     Raises:
         ConfigError: the folder is missing, is not a run, or contains overrides that are not allowed.
@@ -39,6 +41,8 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     folders = [word.split("=", 1)[1].strip("'\"") for word in arguments if word.startswith("resume=")]
     if not folders or folders[-1] in ("", "null"):
         return arguments
+    from diffusion_lab.cli.own_run import config_dir_of
+
     folder = Path(folders[-1])
     with config_errors(""):
         record = read_record(folder, "resume")
@@ -48,7 +52,8 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     if typed := next((word for word in given if word.lstrip("+").startswith("init_from=")), None):
         raise ConfigError(f"{typed} must be left out with resume={folder}, which goes on from its own checkpoint")
     check_resumed(folder)
-    kept = replayed(folder, record.get("overrides"), given)
+    kept = replayed(folder, record.get("overrides"), given, is_own(record))
+    kept += [] if config_dirs(given) else config_dir_of(record, f"resume={folder}")
     start = identity_of_source(record["config"])
     kept += [] if start is None else [f"init_from={{{','.join(f'{key}: {_quoted(start[key])}' for key in start)}}}"]
     quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")

@@ -1,4 +1,4 @@
-"""Checks of a run folder, which is not trusted.
+"""Checks of a run folder, which is not trusted, but for one that this user has signed (`own_run`).
 
 Two things in a run folder have effects when it is read: the configuration, whose classes `checks.read_back` checks,
 and the overrides, which `resume=` repeats. Links are refused elsewhere: `diffusion_lab.inside` reads through none, and
@@ -77,16 +77,17 @@ def references(node: Any, path: str = "") -> Iterator[str]:
         yield f"{path.rstrip('.')}={node}"
 
 
-def replayed(folder: Path, overrides: Any, typed: list[str]) -> list[str]:
+def replayed(folder: Path, overrides: Any, typed: list[str], own: bool = False) -> list[str]:
     """The overrides of a run folder that `resume=` repeats.
 
     A run never records options, Hydra's own settings, references and other packages. A path that leads out of the
-    folder may be recorded, but is used only if the user repeats it on the command line.
+    folder may be recorded, but is used only if the user has signed the record, or repeats it on the command line.
 
     Args:
         folder: the run folder.
         overrides: from run.json.
         typed: the other arguments beside `resume=`.
+        own: whether this user has signed the record.
 
     Raises:
         ConfigError: names the first that is not allowed.
@@ -102,7 +103,7 @@ def replayed(folder: Path, overrides: Any, typed: list[str]) -> list[str]:
             continue
         if reason := _reason(word, name):
             raise ConfigError(f"{key}: its {RECORD} asks for {word!r}, and {reason}; do not resume a folder like this")
-        if path := _leads_out(word, name, folder):
+        if not own and (path := _leads_out(word, name, folder)):
             cure = f"if that is where your files are, repeat it: diffusion-lab train {key} {word}"
             raise ConfigError(f"{key}: its {RECORD} asks for {word}, and {path} lies outside of the folder; {cure}")
         kept.append(word)

@@ -14,6 +14,7 @@ from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.foreign import read_back
+from diffusion_lab.cli.own_run import with_own
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.same_run import check_origin
@@ -34,7 +35,8 @@ def trusted(cfg: DictConfig) -> Trust:
 def load_run(
     folder: str | Path, checkpoint: str = "last", weights: str = "ema", trust: Trust = PACKAGE_ONLY
 ) -> TrainedModel:
-    """Load a run. Its folder is not trusted: the whole configuration is checked before any part is built.
+    """Load a run. Unless this user has signed it, its folder is not trusted; the whole configuration is checked before
+    any part is built.
 
     Args:
         folder: a run folder.
@@ -51,6 +53,7 @@ def load_run(
     with config_errors(""):
         record = read_record(folder, "run")
     saved = record["config"]
+    trust = with_own(trust, record, f"run={folder}")
     _refuse(check_read_back(saved, PARTS, trust), folder)
     cfg = read_back(saved)
     kind = RunParts(cfg, trust)["model"]

@@ -10,6 +10,7 @@ import numpy as np
 from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors, describe
 from diffusion_lab.cli.foreign import read_back
+from diffusion_lab.cli.own_run import with_own
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.same_run import check_origin
@@ -40,6 +41,7 @@ def shown_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[S
     with config_errors(""):
         record = read_record(folder, "RUN_DIR")
     saved, data = record["config"], recorded_data(record)
+    trust = with_own(trust, record, f"RUN_DIR={folder}")
     cfg = read_back(saved)
     check_diffusion(f"RUN_DIR={folder}", cfg)
     if errors := check_read_back(saved, (*PARTS, "dataset"), trust):

@@ -23,10 +23,11 @@ from diffusion_lab.cli.build import network_arguments
 from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.config import config_folders
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
-from diffusion_lab.cli.foreign import read_back
+from diffusion_lab.cli.foreign import identity_of_source, read_back
+from diffusion_lab.cli.own_run import with_own
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_run import check_origin
-from diffusion_lab.cli.source import PREFIX, Source, forget, named, read
+from diffusion_lab.cli.source import BESIDE, PREFIX, Source, forget, named, read
 from diffusion_lab.cli.targets import Trust
 from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS
 from diffusion_lab.runs.record import read_record
@@ -97,12 +98,24 @@ def with_start(cfg: DictConfig, start: dict[str, Any]) -> DictConfig:
     return recorded
 
 
+def recorded_start(saved: dict[str, Any]) -> dict[str, Any] | None:
+    """`init_from` in the configuration of a checkpoint, as a run records it: what identifies the source, where it was
+    and what was not loaded, as texts. The checkpoint is not signed, and the record that gets this may be."""
+    identity, start = identity_of_source(saved), saved.get("init_from")
+    if identity is None or not isinstance(start, dict):
+        return None
+    texts = {key: start[key] if start[key] is None else str(start[key]) for key in BESIDE if key in start}
+    return identity | texts
+
+
 def _check_folder(cfg: DictConfig, source: Source) -> None:
     """The checks of `load_run`, of a folder whose weights alone are used."""
     place = named(cfg.init_from).place
     with config_errors(""):
-        saved = read_record(place, "init_from")["config"]
-    if errors := check_read_back(saved, (), Trust.read(config_folders(), cfg.get("allow"))):
+        record = read_record(place, "init_from")
+    saved = record["config"]
+    trust = with_own(Trust.read(config_folders(), cfg.get("allow")), record, f"init_from={place}")
+    if errors := check_read_back(saved, (), trust):
         raise InvalidConfig(errors, f"init_from={place}: ")
     check_origin(read_back(saved), source.saved, f"init_from={place}")
 

@@ -95,10 +95,11 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     from diffusion_lab.cli.build import build_run
     from diffusion_lab.cli.freed_memory import keep_freed_memory
     from diffusion_lab.cli.metric_files import with_metrics
+    from diffusion_lab.cli.own_run import own_parts
     from diffusion_lab.cli.run_parts import RunParts
     from diffusion_lab.cli.same_data import check_same_data
     from diffusion_lab.cli.standing import standing
-    from diffusion_lab.cli.start import load_start, source_of, with_start
+    from diffusion_lab.cli.start import load_start, recorded_start, source_of, with_start
     from diffusion_lab.cli.validate import trust_of
 
     quiet_libraries()
@@ -106,6 +107,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         torch.set_num_threads(cfg.threads)
     if on_cpu(cfg.trainer):
         keep_freed_memory()
+    own = own_parts(cfg)  # before `anew` moves the record of a run that is resumed
     start = standing(cfg, folder)
     path = None
     if start is not None:
@@ -113,7 +115,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         saved = content["callbacks"]["RunRecord"]["config"]
         check_same_run(cfg, saved, content["global_step"])
         say(f"continuing {from_here(folder)} from step {content['global_step']} ({path.name})")
-        cfg = with_start(cfg, saved.get("init_from"))
+        cfg = with_start(cfg, recorded_start(saved))
         del start, content
     if warning := slow_bfloat16(cfg):
         say(warning)
@@ -125,7 +127,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         recorded, initial = source_of(cfg, parts)
         cfg = with_start(cfg, recorded)
     with memory_named(cfg, "to build the run"):
-        run = build_run(cfg, facts(cfg), parts=parts)
+        run = build_run(cfg, facts(cfg) | own, parts=parts)
     if path is None and (hint := faster_bfloat16(parts, run.module.network)):
         say(hint)
     if initial is not None:

@@ -20,6 +20,9 @@ from diffusion_lab.cli.errors import ConfigError, MissingHere
 from diffusion_lab.cli.foreign import written_outside
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.processes import world_size
+from diffusion_lab.files import read_object
+from diffusion_lab.runs.names import RECORD
+from diffusion_lab.runs.signature import is_own
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.run_parts import RunParts
@@ -84,11 +87,13 @@ def examine(
 
 
 def trust_of(cfg: DictConfig, config_dirs: list[str]) -> Trust:
-    """The classes that may be named; with `resume=` fewer, because the run folder is not trusted.
+    """The classes that may be named; with `resume=` fewer, because the run folder is not trusted unless it is signed.
 
     Raises:
-        ConfigError: `allow` is given without `resume`, or a resumed run would write outside its folder.
+        ConfigError: `allow` is given without `resume`, or a resumed run of somebody else's would write outside its
+            folder.
     """
+    from diffusion_lab.cli.own_run import with_own
     from diffusion_lab.cli.targets import Trust
 
     if cfg.get("resume") is None:
@@ -97,6 +102,9 @@ def trust_of(cfg: DictConfig, config_dirs: list[str]) -> Trust:
                 f"allow={cfg.allow} must be null without resume=DIR or init_from=DIR; a class that you type is allowed"
             )
         return Trust.typed(config_dirs)
+    record = read_object(Path(cfg.resume) / RECORD)
+    if is_own(record):
+        return with_own(Trust.read(config_dirs, cfg.get("allow")), record, f"resume={cfg.resume}")
     try:
         outside = next(written_outside(plain(cfg), Path(cfg.paths.run_dir)), None)
     except OmegaConfBaseException:  # a reference that does not resolve, which check_nodes reports

@@ -14,12 +14,13 @@ from diffusion_lab.held_folder import current
 from diffusion_lab.inside import NotInside
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS, METRICS, RECORD, RESULT, SWEEP
+from diffusion_lab.runs.signature import signed
 
 Kinds = Mapping[str, type | tuple[type, ...]]
 
 # Types of the entries, which may also be null: a damaged file is reported, and the other runs are still used.
 RECORD_KINDS: Kinds = {
-    **dict.fromkeys(("config", "versions", "bins", "dataset", "data"), dict),
+    **dict.fromkeys(("config", "versions", "bins", "dataset", "data", "own_parts"), dict),
     **dict.fromkeys(("method", "command", "group_hash", "config_hash", "started", "git"), str),
     **{"overrides": list, "log_snr": list, "seed": int, "parameters": int, "global_batch": (int, float)},
 }
@@ -55,6 +56,17 @@ def read_record(folder: Path, key: str) -> dict[str, Any]:
         cure = "restore a copy, or remove it and train again"
         raise ValueError(f"{key}={folder} must hold an undamaged {RECORD} ({error}); {cure}") from error
     return record
+
+
+def write_record(folder: Path, record: Mapping[str, Any], own: bool) -> None:
+    """Write the record of a run, of plain values.
+
+    Args:
+        folder: the run folder.
+        record: its content.
+        own: whether this user has typed all that it names, so that the user's signature (`signature`) is added.
+    """
+    write_json(folder / RECORD, signed(record) if own else record)
 
 
 def read_checked(path: Path, kinds: Kinds, top: Path | None = None) -> tuple[dict[str, Any], list[str]]:

@@ -1,0 +1,95 @@
+"""What a run folder of the user's own may ask for without a word of the user's: what was typed when it was trained.
+
+`own_parts` of a signed run.json (`runs.signature`) has the --config-dir of the command that trained it, and the folder
+of each module with a class of the user's own. The modules themselves are not signed: they are imported as they are now.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from diffusion_lab.cli.config import config_folders, plain
+from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.metric_files import with_metrics
+from diffusion_lab.cli.targets import Trust, importable, is_own_module, own_folder
+from diffusion_lab.files import read_object
+from diffusion_lab.runs.names import RECORD
+from diffusion_lab.runs.signature import is_own
+
+OWN_PARTS = "own_parts"
+WHERE_NOW = "give --config-dir, a folder of yaml files beside which it is now"
+
+
+def own_parts(cfg: DictConfig) -> dict[str, Any]:
+    """{"own_parts": ...} for run.json; empty if the run goes on in a folder that is not the user's, which stays so."""
+    from diffusion_lab.cli.validate import trust_of
+
+    if cfg.get("resume") is not None and not is_own(read_object(Path(cfg.resume) / RECORD)):
+        return {}
+    folders, trust = config_folders(), trust_of(cfg, config_folders())
+    modules = {name: own_folder(name, trust.folders) for name in sorted({*_modules(plain(with_metrics(cfg)))})}
+    found = {name: str(folder) for name, folder in modules.items() if folder is not None}
+    return {OWN_PARTS: {"config_dirs": [str(Path(folder).resolve()) for folder in folders], "modules": found}}
+
+
+def with_own(trust: Trust, record: Any, key: str) -> Trust:
+    """`trust` and, for a record that this user has signed, the modules of its own classes, which can then be imported.
+
+    Args:
+        trust: what the command line allows.
+        record: the content of run.json.
+        key: setting and value that named the folder.
+
+    Raises:
+        ConfigError: such a module is not where it was, and the command line does not say where it is.
+    """
+    modules = _own(record).get("modules", {})
+    wanted = {name: Path(folder) for name, folder in modules.items() if not _typed(name, trust)}
+    importable(tuple(wanted.values()))
+    trust = dataclasses.replace(trust, folders=tuple(dict.fromkeys((*trust.folders, *wanted.values()))))
+    for name, folder in wanted.items():
+        if not is_own_module(f"{name}.x", trust.folders):
+            raise ConfigError(f"{key}: its module {name} was in {folder} and is not there; {WHERE_NOW}")
+    return trust
+
+
+def config_dir_of(record: Any, key: str) -> list[str]:
+    """`--config-dir DIR` as it was typed for a run of the user's own; [] for any other and for one without.
+
+    Raises:
+        ConfigError: there is no such folder any more.
+    """
+    folders = _own(record).get("config_dirs", [])
+    for folder in folders:
+        if not Path(folder).is_dir():
+            raise ConfigError(
+                f"{key}: its --config-dir was {folder}, which is not there; give --config-dir, where it is"
+            )
+    return [word for folder in folders for word in ("--config-dir", folder)]
+
+
+def _own(record: Any) -> dict[str, Any]:
+    return record.get(OWN_PARTS, {}) if is_own(record) else {}
+
+
+def _typed(module: str, trust: Trust) -> bool:
+    """Whether the command line allows classes of a module."""
+    named = any(name.split(".")[0] == module for name in trust.names)
+    return named or is_own_module(f"{module}.x", trust.folders)
+
+
+def _modules(node: Any) -> Iterator[str]:
+    """The first word of each `_target_` in plain containers."""
+    if isinstance(node, dict):
+        if isinstance(node.get("_target_"), str):
+            yield node["_target_"].split(".")[0]
+        for value in node.values():
+            yield from _modules(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _modules(value)
