@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
-from diffusion_lab.callbacks.base import StepCallback, check_interval, due
+from diffusion_lab.callbacks.base import StepCallback, check_interval, due, last_step
 from diffusion_lab.callbacks.timestep_log import optimizer_values
 from diffusion_lab.loggers import log_values
 from diffusion_lab.training import AdversarialModule, AdversarialRecord
@@ -48,7 +48,7 @@ class AdversarialLog(StepCallback):
             values = record.loss, record.discriminator, record.real > 0, record.fake < 0
             both = [torch.stack([v.double(), torch.ones_like(v, dtype=torch.float64)]).sum(1) for v in values]
             self._sums += torch.stack(both)
-        if due(step, self.every, trainer.max_steps):
+        if due(step, self.every, last_step(trainer)):
             means = (self._sums[:, 0] / self._sums[:, 1]).tolist()
             names = "loss_generator", "loss_discriminator", "judged_real", "judged_fake"
             logged = {f"train/{name}": value for name, value in zip(names, means, strict=True)}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar, cast
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data import ImageDataModule
@@ -95,8 +96,28 @@ def diffusion(module: LightningModule) -> DiffusionModule:
 
 
 def data_of(trainer: Trainer) -> ImageDataModule:
-    """The trainer's data module."""
-    return attrgetter("datamodule")(trainer)
+    """The trainer's data module.
+
+    Raises:
+        ValueError: it trains on a loader of one's own.
+    """
+    data = getattr(trainer, "datamodule", None)
+    if data is None or (isinstance(data, LightningDataModule) and not isinstance(data, ImageDataModule)):
+        given = "a loader" if data is None else type(data).__name__
+        raise ValueError(
+            f"trainer.fit(module, ...) must be given an ImageDataModule for these callbacks, and has {given}; of them "
+            "TimestepSampling, TimestepLog, EMA and Guard work with any batches, and val_dataloaders=... gives val/loss"
+        )
+    return data
+
+
+def last_step(trainer: Trainer) -> int:
+    """The number of optimizer steps after which training ends, by steps or epochs; -1 if nothing limits it."""
+    epochs, steps = getattr(trainer, "max_epochs", -1), trainer.max_steps
+    if epochs in (None, -1) or trainer.num_training_batches == float("inf"):
+        return steps
+    limit = epochs * math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
+    return limit if steps == -1 else min(steps, limit)
 
 
 def check_interval(name: str, value: int) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lightning.pytorch import LightningModule, Trainer
 
-from diffusion_lab.callbacks.base import StepCallback, check_interval, due, find
+from diffusion_lab.callbacks.base import StepCallback, check_interval, due, find, last_step
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.guard import Guard
 from diffusion_lab.callbacks.run_record import RunRecord
@@ -64,7 +64,7 @@ class Checkpoint(StepCallback):
         self._run = self.directory.parent if self._record is None else self._record.directory
         for evaluation in evaluations(trainer):
             evaluation.around = self._around
-        if trainer.max_steps == 0 and not (self.directory / LAST).exists():
+        if last_step(trainer) == 0 and not (self.directory / LAST).exists():
             self._write_start(trainer)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -72,9 +72,9 @@ class Checkpoint(StepCallback):
 
     def on_step_end(self, trainer: Trainer, module: RunModule, step: int, records: list[Record]) -> None:
         stop = self.signals.agreed(module.device, moved=was_moved(self._run))
-        last = trainer.max_steps
+        last = last_step(trainer)
         measured = any(evaluation.due(trainer, step) for evaluation in evaluations(trainer))
-        end = step >= last
+        end = 0 <= last <= step
         if stop or end or measured or due(step, self.every, last):
             self._write(trainer, step)
         if stop == MOVED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class EMA(StepCallback):
         self.decays = tuple(decays)
         self.rule = ConstantDecay(decays, warmup) if rule is None else rule
         self._averages: dict[Name, dict[str, Tensor]] = {}
+        self._validating = ExitStack()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         parameters = dict(run_module(pl_module).model.named_parameters())
@@ -87,6 +88,17 @@ class EMA(StepCallback):
             yield name
         finally:
             _assign(parameters, raw)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Lightning's own validation measures the first average, as `callbacks.Validation` does."""
+        if self._averages.get(self.rule.names[0]):
+            self._validating.enter_context(self.use(run_module(pl_module)))
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._validating.close()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._validating.close()
 
     def state_dict(self) -> dict[str, Any]:
         return {str(name): whole(dict(average)) for name, average in self._averages.items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
-from diffusion_lab.callbacks.base import StepCallback, callbacks_of, run_module
+from diffusion_lab.callbacks.base import StepCallback, callbacks_of, last_step, run_module
 from diffusion_lab.training import RunModule
 from diffusion_lab.training.run_module import Record
 
@@ -67,7 +67,7 @@ class EvaluationCallback(StepCallback):
 
 def planned(trainer: Trainer, module: Any) -> list[tuple[int, int]]:
     """Step and rows of all evaluations of the run, in the order of the steps."""
-    found, last = [], trainer.max_steps
+    found, last = [], last_step(trainer)
     for one in evaluations(trainer):
         steps = {*(range(one.every, last, one.every) if one.every else ()), last}
         found += [(step, one.rows(trainer, module, step)) for step in steps if one.due(trainer, step)]

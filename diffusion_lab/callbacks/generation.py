@@ -8,7 +8,7 @@ from pathlib import Path
 from lightning.pytorch import Trainer
 
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.callbacks.base import check_interval, data_of, due
+from diffusion_lab.callbacks.base import check_interval, data_of, due, last_step
 from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
 from diffusion_lab.data import ImageDataModule
@@ -58,11 +58,11 @@ class Generation(EvaluationCallback):
         return [f"metrics/{name}" for name in self.evaluation.result_names(data)]
 
     def due(self, trainer: Trainer, step: int) -> bool:
-        at_end = step == trainer.max_steps and bool(self.evaluation.measured(data_of(trainer)))
-        return at_end or due(step, self.every, trainer.max_steps)
+        at_end = step == last_step(trainer) and bool(self.evaluation.measured(data_of(trainer)))
+        return at_end or due(step, self.every, last_step(trainer))
 
     def rows(self, trainer: Trainer, module: RunModule, step: int) -> int:
-        evaluated = measured(step, self.every, self.metrics_every, trainer.max_steps)
+        evaluated = measured(step, self.every, self.metrics_every, last_step(trainer))
         images = self.evaluation.num_samples if evaluated and self.evaluation.measured(data_of(trainer)) else self.grid
         return images * (network_calls(self.solver, module.denoiser) if isinstance(module, DiffusionModule) else 1)
 
@@ -76,7 +76,7 @@ class Generation(EvaluationCallback):
                 progress=trainer.is_global_zero,
                 ema_decay=decay,
                 keep=self.grid,
-                metrics=measured(step, self.every, self.metrics_every, trainer.max_steps),
+                metrics=measured(step, self.every, self.metrics_every, last_step(trainer)),
             )
         if not trainer.is_global_zero:
             return

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed import all_gather_object
 
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.callbacks.base import StepCallback, data_of, find, run_module
+from diffusion_lab.callbacks.base import StepCallback, find, run_module
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
 from diffusion_lab.distributed import is_distributed, sum_, world_size
 from diffusion_lab.training import NotFinite, RunModule, not_finite
@@ -147,7 +147,7 @@ class Guard(StepCallback):
 
 
 def _sentence(trainer: Trainer, what: str, step: int, t: Tensor | None, rows: Tensor) -> str:
-    order = getattr(data_of(trainer), "order", None)
+    order = getattr(getattr(trainer, "datamodule", None), "order", None)
     timesteps = "" if t is None else f", timesteps {_shown(t[rows])}"
     images = "" if order is None else f" of images {_shown(order.local_indices(step - 1)[rows])}"
     return (

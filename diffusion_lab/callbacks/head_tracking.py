@@ -5,7 +5,7 @@ from __future__ import annotations
 from lightning.pytorch import Trainer
 
 from diffusion_lab.callbacks.axes import angle_axes
-from diffusion_lab.callbacks.base import StepCallback, check_interval, due
+from diffusion_lab.callbacks.base import StepCallback, check_interval, due, last_step
 from diffusion_lab.loggers import log_values
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import DiffusionModule
@@ -35,6 +35,6 @@ class HeadTracking(StepCallback):
         prediction = module.denoiser.prediction
         log_snr = module.denoiser.schedule.log_snr[record.gather(record.t)]
         prediction.observe(log_snr, record.gather(record.errors))
-        if due(step, self.every, trainer.max_steps):
+        if due(step, self.every, last_step(trainer)):
             values = {name: value.tolist() for name, value in prediction.log_values().items()}
             log_values(trainer, values, {name: angle_axes(len(value)) for name, value in values.items()})

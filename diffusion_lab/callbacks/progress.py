@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.arguments import check_number
-from diffusion_lab.callbacks.base import StepCallback, data_of, find
+from diffusion_lab.callbacks.base import StepCallback, data_of, find, last_step
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations, planned
 from diffusion_lab.callbacks.timestep_log import TimestepLog
 from diffusion_lab.loggers import mirror_values, set_clock
@@ -94,13 +94,13 @@ class Progress(StepCallback):
         self._batch = data_of(trainer).batch_size
         self._ahead = planned(trainer, pl_module)
         on_terminal = trainer.is_global_zero and sys.stderr.isatty()
-        shown = progress("training", trainer.max_steps, "steps", trainer.global_step, show=on_terminal)
+        shown = progress("training", last_step(trainer), "steps", trainer.global_step, show=on_terminal)
         self._bar = self._display.enter_context(shown) if on_terminal else None
 
     def on_step_end(self, trainer: Trainer, module: RunModule, step: int, records: list[Record]) -> None:
         self._step = step
         now = time.perf_counter()
-        if not trainer.is_global_zero or (now - self._read < self.every and step < trainer.max_steps):
+        if not trainer.is_global_zero or (now - self._read < self.every and step < last_step(trainer)):
             return
         self._read = now
         loss = shown_loss(trainer, records)
@@ -108,7 +108,7 @@ class Progress(StepCallback):
             self._bar.at(step, loss, self._rest(trainer, step))
         # The first line comes early, so that the user soon sees how long the run will take.
         wait = self.line_every if self._lined_step > self._first else min(2.0, self.line_every)
-        if now - self._lined >= wait or step >= trainer.max_steps:
+        if now - self._lined >= wait or step >= last_step(trainer):
             self._line(trainer, step, now, loss)
 
     def _line(self, trainer: Trainer, step: int, now: float, loss: str) -> None:
@@ -128,7 +128,7 @@ class Progress(StepCallback):
         mirror_values(trainer, {f"cost/{key}": values[key] for key in ("images_per_second", "memory_mb")})
         if self._bar is None:
             print(
-                f"step {step}/{trainer.max_steps}  images {step * self._batch / 1000:.1f}k  "
+                f"step {step}/{last_step(trainer)}  images {step * self._batch / 1000:.1f}k  "
                 f"time {duration(self.elapsed())}  images/s {rate:.0f}  eta {duration(self._rest(trainer, step))}  "
                 f"{loss + '  ' if loss else ''}memory {values['memory_mb'] / 1000:.1f} GB",
                 flush=True,
@@ -140,7 +140,7 @@ class Progress(StepCallback):
         per_step = (time.perf_counter() - (self._start or 0.0) - spent) / max(step - self._first, 1)
         here = sum(rows for at, rows in self._ahead if self._first < at < step)
         per_row = spent / here if here else per_step / (3 * self._batch)
-        return (trainer.max_steps - step) * per_step + per_row * sum(rows for at, rows in self._ahead if at >= step)
+        return (last_step(trainer) - step) * per_step + per_row * sum(rows for at, rows in self._ahead if at >= step)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._display.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
-from diffusion_lab.callbacks.base import RunCallback, data_of, find, run_module
+from diffusion_lab.callbacks.base import RunCallback, data_of, find, last_step, run_module
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.median_stop import Pruned
 from diffusion_lab.callbacks.progress import Progress
@@ -105,13 +105,13 @@ class RunRecord(RunCallback):
         write_record(self.directory, facts, own="own_parts" in facts)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.is_global_zero and trainer.global_step >= trainer.max_steps:
+        if trainer.is_global_zero and trainer.global_step >= last_step(trainer):
             self._finish(trainer, "done", None)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Also write the result of a run that was killed between its last checkpoint and its result: it has no step
         left, so Lightning does not call `on_train_end`."""
-        if not is_done(read_result(self.directory), trainer.max_steps):
+        if not is_done(read_result(self.directory), last_step(trainer)):
             self.on_train_end(trainer, pl_module)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.callbacks.axes import timestep_axes
-from diffusion_lab.callbacks.base import StepCallback, check_interval, diffusion, due, find
+from diffusion_lab.callbacks.base import StepCallback, check_interval, diffusion, due, find, last_step
 from diffusion_lab.callbacks.timestep_sampling import TimestepSampling, sampler_of
 from diffusion_lab.distributed import gather_rows, sum_
 from diffusion_lab.loggers import log_values, mirror_values
@@ -71,7 +71,7 @@ class TimestepLog(StepCallback):
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         for record in records:
             self._recent.update(record.t, record.loss)
-        if due(step, self.every, trainer.max_steps):
+        if due(step, self.every, last_step(trainer)):
             self._log(trainer, module, step)
 
     def _log(self, trainer: Trainer, module: DiffusionModule, step: int) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
-from diffusion_lab.callbacks.base import StepCallback, data_of, diffusion, find
+from diffusion_lab.callbacks.base import StepCallback, diffusion, find
+from diffusion_lab.data import ImageDataModule
 from diffusion_lab.distributed import broadcast_
 from diffusion_lab.timesteps import Context, Draw, StepRecord, TimestepSampler, Uniform
 from diffusion_lab.training import DenoiserProbe, DiffusionModule
@@ -15,6 +16,9 @@ from diffusion_lab.training import DenoiserProbe, DiffusionModule
 
 class TimestepSampling(StepCallback):
     """Sets the module's `draw_timesteps` to the sampler's, and calls the sampler's `observe` after every update.
+
+    The shape of the images is that of the trainer's `ImageDataModule`; with a loader of one's own it is known at the
+    first draw, where a sampler that depends on it is built and its saved state is loaded.
 
     Args:
         sampler: the timestep sampler; its state is saved in the checkpoint under its class's name.
@@ -24,6 +28,8 @@ class TimestepSampling(StepCallback):
 
     def __init__(self, sampler: TimestepSampler) -> None:
         self.sampler = sampler
+        self._built = False
+        self._saved: dict[str, Any] | None = None  # the state to load once the sampler is built
 
     @property
     def state_key(self) -> str:
@@ -34,14 +40,27 @@ class TimestepSampling(StepCallback):
         return self.sampler.may_be_infinite
 
     def state_dict(self) -> dict[str, Any]:
-        return dict(self.sampler.state_dict())
+        return dict(self.sampler.state_dict()) if self._saved is None else self._saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.sampler.load_state_dict(state_dict)
+        if self._built:
+            self.sampler.load_state_dict(state_dict)
+        else:
+            self._saved = state_dict
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         # Before Lightning restores the state, which may include a network that is only built here.
-        self.sampler.setup(data_of(trainer).shape)
+        data = getattr(trainer, "datamodule", None)
+        if isinstance(data, ImageDataModule):
+            self._build(data.shape)
+
+    def _build(self, image_shape: tuple[int, ...]) -> None:
+        if not self._built:
+            self.sampler.setup(image_shape)
+            self._built = True
+        if self._saved is not None:
+            saved, self._saved = self._saved, None
+            self.sampler.load_state_dict(saved)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, DiffusionModule), "TimestepSampling drives a DiffusionModule"
@@ -51,13 +70,34 @@ class TimestepSampling(StepCallback):
                 f"num_timesteps={self.sampler.num_timesteps} must equal the noise schedule's {steps}; "
                 "use num_timesteps: ${schedule.num_timesteps} in the sampler's yaml"
             )
-        self.sampler.to(pl_module.device)
+        self._trainer, self._module = trainer, pl_module
+        data = getattr(trainer, "datamodule", None)
+        if isinstance(data, ImageDataModule):
+            self._start(data.batch_size // (trainer.world_size * trainer.accumulate_grad_batches))
+        else:
+            pl_module.draw_timesteps = self._first_draw
+
+    def _start(self, rows: int) -> None:
+        """From now on draw from the sampler.
+
+        Args:
+            rows: of one microbatch on one process. Probes use twice as many rows per call. Without gradients that needs
+                at most half the memory of the training pass, or about as much with `checkpointing`, so a probe fits if
+                a batch fits, which a fixed number of rows need not. With batches of 16 and 128 it is also close to the
+                fastest size per row on a CPU: larger calls exceed its caches.
+        """
+        module = self._module
+        self.sampler.to(module.device)
         for tensor in (*self.sampler.parameters(), *self.sampler.buffers()):
             broadcast_(tensor.data)
-        self._module = pl_module
-        precision = trainer.strategy.precision_plugin.forward_context
-        self._probe = DenoiserProbe(pl_module.denoiser, pl_module.streams, precision, 2 * _rows(trainer))
-        pl_module.draw_timesteps = self._draw
+        precision = self._trainer.strategy.precision_plugin.forward_context
+        self._probe = DenoiserProbe(module.denoiser, module.streams, precision, 2 * rows)
+        module.draw_timesteps = self._draw
+
+    def _first_draw(self, x0: Tensor, cond: dict[str, Tensor]) -> Draw:
+        self._build(tuple(x0.shape[1:]))
+        self._start(len(x0))
+        return self._draw(x0, cond)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         diffusion(pl_module).use_uniform_timesteps()
@@ -74,16 +114,6 @@ class TimestepSampling(StepCallback):
         position = self._module.position._replace(step=step - 1, micro=0)
         context = Context(position, self._module.streams, record.x0.device, self._probe, record.cond)
         self.sampler.observe(record, context)
-
-
-def _rows(trainer: Trainer) -> int:
-    """Rows of one microbatch on one process.
-
-    Probes use twice as many rows per call. Without gradients that needs at most half the memory of the training pass,
-    or about as much with `checkpointing`, so a probe fits if a batch fits, which a fixed number of rows need not. With
-    batches of 16 and 128 it is also close to the fastest size per row on a CPU: larger calls exceed its caches.
-    """
-    return data_of(trainer).batch_size // (trainer.world_size * trainer.accumulate_grad_batches)
 
 
 def sampler_of(trainer: Trainer, snr: Tensor) -> TimestepSampler:

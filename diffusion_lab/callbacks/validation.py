@@ -10,15 +10,14 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.callbacks.axes import timestep_axes
-from diffusion_lab.callbacks.base import check_interval, data_of, diffusion, due
+from diffusion_lab.callbacks.base import check_interval, data_of, diffusion, due, last_step
 from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
 from diffusion_lab.data import ImageDataModule
-from diffusion_lab.distributed import sum_
 from diffusion_lab.loggers import log_curve, log_directions, log_values
 from diffusion_lab.streams import Streams
 from diffusion_lab.training import DiffusionModule
-from diffusion_lab.training.validation_loss import validation_losses
+from diffusion_lab.training.validation_loss import BinnedLoss, validation_losses
 
 MAX_REPEATS = 10_000  # more is assumed to be a typing error
 
@@ -54,7 +53,7 @@ class Validation(EvaluationCallback):
         return ("val/loss",)
 
     def due(self, trainer: Trainer, step: int) -> bool:
-        return step == trainer.max_steps or due(step, self.every, trainer.max_steps)
+        return step == last_step(trainer) or due(step, self.every, last_step(trainer))
 
     def rows(self, trainer: Trainer, module: DiffusionModule, step: int) -> int:
         return data_of(trainer).num_val_images * self.repeats
@@ -75,7 +74,7 @@ class Validation(EvaluationCallback):
         """(bins,) float64: the mean loss of each range of timesteps, with the module's current weights."""
         steps, streams = module.denoiser.num_timesteps, Streams(self.seed)
         bins = min(self.bins, steps)
-        table = torch.zeros(2, bins, dtype=torch.float64, device=module.device)
+        table = BinnedLoss(bins, steps, module.device)
         data = data_of(trainer)
         for batch in data.val_batches(self.batch_size, trainer.global_rank, trainer.world_size):
             image = batch.image.to(module.device)
@@ -84,7 +83,5 @@ class Validation(EvaluationCallback):
                 t, loss = validation_losses(
                     module.denoiser, image, batch.ids, data.num_val_images, repeat, streams, cond
                 )
-                values = torch.stack([loss.double(), torch.ones_like(loss, dtype=torch.float64)])
-                table.index_add_(1, t * bins // steps, values)
-        total, count = sum_(table)
-        return total / count
+                table.add(t, loss)
+        return table.mean()

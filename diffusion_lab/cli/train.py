@@ -255,6 +255,7 @@ def quiet_libraries() -> None:
         ".*Found .* module.* in eval mode at the start of training.*",
         ".*GPU available but not used.*",
         ".*Checkpoint directory .* exists and is not empty.*",
+        ".*passed in a `val_dataloader` but have no `validation_step`.*",  # of a GAN
         ".*`srun` command is available on your system but is not used.*",  # the jobs of a sweep inside an allocation
     ):
         warnings.filterwarnings("ignore", message)

@@ -1,7 +1,7 @@
 """Data sets, the data module, and the conditions of the network."""
 
 from diffusion_lab.data.conditions import Conditions
-from diffusion_lab.data.datamodule import ImageDataModule, ValBatch
+from diffusion_lab.data.datamodule import ImageDataModule
 from diffusion_lab.data.latent.autoencoder import Autoencoder
 from diffusion_lab.data.latent.encoding import Encoding
 from diffusion_lab.data.latent.latents import Latents
@@ -22,6 +22,7 @@ from diffusion_lab.data.sources.photos import Photos
 from diffusion_lab.data.sources.zip_folder import ZipFolder
 from diffusion_lab.data.super_resolution import SuperResolution
 from diffusion_lab.data.task import ImageGeneration, Task
+from diffusion_lab.data.validation import ValBatch
 
 __all__ = [
     "CIFAR10",

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,28 +16,15 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.data.conditions import Cond, Conditions
+from diffusion_lab.data.conditions import Conditions
 from diffusion_lab.data.loading import TrainingRows, training_loader
-from diffusion_lab.data.order import StepOrder, check_batch_size
+from diffusion_lab.data.order import EpochOrder, StepOrder, check_batch_size
 from diffusion_lab.data.pixels import to_float
 from diffusion_lab.data.recorded import DataRecord
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.data.task import Task
+from diffusion_lab.data.validation import ValBatch, ValBatches
 from diffusion_lab.streams import Streams
-
-
-class ValBatch(NamedTuple):
-    """Images of the test split, in the model's range.
-
-    Attributes:
-        image: (n,C,H,W) float32.
-        ids: (n,) int64, their numbers among the validation images, 0..num_val_images-1.
-        cond: their conditions.
-    """
-
-    image: Tensor
-    ids: Tensor
-    cond: Cond
 
 
 class ImageDataModule(LightningDataModule):
@@ -165,8 +153,10 @@ class ImageDataModule(LightningDataModule):
         self.conditions.check_labels(images, "training")
 
     def train_dataloader(self) -> Iterable[dict[str, Any]]:
+        """Endless, or of one pass over the images (`EpochOrder`) if the trainer's number of epochs is limited."""
         trainer = self.trainer
-        self.order = StepOrder(
+        endless = getattr(trainer, "max_epochs", -1) in (None, -1)
+        self.order = (StepOrder if endless else EpochOrder)(
             len(self.source.train()),
             self.batch_size,
             self.streams,
@@ -178,6 +168,15 @@ class ImageDataModule(LightningDataModule):
         on_cuda = trainer is not None and trainer.strategy.root_device.type == "cuda"
         rows = TrainingRows(self.source.train(), self.conditions.conditional)
         return training_loader(rows, self.order, self.num_workers, pin_memory=on_cuda)
+
+    def val_dataloader(self) -> ValBatches:
+        """The validation images for Lightning's own validation; `callbacks.Validation` reads them without it."""
+        trainer = self.trainer
+        place = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+        rows = max(1, self.batch_size // (self.accumulate * place[1]))
+        return ValBatches(
+            partial(self.val_batches, rows, *place), len(range(place[0], self.num_val_images, place[1])), rows
+        )
 
     def _step(self) -> int:
         return self.trainer.global_step if self.trainer else 0

@@ -1,4 +1,4 @@
-"""The endless loader of training batches."""
+"""The loader of training batches, endless or of one epoch."""
 
 from __future__ import annotations
 
@@ -50,6 +50,10 @@ class DirectLoader:
     def __init__(self, rows: TrainingRows, order: StepOrder, pin_memory: bool) -> None:
         self.rows, self.order, self.pin_memory = rows, order, pin_memory
 
+    def __len__(self) -> int:
+        """Microbatches of one epoch; a TypeError, as everywhere in PyTorch, if the order is endless."""
+        return len(self.order)  # type: ignore[arg-type]
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for rows in self.order:
             batch = self.rows.__getitems__(rows)
@@ -63,7 +67,7 @@ class DirectLoader:
 def training_loader(
     rows: TrainingRows, order: StepOrder, num_workers: int, pin_memory: bool
 ) -> Iterable[dict[str, Any]]:
-    """An endless loader of the microbatches in the order `order`.
+    """A loader of the microbatches in the order `order`.
 
     Without workers it is a plain loop, because a DataLoader takes as long for a batch as a small network for a layer.
     With workers it has its own generator, because it would otherwise draw their seeds from the global one.

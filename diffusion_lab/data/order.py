@@ -16,6 +16,7 @@ position is counted in optimizer steps, so the order does not depend on the numb
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -108,6 +109,27 @@ class StepOrder(Sampler[Rows]):
             self._permutation = torch.randperm(self.num_images, generator=generator)
             self._epoch = epoch
         return self._permutation
+
+
+class EpochOrder(StepOrder):
+    """The same order in pieces of one pass each, for a trainer that counts epochs.
+
+    An epoch is S = floor(N/G) steps: epoch e has the steps eS .. (e+1)S - 1 of the endless order, and the N mod G
+    images that fill no step begin the next one. An iteration ends at the next multiple of S.
+    """
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of one epoch, at least 1."""
+        return max(1, self.num_images // self.batch_size)
+
+    def __len__(self) -> int:
+        """Microbatches of one epoch."""
+        return self.steps * self.accumulate
+
+    def __iter__(self) -> Iterator[Rows]:
+        last = (self.start() // self.steps + 1) * self.steps
+        yield from takewhile(lambda rows: rows.step < last, super().__iter__())
 
 
 def check_batch_size(batch_size: int, world_size: int, accumulate: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
 
@@ -84,7 +85,8 @@ class RunLogger(Logger):
 def log_values(trainer: Trainer, values: Values, axes: Mapping[str, Axes] | None = None) -> None:
     """Log numbers and lists of numbers at the current step, with the images seen, to all loggers; first process only.
 
-    A logger that is not a `RunLogger` gets a list `key` as scalars `key/00`, `key/01`, ...
+    On all processes the numbers also become the trainer's `callback_metrics`, which ModelCheckpoint and EarlyStopping
+    follow. A logger that is not a `RunLogger` gets a list `key` as scalars `key/00`, `key/01`, ...
 
     Args:
         trainer: the trainer.
@@ -92,6 +94,8 @@ def log_values(trainer: Trainer, values: Values, axes: Mapping[str, Axes] | None
         axes: key of a list -> coordinates of its entries, e.g. {"timestep": [..], "log_snr": [..]}, over which W&B
             draws it; the first is the usual one.
     """
+    numbers = {key: torch.tensor(float(value)) for key, value in values.items() if not isinstance(value, Sequence)}
+    getattr(trainer, "callback_metrics", {}).update(numbers)
     if not trainer.is_global_zero:
         return
     step, values = trainer.global_step, images_seen(trainer) | dict(values)

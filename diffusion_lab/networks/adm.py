@@ -108,6 +108,7 @@ class ADMUNet(UNetPlan):
         )
         self.checkpointing, self.time_scale = checkpointing, time_scale
         self.time = TimeEmbedding(base_channels, features, cos_sin_embedding, nn.Linear)
+        self.num_classes = num_classes
         self.label = None if num_classes is None else nn.Embedding(num_classes, features)
         self.conv_in = nn.Conv2d(self.images * in_channels, base_channels, 3, padding=1)
 

@@ -86,6 +86,7 @@ class DiT(nn.Module):
 
         self.patches = nn.Conv2d(in_channels, dim, patch_size, stride=patch_size)
         self.time = nn.Sequential(nn.Linear(TIME_FEATURES, dim), nn.SiLU(), nn.Linear(dim, dim))
+        self.num_classes = num_classes
         self.label = None if num_classes is None else nn.Embedding(num_classes, dim)
         self.register_buffer("position", sin_cos_positions(image_size // patch_size, dim), persistent=False)
         self.blocks = nn.ModuleList([Block(dim, num_heads) for _ in range(depth)])

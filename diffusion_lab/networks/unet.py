@@ -80,6 +80,7 @@ class UNet(UNetPlan):
         check_classes(num_classes)
         features = 4 * base_channels
         self.time = TimeEmbedding(base_channels, features)
+        self.num_classes = num_classes
         self.label = None if num_classes is None else nn.Embedding(num_classes, features)
         self.conv_in = conv(in_channels, base_channels, 3)
 

@@ -74,6 +74,7 @@ class UViT(nn.Module):
         self.dim, self.patch_size, self.checkpointing = dim, patch_size, checkpointing
 
         self.patches = nn.Conv2d(in_channels, dim, patch_size, stride=patch_size)
+        self.num_classes = num_classes
         self.label = None if num_classes is None else nn.Embedding(num_classes, dim)
         self.extras = 1 if num_classes is None else 2  # tokens that are no patches
         self.position = nn.Parameter(torch.zeros(1, self.extras + (image_size // patch_size) ** 2, dim))

@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
+from diffusion_lab.data.own_batches import OwnBatches
 from diffusion_lab.diffusion import Coupling, Denoiser, Weighting
 from diffusion_lab.distributed import gather_rows
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, Draw, StepRecord, Uniform
+from diffusion_lab.training.plain_trainer import ValidationLoss, own_batches
 from diffusion_lab.training.run_module import RunModule, seed_dropout
 
 LOG_SNR_POINTS = 101  # of the noise schedule in run.json
@@ -53,6 +56,8 @@ class DiffusionModule(RunModule):
         self.weighting = weighting
         self.make_optimizer = optimizer
         self.coupling = coupling
+        self._own_batches: OwnBatches | None = None
+        self._validation: ValidationLoss | None = None
         self._uniform = [Uniform(denoiser.num_timesteps)]  # in a list, so that it is not registered as a submodule
         self.use_uniform_timesteps()
 
@@ -99,9 +104,13 @@ class DiffusionModule(RunModule):
 
     # -- one batch ----------------------------------------------------------------------------------------------
 
-    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> dict[str, Any]:
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        self._own_batches = own_batches(self.trainer, self.denoiser)
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
         self._tick()
-        cond = dict(batch)
+        cond = dict(batch) if self._own_batches is None else self._own_batches.read(batch)
         x0 = cond.pop("image")
         seed_dropout(self.streams, self.position, x0.device)
         t, weight = self.draw_timesteps(x0, cond)
@@ -118,3 +127,19 @@ class DiffusionModule(RunModule):
         if self.coupling is not None:
             eps = eps[self.coupling.order(gather_rows(x0), eps).to(x0.device)]
         return eps[position.rows(rows)]
+
+    # -- Lightning's validation, which our own trainer does not use ----------------------------------------------------
+
+    def on_validation_epoch_start(self) -> None:
+        self._validation = ValidationLoss(self.denoiser, self.trainer)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        assert self._validation is not None
+        self._validation.add(batch)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log `val/loss`, and where epochs are endless also `train/loss`."""
+        assert self._validation is not None
+        self.log("val/loss", self._validation.mean().float(), sync_dist=True)
+        if self.trainer.state.fn == TrainerFn.FITTING and self.trainer.max_epochs == -1:
+            self.log_train_loss()

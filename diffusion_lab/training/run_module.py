@@ -15,6 +15,8 @@ from torch.distributed.tensor import DTensor
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Position
 from diffusion_lab.training.finite import NotFinite, not_finite
+from diffusion_lab.training.loop import StepLoop
+from diffusion_lab.training.plain_trainer import LossMean
 
 AfterStep = Callable[[int, list[Any]], object]
 
@@ -67,6 +69,7 @@ class RunModule(LightningModule):
         self._position = Position(-1)
         self._records: list[Any] = []
         self.gradient_norm: Tensor | None = None  # of the last update, before clipping; None without clipping
+        self._loss: LossMean | None = None  # of a trainer of one's own
         self._norms: list[Any] = [0.0, 0]  # their sum and number since the last call of `mean_gradient_norm`
 
     @property
@@ -104,6 +107,7 @@ class RunModule(LightningModule):
         self._position = Position(
             -1, trainer.global_rank, trainer.world_size, accumulate=trainer.accumulate_grad_batches
         )
+        self._loss = None if isinstance(trainer.fit_loop, StepLoop) else LossMean()
         if self.device.type == "cpu":
             # An optimizer checks for a GPU in every step, and with Lightning's setting of this variable the check opens
             # NVIDIA's library, which takes 0.1 to 0.4 ms without a GPU.
@@ -114,14 +118,15 @@ class RunModule(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Convert the saved count of microbatches to the present `accumulate_grad_batches`, which may have changed.
 
-        Lightning steps the optimizer when its count of microbatches is a multiple of that number.
+        Lightning steps the optimizer when its count of microbatches is a multiple of that number. A trainer that counts
+        epochs must keep it within an epoch.
         """
         if self._trainer is None:
             return
         done = checkpoint["global_step"] * self.trainer.accumulate_grad_batches
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        growth = done - progress["total"]["ready"]
         for counts in (progress["total"], progress["current"]):
-            growth = done - counts["ready"]
             counts.update({key: value + growth for key, value in counts.items()})
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -156,6 +161,8 @@ class RunModule(LightningModule):
     def on_train_batch_end(self, outputs: dict[str, Any], batch: dict[str, Tensor], batch_idx: int) -> None:
         """Call `after_step` after the last microbatch of an update, in which `global_step` has increased."""
         self._records.append(outputs["record"])
+        if self._loss is not None:
+            self._loss.add(outputs["record"].loss)
         step = self.global_step
         if step > self._position.step:
             records, self._records = self._records, []
@@ -163,6 +170,14 @@ class RunModule(LightningModule):
                 self._norms = [self._norms[0] + self.gradient_norm, self._norms[1] + 1]
             for act in self.after_step:
                 act(step, records)
+
+    def on_train_epoch_end(self) -> None:
+        self.log_train_loss()
+
+    def log_train_loss(self) -> None:
+        """Log `train/loss`, the mean since it was last logged, through Lightning; our own trainer has `TimestepLog`."""
+        if self._loss:
+            self.log("train/loss", self._loss.take().float(), sync_dist=True)
 
 
 def match_layout(optimizer: torch.optim.Optimizer) -> None:

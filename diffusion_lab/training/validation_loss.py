@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.distributed import sum_
 from diffusion_lab.streams import Streams
 
 
@@ -48,3 +49,27 @@ def validation_losses(
     t = fixed_timesteps(ids.cpu(), total, denoiser.num_timesteps, repeat, streams).to(image.device)
     eps = fixed_noise(ids, tuple(image.shape[1:]), repeat, streams).to(image.device)
     return t, denoiser.loss(image, eps, t, **(cond or {})).native
+
+
+class BinnedLoss:
+    """The mean loss of each of `bins` equal ranges of timesteps, t in range floor(t bins/T), summed in float64.
+
+    Args:
+        bins: number of ranges, 1..T.
+        num_timesteps: T.
+        device: of the losses.
+    """
+
+    def __init__(self, bins: int, num_timesteps: int, device: torch.device) -> None:
+        self.bins, self.num_timesteps = bins, num_timesteps
+        self._table = torch.zeros(2, bins, dtype=torch.float64, device=device)
+
+    def add(self, t: Tensor, loss: Tensor) -> None:
+        """Add the losses (n,) at timesteps (n,)."""
+        values = torch.stack([loss.double(), torch.ones_like(loss, dtype=torch.float64)])
+        self._table.index_add_(1, t * self.bins // self.num_timesteps, values)
+
+    def mean(self) -> Tensor:
+        """(bins,) over all processes, on which it must be called once; NaN for a range without losses."""
+        total, count = sum_(self._table)
+        return total / count

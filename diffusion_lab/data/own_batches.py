@@ -1,0 +1,82 @@
+"""Batches of a DataLoader that is not ours, as a network is given them."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from diffusion_lab.data.pixels import to_float
+
+KNOWN = "use (B,C,H,W) images, a pair (images, labels), or a dict with the key image"
+
+
+class OwnBatches:
+    """Reads the batches that PyTorch's users have: images alone, (images, labels), or a dict.
+
+    Bytes 0..255 become float32 in [-1, 1], and floats are taken as they are. The network is given the entries that its
+    `forward` has a keyword for, and no labels if its attribute `num_classes` is None, so that an unconditional model
+    can be trained on a data set of torchvision, whose batches always have them.
+
+    Args:
+        network: forward(x, t, **cond).
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        parameters = dict(list(inspect.signature(network.forward).parameters.items())[2:])  # behind x and t
+        self._any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        self._names = set(parameters)
+        if getattr(network, "num_classes", 0) is None:
+            self._names.discard("label")
+            self._any = False
+        self._range_checked = False
+
+    def read(self, batch: Any) -> dict[str, Tensor]:
+        """{"image": (B,C,H,W) float32} with the conditions, on the batch's device.
+
+        Raises:
+            ValueError: the batch has no images, or another shape.
+        """
+        image, entries = _parts(batch)
+        if image.ndim != 4:
+            raise ValueError(f"batch has images of shape {tuple(image.shape)}, which must be (B,C,H,W); {KNOWN}")
+        x0 = to_float(image).to(torch.float32)
+        if not self._range_checked:
+            self._range_checked = True
+            _warn_of_range(image)
+        cond = {key: value for key, value in entries.items() if isinstance(value, Tensor) and self._takes(key)}
+        return {"image": x0} | cond
+
+    def _takes(self, key: str) -> bool:
+        return self._any or key in self._names
+
+
+def _parts(batch: Any) -> tuple[Tensor, dict[str, Any]]:
+    """The images, and what else is in the batch by keyword."""
+    if isinstance(batch, Tensor):
+        return batch, {}
+    if isinstance(batch, Mapping):
+        images = [key for key in ("image", *batch) if isinstance(batch.get(key), Tensor) and batch[key].ndim == 4]
+        if images:
+            return batch[images[0]], {key: value for key, value in batch.items() if key != images[0]}
+        raise ValueError(f"batch with the keys {', '.join(map(str, batch))} must have images; {KNOWN}")
+    if isinstance(batch, Sequence) and 1 <= len(batch) <= 2 and isinstance(batch[0], Tensor):
+        return batch[0], {} if len(batch) == 1 else {"label": batch[1]}
+    raise ValueError(f"batch of type {type(batch).__name__} must be images, or images and labels; {KNOWN}")
+
+
+def _warn_of_range(image: Tensor) -> None:
+    """Of floats in 0..1, as torchvision's ToTensor gives them; reads two numbers from the device, once."""
+    if not image.is_floating_point():
+        return
+    low, high = (float(value) for value in image.aminmax())
+    if 0 <= low and 0 < high <= 1:
+        warnings.warn(
+            f"the images of the first batch lie in {low:g}..{high:g}, and the model's range is -1..1; give x * 2 - 1, "
+            "or bytes 0..255",
+            stacklevel=2,
+        )
