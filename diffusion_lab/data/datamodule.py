@@ -96,7 +96,7 @@ class ImageDataModule(LightningDataModule):
     def describe(self) -> DataRecord:
         """What the data are, for the record of a run."""
         with _source_errors():
-            return DataRecord.of(self.source)
+            return self.source.record()
 
     def as_recorded(self, record: DataRecord | None) -> None:
         """Be the data of an existing run: the classes are those of its record, for which no image is needed, and the

@@ -9,10 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from diffusion_lab.data.source import ImageSet, ImageSource
+from typing import Any, NamedTuple
 
 SHOWN = 8  # class names in a sentence
 SPLITS = {"train": "training", "test": "test"}
@@ -48,13 +45,6 @@ class DataRecord:
     train: RecordedSplit
     test: RecordedSplit
     classes: tuple[str, ...] | None
-
-    @classmethod
-    def of(cls, source: ImageSource) -> DataRecord:
-        """The record of a source. Sets that need not be decoded for it are not."""
-        names = source.class_names
-        train, test = (recorded_split(source.listed(split)) for split in SPLITS)
-        return cls(source.name, tuple(source.shape), train, test, None if names is None else tuple(names))
 
     @classmethod
     def read(cls, value: Any) -> DataRecord | None:
@@ -99,11 +89,6 @@ class DataRecord:
             for split in SPLITS:
                 found += changed_split(split, getattr(self, split), getattr(now, split), labelled)
         return found + (changed_classes(self.classes, now.classes) if labelled else [])
-
-
-def recorded_split(images: ImageSet) -> RecordedSplit:
-    """The record of one split."""
-    return RecordedSplit(len(images), images.fingerprint(), images.label_fingerprint())
 
 
 def changed_split(split: str, then: RecordedSplit, now: RecordedSplit, labelled: bool) -> list[str]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.data.pixels import Extremes, check_range, in_unit_range, to_uint8
-from diffusion_lab.data.recorded import DataRecord, changed_classes, changed_split, recorded_split
+from diffusion_lab.data.recorded import DataRecord, RecordedSplit, changed_classes, changed_split
 from diffusion_lab.diffusion import NoiseSchedule
 from diffusion_lab.failure import OtherData
 
@@ -47,6 +47,10 @@ class ImageSet(ABC):
     def label_fingerprint(self) -> str | None:
         """12 hexadecimal digits that identify the labels; None without labels."""
         return None if self.labels is None else hashlib.sha256(self.labels.numpy().tobytes()).hexdigest()[:12]
+
+    def recorded(self) -> RecordedSplit:
+        """What the split is, for run.json."""
+        return RecordedSplit(len(self), self.fingerprint(), self.label_fingerprint())
 
     def extremes(self) -> Extremes | None:
         """The extremes of all images, or None, the default, where they are not known without decoding them."""
@@ -165,6 +169,12 @@ class ImageSource(ABC):
         """
         return self.train() if split == "train" else self.test()
 
+    def record(self) -> DataRecord:
+        """What the data are, for run.json. Splits that need not be decoded for it are not."""
+        names = self.class_names
+        train, test = (self.listed(split).recorded() for split in ("train", "test"))
+        return DataRecord(self.name, tuple(self.shape), train, test, None if names is None else tuple(names))
+
     def as_recorded(self, record: DataRecord | None, labelled: bool = False) -> None:
         """Be the data of an existing run: a split that is loaded from now on must be what the run's record says.
 
@@ -222,9 +232,8 @@ class ImageSource(ABC):
         record, labelled = self._recorded, self._labelled
         if record is None:
             return
-        changed = changed_split(
-            split, record.train if split == "train" else record.test, recorded_split(images), labelled
-        )
+        then = record.train if split == "train" else record.test
+        changed = changed_split(split, then, images.recorded(), labelled)
         names = self.class_names if labelled else None
         changed += changed_classes(record.classes, None if names is None else tuple(names))
         if changed:

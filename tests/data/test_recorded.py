@@ -29,7 +29,7 @@ def source(root: Path, image_size: int = 8, **options) -> ImageFolder:
 
 
 def record(root: Path, **options) -> DataRecord:
-    return DataRecord.of(source(root, **options))
+    return source(root, **options).record()
 
 
 def test_the_record_is_that_of_the_images_wherever_and_however_they_are_kept(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_the_record_is_that_of_the_images_wherever_and_however_they_are_kept(tmp
             file.write(path, path.relative_to(root))
         names = [str(path.relative_to(root)) for path in sorted(root.rglob("*.png"))]
         file.writestr("dataset.json", json.dumps({"labels": [[name, "ab".index(name[0])] for name in names]}))
-    zipped = DataRecord.of(ZipFolder(tmp_path / "first.zip", 8, labels=True, cache_dir=tmp_path / "cache"))
+    zipped = ZipFolder(tmp_path / "first.zip", 8, labels=True, cache_dir=tmp_path / "cache").record()
     assert (zipped.train, zipped.test, zipped.shape) == (held.train, held.test, held.shape)
 
 
@@ -86,14 +86,14 @@ def test_every_source_has_one_and_it_comes_back_from_json(make) -> None:
     one = ImageDataModule(make(), 8, conditional=True).describe()
     assert one.train.images == make().train_size() and len(one.train.fingerprint) == len(one.test.fingerprint) == 12
     assert one.train.labels and len(one.classes or ()) == make().num_classes
-    assert DataRecord.read(json.loads(json.dumps(one.plain()))) == one == DataRecord.of(make())
+    assert DataRecord.read(json.loads(json.dumps(one.plain()))) == one == make().record()
     assert len({one.train.fingerprint, one.test.fingerprint}) == 2
 
 
 @pytest.mark.parametrize("entry", [None, [], "x", {"name": "x"}, {"train": 3, "test": {}}])
 def test_what_is_no_record_is_none(entry) -> None:
     assert DataRecord.read(entry) is None
-    whole = DataRecord.of(Digits()).plain()
+    whole = Digits().record().plain()
     for key, wrong in (("shape", ["1"]), ("classes", [1]), ("name", 3), ("train", {"images": "a", "fingerprint": 3})):
         assert DataRecord.read(whole | {key: wrong}) is None
     assert DataRecord.read(whole | {"classes": ["\x1b]52;c"]}).classes == ("?]52;c",)
