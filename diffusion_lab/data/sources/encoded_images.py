@@ -7,6 +7,7 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,10 +17,11 @@ from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.data.pixels import Extremes
 from diffusion_lab.data.resize import Square
 from diffusion_lab.data.source import ArrayImages, ImageSet
-from diffusion_lab.data.sources.scan import Seen, in_threads
+from diffusion_lab.data.sources.scan import TOO_SMALL, Seen, in_threads
+from diffusion_lab.files import write_whole
 
 log = logging.getLogger(__name__)
-MOST_NAMED = 100  # maximum number of bad images listed in an error
+MOST_NAMED = 3  # bad images in an error; all of them are in a file
 
 
 class EncodedImages(ImageSet):
@@ -103,11 +105,32 @@ def check_on_bad(on_bad: str) -> None:
         raise ValueError(f"on_bad={on_bad} must be error or skip; use error to stop at bad files")
 
 
-def bad_images(where: str, faults: dict[str, str], total: int) -> ValueError:
-    """One error about all bad images; `where` is "key=value"."""
-    lines = [f"{name}: {fault}" for name, fault in list(faults.items())[:MOST_NAMED]]
-    more = f"; and {len(faults) - MOST_NAMED} more" if len(faults) > MOST_NAMED else ""
+def bad_images(where: str, faults: dict[str, str], seen: Sequence[Seen], cache_dir: Path) -> ValueError:
+    """One error about all bad images.
+
+    Args:
+        where: "key=value" of the set.
+        faults: name -> what is wrong with it.
+        seen: the scan of all images.
+        cache_dir: folder for the list of the bad ones, if they are too many for a sentence.
+    """
+    lines = [f"{name}: {fault}" for name, fault in faults.items()]
+    more = f"; and {len(lines) - MOST_NAMED} more{_listed(lines, cache_dir)}" if len(lines) > MOST_NAMED else ""
+    small = [min(one.width, one.height) for one in seen if one.name in faults and TOO_SMALL in faults[one.name]]
+    cure = "Repair or remove them, or set on_bad=skip"
+    if len(small) == len(faults):
+        cure = f"Use image_size={min(small)}, or min_size={min(small)} to enlarge them, or set on_bad=skip"
     return ValueError(
-        f"{where} must hold only usable images; {len(faults)} of {total} files are bad: {'; '.join(lines)}{more}. "
-        "Repair or remove them, or set on_bad=skip"
+        f"{where} must hold only usable images; {len(faults)} of {len(seen)} files are bad: "
+        f"{'; '.join(lines[:MOST_NAMED])}{more}. {cure}"
     )
+
+
+def _listed(lines: Sequence[str], cache_dir: Path) -> str:
+    """Where all of them are listed; "" if the file cannot be written."""
+    path = cache_dir / "bad-images.txt"
+    try:
+        write_whole(path, "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace"))
+    except OSError:
+        return ""
+    return f", listed in {path}"

@@ -171,6 +171,9 @@ class HuggingFace(ImageSource):
             if split is not None and split not in tables:
                 null = ", or null to hold out test_share" if key == "test_split" else ""
                 raise ValueError(f"{key}={split} must be a split of {self.path}; use {' or '.join(tables)}{null}")
+        unused = [f"split {name} ({len(tables[name])} rows)" for name in tables if name not in self.splits.values()]
+        if unused:
+            log.info("%s: left out: %s", self.path, ", ".join(unused))
         tables = {key: tables[name] for key, name in self.splits.items()}
         for table in tables.values():
             _check_columns(table, self.image_column, self.label_column)
@@ -205,7 +208,7 @@ class HuggingFace(ImageSource):
         self._seen[table] = seen = scan_rows(names, partial(_encoded, images), kept)
         faults = {row.name: fault for row in seen if (fault := row.fault(self.min_size))}
         if faults and self.on_bad == "error":
-            raise bad_images(f"path={self.path}", faults, len(seen))
+            raise bad_images(f"path={self.path}", faults, seen, self.cache_dir)
         left_out = f", {len(faults)} bad ones left out" if faults else ""
         good = [i for i, row in enumerate(seen) if row.name not in faults]
         modes = count_modes(seen[i] for i in good)

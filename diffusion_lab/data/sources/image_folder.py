@@ -29,12 +29,13 @@ from diffusion_lab.data.sources.encoded_images import (
     random_split,
 )
 from diffusion_lab.data.sources.scan import Seen, count_modes, scan
+from diffusion_lab.data.sources.walk import subfolders
 
 log = logging.getLogger(__name__)
 
 
 class ImageFolder(ImageSource):
-    """All images below a folder, as (channels, image_size, image_size) uint8.
+    """All images below a folder, as (channels, image_size, image_size) uint8, each file once, also if links lead to it.
 
     Every file is checked before training (`check`), and all bad ones are reported together: truncated, empty, not an
     image, damaged, 16 or 32 bits a channel, too small. The result is cached, so later only new files are checked.
@@ -129,7 +130,7 @@ class ImageFolder(ImageSource):
             seen = scan(self.root, self.cache_dir, self.within)
             faults = {file.name: fault for file in seen if (fault := self._fault(file))}
             if faults and self.on_bad == "error":
-                raise bad_images(f"root={self.root}", faults, len(seen))
+                raise bad_images(f"root={self.root}", faults, seen, self.cache_dir)
             good = [file for file in seen if file.name not in faults]
             self._check_enough(good)
             self._check_classes(good)
@@ -168,7 +169,7 @@ class ImageFolder(ImageSource):
         if not self.class_folders:
             if not self.within and all("/" in file.name for file in good):  # only folders: each must have images
                 used = {file.name.split("/")[0] for file in good}
-                self._check_none_empty(used, folders_of(self.root), "folder", "remove it")
+                self._check_none_empty(used, subfolders(self.root), "folder", "remove it")
             return
         loose = [file.name for file in good if self._class_of(file.name) is None]
         if loose:
@@ -188,7 +189,7 @@ class ImageFolder(ImageSource):
 
     def _classes(self) -> list[str]:
         """Names of the class folders; the index in the list is the label."""
-        self._names = self._names or self._order(folders_of(self._class_root))
+        self._names = self._names or self._order(subfolders(self._class_root))
         return self._names
 
     @property
@@ -225,13 +226,6 @@ class FolderImages(EncodedImages):
 
     def read(self, i: int) -> bytes:
         return (self.root / self.seen[i].name).read_bytes()
-
-
-def folders_of(root: Path) -> list[str]:
-    """Sorted names of the folders in `root` that are not hidden; empty if `root` does not exist."""
-    if not root.is_dir():
-        return []
-    return sorted(path.name for path in root.iterdir() if path.is_dir() and path.name[0] != ".")
 
 
 def in_number_order(names: list[str]) -> list[str]:

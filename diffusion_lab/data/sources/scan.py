@@ -23,15 +23,16 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image
 
+from diffusion_lab.data.sources.walk import find_images
 from diffusion_lab.files import write_whole
 from diffusion_lab.progress import progress
 
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-EXTENSIONS = frozenset(".png .jpg .jpeg .jpe .bmp .gif .webp .tif .tiff .ppm .pgm .pbm .pnm .tga .avif".split())
 CHUNK = 2048  # images handed to the threads at a time; millions of waiting futures would take gigabytes
 SAVE_EVERY = 100_000  # images scanned between two saves
+TOO_SMALL = "the shorter side must have"
 DEEP_MODES = {"I": "32-bit", "F": "32-bit float"}  # and "I;16", "I;16B", ...: 16-bit
 
 
@@ -68,22 +69,24 @@ class Seen:
             depth = DEEP_MODES.get(self.mode, "16-bit")
             return f"{depth} pixels (mode {self.mode}) would be cut off at 255; convert to 8 bits"
         if min(self.width, self.height) < min_size:
-            return f"{self.width} x {self.height} pixels, the shorter side must have {min_size}"
+            return f"{self.width} x {self.height} pixels, {TOO_SMALL} {min_size}"
         return ""
 
 
 def scan(root: Path, cache_dir: Path, within: Sequence[str] = ()) -> list[Seen]:
-    """Scan every image file below `root`, sorted by name. Files with other extensions are ignored.
+    """Scan every image file below `root`, sorted by name (`walk.py`). What is left out is logged in one line.
 
     Args:
-        root: an existing folder; hidden files and folders are ignored.
+        root: an existing folder.
         cache_dir: folder of earlier results; created if missing, and not used if it cannot be written.
         within: folders of `root` to search; empty: all.
     """
     cache_file = cache_dir / f"scan-{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]}.json"
     known = _load(cache_file)
-    seen = []
-    for name in _image_files(root, within):
+    seen, found = [], find_images(root, within)
+    if sentence := found.sentence():
+        log.info("%s: %s", root, sentence)
+    for name in found.names:
         now = _unseen(root, name)
         old = known.get(name, now)
         seen.append(old if (old.mtime_ns, old.size) == (now.mtime_ns, now.size) else now)
@@ -132,20 +135,6 @@ def _in_chunks(function: Callable[[Item], Result], items: Sequence[Item], what: 
             for result in pool.map(function, items[start : start + CHUNK]):
                 task.advance()
                 yield result
-
-
-def _image_files(root: Path, within: Sequence[str]) -> list[str]:
-    """Names of the images below `root`, sorted by folder; strings, because a million Path objects take a minute."""
-    names = []
-    for folder, folders, files in os.walk(root, followlinks=True):
-        below = os.path.relpath(folder, root)
-        if within and below == ".":
-            folders[:], files = [name for name in folders if name in within], []
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        prefix = "" if below == "." else f"{Path(below).as_posix()}/"
-        names += [prefix + name for name in files if not name.startswith(".")]
-    images = [name for name in names if os.path.splitext(name)[1].lower() in EXTENSIONS]
-    return sorted(images, key=lambda name: name.split("/"))
 
 
 def _unseen(root: Path, name: str) -> Seen:

@@ -6,9 +6,9 @@ import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile, ZipInfo
+from zipfile import BadZipFile, ZipFile
 
-from diffusion_lab.data.sources.scan import EXTENSIONS
+from diffusion_lab.data.sources.walk import reason
 
 LABELS = "dataset.json"
 MOST_BYTES = {False: 64 * 2**20, True: 512 * 2**20}  # of an image, of LABELS: a zip bomb is refused unread
@@ -20,6 +20,7 @@ class Archive:
 
     Attributes:
         images: name -> member, sorted by name; other files, hidden ones and folders are left out.
+        left_out: reason -> number of files that are left out, without LABELS.
 
     Raises:
         ValueError: it is not a zip archive, or two images have one name.
@@ -37,7 +38,9 @@ class Archive:
             members = self._zip().infolist()
         except (BadZipFile, OSError, NotImplementedError) as error:
             raise ValueError(f"path={path} must be a zip archive, and it is not: {error}; make it again") from None
-        images = [member for member in members if _is_image(member)]
+        files = [member for member in members if not member.is_dir()]
+        images = [member for member in files if not reason(member.filename)]
+        self.left_out = Counter(why for file in files if file.filename != LABELS and (why := reason(file.filename)))
         twice = [name for name, n in Counter(member.filename for member in images).items() if n > 1]
         if twice:
             raise ValueError(f"path={path} must hold every name once, not {twice[0]} twice; make it again")
@@ -72,9 +75,3 @@ class Archive:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_open": (0, None)}
-
-
-def _is_image(member: ZipInfo) -> bool:
-    parts = member.filename.split("/")
-    hidden = any(part.startswith(".") and part.strip(".") for part in parts) or parts[0] == "__MACOSX"
-    return not member.is_dir() and not hidden and os.path.splitext(parts[-1])[1].lower() in EXTENSIONS

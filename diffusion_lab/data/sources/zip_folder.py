@@ -31,6 +31,7 @@ from diffusion_lab.data.sources.encoded_images import (
     random_split,
 )
 from diffusion_lab.data.sources.scan import Seen, count_modes, scan_rows
+from diffusion_lab.data.sources.walk import counted
 from diffusion_lab.data.sources.zip_archive import LABELS, Archive
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ class ZipFolder(ImageSource):
         seen = scan_rows(names, lambda i: archive.read(names[i]), kept)
         faults = {one.name: fault for one in seen if (fault := one.fault(self.min_size))}
         if faults and self.on_bad == "error":
-            raise bad_images(f"path={self.path}", faults, len(seen))
+            raise bad_images(f"path={self.path}", faults, seen, self.cache_dir)
         good = [i for i, one in enumerate(seen) if one.name not in faults]
         if len(good) < 2:
             raise FileNotFoundError(
@@ -120,6 +121,8 @@ class ZipFolder(ImageSource):
             )
         self._good = [seen[i] for i in good]
         self._classes = [known[i] for i in good] if self.labels else None
+        if archive.left_out:
+            log.info("%s: left out: %s", self.path, counted(archive.left_out))
         left_out = f", {len(faults)} bad ones left out" if faults else ""
         log.info("%s: %d images (%s)%s", self.path, len(good), count_modes(self._good), left_out)
         self._ids = random_split(len(good), self.test_share)

@@ -86,9 +86,12 @@ def test_all_bad_files_are_in_one_report(tmp_path):
     message = str(caught.value)
     assert message.startswith(f"root={root} must hold only usable images; 10 of 20 files are bad: ")
     assert message.endswith("or set on_bad=skip") and "\n" not in message
+    listed = (tmp_path / "cache" / "bad-images.txt").read_text()
+    assert f"; and 7 more, listed in {tmp_path}/cache/bad-images.txt. Repair" in message
     for name, why in expected.items():
-        assert f"{name}: {why}" in message
-    assert "000.png" not in message
+        assert f"{name}: {why}" in listed
+    assert sum(f"{name}: {why}" in message for name, why in expected.items()) == 3
+    assert "000.png" not in listed
 
 
 def test_every_flipped_bit_of_a_png_is_found(tmp_path):
@@ -123,12 +126,29 @@ def test_bad_files_can_be_left_out(tmp_path, caplog):
     assert len(skipping.train()) + len(skipping.test()) == 10
 
 
-def test_many_bad_files_are_counted_beyond_a_hundred(tmp_path):
+def test_many_bad_files_are_three_names_and_a_count(tmp_path):
     root = folder(tmp_path / "photos", 2)
     for i in range(130):
-        (root / f"bad{i}.png").touch()
-    with pytest.raises(ValueError, match=r"130 of 132 files are bad.*and 30 more\. Repair"):
+        (root / f"bad{i:03}.png").touch()
+    three = "; ".join(f"bad{i:03}.png: zero bytes" for i in range(3))
+    with pytest.raises(ValueError, match=rf"130 of 132 files are bad: {three}; and 127 more, listed in .*\. Repair"):
         source(root).check()
+    (tmp_path / "cache" / "bad-images.txt").unlink()
+    (tmp_path / "cache" / "bad-images.txt").mkdir()  # it cannot be written
+    with pytest.raises(ValueError, match=r"and 127 more\. Repair"):
+        source(root).check()
+
+
+def test_images_that_are_too_small_are_told_the_size_that_fits(tmp_path):
+    root = tmp_path / "photos"
+    for i in range(6):
+        folder(root, 1, f"{i}").joinpath(f"{i}", "000.png")
+        picture(48, 40 + i).save(root / f"{i}" / "000.png")
+    said = r"6 of 6 files are bad: .*; and 3 more, .*\. Use image_size=40, or min_size=40 to enlarge them"
+    with pytest.raises(ValueError, match=said):
+        source(root, 64).check()
+    source(root, 40).check()
+    source(root, 64, min_size=40).check()
 
 
 def test_small_images_are_allowed_when_asked(tmp_path):
