@@ -2,6 +2,7 @@
 
 from diffusion_lab.networks.adm import ADMSuperResolution, ADMUNet
 from diffusion_lab.networks.adversarial import AdversarialLoss, AdversarialNetworks, Generator, Hinge, NonSaturating
+from diffusion_lab.networks.any_size import AnySizeUNet
 from diffusion_lab.networks.biggan import BigGAN
 from diffusion_lab.networks.dcgan import DCGAN
 from diffusion_lab.networks.diffusers_model import Diffusers
@@ -17,6 +18,7 @@ __all__ = [
     "ADMUNet",
     "AdversarialLoss",
     "AdversarialNetworks",
+    "AnySizeUNet",
     "BetaPolicy",
     "BigGAN",
     "DiT",

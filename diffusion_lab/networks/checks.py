@@ -41,7 +41,8 @@ def level_sizes(image_size: int, channel_multipliers: Sequence[int]) -> list[int
         fewer = max(k for k in range(1, levels + 1) if image_size % 2 ** (k - 1) == 0)
         raise ValueError(
             f"image_size={image_size} must be a positive multiple of {unit}, because {levels} levels halve it "
-            f"{levels - 1} times; use images of {near} pixels, or channel_multipliers with at most {fewer} levels"
+            f"{levels - 1} times; use network=unet_any, which fits any size, images of {near} pixels, or "
+            f"channel_multipliers with at most {fewer} levels"
         )
     return [image_size // 2**level for level in range(levels)]
 
@@ -52,7 +53,8 @@ def check_attention(attention_resolutions: Sequence[int], sizes: list[int]) -> N
     if missing:
         raise ValueError(
             f"attention_resolutions={list(attention_resolutions)} must be sizes that occur, but {missing[0]} does not; "
-            f"the levels work at {', '.join(map(str, sizes))} pixels (use [] for attention in the middle only)"
+            f"the levels work at {', '.join(map(str, sizes))} pixels (use [] for attention in the middle only, or "
+            "network=unet_any, which fits any size)"
         )
 
 

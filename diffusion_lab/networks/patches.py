@@ -27,5 +27,5 @@ def check_patches(image_size: int, patch_size: int) -> None:
         nearest = min(divisors, key=lambda p: abs(p - patch_size), default=1)
         raise ValueError(
             f"patch_size={patch_size} must divide image_size={image_size}; use patch_size={nearest}, or images of "
-            f"{patch_size * max(1, round(image_size / patch_size))} pixels"
+            f"{patch_size * max(1, round(image_size / patch_size))} pixels, or network=unet_any, which fits any size"
         )

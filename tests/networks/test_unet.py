@@ -131,7 +131,7 @@ def test_labels_and_classes_go_together(label):
     ("argument", "value", "expected"),
     [
         ("image_size", 30, r"^image_size=30 must be a positive multiple of 8.*of 24 or 32 pixels.*at most 2 levels"),
-        ("image_size", 7, r"^image_size=7 .*of 8 pixels, or channel_multipliers with at most 1 levels"),
+        ("image_size", 7, r"^image_size=7 .*=unet_any, .* 8 pixels, or channel_multipliers with at most 1 levels"),
         ("image_size", 0, r"^image_size=0 must"),
         ("base_channels", 30, r"^base_channels=30 must be a positive multiple of 4.*use 28 or 32$"),
         ("base_channels", 0, r"^base_channels=0 must.*use 4$"),
