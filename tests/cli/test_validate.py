@@ -474,3 +474,14 @@ def test_another_seed_of_a_faultless_configuration_is_not_built_again(composed, 
     seed.paths.run_dir = str(folder)
     assert "undamaged run.json" in str(check(seed, None, passed)[0])
     assert check(composed("optimizer.lr=-1"), None, passed) and len(passed) == 2  # a faulty group is looked at again
+
+
+def test_the_disk_is_that_of_the_run_folder_wherever_the_runs_of_its_record_are(composed, tmp_path) -> None:
+    """`verify`, in a working folder that cannot be written to, repeats a run elsewhere."""
+    cfg = composed("scale=smoke", "metrics=none")
+    cfg.paths.root, cfg.paths.run_dir = "/dev/null/runs", str(tmp_path / "again")
+    assert machine.check_disk(cfg, 1000) == []
+    cfg.paths.root, cfg.paths.run_dir = str(tmp_path), "/dev/null/again"
+    assert [str(fault) for fault in machine.check_disk(cfg, 1000)] == [
+        "hydra.run.dir=/dev/null/again must be a folder that can be written to; use another"
+    ]

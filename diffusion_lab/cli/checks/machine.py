@@ -160,11 +160,13 @@ def checkpoints_kept(cfg: DictConfig) -> int:
 
 def check_disk(cfg: DictConfig, parameters: int) -> list[ConfigError]:
     """Check that the run folder is writable and that its checkpoints fit, plus one that is being written."""
-    folder = Path(cfg.paths.root).absolute()
+    folder, root = Path(cfg.paths.run_dir).absolute(), Path(cfg.paths.root).absolute()
+    inside = folder.is_relative_to(root)  # not with hydra.run.dir or resume
+    named = f"paths.root={cfg.paths.root}" if inside else f"hydra.run.dir={cfg.paths.run_dir}"
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        return [MissingHere(f"paths.root={cfg.paths.root} must be a folder that can be written to; use another")]
+        return [MissingHere(f"{named} must be a folder that can be written to; use another")]
     averaged = snapshot_bytes(cfg, parameters)
     need = checkpoint_bytes(cfg, parameters) * (checkpoints_kept(cfg) + 1) + averaged + MARGIN
     free = shutil.disk_usage(folder).free
@@ -172,7 +174,7 @@ def check_disk(cfg: DictConfig, parameters: int) -> list[ConfigError]:
         return []
     return [
         MissingHere(
-            f"paths.root={cfg.paths.root} must have {need / 1e9:.2f} GB free for {checkpoints_kept(cfg)} checkpoints"
+            f"{named} must have {need / 1e9:.2f} GB free for {checkpoints_kept(cfg)} checkpoints"
             f"{f' and {averaged / 1e9:.2f} GB of snapshots of averages' if averaged else ''}, "
             f"and has {free / 1e9:.2f} GB; set another folder, or keep_every=0 to keep only the newest two"
         )
