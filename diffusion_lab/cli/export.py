@@ -21,6 +21,7 @@ def run(cfg: DictConfig) -> None:
     from diffusion_lab.cli.run_parts import part
     from diffusion_lab.export import card
     from diffusion_lab.export.card import write_card
+    from diffusion_lab.export.latents import write_decoder
     from diffusion_lab.runs.find import read_run
     from diffusion_lab.training import Trained
 
@@ -32,6 +33,8 @@ def run(cfg: DictConfig) -> None:
         raise ConfigError(f"run={cfg.run} must be a diffusion model, and is one of {trained.kind}; use another run")
     with config_errors(""):
         form.check(trained)
+    with config_errors("dataset.source"):
+        decoding = trained.data.source.decoding()
     read = read_run(Path(cfg.run))
     if cfg.outdir:
         folder = writable("outdir", Path(cfg.outdir))
@@ -39,6 +42,7 @@ def run(cfg: DictConfig) -> None:
         folder = writable("run", Path(cfg.run) / EXPORTED / type(form).__name__.lower(), Path(cfg.run))
     with all_or_nothing(folder) as place:
         form.write(trained, place)
+        write_decoder(place, decoding)
         write_card(place, card(trained, read, form))
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:

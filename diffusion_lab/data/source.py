@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -210,6 +211,18 @@ class ImageSource(ABC):
     def to_pixels(self, x: Tensor) -> Tensor:
         """Output of the model (n,C,H,W) -> images (n,1 or 3,H',W') uint8; by default [-1, 1] becomes 0..255."""
         return to_uint8(x)
+
+    def decoding(self) -> Mapping[str, Any] | None:
+        """What turns the model's output into images elsewhere, in plain values; None where [-1, 1] are the images.
+
+        Returns:
+            "mean" and "std", a number per channel, and "autoencoder" with "class", "place", "subfolder" and
+            "weights_sha256": images = D(std x + mean) in [-1, 1]. The class is one of diffusers.
+
+        Raises:
+            FileNotFoundError, ValueError: the files that say it are missing or damaged.
+        """
+        return None
 
     def loss_floor(self, schedule: NoiseSchedule, labelled: bool = False) -> Tensor | None:
         """(T,) float64: the least expected epsilon loss of any model on these data, where there is a closed form.

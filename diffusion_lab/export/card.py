@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from diffusion_lab.export.form import Form
+from diffusion_lab.export.latents import decoding_code, decoding_facts
 from diffusion_lab.markup import markdown_text
 from diffusion_lab.printable import one_line
 from diffusion_lab.runs.run import Run
@@ -24,19 +25,31 @@ def card(trained: Trained, run: Run, form: Form) -> str:
     head = "---\nlibrary_name: diffusers\ntags: [diffusion, diffusion-lab]\n---"
     if "diffusers" not in type(form).__module__:
         head = head.replace("library_name: diffusers\n", "")
+    decoding = trained.data.source.decoding()
+    kind = "A diffusion model" if decoding is None else "A diffusion model of latents"
     parts = [
         head,
         f"# {markdown_text(name)}",
-        f"A diffusion model, trained with diffusion-lab {version}.",
+        f"{kind}, trained with diffusion-lab {version}.",
         _table(["", ""], _facts(trained, run)),
         "## Use",
         f"In this folder:\n\n```python\n{form.usage(trained)}\n```",
+        *_decoded(decoding),
         "## Measured",
         _metrics(trained, run),
         "## Again",
         f"```\n{_plain(run.info.get('command'))}\n```",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _decoded(decoding: Mapping[str, Any] | None) -> list[str]:
+    if decoding is None:
+        return []
+    text = (
+        "The samples x (n,c,h,w) of this model are latents of mean 0 and variance 1. An autoencoder that is not in this"
+    )
+    return ["## Pixels", f"{text} folder decodes them:\n\n```python\n{decoding_code(decoding)}\n```"]
 
 
 def _facts(trained: Trained, run: Run) -> list[list[str]]:
@@ -51,6 +64,7 @@ def _facts(trained: Trained, run: Run) -> list[list[str]]:
             "network",
             f"{chosen.get('network')}, {sum(p.numel() for p in trained.denoiser.network.parameters()):,} parameters",
         ),
+        *(decoding_facts(decoding) if (decoding := trained.data.source.decoding()) else {}).items(),
         *((name, chosen.get(name)) for name in PARTS),
         ("timesteps", trained.denoiser.num_timesteps),
         ("learning rate", _get(config, "optimizer", "lr")),

@@ -19,9 +19,9 @@ ELSE = "use format=safetensors"
 class DiffusersFolder(Form):
     """The network and a DDIMScheduler with the run's noise schedule, as the library's `save_pretrained` writes them.
 
-    An unconditional U-Net is a whole DDIMPipeline; of other networks the model card has the loop. The scheduler visits
-    T, T - T/N, .. ("trailing", `solver/spacing=trailing` here), and `use_clipped_model_output=True` in a call derives
-    eps again from the clipped x0, as our solvers do.
+    An unconditional U-Net of images is a whole DDIMPipeline; of other models the model card has the loop. The scheduler
+    visits T, T - T/N, .. ("trailing", `solver/spacing=trailing` here), and `use_clipped_model_output=True` in a call
+    derives eps again from the clipped x0, as our solvers do.
     """
 
     def check(self, trained: Trained) -> None:
@@ -81,7 +81,9 @@ class DiffusersFolder(Form):
             f"        out = model(x, t.expand(16){given}).sample",
             f"        x = scheduler.step(out, t, x, use_clipped_model_output={clip}).prev_sample",
         ]
-        return "\n".join([*lines, "images = x / 2 + 0.5  # in [0, 1]"])
+        if trained.data.source.decoding() is None:
+            lines.append("images = x / 2 + 0.5  # in [0, 1]")
+        return "\n".join(lines)
 
 
 def _found(trained: Trained) -> ForDiffusers:
@@ -94,8 +96,9 @@ def _place(found: ForDiffusers) -> str:
 
 
 def _has_pipeline(trained: Trained, found: ForDiffusers) -> bool:
-    """Whether DDIMPipeline, which gives no labels, can call it."""
-    return found.architecture == "UNet2DModel" and trained.data.conditions.num_labels is None
+    """Whether DDIMPipeline, which gives no labels and clips its output to pixels, can call it."""
+    pixels = trained.data.source.decoding() is None
+    return pixels and found.architecture == "UNet2DModel" and trained.data.conditions.num_labels is None
 
 
 def _clip(trained: Trained) -> bool:

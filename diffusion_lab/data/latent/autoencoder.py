@@ -87,6 +87,14 @@ class Autoencoder:
         own = Path(self.weights).expanduser()
         return str(own.absolute()) if own.is_dir() else self.weights
 
+    @property
+    def loaded_from(self) -> tuple[str, str]:
+        """The first argument of diffusers' `from_pretrained`, and its `subfolder`."""
+        if Path(self.weights).expanduser().is_dir() or not _is_on_hub(self.weights):
+            return self.place, ""
+        owner, name, *subfolder = self.weights.split("/")
+        return f"{owner}/{name}", "/".join(subfolder)
+
     @functools.cached_property
     def config(self) -> dict[str, Any]:
         """The architecture: config.json without the keys that do not change latents or images."""
@@ -173,10 +181,16 @@ def _decode(model: Any, latents: Tensor) -> tuple[Tensor]:
     return (model.decode(latents).sample,)
 
 
+def _is_on_hub(weights: str) -> bool:
+    """Whether it reads OWNER/NAME[/SUBFOLDER]."""
+    words = weights.split("/")
+    return len(words) >= 2 and all(words) and weights[0] not in "./~"
+
+
 def _from_hub(weights: str, download: bool) -> Path:
     """The folder of OWNER/NAME[/SUBFOLDER] in the hub's cache; without `download` the network is not used."""
     words = weights.split("/")
-    if len(words) < 2 or not all(words) or weights[0] in "./~":
+    if not _is_on_hub(weights):
         raise FileNotFoundError(
             f"weights={weights} must be an existing folder, or OWNER/NAME of the Hugging Face hub; there is no folder "
             f"{Path(weights).expanduser().absolute()}"

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.data.latent.autoencoder import Autoencoder
+from diffusion_lab.data.latent.autoencoder import CLASSES, Autoencoder
 from diffusion_lab.data.latent.stored import HEADER, Header, open_labels, open_split, read_header, verify
 from diffusion_lab.data.pixels import to_uint8
 from diffusion_lab.data.source import ImageSet, ImageSource
@@ -148,6 +148,24 @@ class Latents(ImageSource):
         """(n,c,h,w) float -> (n,3,fh,fw) uint8 on the same device."""
         mean, std = _statistics(self.header, x)
         return to_uint8(self._autoencoder.decode(x.to(torch.float32) * std + mean))
+
+    def decoding(self) -> dict[str, Any]:
+        """From the header alone: neither the autoencoder nor diffusers is needed."""
+        header = read_header(self.root)
+        own = header.autoencoder
+        if own["class"] not in CLASSES:
+            raise ValueError(f"root={self.root} must have latents of {' or '.join(CLASSES)}, not of {own['class']!r}")
+        place, subfolder = Autoencoder(self.place or own["place"]).loaded_from
+        return {
+            "mean": header.mean,
+            "std": header.std,
+            "autoencoder": {
+                "class": own["class"],
+                "place": place,
+                "subfolder": subfolder,
+                "weights_sha256": own["weights_sha256"],
+            },
+        }
 
     def pixels(self) -> ImageSource:
         if self.images is None:
