@@ -94,10 +94,10 @@ def check_steps(steps: Steps | None) -> Steps | None:
     """`steps` if it is valid for `space_timesteps`, or None for all timesteps.
 
     Raises:
-        ValueError: it is invalid, or a single step, which would treat pure noise as the least noisy timestep.
+        ValueError: it is invalid.
     """
-    if steps is not None and sum(parse_counts(steps)) < 2:
-        raise ValueError(f"steps={steps!r} must be at least 2; 50 is a good number for DDIM")
+    if steps is not None:
+        parse_counts(steps)
     return steps
 
 

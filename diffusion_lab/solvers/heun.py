@@ -42,7 +42,7 @@ class Heun(Solver):
     Use: EDM's path with 18 to 40 steps, and where an exact solution is wanted for a comparison.
 
     Args:
-        steps: N >= 2.
+        steps: N >= 1.
         rho: >= 1, how much shorter the steps are at low noise.
         sigma_min: lowest noise level before 0, in units of the signal; > 0.
         sigma_max: highest noise level.
@@ -65,7 +65,7 @@ class Heun(Solver):
         s_max: float | None = None,
         s_noise: float = 1.0,
     ) -> None:
-        self.steps = check_integer("steps", steps, 2, "18 is EDM's number for CIFAR-10")
+        self.steps = check_integer("steps", steps, 1, "18 is EDM's number for CIFAR-10")
         self.rho = check_number("rho", rho, "[)", 1, math.inf, "use 7.0 for the published setting")
         self.sigma_max = check_number("sigma_max", sigma_max, "()", 0, math.inf, "use 80.0 for the published setting")
         cure = "it must be below sigma_max, 0.002 in the paper"

@@ -18,6 +18,10 @@ def space_timesteps(num_timesteps: int, section_counts: Steps) -> Tensor:
         "10,15,20"   or [10, 15, 20]: T cut into equal sections, so many timesteps evenly in each
         "ddim50"     every i-th timestep from 0, with the first i that gives exactly 50
 
+    A single timestep is the last one, T-1, where samples start.
+
+    Differs from improved-diffusion, where a single one is timestep 0, which takes pure noise for nearly clean data.
+
     Halves are rounded to the even neighbour. The stride is added up, not multiplied: where an exact multiple is a half,
     the rounding errors of the sum decide, in which 278 of the 999 counts from 2 to T = 1000 differ.
 
@@ -29,6 +33,8 @@ def space_timesteps(num_timesteps: int, section_counts: Steps) -> Tensor:
         ValueError: the form is invalid, or has more timesteps than there are. The message calls the argument `steps`,
             its name in the solvers.
     """
+    if sum(parse_counts(section_counts)) == 1:
+        return torch.tensor([num_timesteps - 1])
     if isinstance(section_counts, str) and section_counts.startswith("ddim"):
         return _integer_stride(num_timesteps, section_counts)
     counts = parse_counts(section_counts)

@@ -90,7 +90,7 @@ class Karras(Spacing):
         self.sigma_min = check_number("sigma_min", sigma_min, "()", 0, self.sigma_max, cure)
 
     def indices(self, schedule: NoiseSchedule, steps: Steps | None) -> Tensor:
-        wanted = check_integer("steps", steps, 2, "Karras's spacing needs their number; 18 is EDM's for CIFAR-10")
+        wanted = check_integer("steps", steps, 1, "Karras's spacing needs their number; 18 is EDM's for CIFAR-10")
         return distinct(self.with_repeats(schedule, wanted))
 
     def with_repeats(self, schedule: NoiseSchedule, steps: int) -> Tensor:

@@ -138,7 +138,7 @@ def test_settings_are_in_the_description():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Euler(1), r"^steps=1 must be at least 2"),
+        (lambda: Euler(0), r"^steps=0 must be a positive integer"),
         (lambda: DPMSolverPP(sde="yes"), r"^sde='yes' must be true or false"),
         (lambda: UniPC(order=4), r"^order=4 must be an integer in \[1, 3\]"),
         (lambda: UniPC(variant="bh3"), r"^variant=bh3 must be one of bh1, bh2"),
