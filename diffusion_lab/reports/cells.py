@@ -64,7 +64,7 @@ def compare(groups: Sequence[Group], metric: str, by: str | None = None, size: f
     widest = [max(len(line[i].text) for line in lines) for i in range(len(titles))]
     if sum(max(len(title), width) + 2 for title, width in zip(titles, widest, strict=True)) > WIDTH:
         titles = header(named, first.label, by, size, brief=True)
-    notes = [*notes_of(groups, first), *cautions(rows)]
+    notes = [*notes_of(groups, first), *cautions(rows), *of_other_hours(rows, first.label)]
     return Comparison(titles, lines, legend(rows, size), notes, answer=answer(rows, size))
 
 
@@ -137,6 +137,17 @@ def cautions(rows: Sequence[Row]) -> list[str]:
         spread = f" (median of the rows; {min(ratios):.2g} to {max(ratios):.2g})" if len(ratios) > 1 else ""
         notes.append(f"Unpaired intervals would be {statistics.median(ratios):.2g} times as wide{spread}.")
     return notes
+
+
+def of_other_hours(rows: Sequence[Row], baseline: str) -> list[str]:
+    """Why some of the costs have no interval; empty if all that could have one have it."""
+    names = [row.group.label for row in rows if row.cost and row.cost.n > 1 and not row.same_hours]
+    if not names:
+        return []
+    return [
+        f"The cost of {', '.join(names)} has no interval: their runs and those of {baseline} were not trained in the "
+        "same hours, so other work on the machine is in the ratio. In one sweep they take turns, seed by seed."
+    ]
 
 
 def number(value: float, digits: int = 4, signed: bool = False) -> str:
@@ -248,11 +259,13 @@ def _seeds(row: Row) -> str:
 
 
 def _cost(row: Row) -> str:
-    """`1.05 [1.02, 1.08]`, and `1` for the baseline itself."""
+    """`1.05 [1.02, 1.08]`, `1.05` if the two were not trained in the same hours, and `1` for the baseline itself."""
     if row.cost is None:
         return "n/a"
     if row.is_baseline:
         return "1"
+    if not row.same_hours and row.cost.n > 1:
+        return f"{row.cost.mean:.2f}"
     return with_interval(row.cost, 2).replace(", no interval", "")
 
 

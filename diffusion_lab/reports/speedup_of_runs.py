@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from diffusion_lab.reports.directions import rising
 from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.hours import same_hours
 from diffusion_lab.reports.measurement import measurement
 from diffusion_lab.reports.seconds import only_training, time_of
 from diffusion_lab.reports.smooth_course import Course
@@ -51,7 +53,8 @@ def in_images(base: Group, own: Group, metric: str) -> OfRuns:
 
 
 def in_seconds(base: Group, own: Group, metric: str) -> OfRuns:
-    """The factor of training time without evaluations, which contains the cost of the method itself."""
+    """The factor of training time without evaluations, which contains the cost of the method itself. It has no interval
+    if the two were not trained in the same hours: the drift of the machine would be in it."""
     if not only_training([*base.done, *own.done]):
         return OfRuns(None, "the runs have not recorded the time of training without evaluations")
 
@@ -59,7 +62,10 @@ def in_seconds(base: Group, own: Group, metric: str) -> OfRuns:
         timed = time_of(run, _key(metric), alone=True)
         return Course(np.zeros(0), np.zeros(0)) if timed is None else _usable(timed.clock.values, timed.curve.values)
 
-    return _paired(base, own, metric, course)
+    of_runs = _paired(base, own, metric, course)
+    if of_runs.found is None or same_hours(base.done, own.done):
+        return of_runs
+    return of_runs._replace(found=replace(of_runs.found, low=None, high=None))
 
 
 def _paired(base: Group, own: Group, metric: str, course) -> OfRuns:

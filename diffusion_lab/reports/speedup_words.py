@@ -67,6 +67,8 @@ def _of(found: SpeedUp, seeds: str) -> str:
     if found.total == 1:
         return f"{seeds}, no interval"
     mean = f"geometric mean of {seeds}"
+    if not found.bound and found.low is None:
+        return f"{mean}, no interval, because the runs of the two were not trained in the same hours"
     if not found.bound:
         return f"{mean}, 95 % interval of Student's t of the logarithms"
     end = found.high if found.bound == "at most" else found.low

@@ -4,7 +4,7 @@
     difference  to the baseline, over the seeds that both have; whether the groups differ is decided by this interval,
                 not by the overlap of the two others
     cost        time per image relative to the baseline, over the seeds that both have: r_i = v_i(baseline)/v_i with v
-                in images/s; mean of the r_i, not ratio of the means
+                in images/s; mean of the r_i, not ratio of the means; an interval where both shared the hours (`hours`)
     verdict     of all rows together, corrected for their number (`verdicts`); bold if there is a difference
 
 A single finished run (n=1) has no interval. Values with different protocols are neither averaged nor compared.
@@ -20,6 +20,7 @@ from typing import Any
 from diffusion_lab.intervals import Interval, mean_interval, paired_difference
 from diffusion_lab.reports.directions import family, rising, samples
 from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.hours import same_hours
 from diffusion_lab.reports.verdicts import Verdict, judge, usual_size
 from diffusion_lab.runs.run import STATUSES, Run
 
@@ -40,6 +41,8 @@ class Row:
         note: why metric is None.
         unpaired: why difference is None; "baseline" for the baseline.
         verdict: the verdict on the difference, corrected for the number of rows; None without a difference.
+        same_hours: whether the runs that the cost compares were trained in the same hours; otherwise the drift of the
+            machine is in its interval, which is not shown.
     """
 
     group: Group
@@ -52,6 +55,7 @@ class Row:
     note: str = ""
     unpaired: str = ""
     verdict: Verdict | None = None
+    same_hours: bool = True
 
     @property
     def is_baseline(self) -> bool:
@@ -188,6 +192,7 @@ def _row(group: Group, base: Group, metric: str) -> Row:
         seconds=interval([run.seconds for run in done]),
         note=note,
         unpaired=unpaired,
+        same_hours=same_hours(_timed(group), _timed(base)),
     )
 
 
@@ -215,8 +220,12 @@ def pairs(ours: Mapping[int | None, float], theirs: Mapping[int | None, float]) 
 
 def _cost(group: Group, base: Group) -> Interval | None:
     """Interval of the baseline's images/s over the group's, paired by seed."""
-    ours, theirs = ({run.seed: run.images_per_second for run in g.done if run.images_per_second} for g in (group, base))
+    ours, theirs = ({run.seed: run.images_per_second or 0.0 for run in _timed(one)} for one in (group, base))
     return interval([reference / own for own, reference in pairs(ours, theirs)])
+
+
+def _timed(group: Group) -> list[Run]:
+    return [run for run in group.done if run.images_per_second]
 
 
 def ruler(group: Group, metric: str) -> list[dict[str, Any]]:

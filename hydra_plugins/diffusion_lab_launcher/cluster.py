@@ -23,6 +23,7 @@ from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
 from hydra_plugins.diffusion_lab_launcher._pool import objective
 from hydra_plugins.diffusion_lab_launcher._remote import Remote, outcome_of
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
+from hydra_plugins.diffusion_lab_launcher._turns import in_turns
 from hydra_plugins.diffusion_lab_launcher.launcher import DiffusionLabLauncher
 
 
@@ -62,8 +63,8 @@ class ClusterLauncher(DiffusionLabLauncher):
 
     def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:
         outcomes = {job.index: Outcome(job, "skipped", value=objective(job)) for job in jobs if job.is_done()}
-        waiting = [job for job in jobs if job.index not in outcomes]
-        screen = Screen(jobs, folder)
+        waiting = in_turns([job for job in jobs if job.index not in outcomes])
+        screen = Screen(jobs, folder, len(waiting))
         with screen:
             for outcome in outcomes.values():
                 screen.finished(outcome)

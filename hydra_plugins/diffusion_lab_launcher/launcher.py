@@ -37,6 +37,7 @@ from hydra_plugins.diffusion_lab_launcher._composed import ComposedOnce
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome, compose_job, name_jobs
 from hydra_plugins.diffusion_lab_launcher._pool import Pool
 from hydra_plugins.diffusion_lab_launcher._screen import GOOD, Screen
+from hydra_plugins.diffusion_lab_launcher._turns import in_turns
 
 log = logging.getLogger(__name__)
 
@@ -116,10 +117,12 @@ class DiffusionLabLauncher(Launcher):
 
     def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:
         """The outcome of each job, in order; `threads` is the number for a single process on the machine."""
-        screen = Screen(jobs, folder)
+        ordered = in_turns(jobs)
+        screen = Screen(ordered, folder, self.n_jobs)
         pool = Pool(self.task, self.context, self.n_jobs, threads, self.gpus, self.timeout_s, self.fail_fast)
         with hold(folder):
-            outcomes = pool.run(jobs, screen)
+            by_index = {outcome.job.index: outcome for outcome in pool.run(ordered, screen)}
+            outcomes = [by_index[job.index] for job in jobs]
             screen.summary(outcomes)
         if pool.stopped_by:
             raise StoppedBySignal(pool.stopped_by)
