@@ -34,12 +34,13 @@ class Screen:
     """Prints the progress of a sweep to standard output.
 
     Args:
-        jobs: all of them, in order.
+        jobs: all of them, in the order in which they are started.
         folder: the sweep folder.
+        slots: jobs at a time, >= 1.
     """
 
-    def __init__(self, jobs: Sequence[Job], folder: Path) -> None:
-        self.jobs, self.folder = jobs, folder
+    def __init__(self, jobs: Sequence[Job], folder: Path, slots: int = 1) -> None:
+        self.jobs, self.folder, self.slots = jobs, folder, slots
         words = differing([job.overrides for job in jobs], [job.name for job in jobs])
         self.words = {job.index: text for job, text in zip(jobs, words, strict=True)}
         self._ended: list[Outcome] = []
@@ -122,7 +123,7 @@ class Screen:
         now = time.time()
         running = [(now - started, at) for job, started, at in self._running if job.index not in ended]
         trained = [(end.seconds, steps_of(end.job)) for end in self._ended if end.status == "done" and end.seconds]
-        return sweep_rest(running, [steps_of(job) for job in self._waiting()], trained)
+        return sweep_rest(running, [steps_of(job) for job in self._waiting()], trained, self.slots)
 
     def _table(self) -> Any:
         """The running jobs and the bar of the sweep."""

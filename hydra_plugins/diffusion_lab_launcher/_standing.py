@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -43,16 +44,16 @@ def shown(line: dict[str, Any]) -> str:
 
 
 def sweep_rest(
-    running: Sequence[tuple[float, Standing]], waiting: Sequence[int], ended: Sequence[tuple[float, int]]
+    running: Sequence[tuple[float, Standing]], waiting: Sequence[int], ended: Sequence[tuple[float, int]], slots: int
 ) -> float | None:
-    """Seconds until the last job ends, if as many jobs run at a time as now:
-
-        max(longest rest, (sum of the rests + seconds per step * steps of the jobs that wait) / number that run)
+    """Seconds until the last job ends, if each job that waits starts in the slot that is free first and takes as long
+    per step as those that have ended, or else as those that run.
 
     Args:
         running: seconds since the start and standing, of each running job.
-        waiting: steps of each job that waits.
+        waiting: steps of each job that waits, in their order.
         ended: seconds and steps of each job that this sweep trained.
+        slots: jobs at a time, also at a moment when fewer run because one has just ended.
 
     Returns:
         None as long as neither a job has ended nor a running one has told its own rest.
@@ -63,4 +64,8 @@ def sweep_rest(
         return None
     per_step = seconds / steps
     rests = [max(0.0, per_step * at.steps - passed) if at.rest is None else at.rest for passed, at in running]
-    return max([0.0, *rests, (sum(rests) + per_step * sum(waiting)) / max(1, len(running))])
+    free = [*rests, *[0.0] * (slots - len(rests))]  # when each slot is free
+    heapq.heapify(free)
+    for job in waiting:
+        heapq.heapreplace(free, free[0] + per_step * job)
+    return max(free)

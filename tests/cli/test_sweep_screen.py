@@ -33,18 +33,41 @@ def test_jobs_that_their_words_do_not_distinguish_have_their_names() -> None:
     assert differing([["seed=0"], ["seed=0"], ["seed=1"]], ["a", "b", "c"]) == ["a", "b", "seed=1"]
 
 
-def test_the_rest_of_a_sweep_is_the_work_that_is_left_over_those_that_work() -> None:
+def test_the_rest_of_a_sweep_is_that_of_its_slots() -> None:
     """Two jobs of 100 steps took 50 s each; of two that run one has 10 s left, the other is 20 s old and silent; three
-    wait, one of them twice as long: (10 + 30 + 50 + 50 + 100) / 2."""
+    wait, the last of them twice as long. The slots are free after 10 and 30, 60 and 30, 60 and 80, 160 and 80 s."""
     running = [(40.0, Standing(80, 100, 10.0, "")), (20.0, Standing(0, 100, None, ""))]
-    assert sweep_rest(running, [100, 100, 200], [(50.0, 100), (50.0, 100)]) == pytest.approx(120.0)
+    assert sweep_rest(running, [100, 100, 200], [(50.0, 100), (50.0, 100)], 2) == pytest.approx(160.0)
+
+
+def test_the_rest_counts_the_slots_and_not_the_jobs_that_run_at_the_moment_one_ends() -> None:
+    """16 jobs of 10 s in 2 slots, offset by 5 s: when job k of them ends, another is half done, and the rest is that of
+    the 16 - k - 1 that wait, from now on in one slot and from 5 s on in the other."""
+    for ended in range(1, 16):
+        waiting = 16 - ended - 1
+        rest = sweep_rest([(5.0, Standing(50, 100, 5.0, ""))], [100] * waiting, [(10.0, 100)] * ended, 2)
+        assert rest == pytest.approx(max(10 * -(-waiting // 2), 5 + 10 * (waiting // 2)))
+    for ended in range(2, 16, 2):  # both end at once
+        assert sweep_rest([], [100] * (16 - ended), [(10.0, 100)] * ended, 2) == pytest.approx(10 * (16 - ended) / 2)
+
+
+def test_the_line_of_a_job_that_ends_has_the_rest_over_all_slots(tmp_path: Path, capsys) -> None:
+    jobs = [job(tmp_path / f"run{i}", i, (f"seed={i}",)) for i in range(16)]
+    with Screen(jobs, tmp_path, slots=2) as screen:
+        for k in range(0, 16, 2):
+            screen.show([(one, time.time() - 10) for one in jobs[k : k + 2]])
+            for one in jobs[k : k + 2]:
+                screen.finished(Outcome(one, "done", seconds=10.0))
+    rests = re.findall(r"eta (?:(\d)m )?(\d+)s", capsys.readouterr().out)
+    found = [60 * int(minutes or 0) + int(seconds) for minutes, seconds in rests]
+    assert found == [10 * pairs for pairs in (7, 6, 5, 4, 3, 2, 1) for _ in range(2)]
 
 
 def test_the_rest_is_at_least_that_of_the_longest_job_and_nothing_before_any_is_known() -> None:
     running = [(10.0, Standing(1, 100, 90.0, "")), (99.0, Standing(99, 100, 1.0, ""))]
-    assert sweep_rest(running, [], []) == 90.0
-    assert sweep_rest([(5.0, Standing(0, 100, None, ""))], [100], []) is None
-    assert sweep_rest([(5.0, Standing(0, 100, None, ""))], [100], [(20.0, 100)]) == pytest.approx(15 + 20)
+    assert sweep_rest(running, [], [], 2) == 90.0
+    assert sweep_rest([(5.0, Standing(0, 100, None, ""))], [100], [], 1) is None
+    assert sweep_rest([(5.0, Standing(0, 100, None, ""))], [100], [(20.0, 100)], 1) == pytest.approx(15 + 20)
 
 
 def test_a_job_stands_where_it_has_told(tmp_path: Path) -> None:
