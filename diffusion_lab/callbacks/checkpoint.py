@@ -15,7 +15,9 @@ from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, eval
 from diffusion_lab.callbacks.guard import Guard
 from diffusion_lab.callbacks.run_record import RunRecord
 from diffusion_lab.callbacks.signals import MOVED, Interrupted, Signals
+from diffusion_lab.files import replacing
 from diffusion_lab.held_folder import FolderMoved, current, moved, shown, was_moved
+from diffusion_lab.inside import open_inside
 from diffusion_lab.runs.names import CHECKPOINT, LAST, PREVIOUS, numbered
 from diffusion_lab.training import RunModule
 from diffusion_lab.training.run_module import Record
@@ -125,5 +127,7 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, beside)
     except OSError:
-        shutil.copyfile(source, beside)
-    os.replace(beside, target)
+        with open_inside(source, largest=None) as file, replacing(target, beside.name) as copy:
+            shutil.copyfileobj(file, copy)
+    else:
+        os.replace(beside, target)

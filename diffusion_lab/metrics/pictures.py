@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import math
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from diffusion_lab.held_folder import current
+from diffusion_lab.files import write_whole
 
 
 def grid(images: Tensor, columns: int | None = None, scale: int | None = None, gap: int = 2) -> Tensor:
@@ -52,13 +53,7 @@ def save_grid(
     from PIL import Image
 
     page = grid(images, columns, scale, gap)
-    path = current(Path(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
+    buffer = io.BytesIO()
     pixels = page[0].numpy() if len(page) == 1 else page.permute(1, 2, 0).contiguous().numpy()
-    try:
-        Image.fromarray(pixels).save(partial, format="PNG")
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
+    Image.fromarray(pixels).save(buffer, format="PNG")
+    write_whole(Path(path), buffer.getvalue())

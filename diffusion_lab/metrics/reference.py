@@ -10,7 +10,6 @@ The npz has EDM's keys `mu` (D,) and `sigma` (D,D) (Karras et al. 2022, `fid.py`
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data import ImageSet
+from diffusion_lab.files import replacing
 from diffusion_lab.metrics.features import FeatureExtractor, features_of
 from diffusion_lab.metrics.moments import Moments, Statistics
 
@@ -112,10 +112,9 @@ def reference_statistics(
 
 def save(path: Path, result: Reference) -> None:
     """Write the npz atomically. OSErrors are ignored: the statistics are then computed again next time."""
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
+        with replacing(path) as file:
             np.savez(
                 file,
                 mu=result.statistics.mu,
@@ -123,10 +122,6 @@ def save(path: Path, result: Reference) -> None:
                 features=result.features.numpy(),
                 metadata=json.dumps(result.metadata),
             )
-        partial.replace(path)
-    except OSError:
-        with suppress(OSError):
-            partial.unlink()
 
 
 def load(path: Path, expected: dict[str, Any]) -> Reference | None:
