@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from diffusion_lab.inside import read_inside
+from diffusion_lab.npz import unpack
+
 Arrays = Mapping[str, np.ndarray]
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file can hold
 
@@ -28,22 +31,9 @@ def pack(arrays: Arrays) -> bytes:
     return buffer.getvalue()
 
 
-def unpack(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file, in memory.
-
-    Raises:
-        ValueError: the file is damaged, or contains anything except arrays of numbers.
-    """
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
-        raise ValueError(f"not an .npz file: {error}") from error
-
-
 def read(path: Path) -> dict[str, np.ndarray] | None:
-    """The arrays in a file; None if the file does not exist or contains anything else."""
+    """The arrays in a regular file; None if the file does not exist or contains anything else."""
     try:
-        return unpack(path.read_bytes())
+        return unpack(read_inside(path, largest=None))
     except (OSError, ValueError):
         return None

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diffusion_lab import plotting
-from diffusion_lab.analyses.arrays import pack, unpack
+from diffusion_lab.analyses.arrays import pack
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.work import Work
 from diffusion_lab.files import read_object, write_json, write_whole
+from diffusion_lab.inside import read_inside
+from diffusion_lab.npz import unpack
 from diffusion_lab.runs.analyses import DATA, FACTS, FIGURE, PICTURE, PIECES
 from diffusion_lab.streams import Streams
 
@@ -75,7 +77,7 @@ def _complete(folder: Path, protocol: dict[str, Any]) -> Result | None:
     if content.get("protocol") != protocol or not isinstance(content.get("facts"), dict):
         return None
     try:
-        data = (folder / DATA).read_bytes()
+        data = read_inside(folder / DATA, largest=None)
         return Result(unpack(data), content["facts"]) if content.get("data") == _digest(data) else None
     except (OSError, ValueError):
         return None

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffusion_lab.analyses.arrays import Arrays, pack, read, unpack
+from diffusion_lab.analyses.arrays import Arrays, pack, read
 from diffusion_lab.files import write_whole
+from diffusion_lab.npz import unpack
 from diffusion_lab.progress import progress
 from diffusion_lab.streams import Streams
 

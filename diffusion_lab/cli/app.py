@@ -43,6 +43,7 @@ from diffusion_lab.cli.single import composed_once
 from diffusion_lab.cli.targets import beside, importable
 from diffusion_lab.failure import Failure, OtherData
 from diffusion_lab.held_folder import FolderMoved
+from diffusion_lab.inside import NotInside
 from diffusion_lab.printable import printable
 from diffusion_lab.progress import status
 from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, open_log
@@ -264,7 +265,7 @@ def _config_errors(error: BaseException, app: App) -> list[str]:
     """The configuration errors that an exception reports; empty for any other exception."""
     if isinstance(error, InvalidConfig):
         return [f"{error.job}{fault}" for fault in error.errors]
-    if isinstance(error, ConfigError | OtherData):
+    if isinstance(error, ConfigError | OtherData | NotInside):
         return [str(error)]
     if isinstance(error.__cause__, ConfigError):  # Hydra wraps what the launcher's constructor raises
         return [str(error.__cause__)]

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ def main(argv: list[str]) -> int:
     except SystemExit as end:  # argparse has printed the help or the error
         return int(end.code or 0)
     from diffusion_lab.cli.dashboard_source import source_of
+    from diffusion_lab.cli.folders import check_places
     from diffusion_lab.dashboards import Workspace, check_installed, sections, write_specification
 
     try:
@@ -34,6 +36,8 @@ def main(argv: list[str]) -> int:
         project = options.project or source.project
         workspace = Workspace(source.name, project, source.selection, sections(source.logged))
         out = Path(options.out) if options.out else source.out
+        if not options.out and Path(options.target).is_dir():
+            check_places("dashboard", Path(options.target), [out])
         print(f"workspace: {write_specification(out / 'workspace.json', workspace)}")
         sweeps = _write_sweeps(out, source, project)
         if len(sweeps) > MOST_LINES:
@@ -86,10 +90,12 @@ def _write_sweeps(out: Path, source: Source, project: str) -> list[Path]:
     earlier call are removed."""
     from diffusion_lab.dashboards import SWEEP_HEAD, grids, sweep_file
     from diffusion_lab.files import write_whole
+    from diffusion_lab.inside import NotInside, read_inside
 
     for path in out.glob("sweep*.yaml"):
-        if path.read_text(errors="replace", encoding="utf-8").startswith(SWEEP_HEAD):
-            path.unlink()
+        with suppress(NotInside):  # then it is no file that this command has written
+            if read_inside(path).decode(errors="replace").startswith(SWEEP_HEAD):
+                path.unlink()
     written, metric = [], next(iter(source.logged.better.items()), None)
     for table, jobs in source.jobs.items():
         for i, grid in enumerate(grids(jobs), 1):

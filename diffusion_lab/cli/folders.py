@@ -34,7 +34,8 @@ def unmade(error: OSError, arguments: Iterable[str]) -> str:
 
 
 def check_places(key: str, top: Path, places: Iterable[Path], deep: bool = True) -> None:
-    """Check that nothing that a command will write in a folder from elsewhere leads out of it through a link.
+    """Check that nothing that a command will write in a folder from elsewhere leads out of it through a link, or is a
+    FIFO or a device, for which it would wait.
 
     Args:
         key: the setting that names the folder.
@@ -43,15 +44,19 @@ def check_places(key: str, top: Path, places: Iterable[Path], deep: bool = True)
         deep: whether it also writes below them.
 
     Raises:
-        ConfigError: names the first link that leads out.
+        ConfigError: names the first of these.
     """
     root = Path(os.path.realpath(top))
     for place in places:
         way = [top.joinpath(*place.relative_to(top).parts[:n]) for n in range(1, len(place.relative_to(top).parts) + 1)]
         for path in itertools.chain(way, _everything(place) if deep else ()):
-            if path.is_symlink() and not (real := Path(os.path.realpath(path))).is_relative_to(root):
-                where = f"{path} leads to {real}, outside of the folder; replace the link by what it names"
-                raise ConfigError(f"{key}={top} must hold its own files, and {where}")
+            real, where = Path(os.path.realpath(path)), None
+            if path.is_symlink() and not real.is_relative_to(root):
+                where = f"leads to {real}, outside of the folder; replace the link by what it names"
+            elif os.path.lexists(path) and not (path.is_symlink() or path.is_file() or path.is_dir()):
+                where = "is neither a file nor a folder; remove it"
+            if where:
+                raise ConfigError(f"{key}={top} must hold its own files, and {path} {where}")
 
 
 def _everything(place: Path) -> Iterator[Path]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.inside import read_inside
+from diffusion_lab.inside import NotInside, read_inside
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS, EVALUATIONS, METRICS, PREVIOUS
 from diffusion_lab.runs.record import read_record
@@ -78,7 +78,10 @@ class Repetition:
         `evaluate` may have added lines to the run's evaluations since; a repetition that was stopped at the step may
         lack its last ones.
         """
-        theirs, ours = (_lines(folder / name, self.step) for folder in (self.theirs, self.ours))
+        try:
+            theirs, ours = (_lines(folder / name, self.step) for folder in (self.theirs, self.ours))
+        except NotInside as error:
+            return [str(error)]
         for i, (one, other) in enumerate(zip(theirs, ours, strict=False)):
             if one != other:
                 return [f"{name}, line {i + 1}: {_short(one)}, and {_short(other)} here"]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diffusion_lab.cli.averages import average_of
-from diffusion_lab.cli.errors import ConfigError, MissingHere
+from diffusion_lab.cli.errors import ConfigError, MissingHere, describe
 from diffusion_lab.inside import open_inside
 from diffusion_lab.runs.names import AVERAGES, CHECKPOINT, CHECKPOINTS, TENSORS
 from diffusion_lab.runs.record import read_record
@@ -120,6 +120,8 @@ def read(text: str) -> Source:
     except (OSError, ValueError) as error:
         reason = str(error)
         raise ConfigError(reason if reason.startswith("init_from=") else f"init_from={text}: {reason}") from error
+    except (AttributeError, LookupError, RuntimeError, TypeError) as error:  # a file from anybody
+        raise ConfigError(f"init_from={text} must hold trained weights ({describe(error)}); use another one") from error
 
 
 def forget() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import NamedTuple
 
 from diffusion_lab.plotting import as_address
@@ -30,13 +31,14 @@ class Shown(NamedTuple):
 
 def analysed(folder: RunFolder) -> list[Shown]:
     """The analyses of the folder and of all folders between it and its runs, then those of each run."""
-    top = folder.path.resolve()
-    places = [run.folder.resolve() for run in folder.runs]
+    top = Path(os.path.realpath(folder.path))
+    real = [Path(os.path.realpath(run.folder)) for run in folder.runs]
+    places = [place for place in real if place.is_relative_to(top)]
     above = {place for run in places for place in run.parents if place.is_relative_to(top)} | {top}
     every = dict.fromkeys([*sorted(above), *places])
-    return [_shown(folder, one) for place in every for one in read_analyses(place)]
+    return [_shown(folder, one) for place in every for one in read_analyses(place, top)]
 
 
 def _shown(folder: RunFolder, one: Analysed) -> Shown:
-    title, where = one.name.replace("_", " ").capitalize(), os.path.relpath(one.folder, folder.path.resolve())
+    title, where = one.name.replace("_", " ").capitalize(), os.path.relpath(one.folder, os.path.realpath(folder.path))
     return Shown(title, where, one.sentence, "; ".join(one.models), as_address(one.figure))

@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diffusion_lab.inside import read_inside
 from diffusion_lab.plotting import line_style
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.runs.run import Run
 
 NEWEST_WIDTH, COURSE_WIDTH, SNAPSHOTS = 520, 260, 6  # pixels, pixels, pictures in a row
+_LARGEST, _PIXELS = 64 * 2**20, 50_000_000  # bytes and pixels of a grid
 _LARGE = 150_000  # colour pictures with more bytes are stored as JPEG
 
 
@@ -78,7 +80,7 @@ def _newest(run: Run, label: str) -> Picture | None:
 
 
 def _picture(path: Path, run: Run, label: str, step: int, width: int) -> Picture | None:
-    image = embed(path, width)
+    image = embed(path, width, run.top or run.folder)
     if image is None:
         return None
     caption = f"step {step:,}".replace(",", "\N{NO-BREAK SPACE}")
@@ -87,15 +89,18 @@ def _picture(path: Path, run: Run, label: str, step: int, width: int) -> Picture
     return Picture(image, caption, f"samples of {label}, seed {run.seed}, step {step}")
 
 
-def embed(path: Path, width: int) -> str | None:
-    """The picture, at most `width` pixels wide, as a `data:` address; None if it cannot be read."""
+def embed(path: Path, width: int, top: Path | None = None) -> str | None:
+    """The PNG file below `top`, by default in any folder, at most `width` pixels wide, as a `data:` address; None if
+    it cannot be read or is larger than any grid of samples."""
     from PIL import Image
 
     try:
-        raw = path.read_bytes()
-        with Image.open(io.BytesIO(raw)) as opened:
+        raw = read_inside(path, top, _LARGEST)
+        with Image.open(io.BytesIO(raw), formats=["PNG"]) as opened:
+            if opened.width * opened.height > _PIXELS:
+                return None
             image = opened.convert("L" if opened.mode in ("1", "L", "I;16") else "RGB")
-    except OSError:
+    except Exception:  # a file from anybody: Pillow raises more than ten classes of errors
         return None
     kind = "png"
     if image.width > width:

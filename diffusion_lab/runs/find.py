@@ -68,11 +68,17 @@ def read_run(folder: Path, overrides: list[str] | None = None, top: Path | None 
     top = folder if top is None else top
     info, damaged = read_checked(folder / RECORD, RECORD_KINDS, top)
     result, more = read_checked(folder / RESULT, RESULT_KINDS, top)
-    faults = tuple(dict.fromkeys([*damaged, *more, *_unreadable(folder, top)]))
+    found = [*damaged, *more, *_unreadable(folder, top)]
+    faults = tuple(dict.fromkeys(found[:1] if found and not _is_inside(folder, top) else found))
     status = _status(folder, result, top)
     status = "damaged" if faults and status != "running" else status
     typed = info.get("overrides") or overrides or []
     return Run(folder, status, tuple(map(str, typed)), info, result, faults, top)
+
+
+def _is_inside(folder: Path, top: Path) -> bool:
+    """Whether the folder itself is reached; else each of its files has the same fault."""
+    return _real(folder).is_relative_to(_real(top)) and not (folder != top and folder.is_symlink())
 
 
 def _unreadable(folder: Path, top: Path) -> Iterator[str]:

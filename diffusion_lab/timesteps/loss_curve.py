@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,12 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from diffusion_lab.files import parse
+from diffusion_lab.inside import read_inside
+from diffusion_lab.npz import unpack
 from diffusion_lab.runs.analyses import DATA
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import METRICS
 from diffusion_lab.timesteps.base import check_masses
 
-UNREADABLE = (OSError, EOFError, ValueError, TypeError, AttributeError, KeyError, IndexError, zipfile.BadZipFile)
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, IndexError, OverflowError)
 
 
 def read_curve(loss_curve: Sequence[float] | str, num_timesteps: int) -> Tensor:
@@ -55,9 +55,9 @@ def _of_ranges(loss_curve: Sequence[float] | str) -> Tensor:
     path = Path(loss_curve)
     try:
         if path.suffix == Path(METRICS).suffix:
-            values = [row for row in read_lines(path) if "val/loss_t" in row][-1]["val/loss_t"]
+            values = [row for row in read_lines(path.resolve()) if "val/loss_t" in row][-1]["val/loss_t"]
         else:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = parse(read_inside(path.resolve()).decode())  # the user may have named a link
         return torch.tensor([float(value) for value in values], dtype=torch.float64)
     except UNREADABLE as error:
         raise ValueError(
@@ -69,8 +69,8 @@ def _of_ranges(loss_curve: Sequence[float] | str) -> Tensor:
 def _of_analysis(path: str, num_timesteps: int) -> Tensor:
     """The mean native loss of the one model and head in a file of `per_timestep`."""
     try:
-        with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as archive:
-            t, mean = archive["timesteps"], archive["mean"].astype(np.float64)
+        arrays = unpack(read_inside(Path(path).resolve()))
+        t, mean = arrays["timesteps"], arrays["mean"].astype(np.float64)
     except UNREADABLE as error:
         raise ValueError(
             f"loss_curve={path} must be the {DATA} of analysis=per_timestep; it is not ({type(error).__name__})"
