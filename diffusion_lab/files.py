@@ -73,7 +73,7 @@ def parse(text: str) -> Any:
         content = json.loads(text, parse_int=_integer)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if text.count("[") + text.count("{") > DEPTH and _deeper(content, DEPTH):
+    if text.count("[") + text.count("{") > DEPTH and deeper(content):
         raise ValueError(f"it is nested more than {DEPTH} deep")
     return content
 
@@ -83,17 +83,19 @@ def _integer(digits: str) -> int | float:
     return value if -_BITS <= value < 2 * _BITS else float(value)
 
 
-def _deeper(content: Any, depth: int) -> bool:
-    """Whether containers are nested more than `depth` deep."""
-    level = [content]
-    for _ in range(depth):
-        level = [inner for one in level for inner in _inside(one)]
+def deeper(content: Any, depth: int = DEPTH) -> bool:
+    """Whether plain containers are nested more than `depth` deep."""
+    level = [content] if isinstance(content, dict | list | tuple) else []
+    while level and depth:
+        # Each container once: a pickle, unlike JSON, may hold one many times.
+        level = list({id(inner): inner for one in level for inner in _inside(one)}.values())
+        depth -= 1
     return bool(level)
 
 
 def _inside(value: Any) -> list[Any]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [one for one in inner if isinstance(one, dict | list)]
+    inner = value.values() if isinstance(value, dict) else value
+    return [one for one in inner if isinstance(one, dict | list | tuple)]
 
 
 def read_object(path: Path, top: Path | None = None) -> dict[str, Any] | None:

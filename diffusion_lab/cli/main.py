@@ -22,6 +22,7 @@ from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, nearest
 from diffusion_lab.cli.exhausted import full_disk, no_memory
 from diffusion_lab.cli.output import survive_closed_output
 from diffusion_lab.cli.targets import beside, importable
+from diffusion_lab.matplotlibrc import ignore_working_folder
 from diffusion_lab.printable import escaped_output
 from diffusion_lab.progress import status
 
@@ -34,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     survive_closed_output()
     replace_what_cannot_be_encoded()
     home_folder()
+    ignore_working_folder()
     with escaped_output():
         return _run(list(sys.argv[1:] if argv is None else argv))
 

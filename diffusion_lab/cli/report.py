@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from diffusion_lab.cli.errors import EXIT_CONFIG
 
 if TYPE_CHECKING:
-    from diffusion_lab.reports import Report
+    from diffusion_lab.reports import Report, Section
+    from diffusion_lab.runs.run import RunFolder
 
 
 def main(argv: list[str]) -> int:
@@ -21,18 +22,9 @@ def main(argv: list[str]) -> int:
         options = _parser().parse_args(argv)
     except SystemExit as end:  # argparse has printed the help or the error
         return int(end.code or 0)
-    from diffusion_lab.cli.readings import read
     from diffusion_lab.cli.report_overview import lines, places
-    from diffusion_lab.reports import (
-        check_suffix,
-        make_report,
-        read_runs,
-        sections_of,
-        write_figures,
-        write_page,
-        write_per_seed,
-        write_table,
-    )
+    from diffusion_lab.reports import check_suffix, write_figures, write_per_seed, write_table
+    from diffusion_lab.reports.saving import save
 
     try:
         if options.table:
@@ -45,17 +37,16 @@ def main(argv: list[str]) -> int:
             if len(found) > 1:
                 print("\n".join(lines(found)))
                 return 0
-        folder = read_runs(options.folder)
-        sections = sections_of(folder.runs, options.metric, options.by, options.baseline, read)
-        report = make_report(folder, sections, options.by, options.see)
+        report, text = _made(options)
         if options.table and not report.parts:
             raise ValueError(f"table={options.table} must have a run that has begun to train; leave --table out")
-        page = write_page(options.out or Path(options.folder) / "report.html", report)
+        page = Path(options.out or Path(options.folder) / "report.html")
+        save(page, text.encode(), "out")
         written = {}
         if options.table:
             tables = {part.section.title: part.table for part in report.parts}
-            written["table"] = [write_table(options.table, folder, tables, _command(options))]
-            written["per seed"] = [write_per_seed(options.table, sections)]
+            written["table"] = [write_table(options.table, report.folder, tables, _command(options))]
+            written["per seed"] = [write_per_seed(options.table, [part.section for part in report.parts])]
         if options.figures:
             written["figure"] = write_figures(options.figures, report)
     except (ValueError, FileNotFoundError) as error:
@@ -66,6 +57,32 @@ def main(argv: list[str]) -> int:
         for path in paths:
             print(f"{what}: {path}")
     return 0
+
+
+def _made(options: argparse.Namespace) -> tuple[Report, str]:
+    """The report and its page; a run that would end it is set apart.
+
+    Raises:
+        ValueError, FileNotFoundError: there is nothing to report, or an option does not fit.
+    """
+    from diffusion_lab.cli.readings import read
+    from diffusion_lab.reports import make_report, page, read_runs, sections_of
+    from diffusion_lab.reports.apart import apart
+
+    def sections(folder: RunFolder) -> list[Section]:
+        return sections_of(folder.runs, options.metric, options.by, options.baseline, read)
+
+    def report(folder: RunFolder) -> tuple[Report, str]:
+        made = make_report(folder, found if folder is whole else sections(folder), options.by, options.see)
+        return made, page(made)
+
+    # Apart from the figures, which take long: what is wrong with an option is found here.
+    whole, found = apart(
+        read_runs(options.folder),
+        lambda folder: (folder, sections(folder)),
+        lambda folder: sections_of(folder.runs, read=read),
+    )
+    return apart(whole, report, lambda folder: page(make_report(folder, sections_of(folder.runs, read=read))))
 
 
 def _parser() -> argparse.ArgumentParser:

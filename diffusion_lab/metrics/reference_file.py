@@ -37,7 +37,7 @@ def reference_from_file(path: str | Path, extractor: FeatureExtractor) -> Refere
     try:
         with np.load(file, allow_pickle=False) as arrays:
             mu, sigma = (np.asarray(arrays[key], dtype=np.float64) for key in ("mu", "sigma"))
-    except (OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, BadZipFile):
+    except (OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, BadZipFile, MemoryError):
         raise ValueError(
             f"reference={path} must be an npz file with the arrays mu and sigma, such as EDM's fid-refs; a .pkl file "
             "is not read, because it could run code"

@@ -67,6 +67,7 @@ def protocol_rows(groups: Sequence[Group], metrics: Sequence[str]) -> list[Proto
 
 def _protocol(metric: str, groups: str, protocol: dict[str, Any]) -> Protocol:
     extractor, reference = protocol.get("extractor"), protocol.get("reference") or {}
+    reference = reference if isinstance(reference, dict) else {"name": reference}
     name = extractor.get("name") if isinstance(extractor, dict) else extractor
     decay = protocol.get("ema_decay")
     parts = [reference.get("dataset") or reference.get("name"), reference.get("split")]

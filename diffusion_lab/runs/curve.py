@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+LARGEST = 1e100  # of a number; the square of a larger one may overflow
+MOST = 2**53  # steps or images; more are no count, and fit no integer of NumPy
+
 
 class Curve(NamedTuple):
     """The values of one logged key over training.
@@ -33,19 +36,25 @@ def curve(rows: Iterable[dict[str, Any]], key: str, batch: int) -> Curve:
     """
     points = {row["step"]: row for row in rows if _usable(row.get(key))}
     steps = sorted(points)
-    values = [np.array(points[step][key], np.float64) for step in steps]
+    values = [_array(points[step][key]) for step in steps]
     if values:
         kept = [i for i, value in enumerate(values) if value.shape == values[-1].shape]
         steps, values = [steps[i] for i in kept], [values[i] for i in kept]
-    images = [finite(points[step].get("images")) or step * batch for step in steps]
+    images = [min(finite(points[step].get("images")) or step * batch, MOST) for step in steps]
     return Curve(np.array(steps, np.int64), np.array(images, np.int64), np.array(values, np.float64))
 
 
 def finite(value: Any) -> float | None:
-    """The number as a float, or None if it is missing or not finite."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    """The number as a float, or None if it is missing, not finite, or beyond any measurement."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
         return None
     return float(value)
+
+
+def _array(value: Any) -> np.ndarray:
+    array = np.array(value, np.float64)
+    array[np.abs(array) >= LARGEST] = math.inf
+    return array
 
 
 def _usable(value: Any) -> bool:

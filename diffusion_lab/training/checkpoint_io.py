@@ -28,7 +28,7 @@ import torch
 from lightning.fabric.plugins.io import CheckpointIO
 from torch import Tensor
 
-from diffusion_lab.files import replacing
+from diffusion_lab.files import deeper, replacing
 from diffusion_lab.held_folder import current
 from diffusion_lab.inside import NotInside, open_inside
 from diffusion_lab.runs.names import CHECKPOINT, LAST, PREVIOUS
@@ -38,6 +38,10 @@ FORMAT = 2
 _MAGIC = b"DLABSHA2"
 _TRAILER = len(_MAGIC) + 32
 _SCALARS = frozenset({bool, float, str, type(None)})
+_KINDS = {
+    **{"format": int, "global_step": int, "state_dict": dict, "callbacks": dict, "loops": dict},
+    **{"optimizer_states": list, "lr_schedulers": list, "may_be_infinite": list | tuple},
+}
 _INT_BITS = 64  # PyTorch's unpickler does not read integers of more than 2039 bits; longer ones than these are rare
 
 
@@ -138,8 +142,12 @@ def load(path: str | Path, map_location: Any = None, top: Path | None = None) ->
         content = torch.load(io.BytesIO(body), map_location=map_location, weights_only=True)
     except pickle.UnpicklingError as error:
         raise DamagedCheckpoint(f"{path}: holds more than tensors and plain containers: {error}") from error
+    except (AttributeError, EOFError, LookupError, TypeError, ValueError) as error:
+        raise DamagedCheckpoint(f"{path}: cannot be loaded ({error!r}); use an earlier checkpoint") from error
     if not isinstance(content, dict):
         raise DamagedCheckpoint(f"{path}: holds no checkpoint; use an earlier one")
+    if wrong := _wrong(content):
+        raise DamagedCheckpoint(f"{path}: its entry {wrong} is nothing that a run writes; use an earlier one")
     version = content.get("format", 1)
     if version > FORMAT:
         raise NewerCheckpoint(
@@ -147,6 +155,20 @@ def load(path: str | Path, map_location: Any = None, top: Path | None = None) ->
             f"{FORMAT}; use the version that wrote it, or a later one"
         )
     return content
+
+
+def _wrong(content: dict[Any, Any]) -> str | None:
+    """The first entry of another type than Lightning and this library give it, or nested too deeply for recursive code;
+    None if there is none."""
+    wrong = [key for key, kind in _KINDS.items() if key in content and not isinstance(content[key], kind)]
+    weights, states = ({}, {}) if wrong else (content.get("state_dict", {}), content.get("callbacks", {}))
+    wrong += [f"state_dict.{key}" for key, value in weights.items() if not _is_weight(key, value)]
+    wrong += [f"callbacks.{key}" for key, state in states.items() if not isinstance(state, dict) or deeper(state)]
+    return next(iter(wrong), None)
+
+
+def _is_weight(key: Any, value: Any) -> bool:
+    return isinstance(key, str) and (isinstance(value, Tensor) or key.endswith("_extra_state"))
 
 
 def _to_stderr(text: str) -> None:
@@ -180,7 +202,12 @@ def newest_good(
         except DamagedCheckpoint as error:
             faults.append(str(error))
             continue
-        if name := _poisoned(content):
+        try:
+            name = _poisoned(content)
+        except (RecursionError, RuntimeError) as error:  # nested too deeply, or one number that claims to be many
+            faults.append(f"{path}: it cannot be checked ({' '.join(str(error).split())}); use an earlier checkpoint")
+            continue
+        if name:
             faults.append(f"{path}: {name} is not finite; use an earlier checkpoint")
             continue
         if faults:

@@ -1,0 +1,194 @@
+"""Run folders and files of weights from anybody, through the commands that load them: each payload gives one sentence
+within a few seconds, and nothing elsewhere is read or written.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from diffusion_lab.cli.main import main
+from diffusion_lab.training.checkpoint_io import load, save
+from tests.harness import Child
+from tests.limited import limited
+
+SMALL = ("scale=smoke", "metrics=none", "network.base_channels=8", "trainer.accelerator=cpu", "max_steps=1")
+SECRET = "the private words"
+TERA = 2**40
+COMMANDS = {
+    "sample": ["sample", "run=theirs", "seeds=0"],
+    "show": ["show", "theirs"],
+    "init_from": ["train", *SMALL, "init_from=theirs", "hydra.run.dir=after"],
+    "resume": ["train", "resume=theirs", "max_steps=2"],
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of one step, as anybody's."""
+    folder = tmp_path_factory.mktemp("theirs") / "run"
+    words = ["train", *SMALL, f"hydra.run.dir={folder}"]
+    Child(lambda: exit_with(words), folder.parent / "log").succeed()
+    return folder
+
+
+def exit_with(words: list[str]) -> None:
+    raise SystemExit(main(words))
+
+
+@pytest.fixture
+def theirs(trained: Path, in_folder: Path) -> Path:
+    """A copy with one checkpoint, and a private file beside it."""
+    shutil.copytree(trained, "theirs")
+    for path in Path("theirs/checkpoints").iterdir():
+        if path.name != "last.ckpt":
+            path.unlink()
+    Path("mine").write_text(json.dumps({"config": {"x": SECRET}}))
+    return in_folder / "theirs"
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command that must be refused in one sentence, soon; returns the sentence."""
+    with limited(5):
+        code = main(words)
+    told = capsys.readouterr()
+    assert code == 2, told
+    assert told.err.startswith("config error: ") and told.err.count("\n") == 1, told.err
+    assert "Traceback" not in told.err + told.out and SECRET not in told.err + told.out
+    assert Path("mine").read_text() == json.dumps({"config": {"x": SECRET}})
+    return told.err
+
+
+def free(path: Path) -> Path:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    return path
+
+
+def zeros(path: Path) -> None:
+    with open(path, "wb") as file:
+        file.truncate(TERA)
+
+
+KINDS: dict[str, Callable[[Path], object]] = {
+    "a link": lambda path: path.symlink_to(Path("mine").resolve()),
+    "a FIFO": os.mkfifo,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a folder": Path.mkdir,
+    "a circle": lambda path: path.symlink_to(path),
+    "a terabyte": zeros,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["run.json", "checkpoints/last.ckpt"])
+def test_no_regular_file_of_the_folder(name: str, kind: str, theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    KINDS[kind](free(theirs / name))
+    for command in COMMANDS if name == "run.json" else ("sample", "resume"):
+        refused(COMMANDS[command], capsys)
+
+
+@pytest.mark.parametrize("kind", ["a link", "a FIFO"])
+def test_no_folder_of_the_run(kind: str, theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    KINDS[kind](free(theirs / "checkpoints"))
+    for words in COMMANDS.values():
+        refused(words, capsys)
+
+
+def edited(edit: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """A change of the checkpoint's content, with a checksum that fits."""
+
+    def change(path: Path) -> None:
+        content = load(path)
+        edit(content)
+        save(content, path)
+
+    return change
+
+
+def deep(depth: int) -> list[Any]:
+    node: list[Any] = []
+    for _ in range(depth):
+        node = [node]
+    return node
+
+
+CHECKPOINTS: dict[str, Callable[[Path], None]] = {
+    "a list as the callbacks": edited(lambda content: content.update(callbacks=[1])),
+    "a text as a callback": edited(lambda content: content["callbacks"].update(EMA="x")),
+    "a list as an average": edited(
+        lambda content: content["callbacks"].update(EMA=dict.fromkeys(content["callbacks"]["EMA"], [1]))
+    ),
+    "no weights": edited(lambda content: content.update(state_dict=5)),
+    "texts as weights": edited(lambda content: content.update(state_dict=dict.fromkeys(content["state_dict"], "x"))),
+    "numbers as names": edited(lambda content: content.update(state_dict={5: torch.zeros(1)})),
+    "a text as the step": edited(lambda content: content.update(global_step="x")),
+    "no state of the optimizer": edited(lambda content: content.update(optimizer_states={})),
+    "a record that is none": edited(lambda content: content["callbacks"].update(RunRecord={"config": [1]})),
+    "a deep record": edited(lambda content: content["callbacks"]["RunRecord"]["config"].update(x=deep(300))),
+    "one number for many": edited(
+        lambda content: content.update(state_dict={key: torch.zeros(1).expand(TERA) for key in content["state_dict"]})
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_checkpoint_with_other_entries(name: str, theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    CHECKPOINTS[name](theirs / "checkpoints" / "last.ckpt")
+    for command in ("sample", "init_from", "resume"):
+        if (command, name) not in UNUSED:
+            refused(COMMANDS[command], capsys)
+
+
+UNUSED = {  # what the command has no use for
+    ("resume", "lists as averages"),  # of other names than its own
+    ("sample", "no state of the optimizer"),
+    ("init_from", "no state of the optimizer"),
+}
+
+
+def npz(shape: str) -> bytes:
+    words = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name in ("timesteps.npy", "mean.npy"):
+            file.writestr(name, b"\x93NUMPY\x01\x00" + struct.pack("<H", len(words)) + words)
+    return buffer.getvalue()
+
+
+NAMED: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "init_from=theirs.pt": ("theirs.pt", os.mkfifo),
+    "init_from=theirs.safetensors": ("theirs.safetensors", os.mkfifo),
+    "init_from=zeros.pt": ("zeros.pt", zeros),
+    "sampler=equal_loss_slots sampler.loss_curve=theirs.json": ("theirs.json", os.mkfifo),
+    "sampler=equal_loss_slots sampler.loss_curve=theirs.npz": ("theirs.npz", os.mkfifo),
+    "sampler=equal_loss_slots sampler.loss_curve=metrics.jsonl": ("metrics.jsonl", os.mkfifo),
+    "sampler=equal_loss_slots sampler.loss_curve=many.npz": (
+        "many.npz",
+        lambda p: p.write_bytes(npz("(962072674304,)")),
+    ),
+    "sampler=equal_loss_slots sampler.loss_curve=deep.json": ("deep.json", lambda path: path.write_text("[" * 200_000)),
+    "sampler=equal_loss_slots sampler.loss_curve=large.json": (
+        "large.json",
+        lambda path: path.write_text(f"[1{'0' * 400}]"),
+    ),
+    "sampler=equal_loss_slots sampler.loss_curve=zeros.json": ("zeros.json", zeros),
+    "sampler=from_file sampler.path=theirs.txt": ("theirs.txt", os.mkfifo),
+}
+
+
+@pytest.mark.parametrize("words", NAMED)
+def test_a_file_that_is_named(words: str, in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, make = NAMED[words]
+    Path("mine").write_text(json.dumps({"config": {"x": SECRET}}))
+    make(Path(name))
+    refused(["train", *SMALL, *words.split(), "hydra.run.dir=run"], capsys)
