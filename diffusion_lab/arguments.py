@@ -6,7 +6,14 @@ Message: `<name>=<value> must <allowed>; <cure>`. The name comes first, exactly 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+# Annotations of arguments that name a place. What a run folder from elsewhere may set them to depends on it
+# (`cli.places`).
+ReadPath = Annotated[str | Path, "read"]  # a file or folder that is only read
+WrittenPath = Annotated[str | Path, "written"]  # a folder in which files are written
+DownloadPath = Annotated[str | Path, "downloaded"]  # a folder that is read, and written with the argument download=True
 
 
 def check_integer(name: str, value: Any, minimum: int, cure: str, maximum: int | None = None) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lightning.pytorch import LightningModule, Trainer
 
+from diffusion_lab.arguments import WrittenPath
 from diffusion_lab.callbacks.base import StepCallback, check_interval, due, find, last_step
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.guard import Guard
@@ -46,7 +47,7 @@ class Checkpoint(StepCallback):
         ValueError: an interval is negative, or `keep_every` is not a multiple of `every`.
     """
 
-    def __init__(self, directory: str, every: int = 1000, keep_every: int = 0) -> None:
+    def __init__(self, directory: WrittenPath, every: int = 1000, keep_every: int = 0) -> None:
         self.directory = Path(directory)
         self.every = check_interval("every", every)
         self.keep_every = check_interval("keep_every", keep_every)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lightning.pytorch import Trainer
 
-from diffusion_lab.arguments import check_integer
+from diffusion_lab.arguments import WrittenPath, check_integer
 from diffusion_lab.callbacks.base import check_interval, data_of, due, last_step
 from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
@@ -41,7 +41,7 @@ class Generation(EvaluationCallback):
 
     def __init__(
         self,
-        directory: str,
+        directory: WrittenPath,
         solver: Solver,
         evaluation: Evaluation,
         every: int = 1000,

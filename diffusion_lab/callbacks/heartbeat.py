@@ -17,7 +17,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from torch._C._distributed_c10d import TCPStore
 
-from diffusion_lab.arguments import check_number
+from diffusion_lab.arguments import WrittenPath, check_number
 from diffusion_lab.callbacks.base import RunCallback
 from diffusion_lab.callbacks.signals import processes
 from diffusion_lab.distributed import is_distributed, rank
@@ -51,7 +51,7 @@ class Heartbeat(RunCallback):
         ValueError: `timeout_min` is not positive.
     """
 
-    def __init__(self, directory: str, timeout_min: float = 5.0) -> None:
+    def __init__(self, directory: WrittenPath, timeout_min: float = 5.0) -> None:
         check_number("timeout_min", timeout_min, "()", 0, math.inf, "use 5 minutes")
         self.directory, self.timeout = Path(directory), 60.0 * timeout_min
         self._ended = threading.Event()

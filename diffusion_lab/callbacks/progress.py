@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from diffusion_lab.arguments import check_number
+from diffusion_lab.arguments import WrittenPath, check_number
 from diffusion_lab.callbacks.base import StepCallback, data_of, find, last_step
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations, planned
 from diffusion_lab.callbacks.timestep_log import TimestepLog
@@ -51,7 +51,7 @@ class Progress(StepCallback):
         line_every: seconds between two lines without a terminal.
     """
 
-    def __init__(self, directory: str, every: float = 0.5, line_every: float = 15.0) -> None:
+    def __init__(self, directory: WrittenPath, every: float = 0.5, line_every: float = 15.0) -> None:
         check_number("every", every, "()", 0, math.inf, "use 0.5 seconds")
         check_number("line_every", line_every, "()", 0, math.inf, "use 15 seconds")
         self.directory, self.every, self.line_every = Path(directory), every, line_every

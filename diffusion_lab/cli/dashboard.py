@@ -29,11 +29,14 @@ def main(argv: list[str]) -> int:
     from diffusion_lab.cli.dashboard_source import source_of
     from diffusion_lab.cli.folders import check_places
     from diffusion_lab.dashboards import Workspace, check_installed, sections, write_specification
+    from diffusion_lab.runs.mirror import check_project
 
     try:
         check_installed()
         source = source_of(options.target, options.words, _seeds(options.seeds))
-        project = options.project or source.project
+        project = check_project("project", options.project or source.project)
+        if options.entity:
+            check_project("entity", options.entity)
         workspace = Workspace(source.name, project, source.selection, sections(source.logged))
         out = Path(options.out) if options.out else source.out
         if not options.out and Path(options.target).is_dir():
@@ -102,7 +105,7 @@ def _write_sweeps(out: Path, source: Source, project: str) -> list[Path]:
             words = [table, *([str(i)] if i > 1 else [])]
             path = out / ("-".join(["sweep", *filter(None, words)]) + ".yaml")
             name = " ".join([source.name, *filter(None, words)])
-            write_whole(path, sweep_file(grid, name, project, str(path), metric).encode())
+            write_whole(path, sweep_file(grid, name, project, metric).encode())
             written.append(path)
     return written
 

@@ -15,7 +15,7 @@ from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, 
 from diffusion_lab.cli.table_jobs import Job, Jobs
 from diffusion_lab.dashboards import Logged, Selection, expected, logged_by
 from diffusion_lab.runs.find import read_runs
-from diffusion_lab.runs.mirror import PROJECT
+from diffusion_lab.runs.mirror import PROJECT, check_name, check_project
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables import Scale
 
@@ -118,6 +118,10 @@ def _of_folder(path: Path) -> Source:
     runs = [run for run in read_runs(path).runs if run.step > 0]
     if not runs:
         raise ValueError(f"dashboard={path} must hold a run that has begun to train; start one or give another folder")
+    for run in runs:  # a record may come from anybody, and these names go into W&B
+        for key, check in {"project": check_project, "group": check_name}.items():
+            if key in _wandb(run):
+                check(f"{run.folder}: logger.wandb.{key}", _wandb(run)[key])
     groups = tuple(dict.fromkeys(_wandb(run).get("group") or sweep_name_of(run.config, _choices(run)) for run in runs))
     projects = list(dict.fromkeys(_wandb(run)["project"] for run in runs if "project" in _wandb(run)))
     if len(projects) > 1:

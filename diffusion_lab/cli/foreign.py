@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from diffusion_lab.cli.added_later import ADDED_LATER, filled
 from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.places import places, written
 from diffusion_lab.runs.names import RECORD
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 # Given anew on resume.
 DROPPED = ("resume", "dry_run", "allow", "anew", "paths.root", "init_from")
-WRITTEN = ("directory", "default_root_dir")  # arguments that name a place to write
 SOURCE = ("config_hash", "step", "weights", "digest")  # of the weights from which a run started
 PLAIN = r"[\w. -]{1,80}"
 
@@ -166,6 +166,12 @@ def _leads_out(word: str, name: str, folder: Path) -> str | None:
     return None
 
 
+def typed_outside(words: Sequence[str], folder: Path) -> list[str]:
+    """The keys of a resumed run's overrides whose values lead out of its folder. The user has typed them, because
+    `replayed` takes none like this from a folder of somebody else's."""
+    return [_key(word) for word in words if not word.startswith("~") and _leads_out(word, _key(word), folder)]
+
+
 def _texts(value: Any) -> Iterator[str]:
     """All strings in the value of a parsed override."""
     if isinstance(value, dict):
@@ -179,10 +185,34 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(getattr(value, "text", value))  # Hydra's QuotedString
 
 
-def written_outside(cfg: Any, folder: Path, path: str = "") -> Iterator[str]:
-    """`key=value` of every output path, in plain containers, that is outside the run folder."""
+def written_outside(cfg: Any, folder: Path, modules: tuple[Path, ...] = (), path: str = "") -> Iterator[str]:
+    """`key=value` of every argument by which a part, in plain containers, would write outside the run folder.
+
+    Args:
+        cfg: the containers.
+        folder: the run folder.
+        modules: folders with the user's own modules.
+        path: of `cfg` in the configuration, with a dot at its end.
+    """
+    if isinstance(cfg, dict) and "_target_" in cfg:
+        yield from (f"{path}{name}={value}" for name, value in written(cfg, folder, modules))
     children = cfg.items() if isinstance(cfg, dict) else enumerate(cfg) if isinstance(cfg, list) else ()
     for key, value in children:
-        if key in WRITTEN and isinstance(value, str) and not Path(value).resolve().is_relative_to(folder.resolve()):
-            yield f"{path}{key}={value}"
-        yield from written_outside(value, folder, f"{path}{key}.")
+        yield from written_outside(value, folder, modules, f"{path}{key}.")
+
+
+def kept_inside(cfg: Any, folder: Path) -> Any:
+    """Plain containers without what makes a part write outside the run folder: a place is left to its default, and
+    nothing is downloaded. For reading a run, whose results do not depend on it."""
+    if isinstance(cfg, list):
+        return [kept_inside(value, folder) for value in cfg]
+    if not isinstance(cfg, dict):
+        return cfg
+    outside = dict(written(cfg, folder)) if "_target_" in cfg else {}
+    kept = {key: kept_inside(value, folder) for key, value in cfg.items()}
+    for name in outside:
+        if places(cfg["_target_"])[name] == "downloaded":
+            kept["download"] = False
+        else:
+            del kept[name]
+    return kept

@@ -13,7 +13,7 @@ from diffusion_lab.cli.build import build_model
 from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
-from diffusion_lab.cli.foreign import read_back
+from diffusion_lab.cli.foreign import kept_inside, read_back
 from diffusion_lab.cli.own_run import with_own
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import recorded_data
@@ -22,6 +22,7 @@ from diffusion_lab.cli.source import content_of, recorded
 from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust
 from diffusion_lab.runs.names import CHECKPOINTS
 from diffusion_lab.runs.record import read_record
+from diffusion_lab.runs.signature import is_own
 from diffusion_lab.training import Continuation, TrainedModel
 
 PARTS = ("model", "dataset", "network", "optimizer")  # of every kind of model
@@ -61,7 +62,7 @@ def load_run(
     _refuse(check_read_back(saved, (*PARTS, *kind.parts, *solver), trust), folder)
     content = content_of(folder / CHECKPOINTS, checkpoint)
     check_origin(cfg, recorded(content), f"run={folder}")
-    parts = RunParts(cfg, trust)
+    parts = RunParts(cfg if is_own(record) else DictConfig(kept_inside(plain(cfg), folder)), trust)
     data = parts["dataset"]
     data.as_recorded(recorded_data(record))
     whole = build_model(parts)

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from omegaconf import DictConfig
 
 from diffusion_lab.cli.checks.read_back import check_read_back
+from diffusion_lab.cli.config import plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors, describe
-from diffusion_lab.cli.foreign import read_back
+from diffusion_lab.cli.foreign import kept_inside, read_back
 from diffusion_lab.cli.own_run import with_own
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import recorded_data
@@ -20,6 +22,7 @@ from diffusion_lab.cli.targets import Trust
 from diffusion_lab.reports.shown import Shown
 from diffusion_lab.runs.names import CHECKPOINTS
 from diffusion_lab.runs.record import read_record
+from diffusion_lab.runs.signature import is_own
 
 
 def shown_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[Shown]:
@@ -48,7 +51,7 @@ def shown_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[S
         raise InvalidConfig(errors, f"RUN_DIR={folder}: ")
     content = content_of(folder / CHECKPOINTS, "last")
     check_origin(cfg, recorded(content), f"RUN_DIR={folder}")
-    parts = RunParts(cfg, trust)
+    parts = RunParts(cfg if is_own(record) else DictConfig(kept_inside(plain(cfg), folder)), trust)
     made_ready(parts, parts["dataset"].shape if data is None else data.shape)
     before = evaluated(f"step 0{suffix}", parts, 0, loss)
     try:

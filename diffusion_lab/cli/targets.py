@@ -19,20 +19,39 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from diffusion_lab.cli.errors import ConfigError, nearest
 
 PACKAGES = ("diffusion_lab.", "torch.optim.")
+
+
+class Allowed(NamedTuple):
+    """A class of Lightning that may be named.
+
+    Attributes:
+        module: that defines it.
+        places: its arguments that name places, as in `cli.places`, which other people's signatures do not tell.
+    """
+
+    module: str
+    places: Mapping[str, str] = {}
+
+
+LIGHTNING = "lightning.pytorch"
+FILE = {"dirpath": "written", "filename": "name"}
 NAMES = {
-    "lightning.pytorch.Trainer": "lightning.pytorch.trainer.trainer",
-    "lightning.pytorch.strategies.DDPStrategy": "lightning.pytorch.strategies.ddp",
-    "lightning.pytorch.profilers.SimpleProfiler": "lightning.pytorch.profilers.simple",
-    "lightning.pytorch.profilers.AdvancedProfiler": "lightning.pytorch.profilers.advanced",
-    "lightning.pytorch.callbacks.DeviceStatsMonitor": "lightning.pytorch.callbacks.device_stats_monitor",
+    # `model_registry` is the name of a model on a server, to which checkpoints would be uploaded.
+    f"{LIGHTNING}.Trainer": Allowed(
+        f"{LIGHTNING}.trainer.trainer", {"default_root_dir": "written", "model_registry": "written"}
+    ),
+    f"{LIGHTNING}.strategies.DDPStrategy": Allowed(f"{LIGHTNING}.strategies.ddp"),
+    f"{LIGHTNING}.profilers.SimpleProfiler": Allowed(f"{LIGHTNING}.profilers.simple", FILE),
+    f"{LIGHTNING}.profilers.AdvancedProfiler": Allowed(f"{LIGHTNING}.profilers.advanced", FILE),
+    f"{LIGHTNING}.callbacks.DeviceStatsMonitor": Allowed(f"{LIGHTNING}.callbacks.device_stats_monitor"),
 }
 READ_BACK = "a class of diffusion_lab or torch.optim in a configuration that is read from a run folder"
 ALLOWED = (
@@ -103,7 +122,8 @@ def resolve(path: str, target: Any, trust: Trust) -> Any:
     module, _, name = target.rpartition(".")
     obj = getattr(sys.modules.get(module), name, None) or _locate(key, target)
     module = str(getattr(obj, "__module__", None))
-    ok = f"{module}.".startswith(PACKAGES) or NAMES.get(target) == module or is_own_module(f"{module}.x", trust.folders)
+    ok = f"{module}.".startswith(PACKAGES) or (target in NAMES and NAMES[target].module == module)
+    ok = ok or is_own_module(f"{module}.x", trust.folders)
     ok = ok or (target in trust.names and module.split(".")[0] == target.split(".")[0])
     # An instance has the __module__ of its class, so only classes and plain functions are accepted.
     if not ok or not (inspect.isclass(obj) or inspect.isfunction(obj)):

@@ -17,7 +17,7 @@ from diffusion_lab.cli.checks.machine import check_folder, check_machine
 from diffusion_lab.cli.checks.settings import check_settings
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, MissingHere
-from diffusion_lab.cli.foreign import written_outside
+from diffusion_lab.cli.foreign import typed_outside, written_outside
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.files import read_object
@@ -94,7 +94,8 @@ def trust_of(cfg: DictConfig, config_dirs: list[str]) -> Trust:
             folder.
     """
     from diffusion_lab.cli.own_run import with_own
-    from diffusion_lab.cli.targets import Trust
+    from diffusion_lab.cli.targets import Trust, own_folders
+    from diffusion_lab.cli.train import command_line
 
     if cfg.get("resume") is None:
         if cfg.get("allow") is not None and cfg.get("init_from") is None:
@@ -105,12 +106,15 @@ def trust_of(cfg: DictConfig, config_dirs: list[str]) -> Trust:
     record = read_object(Path(cfg.resume) / RECORD)
     if is_own(record):
         return with_own(Trust.read(config_dirs, cfg.get("allow")), record, f"resume={cfg.resume}")
+    folder = Path(cfg.paths.run_dir)
+    typed = tuple(f"{key}{end}" for key in typed_outside(command_line()[0], folder) for end in "=.")
     try:
-        outside = next(written_outside(plain(cfg), Path(cfg.paths.run_dir)), None)
+        found = written_outside(plain(cfg), folder, own_folders(config_dirs))
+        outside = next((one for one in found if not one.startswith(typed)), None)
     except OmegaConfBaseException:  # a reference that does not resolve, which check_nodes reports
         outside = None
     if outside is not None:
-        cure = "do not resume a folder like this"
+        cure = "do not resume a folder like this, or only with download=false"
         raise ConfigError(f"resume={cfg.resume}: {outside} must lie in the run folder; {cure}")
     return Trust.read(config_dirs, cfg.get("allow"))
 

@@ -16,6 +16,8 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
 
+from diffusion_lab.arguments import WrittenPath
+
 Values = Mapping[str, float | Sequence[float]]
 Axes = Mapping[str, Sequence[float]]  # name of a coordinate -> its value at each entry of a list
 
@@ -32,7 +34,7 @@ class RunLogger(Logger):
         clock: training time in seconds so far, without evaluations, summed over resumes; None until training starts.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: WrittenPath) -> None:
         super().__init__()
         self.directory = Path(directory)
         self.clock: Callable[[], float] | None = None

@@ -12,6 +12,7 @@ from typing import Any
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
+from diffusion_lab.arguments import WrittenPath
 from diffusion_lab.loggers.base import RunLogger
 
 
@@ -26,7 +27,7 @@ class TensorBoardLogger(RunLogger):
         ValueError: the package tensorboard is not installed.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: WrittenPath) -> None:
         super().__init__(directory)
         if find_spec("tensorboard") is None:
             raise ValueError(

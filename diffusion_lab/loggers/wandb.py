@@ -14,7 +14,7 @@ from lightning.fabric.loggers.logger import _DummyExperiment as DummyExperiment
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
-from diffusion_lab.arguments import check_choice
+from diffusion_lab.arguments import WrittenPath, check_choice
 from diffusion_lab.files import write_whole
 from diffusion_lab.inside import read_inside
 from diffusion_lab.loggers.base import Axes, RunLogger, Values
@@ -22,7 +22,7 @@ from diffusion_lab.loggers.curves import Curve, Thinned
 from diffusion_lab.loggers.given import Given
 from diffusion_lab.loggers.wandb_chart import chart
 from diffusion_lab.loggers.wandb_server import brief, check_reachable
-from diffusion_lab.runs.mirror import IMAGES, PROJECT, SECONDS, STEP
+from diffusion_lab.runs.mirror import IMAGES, PROJECT, SECONDS, STEP, check_name, check_project
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +54,12 @@ class WandbLogger(RunLogger):
             only. disabled: nothing at all.
 
     Raises:
-        ValueError: an unknown mode or an empty project; from `experiment`, mode=online without a key.
+        ValueError: an unknown mode, or a name that W&B does not accept; from `experiment`, mode=online without a key.
     """
 
     def __init__(
         self,
-        directory: str | Path,
+        directory: WrittenPath,
         project: str = PROJECT,
         group: str | None = None,
         job_type: str = "train",
@@ -69,8 +69,17 @@ class WandbLogger(RunLogger):
         mode: str = "auto",
     ) -> None:
         super().__init__(directory)
-        if not project:
-            raise ValueError(f"project={project!r} must not be empty; use {PROJECT}")
+        check_project("project", project)
+        named = {
+            "group": group,
+            "job_type": job_type,
+            "name": name,
+            **{f"tags[{i}]": tag for i, tag in enumerate(tags)},
+        }
+        for key, value in named.items():
+            check_name(key, str(value))
+        if run_id is not None:
+            check_project("run_id", run_id)
         self.project, self.group, self.job_type, self.tags = project, group, job_type, list(tags)
         self.run_name, self.run_id = name, run_id
         self.mode = check_choice("mode", mode, MODES, "use auto")

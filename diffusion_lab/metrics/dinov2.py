@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from diffusion_lab.arguments import check_integer
+from diffusion_lab.arguments import ReadPath, check_integer
 from diffusion_lab.metrics.features import FeatureExtractor
 
 FILE = "dinov2_vitl14_pretrain.pth"
@@ -52,7 +52,7 @@ class DINOv2Features(FeatureExtractor):
     images_per_call = 16
 
     def __init__(
-        self, weights: str | None = None, width: int = LARGE[0], depth: int = LARGE[1], heads: int = LARGE[2]
+        self, weights: ReadPath | None = None, width: int = LARGE[0], depth: int = LARGE[1], heads: int = LARGE[2]
     ) -> None:
         super().__init__()
         for name, value in (("width", width), ("depth", depth), ("heads", heads)):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.arguments import check_integer
+from diffusion_lab.arguments import ReadPath, check_integer
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.distributed import rank, world_size
 from diffusion_lab.metrics.agreement import Agreement
@@ -67,7 +67,7 @@ class Evaluation:
         metrics: Sequence[Metric] = (),
         seed: int = 0,
         split: str = "train",
-        reference: str | None = None,
+        reference: ReadPath | None = None,
     ) -> None:
         for name, value, lowest in (("num_samples", num_samples, 0), ("batch_size", batch_size, 1), ("seed", seed, 0)):
             check_integer(name, value, lowest, "leave it out for the default")

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from diffusion_lab.arguments import ReadPath
 from diffusion_lab.metrics.features import FeatureExtractor, file_sha256
 
 FILE = "weights-inception-2015-12-05-6726825d.pth"
@@ -34,7 +35,7 @@ class InceptionFeatures(FeatureExtractor):
     preprocessing = "TensorFlow 1 bilinear to 299x299, (x - 128)/128"
     images_per_call = 16
 
-    def __init__(self, weights: str | None = None) -> None:
+    def __init__(self, weights: ReadPath | None = None) -> None:
         super().__init__()
         self.path = weights
 

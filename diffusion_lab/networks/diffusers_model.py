@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from diffusion_lab.arguments import ReadPath
 from diffusion_lab.networks.checks import check_classes, check_labelled
 from diffusion_lab.networks.for_diffusers import ForDiffusers
 
@@ -74,7 +75,7 @@ class Diffusers(nn.Module):
         architecture: str = "UNet2DModel",
         arguments: dict[str, Any] | None = None,
         num_classes: int | None = None,
-        folder: str | None = None,
+        folder: ReadPath | None = None,
         found: dict[str, Any] | str | None = None,
     ) -> None:
         super().__init__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from diffusion_lab.arguments import check_integer
+from diffusion_lab.arguments import ReadPath, check_integer
 from diffusion_lab.timesteps.base import FixedSampler
 
 ROUNDING = 1e-9  # a sum this near to 1 is a distribution as it was written, and its numbers are kept to the bit
@@ -29,7 +29,7 @@ class FromFile(FixedSampler):
     """
 
     def __init__(
-        self, num_timesteps: int, path: str | None, probabilities: list[float] | str, reweight: bool = False
+        self, num_timesteps: int, path: ReadPath | None, probabilities: list[float] | str, reweight: bool = False
     ) -> None:
         check_integer("num_timesteps", num_timesteps, 1, "use 1000 as most papers do")
         cure = "write one with diffusion-lab show sampler=... --write FILE"

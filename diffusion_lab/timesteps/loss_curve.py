@@ -20,7 +20,7 @@ from diffusion_lab.timesteps.base import check_masses
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, IndexError, OverflowError)
 
 
-def read_curve(loss_curve: Sequence[float] | str, num_timesteps: int) -> Tensor:
+def read_curve(loss_curve: Sequence[float] | str | Path, num_timesteps: int) -> Tensor:
     """The loss of each timestep, (T,) float64.
 
     Args:
@@ -32,7 +32,7 @@ def read_curve(loss_curve: Sequence[float] | str, num_timesteps: int) -> Tensor:
     Raises:
         ValueError: an unreadable file, losses of other timesteps, or numbers that are no losses.
     """
-    if isinstance(loss_curve, str) and Path(loss_curve).suffix == Path(DATA).suffix:
+    if isinstance(loss_curve, str | Path) and Path(loss_curve).suffix == Path(DATA).suffix:
         return check_losses(_of_analysis(loss_curve, num_timesteps))
     curve = _of_ranges(loss_curve)
     if not 1 <= len(curve) <= num_timesteps:
@@ -48,9 +48,9 @@ def check_losses(curve: Tensor) -> Tensor:
     return check_masses("loss_curve", curve, "measure the curve again")
 
 
-def _of_ranges(loss_curve: Sequence[float] | str) -> Tensor:
+def _of_ranges(loss_curve: Sequence[float] | str | Path) -> Tensor:
     """The numbers themselves, or those of a JSON list, or the last val/loss_t of a run's metrics.jsonl."""
-    if not isinstance(loss_curve, str):
+    if not isinstance(loss_curve, str | Path):
         return torch.tensor([float(value) for value in loss_curve], dtype=torch.float64)
     path = Path(loss_curve)
     try:
@@ -66,7 +66,7 @@ def _of_ranges(loss_curve: Sequence[float] | str) -> Tensor:
         ) from None
 
 
-def _of_analysis(path: str, num_timesteps: int) -> Tensor:
+def _of_analysis(path: str | Path, num_timesteps: int) -> Tensor:
     """The mean native loss of the one model and head in a file of `per_timestep`."""
     try:
         arrays = unpack(read_inside(Path(path).resolve()))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from diffusion_lab.arguments import check_flag, check_integer
+from diffusion_lab.arguments import ReadPath, check_flag, check_integer
 from diffusion_lab.distributed import broadcast_
 from diffusion_lab.timesteps.base import Draw, FixedSampler, TimestepSampler
 from diffusion_lab.timesteps.context import Context, StepRecord
@@ -88,7 +88,7 @@ class EqualLossSlots(TimestepSampler):
         self,
         num_timesteps: int,
         num_slots: int = 10,
-        loss_curve: Sequence[float] | str | None = None,
+        loss_curve: Sequence[float] | ReadPath | None = None,
         update_every: int = 500,
         reweight: bool = False,
         stratify: bool = True,
@@ -171,7 +171,7 @@ class SlotRestricted(FixedSampler):
         edges: Sequence[int] | None = None,
         num_slots: int = 10,
         slots: Sequence[int] = (3,),
-        loss_curve: Sequence[float] | str | None = None,
+        loss_curve: Sequence[float] | ReadPath | None = None,
     ) -> None:
         if edges is None:
             curve = torch.ones(num_timesteps) if loss_curve is None else read_curve(loss_curve, num_timesteps)

@@ -130,6 +130,24 @@ def test_without_the_package_the_cure_is_named(sweep, monkeypatch, capsys):
     assert "not installed; pip install 'diffusion-lab[dashboard]'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("key", ["project", "group"])
+def test_a_strangers_folder_names_no_account(key, sweep, capsys):
+    path = sweep / "uniform-s0" / "run.json"
+    record = json.loads(path.read_text())
+    record["config"]["logger"] = {"wandb": {key: "lab\nentity: theirs"}}
+    path.write_text(json.dumps(record))
+    assert main([str(sweep), "--offline"]) == 2
+    error = capsys.readouterr().err
+    assert f"logger.wandb.{key}='lab\\nentity: theirs' must be text in one line" in error and error.count("\n") == 1
+    assert not (sweep / "dashboard").exists()
+
+
+@pytest.mark.parametrize("words", [("--project", "a/b"), ("--entity", "a\nb")])
+def test_names_that_w_and_b_does_not_have_are_refused(words, sweep, capsys):
+    assert main([str(sweep), "--offline", *words]) == 2
+    assert f"{words[0].strip('-')}=" in capsys.readouterr().err
+
+
 def test_a_strangers_folder_gives_no_options_to_the_agent(sweep, capsys):
     for word in ("--config-dir=/somewhere", "hydra.run.dir=/somewhere"):
         path = sweep / "uniform-s0" / "run.json"

@@ -131,6 +131,7 @@ def test_a_configuration_that_was_read_back_executes_nothing(
     assert sorted(theirs.rglob("*")) == before
 
 
+PROFILER = "lightning.pytorch.profilers.SimpleProfiler"
 OVERRIDES = {
     "a callback of Hydra's": "+hydra.callbacks.x={_target_: numpy.load, file: evil.npy, allow_pickle: true}",
     "a search path": "hydra.searchpath=[file://.]",
@@ -142,6 +143,11 @@ OVERRIDES = {
     "another package": "sampler@hydra.callbacks.x=uniform",
     "a place to write": "callbacks.checkpoint.directory=elsewhere/there",
     "a place without a slash": "callbacks.checkpoint.directory=elsewhere",
+    "a cache": "dataset.source={_target_: diffusion_lab.data.ImageFolder, root: x, image_size: 8, cache_dir: there}",
+    "a profiler's folder": f"+trainer.profiler={{_target_: {PROFILER}, dirpath: elsewhere}}",
+    "a profiler's file": f"+trainer.profiler={{_target_: {PROFILER}, filename: '../x'}}",
+    "a trainer's folder": "trainer.default_root_dir=elsewhere",
+    "a model on a server": "+trainer.model_registry=theirs",
     "a place in a node": "+callbacks.x={_target_: diffusion_lab.callbacks.Checkpoint, directory: elsewhere}",
     "the run's folder": "paths.run_dir=elsewhere",
     "a yaml file elsewhere": "experiment=../../theirs/evil",
@@ -165,7 +171,7 @@ def test_overrides_that_were_read_back_execute_nothing(
 ) -> None:
     change(theirs, lambda record: record["overrides"].append(OVERRIDES[case]))
     refused(["train", f"resume={theirs}"], capsys)
-    assert not Path("elsewhere").exists()
+    assert not Path("elsewhere").exists() and not Path("there").exists()
 
 
 @pytest.mark.parametrize("overrides", [5, None, {"seed": 1}, [["seed=1"]], "seed=1"])

@@ -228,7 +228,14 @@ def test_it_leaves_the_random_numbers_alone(tmp_path):
     ("arguments", "expected"),
     [
         ({"mode": "on"}, "^mode=on must be one of auto, online, offline, disabled; use auto"),
-        ({"project": ""}, "^project='' must not be empty"),
+        ({"project": ""}, "^project='' must be a name of 1 to 128 characters"),
+        ({"project": "lab\nentity: theirs"}, "^project='lab.*' must be text in one line"),
+        ({"project": "theirs/lab"}, "^project='theirs/lab' must be a name .* without /"),
+        ({"project": "${oc.env:HOME}"}, "^project=.* must be a name"),
+        ({"group": "a\x1b]52;c;x\x07"}, "^group=.* must be text in one line"),
+        ({"name": "a\u2028b"}, "^name=.* must be text in one line"),
+        ({"tags": ["a", "b\n"]}, r"^tags\[1\]=.* must be text in one line"),
+        ({"run_id": "../x"}, "^run_id=.* must be a name"),
     ],
 )
 def test_bad_arguments_are_named(arguments, expected, tmp_path):

@@ -93,6 +93,8 @@ def value_of(node: ast.expr, place: Function) -> Any:
 
 def _subscripted(node: ast.Subscript, place: Function) -> Any:
     outer = value_of(node.value, place)
+    if outer is typing.Annotated:  # of a place (`cli.places`), whose values are those of its type
+        return value_of(node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice, place)
     inside = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     literal = outer is typing.Literal
     values = [ast.literal_eval(one) if literal else value_of(one, place) for one in inside]

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.arguments import check_flag, check_integer
+from diffusion_lab.arguments import ReadPath, check_flag, check_integer
 
 Batch = tuple[Tensor, ...]  # output of one call of a model
 CLASSES = ("AutoencoderKL", "VQModel")
@@ -60,7 +60,7 @@ class Autoencoder:
             cache.
     """
 
-    def __init__(self, weights: str, download: bool = False, batch_size: int = 16) -> None:
+    def __init__(self, weights: ReadPath, download: bool = False, batch_size: int = 16) -> None:
         self.weights = str(weights)
         self.download = check_flag("download", download, "use true to fetch it from the hub")
         self.batch_size = check_integer("batch_size", batch_size, 1, "use 16")
@@ -187,7 +187,7 @@ def _is_on_hub(weights: str) -> bool:
     return len(words) >= 2 and all(words) and weights[0] not in "./~"
 
 
-def _from_hub(weights: str, download: bool) -> Path:
+def _from_hub(weights: ReadPath, download: bool) -> Path:
     """The folder of OWNER/NAME[/SUBFOLDER] in the hub's cache; without `download` the network is not used."""
     words = weights.split("/")
     if not _is_on_hub(weights):

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diffusion_lab.arguments import check_integer
+from diffusion_lab.arguments import ReadPath, check_integer
 from diffusion_lab.data.latent.autoencoder import CLASSES, Autoencoder
 from diffusion_lab.data.latent.stored import HEADER, Header, open_labels, open_split, read_header, verify
 from diffusion_lab.data.pixels import to_uint8
@@ -55,7 +55,7 @@ class Latents(ImageSource):
 
     def __init__(
         self,
-        root: str | Path,
+        root: ReadPath,
         autoencoder: str | None = None,
         images: ImageSource | None = None,
         batch_size: int = 16,

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from diffusion_lab.arguments import ReadPath, WrittenPath
 from diffusion_lab.data.resize import Square
 from diffusion_lab.data.sources.encoded_images import random_split
 from diffusion_lab.data.sources.image_folder import ImageFolder
@@ -55,13 +56,13 @@ class CelebA(ImageFolder):
 
     def __init__(
         self,
-        root: str | Path,
+        root: ReadPath,
         image_size: int = 64,
         crop: Sequence[int] = (25, 57, 128),
         test_share: float = 0.1,
         on_bad: str = "error",
         memory_mb: float = 4096,
-        cache_dir: str | Path | None = None,
+        cache_dir: WrittenPath | None = None,
     ) -> None:
         super().__init__(
             root, image_size, test_share=test_share, on_bad=on_bad, memory_mb=memory_mb, cache_dir=cache_dir

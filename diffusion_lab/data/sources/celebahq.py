@@ -6,8 +6,7 @@ Variation", arXiv 1710.10196.
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from diffusion_lab.arguments import ReadPath, WrittenPath
 from diffusion_lab.data.sources.image_folder import ImageFolder
 
 
@@ -35,12 +34,12 @@ class CelebAHQ(ImageFolder):
 
     def __init__(
         self,
-        root: str | Path,
+        root: ReadPath,
         image_size: int = 256,
         test_share: float = 1 / 6,
         on_bad: str = "error",
         memory_mb: float = 4096,
-        cache_dir: str | Path | None = None,
+        cache_dir: WrittenPath | None = None,
     ) -> None:
         super().__init__(
             root, image_size, test_share=test_share, on_bad=on_bad, memory_mb=memory_mb, cache_dir=cache_dir

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from diffusion_lab.arguments import DownloadPath
 from diffusion_lab.data.source import ArrayImages, ImageSource
 from diffusion_lab.data.sources.download import fetch
 
@@ -48,7 +49,7 @@ class CIFAR10(ImageSource):
     num_classes = 10
     class_names = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())
 
-    def __init__(self, root: str | Path, download: bool = False) -> None:
+    def __init__(self, root: DownloadPath, download: bool = False) -> None:
         super().__init__()
         self.root = Path(root).expanduser()
         self.download = download

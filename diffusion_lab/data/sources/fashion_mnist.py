@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from diffusion_lab.arguments import check_integer
+from diffusion_lab.arguments import DownloadPath, check_integer
 from diffusion_lab.data.source import ArrayImages, ImageSource
 from diffusion_lab.data.sources.download import fetch
 from diffusion_lab.data.sources.idx import idx_shape, read_idx
@@ -53,7 +53,7 @@ class FashionMNIST(ImageSource):
     num_classes = 10
     class_names = ("T-shirt/top", *"Trouser Pullover Dress Coat Sandal Shirt Sneaker Bag".split(), "Ankle boot")
 
-    def __init__(self, root: str | Path, download: bool = False, image_size: int = STORED) -> None:
+    def __init__(self, root: DownloadPath, download: bool = False, image_size: int = STORED) -> None:
         super().__init__()
         cure = f"use {STORED} or 14"
         check_integer("image_size", image_size, 1, cure)

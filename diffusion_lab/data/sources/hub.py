@@ -71,6 +71,15 @@ def open_hub(name: str, subset: str | None, revision: str | None, cache_dir: str
     return tables
 
 
+def copies(name: str, cache_dir: str | None) -> tuple[Path, ...]:
+    """The folders in which the library keeps the files of the hub's data set `name`, once it is opened."""
+    from datasets import config
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    downloaded = Path(cache_dir) / "downloads" if cache_dir else Path(config.DOWNLOADED_DATASETS_PATH)
+    return downloaded, Path(HF_HUB_CACHE) / f"datasets--{name.replace('/', '--')}"
+
+
 def _library(path: str) -> Any:
     try:
         import datasets  # here, because the import takes three seconds and is optional

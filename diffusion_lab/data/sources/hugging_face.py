@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import glob
 import logging
+import os
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import ReadPath, WrittenPath
 from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data.resize import Square
 from diffusion_lab.data.source import ImageSet, ImageSource
@@ -29,7 +31,7 @@ from diffusion_lab.data.sources.encoded_images import (
     check_test_share,
     random_split,
 )
-from diffusion_lab.data.sources.hub import Unreadable, open_hub, open_local
+from diffusion_lab.data.sources.hub import Unreadable, copies, open_hub, open_local
 from diffusion_lab.data.sources.scan import Seen, count_modes, scan_rows
 
 log = logging.getLogger(__name__)
@@ -68,7 +70,7 @@ class HuggingFace(ImageSource):
 
     def __init__(
         self,
-        path: str,
+        path: ReadPath,
         image_size: int,
         channels: int = 3,
         resize: str = "bicubic",
@@ -82,7 +84,7 @@ class HuggingFace(ImageSource):
         min_size: int | None = None,
         on_bad: str = "error",
         memory_mb: float = 4096,
-        cache_dir: str | Path | None = None,
+        cache_dir: WrittenPath | None = None,
     ) -> None:
         super().__init__()
         self.square = Square(image_size, channels, resize)
@@ -154,7 +156,7 @@ class HuggingFace(ImageSource):
         table = split if split in self._tables else "train"
         ids, seen = self._ids[split], self._seen[table]
         labels = self._labels[table][ids] if self.label_column else None
-        return TableImages(self._images(table), ids, [seen[i] for i in ids], self.square, labels)
+        return TableImages(self._images(table), ids, [seen[i] for i in ids], self.square, labels, self._files)
 
     def _open(self) -> None:
         """The tables of the wanted splits, with the wanted columns."""
@@ -197,15 +199,20 @@ class HuggingFace(ImageSource):
         """The column of images alone, as {"bytes": ..., "path": ...}."""
         from datasets import Image
 
-        return (
-            self._tables[table].select_columns([self.image_column]).cast_column(self.image_column, Image(decode=False))
-        )
+        columns = self._tables[table].select_columns([self.image_column])
+        return columns.cast_column(self.image_column, Image(decode=False))
+
+    @cached_property
+    def _files(self) -> tuple[Path, ...]:
+        """The folders whose files a row may name in place of bytes."""
+        own = Path(self.path).expanduser()
+        return (own,) if own.is_dir() else copies(self.path, self._library_dir) if not glob.glob(str(own)) else ()
 
     def _good_rows(self, table: str) -> list[int]:
         images = self._images(table)
         names = [f"{self.splits[table]}[{i}]" for i in range(len(images))]
         kept = self.cache_dir / f"scan-hf-{self._tables[table]._fingerprint}-{self.image_column}.json"
-        self._seen[table] = seen = scan_rows(names, partial(_encoded, images), kept)
+        self._seen[table] = seen = scan_rows(names, partial(_encoded, images, self._files), kept)
         faults = {row.name: fault for row in seen if (fault := row.fault(self.min_size))}
         if faults and self.on_bad == "error":
             raise bad_images(f"path={self.path}", faults, seen, self.cache_dir)
@@ -223,24 +230,40 @@ class TableImages(EncodedImages):
         table: a table of the library with one column, of encoded images.
         rows: (N,) their numbers.
         seen, square, labels: as `EncodedImages`.
+        files: folders whose files a row may name in place of bytes.
     """
 
     def __init__(
-        self, table: Any, rows: Sequence[int], seen: Sequence[Seen], square: Square, labels: Tensor | None
+        self,
+        table: Any,
+        rows: Sequence[int],
+        seen: Sequence[Seen],
+        square: Square,
+        labels: Tensor | None,
+        files: tuple[Path, ...] = (),
     ) -> None:
         super().__init__(seen, square, labels)
-        self.table, self.rows = table, rows
+        self.table, self.rows, self.files = table, rows, files
 
     def read(self, i: int) -> bytes:
-        return _encoded(self.table, self.rows[i])
+        return _encoded(self.table, self.files, self.rows[i])
 
 
-def _encoded(table: Any, row: int) -> bytes:
-    """The encoded image, from the table or from a file that it names."""
+def _encoded(table: Any, files: Sequence[Path], row: int) -> bytes:
+    """The encoded image, from the table, or from a file that the library found in one of the folders `files`.
+
+    Raises:
+        ValueError: the row holds no bytes. A table may come from anybody, and could name any file of this machine.
+    """
     (image,) = table[row].values()
     if image is None:
         raise ValueError("missing")
-    return image["bytes"] if image["bytes"] is not None else Path(image["path"]).read_bytes()
+    if image["bytes"] is not None:
+        return image["bytes"]
+    path = Path(os.path.abspath(image["path"] or ""))
+    if not image["path"] or not any(path.is_relative_to(os.path.abspath(folder)) for folder in files):
+        raise ValueError("holds no bytes, and a file that is named in their place is not read; write the bytes")
+    return path.read_bytes()
 
 
 def _check_columns(table: Any, image_column: str, label_column: str | None) -> None:

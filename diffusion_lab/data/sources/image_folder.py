@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import ReadPath, WrittenPath
 from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data.resize import Square
 from diffusion_lab.data.source import ImageSet, ImageSource
@@ -67,7 +68,7 @@ class ImageFolder(ImageSource):
 
     def __init__(
         self,
-        root: str | Path,
+        root: ReadPath,
         image_size: int,
         channels: int = 3,
         resize: str = "bicubic",
@@ -76,7 +77,7 @@ class ImageFolder(ImageSource):
         min_size: int | None = None,
         on_bad: str = "error",
         memory_mb: float = 4096,
-        cache_dir: str | Path | None = None,
+        cache_dir: WrittenPath | None = None,
     ) -> None:
         super().__init__()
         self.square = Square(image_size, channels, resize)

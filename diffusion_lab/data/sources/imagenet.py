@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from diffusion_lab.arguments import ReadPath, WrittenPath
 from diffusion_lab.data.sources.encoded_images import random_split
 from diffusion_lab.data.sources.image_folder import ImageFolder
 from diffusion_lab.data.sources.scan import Seen
@@ -49,14 +50,14 @@ class ImageNet(ImageFolder):
 
     def __init__(
         self,
-        root: str | Path,
+        root: ReadPath,
         image_size: int,
         resize: str = "box_bicubic",
         class_folders: bool = True,
         test_share: float = 0.1,
         on_bad: str = "error",
         memory_mb: float = 4096,
-        cache_dir: str | Path | None = None,
+        cache_dir: WrittenPath | None = None,
     ) -> None:
         super().__init__(root, image_size, 3, resize, class_folders, test_share, 1, on_bad, memory_mb, cache_dir)
         self.name = f"imagenet{image_size}"

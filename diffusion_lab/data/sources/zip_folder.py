@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from diffusion_lab.arguments import ReadPath, WrittenPath
 from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data.resize import Square
 from diffusion_lab.data.source import ImageSet, ImageSource
@@ -64,7 +65,7 @@ class ZipFolder(ImageSource):
 
     def __init__(
         self,
-        path: str | Path,
+        path: ReadPath,
         image_size: int,
         channels: int = 3,
         resize: str = "bicubic",
@@ -73,7 +74,7 @@ class ZipFolder(ImageSource):
         min_size: int | None = None,
         on_bad: str = "error",
         memory_mb: float = 4096,
-        cache_dir: str | Path | None = None,
+        cache_dir: WrittenPath | None = None,
     ) -> None:
         super().__init__()
         self.square = Square(image_size, channels, resize)

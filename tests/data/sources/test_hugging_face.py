@@ -131,6 +131,22 @@ def test_every_image_is_decoded_once(tmp_path, monkeypatch):
     assert len(decode.call_args_list) == 40
 
 
+def test_a_row_without_bytes_reads_no_file_that_it_names(tmp_path):
+    """A table may come from anybody, and would train on any image of this machine."""
+    private = tmp_path / "private.png"
+    private.write_bytes(png(0))
+    (tmp_path / "set").mkdir()
+    for name in (str(private), str(tmp_path / "set" / ".." / "private.png"), "private.png", ""):
+        rows = [{"bytes": png(i), "path": str(private)} for i in range(7)] + [{"bytes": None, "path": name}]
+        features = datasets.Features({"image": datasets.Image()})
+        path = tmp_path / "set" / "crops.parquet"
+        datasets.Dataset.from_dict({"image": rows}, features=features).to_parquet(path)
+        for place in (path, path.parent):  # beside images of the folder none is meant but those inside it
+            with pytest.raises(ValueError, match=r"1 of 8 files are bad: train.7.: .*holds no bytes"):
+                source(place, cache_dir=tmp_path / "cache").check()
+        shutil.rmtree(tmp_path / "cache")
+
+
 def test_bad_images_are_in_one_report(tmp_path):
     rows = [{"bytes": png(i), "path": None} for i in range(8)]
     rows[2]["bytes"] = rows[2]["bytes"][:100]
