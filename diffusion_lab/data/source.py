@@ -235,18 +235,21 @@ class ImageSource(ABC):
 
     def _once(self, split: str) -> ImageSet:
         if split not in self._loaded:
-            images = self.load(split)
-            self._check_recorded(split, images)
-            self._loaded[split] = images
+            self._loaded[split] = self.load(split)
+            try:
+                self._check_recorded(split)
+            except OtherData:
+                del self._loaded[split]
+                raise
         return self._loaded[split]
 
-    def _check_recorded(self, split: str, images: ImageSet) -> None:
+    def _check_recorded(self, split: str) -> None:
         """Raise OtherData if a split differs from that of the run whose data these are."""
         record, labelled = self._recorded, self._labelled
         if record is None:
             return
         then = record.train if split == "train" else record.test
-        changed = changed_split(split, then, images.recorded(), labelled)
+        changed = changed_split(split, then, self.listed(split).recorded(), labelled)
         names = self.class_names if labelled else None
         changed += changed_classes(record.classes, None if names is None else tuple(names))
         if changed:

@@ -28,7 +28,7 @@ class AnySizeUNet(UNet):
     Args:
         in_channels, out_channels, num_classes: as `UNet`.
         image_size: pixels per side, at least 2.
-        base_channels: channels of level 0, a multiple of 4.
+        base_channels: channels of level 0, a multiple of 4; 64 or 128 for a GPU.
         channel_multipliers: one per level, from full size downwards; further levels have the last one.
         num_res_blocks: blocks per level of the encoder.
         attention_pixels: every block at levels of at most this many pixels per side is followed by attention; the
@@ -44,7 +44,7 @@ class AnySizeUNet(UNet):
         in_channels: int,
         out_channels: int,
         image_size: int,
-        base_channels: int = 64,
+        base_channels: int = 32,
         channel_multipliers: Sequence[int] = (1, 2, 3, 4),
         num_res_blocks: int = 2,
         attention_pixels: int = 16,
@@ -71,10 +71,8 @@ class AnySizeUNet(UNet):
         """As `UNet`. Zeros are what the convolutions see outside the image anyway."""
         if not any(self.padding):
             return super().forward(x, t, label)
-        before, _ = self.padding
-        height, width = x.shape[-2:]
-        padded = super().forward(F.pad(x, self.padding * 2), t, label)
-        return padded[..., before : before + height, before : before + width]
+        out = super().forward(F.pad(x, self.padding * 2), t, label)
+        return F.pad(out, [-n for n in self.padding * 2])  # a copy: FSDP warns of a network whose output is a view
 
     def for_diffusers(self) -> ForDiffusers:
         """As `UNet`.

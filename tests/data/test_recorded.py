@@ -85,9 +85,12 @@ def test_the_record_follows_the_content_and_its_preparation(tmp_path: Path) -> N
 def test_every_source_has_one_and_it_comes_back_from_json(make) -> None:
     one = ImageDataModule(make(), 8, conditional=True).describe()
     assert one.train.images == make().train_size() and len(one.train.fingerprint) == len(one.test.fingerprint) == 12
-    assert one.train.labels and len(one.classes or ()) == make().num_classes
+    assert len(one.classes or ()) == make().num_classes
     assert DataRecord.read(json.loads(json.dumps(one.plain()))) == one == make().record()
     assert len({one.train.fingerprint, one.test.fingerprint}) == 2
+    loaded = ImageDataModule(make(), 8, conditional=True)
+    loaded.as_recorded(one)
+    assert len(loaded.reference("test")) == one.test.images
 
 
 @pytest.mark.parametrize("entry", [None, [], "x", {"name": "x"}, {"train": 3, "test": {}}])

@@ -20,13 +20,14 @@ and Machine Learning", section 2.3.3.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.data.source import ArrayImages, ImageSource
+from diffusion_lab.data.source import ArrayImages, ImageSet, ImageSource
 from diffusion_lab.diffusion import NoiseSchedule, extract
 from diffusion_lab.streams import Streams
 
@@ -94,6 +95,12 @@ class GaussianMixture(ImageSource):
         x0, component = self.sample(*((self.num_images, 0) if split == "train" else (self.num_test_images, 1)))
         return ArrayImages(x0, component if self.num_classes else None)
 
+    def listed(self, split: str) -> ImageSet:
+        """By what it is drawn from, because other kinds of machines draw numbers that differ in their last bits."""
+        n = self.num_images if split == "train" else self.num_test_images
+        parameters = [self.means.tolist(), self.variances.tolist(), self.weights.tolist(), self.streams.seed, split, n]
+        return _Drawn(n, hashlib.sha256(repr(parameters).encode()).hexdigest()[:12])
+
     def sample(self, n: int, position: int) -> tuple[Tensor, Tensor]:
         """x0 (n,C,H,H) float32 and the component (n,) int64 of each; a function of (seed, n, position)."""
         u = self.streams.uniform(n, "data", position, 0)
@@ -151,6 +158,22 @@ class GaussianMixture(ImageSource):
         """r of equation (3) (B,K), from |x_t - a mu_k|^2 (B,K) and u (B,K) or (K,)."""
         log_weight = self.weights.to(square.device).log() - 0.5 * (self.means[0].numel() * u.log() + square / u)
         return log_weight.softmax(1)
+
+
+class _Drawn(ImageSet):
+    """A split that is not drawn: its number of images and a fingerprint of its parameters."""
+
+    def __init__(self, n: int, fingerprint: str) -> None:
+        self.labels, self._n, self._fingerprint = None, n, fingerprint
+
+    def __len__(self) -> int:
+        return self._n
+
+    def take(self, ids: Sequence[int] | Tensor) -> Tensor:
+        raise NotImplementedError("only number and fingerprint are known")
+
+    def fingerprint(self) -> str:
+        return self._fingerprint
 
 
 def _mean(mean: float | list, shape: tuple[int, int, int]) -> Tensor:
