@@ -10,7 +10,8 @@ import codecs
 import io
 import sys
 
-READABLE = {"·": "-", "…": "...", "–": "-", "—": "-", "×": "x", "±": "+-", "≤": "<=", "≥": ">=", "→": "->", "█": "#"}
+READABLE = dict(zip("·−–—━×█", "-----x#", strict=True))
+READABLE |= {"…": "...", "±": "+-", "≤": "<=", "≥": ">=", "→": "->", "²": "^2"}
 HANDLER = "diffusion_lab.readable"
 
 
