@@ -34,7 +34,7 @@ ALLOWED = [
     _allowed("diffusion/schedule.py:NoiseSchedule._apply", TO_DEVICE, START, "tables of the schedule"),
     _allowed("diffusion/head_errors.py:Tables._apply", TO_DEVICE, START, "tables of the heads' errors"),
     _allowed("timesteps/learned_beta.py:LearnedBeta._apply", TO_DEVICE, START, "policy and tables"),
-    _allowed("callbacks/timestep_sampling.py:TimestepSampling.on_fit_start", TO_DEVICE, START, "tables of the sampler"),
+    _allowed("callbacks/timestep_sampling.py:TimestepSampling._start", TO_DEVICE, START, "tables of the sampler"),
     _allowed("callbacks/timestep_log.py:TimestepLog.on_fit_start", TO_DEVICE, START, "tables of the log"),
     _allowed("callbacks/axes.py:timestep_axes", TO_HOST, START, "log SNR of the logged ranges"),
     _allowed("training/module.py:DiffusionModule.facts", TO_HOST, START, "log SNR for run.json"),
