@@ -7,6 +7,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.checks.setting import Setting, faults_of
+from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.dry_run import size
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import all_or_nothing, writable
@@ -39,7 +40,7 @@ def run(cfg: DictConfig) -> None:
     if cfg.outdir:
         folder = writable("outdir", Path(cfg.outdir))
     else:
-        folder = writable("run", Path(cfg.run) / EXPORTED / type(form).__name__.lower(), Path(cfg.run))
+        folder = writable("run", Path(cfg.run) / EXPORTED / Path(choices_of(cfg)["format"]).name, Path(cfg.run))
     with all_or_nothing(folder) as place:
         form.write(trained, place)
         write_decoder(place, decoding)

@@ -66,9 +66,10 @@ def test_latents_that_are_gone_are_one_sentence(tmp_path: Path) -> None:
 def test_each_format_has_what_decodes(
     form: str, latents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, out = tmp_path / "run", tmp_path / "out"
+    made = tmp_path / "run"
+    out = made / "export" / form  # the name of the format, not of a class
     run(["train", *TRAIN, f"dataset.source.root={latents}", f"paths.run_dir={made}"], tmp_path / "train.log")
-    run(["export", f"run={made}", f"format={form}", f"outdir={out}"], tmp_path / "export.log")
+    run(["export", f"run={made}", f"format={form}"], tmp_path / "export.log")
     card = (out / "README.md").read_text()
     use, pixels = re.findall(r"```python\n(.*?)```", card, re.S)
     trained = load_run(made)
