@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,14 @@ from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.evaluate import pick_solver
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.data.recorded import numbered as numbered_classes
-from diffusion_lab.runs.names import GENERATED, numbered
+from diffusion_lab.runs.names import GENERATED, IMAGES, numbered
 
 MOST = 1_000_000  # samples of one command: all of them are in memory before the first is written
 
 
 def run(cfg: DictConfig) -> None:
-    """Write one PNG per sample, `000000.png` for id 0, and `grid.png`; sample i depends on (seed, i) and its label.
+    """Write one PNG per sample, `images/000000.png` for id 0, and `grid.png`; sample i depends on (seed, i) and its
+    label. `images` holds nothing else, so that programs which measure a folder can be given it.
 
     A conditional model's samples are also written to one grid per class, `class-3.png`. For a super-resolution model,
     `grid.png` has the given image, the sample and the true image, from the test set, side by side.
@@ -40,7 +42,8 @@ def run(cfg: DictConfig) -> None:
     if labels:
         asked["label"] = torch.tensor(labels)[torch.arange(len(ids)) % len(labels)]
     folder = Path(cfg.outdir or Path(cfg.run) / GENERATED / numbered(trained.step))
-    writable("outdir" if cfg.outdir else "run", folder, None if cfg.outdir else Path(cfg.run))
+    writable("outdir" if cfg.outdir else "run", folder / IMAGES, None if cfg.outdir else Path(cfg.run))
+    strangers = unasked(folder / IMAGES, ids)
     row = {number: k for k, number in enumerate(ids)}
     with ready(trained.module, cfg.device, cfg.precision) as device:
         images = generate(
@@ -56,7 +59,7 @@ def run(cfg: DictConfig) -> None:
             to_pixels=trained.data.source.to_pixels,
         )
     for number, image in zip(ids, images, strict=True):
-        save_grid(image[None], folder / f"{number:06d}.png", columns=1, scale=1, gap=0)
+        save_grid(image[None], folder / IMAGES / f"{number:06d}.png", columns=1, scale=1, gap=0)
     if conditions.task.paired:
         given, truth = conditions.given_and_truth(ids)
         save_grid(torch.stack([given, images, truth], dim=1).flatten(0, 1), folder / "grid.png", columns=9)
@@ -65,9 +68,18 @@ def run(cfg: DictConfig) -> None:
     shown = sorted(set(asked.get("label", torch.empty(0)).tolist()))
     for label in shown:
         save_grid(images[asked["label"] == label], folder / f"class-{label}.png")
-    print(f"{len(images)} images and grid.png in {folder}")
+    print(f"{len(images)} images in {folder / IMAGES}, grid.png in {folder}")
     if shown and (named := numbered_classes(conditions.class_names or (), shown)):
         print(f"classes: {named}")
+    if strangers:
+        print(f"{strangers} other files were there before; a program that measures the folder reads them too")
+    print(f"next: {shlex.join(['fidelity', '--fid', '--input1', str(folder / IMAGES), '--input2', 'REAL_IMAGES'])}")
+
+
+def unasked(folder: Path, ids: Sequence[int]) -> int:
+    """Number of files in the folder that samples of these ids do not replace."""
+    names = {f"{number:06d}.png" for number in ids}
+    return sum(path.name not in names for path in folder.iterdir())
 
 
 def parse_labels(labels: Any, num_classes: int | None, names: Sequence[str] = ()) -> list[int]:

@@ -22,6 +22,7 @@ AVERAGES = "averages"  # a folder of snapshots per average of the weights, from 
 TENSORS = "safetensors"  # without its dot: the suffix of many files that are in no run folder
 SAMPLES = "samples"  # PNG grids of samples from the same latents at every snapshot
 GENERATED = "generated"  # what `diffusion-lab sample` writes
+IMAGES = "images"  # in its folder: the samples, one PNG each, and nothing else
 EXPORTED = "export"  # a folder per format that `diffusion-lab export` writes
 BEFORE = "before-"  # folders with the run's files from before `anew=true`
 

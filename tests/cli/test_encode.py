@@ -149,7 +149,7 @@ def test_encode_train_grid_and_sample_end_to_end(here: Path) -> None:
     assert grid.shape == (side, side, 3)
     assert grid[2:50, 2:50].std() > 1 and not np.array_equal(grid[2:50, 2:50], grid[52:100, 52:100])
     Child(work("sample", "run=run", "seeds=0-2", "device=cpu"), log).succeed()
-    folder = here / "run" / "generated" / "step-00000004"
+    folder = here / "run" / "generated" / "step-00000004" / "images"
     assert [picture(folder / f"{i:06d}.png").shape for i in range(3)] == [(16, 16, 3)] * 3
     # The same folder name with other weights in it: sampling stops before it starts.
     shutil.rmtree(here / "kl")
