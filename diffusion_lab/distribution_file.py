@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from diffusion_lab.files import write_whole
+from diffusion_lab.files import read_text, write_whole
 
 LARGEST = 64 * 2**20  # bytes; a million numbers take 25 MB
 
@@ -39,7 +39,7 @@ def read_distribution(path: str | Path) -> list[float]:
     if place.stat().st_size > LARGEST:
         raise ValueError(f"has more than {LARGEST >> 20} MB")
     try:
-        lines = place.read_text(encoding="utf-8").splitlines()
+        lines = read_text(place).splitlines()
     except UnicodeDecodeError:
         raise ValueError("is not a text file") from None
     except OSError as error:

@@ -63,6 +63,16 @@ def write_whole(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def read_text(path: Path) -> str:
+    """The text of a user's file: UTF-8, with or without the byte order mark that editors on Windows write.
+
+    Raises:
+        OSError: it cannot be read.
+        UnicodeDecodeError: it has another encoding.
+    """
+    return path.read_text(encoding="utf-8-sig")
+
+
 def parse(text: str) -> Any:
     """A JSON text. Integers beyond 64 bits become floats, infinite ones where no float is as large.
 

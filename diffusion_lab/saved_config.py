@@ -13,6 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from diffusion_lab.files import read_text
+
 CONFIG = "config.json"
 LARGEST = 2**20  # bytes
 NAME = "_class_name"
@@ -32,7 +34,7 @@ def read_architecture(folder: str | Path) -> dict[str, Any]:
     if path.stat().st_size > LARGEST:
         raise ValueError(f"has a {CONFIG} of more than {LARGEST >> 20} MB")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):
         raise ValueError(f"has a {CONFIG} that cannot be read") from None
     if not isinstance(content, dict) or not isinstance(content.get(NAME), str):

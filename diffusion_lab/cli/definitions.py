@@ -179,6 +179,6 @@ def _library(package: str) -> tuple[Path, ...]:
 @functools.cache
 def _tree(file: Path) -> ast.Module:
     try:
-        return ast.parse(file.read_text(encoding="utf-8"))
+        return ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):  # a file of the user's that cannot be read says nothing
         return ast.Module([], [])

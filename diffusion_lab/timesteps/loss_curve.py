@@ -57,7 +57,7 @@ def _of_ranges(loss_curve: Sequence[float] | str | Path) -> Tensor:
         if path.suffix == Path(METRICS).suffix:
             values = [row for row in read_lines(path.resolve()) if "val/loss_t" in row][-1]["val/loss_t"]
         else:
-            values = parse(read_inside(path.resolve()).decode())  # the user may have named a link
+            values = parse(read_inside(path.resolve()).decode("utf-8-sig"))  # the user may have named a link
         return torch.tensor([float(value) for value in values], dtype=torch.float64)
     except UNREADABLE as error:
         raise ValueError(

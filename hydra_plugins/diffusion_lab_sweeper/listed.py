@@ -18,6 +18,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.files import read_text
 
 
 class ListedSweeper(Sweeper):
@@ -35,7 +36,7 @@ class ListedSweeper(Sweeper):
 
     def __init__(self, file: str | None, params: Any = None) -> None:
         try:
-            lines = Path(str(file)).read_text(encoding="utf-8").splitlines()
+            lines = read_text(Path(str(file))).splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"hydra.sweeper.file={file} must be a file with one job on each line ({error})"

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from diffusion_lab.files import read_text
+
 HIDDEN = ("hydra", "base")  # what Hydra and the presets alone use
 KEY = re.compile(r"(?P<key>\w+):(?: +(?P<value>.*?))?(?: +# (?P<comment>.*))?")
 PART = re.compile(r" *- (?:override )?(?P<group>[\w/]+)(?:@(?P<place>[\w.]+))?(?:: *(?P<option>[\w/.-]+))?")
@@ -84,7 +86,7 @@ def default(group: str, folders: Sequence[Path]) -> str:
 def read(group: str, name: str, folders: Sequence[Path]) -> Option:
     """The option `group=name`; Hydra's rule, the first folder that has the file."""
     path = next(path for folder in folders if (path := folder / group / f"{name}.yaml").is_file())
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = read_text(path).splitlines()
     option = Option(group, name, path, *_comment(lines))
     own: dict[str, Key] = {}
     extended: tuple[Key, ...] = ()

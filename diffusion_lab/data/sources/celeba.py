@@ -20,6 +20,7 @@ from diffusion_lab.data.resize import Square
 from diffusion_lab.data.sources.encoded_images import random_split
 from diffusion_lab.data.sources.image_folder import ImageFolder
 from diffusion_lab.data.sources.scan import Seen
+from diffusion_lab.files import read_text
 
 WIDTH, HEIGHT = 178, 218  # of "Align&Cropped Images"
 IMAGES, PARTITION = "img_align_celeba", "list_eval_partition"
@@ -98,5 +99,5 @@ class CelebA(ImageFolder):
 
 def read_partition(path: Path) -> dict[str, str]:
     """File name -> "0" (train), "1" (validation) or "2" (test), from lines "000001.jpg 0" or "000001.jpg,0"."""
-    lines = (line.replace(",", " ").split() for line in path.read_text(encoding="utf-8").splitlines())
+    lines = (line.replace(",", " ").split() for line in read_text(path).splitlines())
     return {words[0]: words[1] for words in lines if len(words) == 2}

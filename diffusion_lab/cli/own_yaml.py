@@ -1,0 +1,49 @@
+"""Yaml files of the user's that Hydra would not read as they are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from diffusion_lab.cli.command_line import config_dirs
+from diffusion_lab.cli.conf_folder import conf_dir
+from diffusion_lab.cli.errors import ConfigError
+
+
+def check_encoding(words: Sequence[str]) -> None:
+    """Refuse a yaml file of a `--config-dir` that is not UTF-8 without a byte order mark.
+
+    Editors on Windows write such a mark. Hydra then overlooks a first line `# @package ...` and puts the values into
+    another node without a word.
+
+    Args:
+        words: after the command.
+
+    Raises:
+        ConfigError: names the first.
+    """
+    for path in _files(words):
+        content = path.read_bytes()
+        if content.startswith(b"\xef\xbb\xbf"):
+            found = "has a byte order mark"
+        else:
+            try:
+                content.decode()
+                continue
+            except UnicodeDecodeError:
+                found = "has another encoding"
+        raise ConfigError(f"{path} must be UTF-8 without a byte order mark, and {found}; save it again as plain UTF-8")
+
+
+def _files(words: Sequence[str]) -> Iterator[Path]:
+    """Files of the folders, and of groups in them: ours, and those that are named. Others may be data sets."""
+    if not (folders := [Path(folder) for folder in config_dirs(list(words))]):
+        return
+    named = {word.lstrip("+~").partition("=")[0].partition("@")[0].partition("/")[0] for word in words}
+    groups = {path.name for path in conf_dir().iterdir() if path.is_dir()} | {
+        name for name in named if name.isidentifier()
+    }
+    for folder in folders:
+        yield from sorted(folder.glob("*.yaml"))
+        for group in sorted(groups):
+            yield from sorted((folder / group).rglob("*.yaml"))
