@@ -18,6 +18,7 @@ from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.inference import LATENTS, listed
 from diffusion_lab.cli.run_parts import part
+from diffusion_lab.runs.advice import command
 from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE, PICTURE
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def run(cfg: DictConfig) -> None:
         sentence = perform(analysis, trained, folder, settings(cfg, device), cfg.seed, device, show=True)
     print(sentence)
     print(f"{DATA}, {FIGURE}, {PICTURE} and {FACTS} in {folder}")
-    print(f"next: diffusion-lab report {common}")
+    print(f"next: {command('report', common)}")
 
 
 def settings(cfg: DictConfig, device: torch.device) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.inference import pick_device
 from diffusion_lab.cli.run_parts import part
 from diffusion_lab.held_folder import hold
+from diffusion_lab.runs.advice import command, setting
 
 WHEN_REPEATED = "goes on from the last finished piece"  # the same command, after a signal
 SETTINGS = {
@@ -49,4 +50,5 @@ def run(cfg: DictConfig) -> None:
     train, test = (header.splits[split]["shape"] for split in ("train", "test"))
     mirrored = ", half of them mirrored" if header.flips else ""
     print(f"{train[0]} training latents {tuple(train[1:])}{mirrored} and {test[0]} test latents in {folder}")
-    print(f"next: diffusion-lab train dataset=latents dataset.source.root={folder} solver.clip=false")
+    words = ("dataset=latents", setting("dataset.source.root", folder), "solver.clip=false")
+    print(f"next: {command('train', *words)}")

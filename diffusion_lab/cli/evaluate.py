@@ -13,6 +13,7 @@ from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import check_places, writable
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.run_parts import RunParts, part
+from diffusion_lab.runs.advice import command
 from diffusion_lab.runs.lines import append_evaluations
 from diffusion_lab.runs.names import EVALUATIONS
 
@@ -57,7 +58,7 @@ def run(cfg: DictConfig) -> float | None:
     console = make_console()
     console.print(_table(measured, together, f"{cfg.run} at step {step}"))
     console.print(f"protocol: {json.dumps(first[0].protocol)}", soft_wrap=True)
-    console.print(f"written to {path}; next: diffusion-lab report {Path(cfg.run).parent}", soft_wrap=True)
+    console.print(f"written to {path}; next: {command('report', Path(cfg.run).parent)}", soft_wrap=True)
     return first[0].value
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from diffusion_lab.cli.added_later import ADDED_LATER, filled
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.places import places, written
+from diffusion_lab.runs.advice import command, setting
 from diffusion_lab.runs.names import RECORD
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def replayed(folder: Path, overrides: Any, typed: list[str], own: bool = False) 
         if reason := _reason(word, name):
             raise ConfigError(f"{key}: its {RECORD} asks for {word!r}, and {reason}; do not resume a folder like this")
         if not own and (path := _leads_out(word, name, folder)):
-            cure = f"if that is where your files are, repeat it: diffusion-lab train {key} {word}"
+            cure = f"if that is where your files are, repeat it: {command('train', setting('resume', folder), word)}"
             raise ConfigError(f"{key}: its {RECORD} asks for {word}, and {path} lies outside of the folder; {cure}")
         kept.append(word)
     return kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import beside_method, choices_of, method_name
 from diffusion_lab.progress import duration
+from diffusion_lab.runs.advice import command
 
 if TYPE_CHECKING:
     from diffusion_lab.runs.run import Run
@@ -32,7 +32,7 @@ def outcome(run: Run) -> str:
     lines += [f"  {name:<{width}}  {text}" for name, text in shown]
     if grids := run.samples():
         lines.append(f"samples: {from_here(grids[max(grids)])}")
-    return "\n".join([*lines, f"next: {shlex.join(['diffusion-lab', 'report', str(from_here(run.folder))])}"])
+    return "\n".join([*lines, f"next: {command('report', from_here(run.folder))}"])
 
 
 def from_here(path: Path) -> Path:

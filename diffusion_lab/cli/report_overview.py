@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from diffusion_lab.runs.advice import command
 from diffusion_lab.runs.find import read_runs
 from diffusion_lab.runs.run import STATUSES, Run
 
@@ -50,8 +50,7 @@ def lines(found: list[Place]) -> list[str]:
         f"  {name:<{width}}  {count:<{middle}}  {place.newest[:16].replace('T', ' ')}".rstrip()
         for name, count, place in zip(names, counts, found, strict=True)
     ]
-    first = shlex.quote(names[0])
-    return ["Which runs? The newest first:", "", *rows, "", f"next: diffusion-lab report {first}"]
+    return ["Which runs? The newest first:", "", *rows, "", f"next: {command('report', names[0])}"]
 
 
 def _counts(runs: list[Run]) -> str:

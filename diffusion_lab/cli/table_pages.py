@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from diffusion_lab.runs.advice import command
+
 if TYPE_CHECKING:
     from diffusion_lab.cli.study import Study
     from diffusion_lab.cli.table_jobs import Job
@@ -79,7 +81,7 @@ def write_all(study: Study, jobs: Sequence[Job], chosen: Sequence[Row], out: Pat
         for note in table.notes:
             print(note)
     print(f"\nwritten to {place}: {', '.join(path.name for path in paths)}")
-    print(f"next: open {place / 'page.html'}, or diffusion-lab report {study.root}")
+    print(f"next: open {place / 'page.html'}, or {command('report', study.root)}")
     return int(any(row.name in {name for name, _ in page.gathered.missing} for row in chosen))
 
 

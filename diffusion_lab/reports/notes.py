@@ -12,6 +12,7 @@ from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.other_data import data_notes
 from diffusion_lab.reports.tables import protocols
 from diffusion_lab.reports.verdicts import CLAIM_SEEDS
+from diffusion_lab.runs import advice
 from diffusion_lab.runs.run import Run, RunFolder
 
 PENDING_SHOWN = 10  # if more runs have not started, they are counted, not listed
@@ -170,7 +171,7 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
         whole = command in folder.commands or len(missing) == 1
         return command, "runs what is missing and skips what is done" if whole else f"the first of {len(missing)}"
     if any(run.status == "running" for run in folder.runs):
-        return f"diffusion-lab report {shlex.quote(str(folder.path))}", "again, when the running ones have ended"
+        return advice.command("report", folder.path), "again, when the running ones have ended"
     seeds = sorted({run.seed for run in folder.runs if run.seed is not None})
     if seeds and min((len(group.done) for group in groups), default=0) < CLAIM_SEEDS:
         wanted = [seed for seed in range(seeds[0], seeds[0] + 2 * CLAIM_SEEDS) if seed not in seeds]
@@ -179,7 +180,7 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
         return _with_seeds(command, more), f"more seeds: {CLAIM_SEEDS} allow a claim"
     others = [name for name in metric_names(groups) if name != metric]
     other = others[0] if others else "val/loss"
-    return f"diffusion-lab report {shlex.quote(str(folder.path))} --metric {other}", "the same, by another metric"
+    return advice.command("report", folder.path, "--metric", other), "the same, by another metric"
 
 
 def _command_for(folder: RunFolder, run: Run) -> str:

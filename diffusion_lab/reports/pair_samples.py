@@ -10,6 +10,7 @@ from diffusion_lab.reports import samples
 from diffusion_lab.reports.differences import lookup, short
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.pair import Pair
+from diffusion_lab.runs.advice import command, setting
 
 SAME = {"metrics.seed": "seed of the latents", "solver": "solver", "callbacks.generation.grid": "number of images"}
 
@@ -48,4 +49,4 @@ def _has(group: Group) -> bool:
 
 
 def _command(group: Group) -> str:
-    return f"`diffusion-lab sample run={group.runs[0].folder} seeds=0-63`"
+    return f"`{command('sample', setting('run', group.runs[0].folder), 'seeds=0-63')}`"

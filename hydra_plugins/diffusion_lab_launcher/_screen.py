@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from diffusion_lab.printable import escape_output, make_console
 from diffusion_lab.progress import duration
+from diffusion_lab.runs.advice import command
 from diffusion_lab.runs.names import LOG
 from hydra_plugins.diffusion_lab_launcher._differing import differing
 from hydra_plugins.diffusion_lab_launcher._standing import Standing, standing, steps_of, sweep_rest
@@ -111,7 +112,7 @@ class Screen:
         locked = [self.words[outcome.job.index] for outcome in outcomes if outcome.status == "locked"]
         if locked:
             print(f"\nin another process: {', '.join(locked)}")
-        print(f"\nnext: diffusion-lab report {self.folder}", flush=True)
+        print(f"\nnext: {command('report', self.folder)}", flush=True)
 
     def _waiting(self) -> list[Job]:
         seen = {outcome.job.index for outcome in self._ended} | {job.index for job, _, _ in self._running}

@@ -20,6 +20,7 @@ import numpy as np
 
 from diffusion_lab.files import write_json
 from diffusion_lab.progress import progress
+from diffusion_lab.runs.advice import command, setting
 
 HEADER = "latents.json"
 PROGRESS = "encoding.json"  # of an encoding that is not finished
@@ -78,9 +79,9 @@ def read_header(folder: Path) -> Header:
     path = folder / HEADER
     if not path.is_file():
         unfinished = " (an unfinished encoding is there; run its command again)" if (folder / PROGRESS).exists() else ""
+        made = command("encode", "dataset=NAME", setting("outdir", folder))
         raise FileNotFoundError(
-            f"root={folder} must be a folder of latents with a {HEADER}{unfinished}; make one with: diffusion-lab "
-            f"encode dataset=... outdir={folder}"
+            f"root={folder} must be a folder of latents with a {HEADER}{unfinished}; make one with: {made}"
         )
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
