@@ -14,15 +14,27 @@ from diffusion_lab.cli.added_later import ADDED_LATER, filled
 from diffusion_lab.cli.config import DEFAULT_CHOICES, conf_dir, register_resolvers, without
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.reports import Reading, Run
-from diffusion_lab.reports.differences import read_plainly
+from diffusion_lab.reports.differences import (
+    MISSING,
+    lookup,
+    names_of,
+    place_of,
+    read_plainly,
+    within,
+    without_keys,
+)
 
 _WHOLE = ("base", "method", "experiment", "scale", "debug")  # options that stand for several keys instead of a part
 _BEFORE = {"base": "ddpm"}  # what train.yaml's parts were for the runs that were made before this group
 
 
 def read(run: Run) -> Reading:
-    """The run's configuration beside the one of its options; without the latter if an option does not exist here, or if
-    the configuration contains a reference and so was not written by a run."""
+    """The run's configuration beside the one of its options; without the latter if a method or preset does not exist
+    here, or if the configuration contains a reference and so was not written by a run.
+
+    An option that does not exist here, such as a sampler of the user's own, implies the part that the run has, without
+    the keys that were typed; nothing of it is composed.
+    """
     parts = (run.config.get("dataset"), run.config.get("network"))
     unplain = "${" in str(run.config) or isinstance(run.config.get("init_from"), str)  # a path there would be read
     if unplain or not all(isinstance(part, dict) for part in parts):
@@ -31,29 +43,48 @@ def read(run: Run) -> Reading:
     config = _plain(saved)
     recorded = run.info.get("choices")
     options = _BEFORE | recorded if isinstance(recorded, dict) and recorded else _typed(run)
-    if not options or not all(option is None or _known(group, option) for group, option in options.items()):
-        return Reading(config)
+    own = {group for group, option in options.items() if option is not None and not _known(group, option)}
+    names = names_of(config, run)
+    if not options or own & {*_WHOLE} or not all(_is_own(group, options[group]) for group in own):
+        return Reading(config, names=names)
     named_by = {"base": options.get("base"), "method": options.get("method")}
     alone = _compose(_words(named_by))
     if alone is None:
-        return Reading(config)
+        return Reading(config, names=names)
     parts = {group: option for group, option in options.items() if group not in _WHOLE}
-    further = {group: option for group, option in parts.items() if option != alone[1].get(group)}
+    further = {group: option for group, option in parts.items() if group not in own and option != alone[1].get(group)}
     composed = _compose(_words({**named_by, **further}))
     if composed is None:
-        return Reading(config)
+        return Reading(config, names=names)
     named = alone[1]
     if not options.get("method"):  # its name has the sampler and the options that are not the default
         named = named | {group: options.get(group) for group in ("sampler", *DEFAULT_CHOICES)}
     expected, derived = _in_context(composed[0], saved)
-    return Reading(config, _plain(expected), parts, named, frozenset(derived))
+    places = {place for group in own if lookup(config, place := place_of(group)) is not MISSING}
+    for place in places:
+        OmegaConf.update(expected, place, _container(OmegaConf.select(saved, place)), merge=False, force_add=True)
+    typed = {word.lstrip("+~").partition("=")[0] for word in run.overrides}
+    typed = {key for key in typed if any(key != place and within(key, place) for place in places)}
+    implied = without_keys(_plain(expected), frozenset(typed))
+    return Reading(config, implied, parts, named, frozenset(derived), frozenset(places), names)
 
 
 def _typed(run: Run) -> dict[str, Any]:
     """The options of a run that did not record them, as those of the committed tables did not: from its overrides."""
     words = [word.lstrip("+").partition("=") for word in run.overrides]
     composed = _compose(_words(_BEFORE | {group: option for group, _, option in words if _known(group, option)}))
-    return composed[1] if composed else {}
+    own = {group: option for group, _, option in words if (conf_dir() / group).is_dir() and _is_own(group, option)}
+    return composed[1] | own if composed else {}
+
+
+def _is_own(group: Any, option: Any) -> bool:
+    """Whether the option could be a yaml file of the user's own: words as they are typed, and none of Hydra's."""
+    place = r"(@\w+(\.\w+)*)?"
+    return (
+        all(isinstance(name, str) for name in (group, option))
+        and bool(re.fullmatch(rf"\w+(/\w+)*{place}", group) and re.fullmatch(r"\w+([/.-]\w+)*", option))
+        and not group.startswith("hydra")
+    )
 
 
 def _known(group: Any, option: Any) -> bool:

@@ -9,23 +9,31 @@ such as ${batch_size} resolved by the run's own values. Then
               keys that differ and for which one of the two runs has another value than its options imply
 
 so that a key which only follows another one (dataset.batch_size follows batch_size) is not repeated, and no list of
-methods or keys is needed. The `Reader` of configurations, which needs Hydra, is an argument of `group_runs`; without
-it, and for a run with unknown options, all keys that differ are listed.
+methods or keys is needed. An option that is not a yaml file of the package, such as a user's own sampler, implies the
+whole part as the run has it, but for the keys that were typed. The `Reader` of configurations, which needs Hydra,
+is an argument of `group_runs`; without it, and for a run whose method or experiment is not known, all keys that differ
+are listed.
+
+A part is named by the option that was typed for it, which run.json records, and by its class where it does not.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from diffusion_lab.runs.run import Run
 
 MISSING = object()
+WORD = re.compile(r"\w[\w./-]*")  # an option as it is typed
 # Keys that do not change the results: runs that differ only in these have the same configuration.
 _NOT_SHOWN = ("seed", "name", "paths", "hydra", "resume", "dry_run", "cost", "objective", "threads", "logger", "extras")
+
+
+Names = Sequence[tuple[Any, str]]  # parts of a configuration, and the option that was typed for each
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,8 @@ class Reading:
         options: group -> option of the run, e.g. {"schedule": "cosine"}.
         named: group -> option implied by the run's name alone.
         derived: keys that only follow another one, e.g. "dataset.batch_size".
+        own: places of the parts whose options are not the package's.
+        names: the parts of the configuration with the options that were typed for them.
     """
 
     config: dict[str, Any]
@@ -45,6 +55,8 @@ class Reading:
     options: Mapping[str, Any] = field(default_factory=dict)
     named: Mapping[str, Any] = field(default_factory=dict)
     derived: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
+    names: Names = ()
 
 
 Reader = Callable[[Run], Reading]
@@ -71,7 +83,21 @@ def read_plainly(run: Run) -> Reading:
             return [strip(v) for v in node]
         return "<run>" if isinstance(node, str) and "/" in node and run.name in node.split("/") else node
 
-    return Reading({key: value for key, value in strip(run.config).items() if key not in _NOT_SHOWN})
+    config = {key: value for key, value in strip(run.config).items() if key not in _NOT_SHOWN}
+    return Reading(config, names=names_of(config, run))
+
+
+def names_of(config: Mapping[str, Any], run: Run) -> Names:
+    """The parts of a run's configuration with their options, as far as run.json records words that can be typed."""
+    choices = run.info.get("choices")
+    typed = choices.items() if isinstance(choices, dict) else ()
+    words = {place_of(group): option for group, option in typed if isinstance(option, str) and WORD.fullmatch(option)}
+    return [(node, option) for place, option in words.items() if is_part(node := lookup(config, place))]
+
+
+def is_part(value: Any) -> bool:
+    """Whether a value of a configuration is a part, which has a class."""
+    return isinstance(value, dict) and "_target_" in value
 
 
 def differences(own: Reading, base: Reading) -> list[Difference]:
@@ -83,9 +109,11 @@ def differences(own: Reading, base: Reading) -> list[Difference]:
         for group in dict.fromkeys([*own.options, *base.options])
         if own.options.get(group) != base.options.get(group)
         and any(one.options.get(group) != one.named.get(group) for one in (own, base))
-        and lookup(own.config, _place(group)) != lookup(base.config, _place(group))
+        and lookup(own.config, place_of(group)) != lookup(base.config, place_of(group))
     ]
     keys = dict.fromkeys([*changed(own.config, own.expected), *changed(base.config, base.expected)])
+    for place in sorted(own.own & base.own):  # one option of the user's, perhaps from two editions of its yaml file
+        keys |= dict.fromkeys(changed(lookup(own.config, place), lookup(base.config, place), place))
     different = [key for key in keys if lookup(own.config, key) != lookup(base.config, key)]
     different = [key for key in different if not any(within(key, other) and key != other for other in different)]
     return [*options, *(Difference(key, *_words(own, base, key)) for key in sorted(different, key=_depth))]
@@ -128,22 +156,25 @@ def within(key: str, node: str) -> bool:
     return key == node or key.startswith(f"{node}.")
 
 
-def short(value: Any) -> str:
-    """A configuration value as short text; a part is named by its class: MinSNR -> min_snr, UNet -> unet."""
+def short(value: Any, names: Names = ()) -> str:
+    """A configuration value as short text; a part is named by the option that was typed for it, else by its class:
+    MinSNR -> min_snr, UNet -> unet, SpeeD -> speed."""
     if value is MISSING:
         return "none"
-    if isinstance(value, dict) and "_target_" in value:
+    if is_part(value):
+        option = next((option for part, option in names if part == value), None)
         name = str(value["_target_"]).rpartition(".")[2]
-        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])", "_", name).lower()
+        return option or re.sub(r"(?<=[a-z0-9])(?=[A-Z][A-Za-z])|(?<=[A-Z]{2})(?=[A-Z][a-z])", "_", name).lower()
     return value if isinstance(value, str) else json.dumps(value, default=str, separators=(",", ":"))
 
 
 def _words(own: Reading, base: Reading, key: str) -> tuple[str, str]:
-    return short(lookup(own.config, key)), short(lookup(base.config, key))
+    return short(lookup(own.config, key), own.names), short(lookup(base.config, key), base.names)
 
 
-def _place(group: str) -> str:
-    return group.replace("/", ".")
+def place_of(group: str) -> str:
+    """The key of a group's part: `solver/spacing` is at solver.spacing, `features@dataset.features` where it says."""
+    return group.partition("@")[2] or group.replace("/", ".")
 
 
 def _depth(key: str) -> int:

@@ -23,9 +23,12 @@ from typing import Any
 from diffusion_lab.printable import one_line
 from diffusion_lab.reports.differences import (
     MISSING,
+    WORD,
+    Names,
     Reader,
     Reading,
     lookup,
+    names_of,
     read_plainly,
     short,
     within,
@@ -82,6 +85,13 @@ class Group:
         """Runs that have logged something, by seed."""
         return sorted((run for run in self.runs if run.step > 0), key=_by_seed)
 
+    def word(self, key: str) -> str:
+        """The value of a key as short text, of a part (and of a data set's source) the option that was typed for it."""
+        choices = self.runs[0].info.get("choices")
+        option = choices.get(key.removesuffix(".source").replace(".", "/")) if isinstance(choices, dict) else None
+        value = lookup(self.config, key)
+        return short(value, [(value, option)] if isinstance(option, str) and WORD.fullmatch(option) else ())
+
     def comparable(self, key: str) -> list[Run]:
         """Finished runs that have `key`; if there are none, the runs with the largest last step."""
         done = [run for run in self.done if len(run.curve(key).steps)]
@@ -131,15 +141,18 @@ def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:
     """The same groups with names that distinguish them within one table."""
     configs = [read_plainly(group.runs[0]).config for group in groups]
     for group, config in zip(groups, configs, strict=True):
-        group.name, group.by = _name(group, config, by), by
+        group.name, group.by = _name(group, config, names_of(config, group.runs[0]), by), by
     if len(groups) > 1:
         following = frozenset.intersection(*(group.reading.derived for group in groups))
         configs = [without_keys(config, following) for config in configs]
-    for group, different in zip(groups, configuration_words(configs), strict=True):
+    names = [names_of(config, group.runs[0]) for group, config in zip(groups, configs, strict=True)]
+    for group, different in zip(groups, configuration_words(configs, names), strict=True):
         group.differences = different
     for name in dict.fromkeys(group.name for group in groups):
         same = [i for i, group in enumerate(groups) if group.name == name]
-        further = _as_typed([groups[i] for i in same], configuration_words([configs[i] for i in same]))
+        further = _as_typed(
+            [groups[i] for i in same], configuration_words(*([each[i] for i in same] for each in (configs, names)))
+        )
         words = _last_parts({key for keys in further for key in keys})
         for i, keys in zip(same, further, strict=True):
             groups[i].said = {key: value for key, value in keys.items() if key != by}
@@ -174,17 +187,18 @@ def _one_per_seed(runs: list[Run], read: Reader, data: str) -> Group:
     return Group(kept, [run for run in runs if run is not best[run.seed]], read=read, data=data)
 
 
-def _name(group: Group, config: dict[str, Any], by: str | None) -> str:
+def _name(group: Group, config: dict[str, Any], names: Names, by: str | None) -> str:
     if by is not None:
         value = lookup(config, by)
-        return "-" if value is MISSING else short(value)
+        return "-" if value is MISSING else short(value, names)
     method = group.runs[0].info.get("method")
-    return str(method) if method else short(config.get("sampler", group.runs[0].name))
+    return str(method) if method else short(config.get("sampler", group.runs[0].name), names)
 
 
-def configuration_words(configs: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """For each configuration, the keys in which it differs from others, shortest first, and their values."""
-    different = _differences(configs, "")
+def configuration_words(configs: list[dict[str, Any]], names: Sequence[Names] | None = None) -> list[dict[str, str]]:
+    """For each configuration, the keys in which it differs from others, shortest first, and their values; `names` of
+    its parts, by default those of their classes."""
+    different = _differences(configs, names or [()] * len(configs), "")
     keys = sorted(dict.fromkeys(key for one in different for key in one), key=lambda key: key.count("."))
     known: set[tuple[str | None, ...]] = set()
     kept = []
@@ -216,25 +230,27 @@ def _last_parts(keys: set[str]) -> dict[str, str]:
     return {key: part if list(parts.values()).count(part) == 1 else key for key, part in parts.items()}
 
 
-def _differences(nodes: list[Any], path: str) -> list[dict[str, str]]:
+def _differences(nodes: list[Any], names: Sequence[Names], path: str) -> list[dict[str, str]]:
     """One dict per node. Parts of different classes are named, and parts of the same class compared further."""
     different: list[dict[str, str]] = [{} for _ in nodes]
     if all(node == nodes[0] for node in nodes):
         return different
     targets = [node.get("_target_") if isinstance(node, dict) else None for node in nodes]
     if len(set(targets)) > 1:
-        for one, node in zip(different, nodes, strict=True):
-            one[path] = short(node)
+        for one, node, known in zip(different, nodes, names, strict=True):
+            one[path] = short(node, known)
         for target in set(targets) - {None}:
             same = [i for i, other in enumerate(targets) if other == target]
-            for i, further in zip(same, _differences([nodes[i] for i in same], path), strict=True):
+            for i, further in zip(
+                same, _differences([nodes[i] for i in same], [names[i] for i in same], path), strict=True
+            ):
                 different[i] |= further
     elif all(isinstance(node, dict) for node in nodes):
         for key in dict.fromkeys(key for node in nodes for key in node):
-            below = _differences([node.get(key, MISSING) for node in nodes], f"{path}.{key}".lstrip("."))
+            below = _differences([node.get(key, MISSING) for node in nodes], names, f"{path}.{key}".lstrip("."))
             for one, further in zip(different, below, strict=True):
                 one |= further
     else:
-        for one, node in zip(different, nodes, strict=True):
-            one[path] = short(node)
+        for one, node, known in zip(different, nodes, names, strict=True):
+            one[path] = short(node, known)
     return different

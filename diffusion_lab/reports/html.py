@@ -15,7 +15,7 @@ from diffusion_lab.reports import figures, notes, samples
 from diffusion_lab.reports.analysed import analysed
 from diffusion_lab.reports.cells import Comparison, compare, decimals, latex, markdown, with_interval
 from diffusion_lab.reports.directions import with_arrow
-from diffusion_lab.reports.groups import Group, short
+from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.saving import save
 from diffusion_lab.reports.sections import Section
 from diffusion_lab.reports.tables import VAL_LOSS, interval, protocols, values
@@ -232,16 +232,10 @@ def _settings(groups: Sequence[Group]) -> list[tuple[str, str]]:
     """The main settings of the groups; `several` if they differ."""
     settings = []
     for key in (*_COMMON, *_SETTINGS):
-        options = {short(_get(group.config, key)) for group in groups} - {"null"}
+        options = {group.word(key) for group in groups} - {"null", "none"}
         if options:
             settings.append((key.removesuffix(".source"), options.pop() if len(options) == 1 else "several"))
     counts = {run.info.get("parameters") for group in groups for run in group.runs} - {None}
     if len(counts) == 1:
         settings.append(("parameters", f"{counts.pop():,}".replace(",", "\N{NO-BREAK SPACE}")))
     return settings
-
-
-def _get(config: Any, key: str) -> Any:
-    for part in key.split("."):
-        config = config.get(part) if isinstance(config, dict) else None
-    return config

@@ -15,7 +15,7 @@ from diffusion_lab.reports.groups import Group, group_runs, label_groups, matchi
 from diffusion_lab.reports.measurement import measurement
 from diffusion_lab.reports.notes import metric_names
 from diffusion_lab.reports.other_data import data_words
-from diffusion_lab.reports.sections import subject
+from diffusion_lab.reports.sections import data_name, subject
 from diffusion_lab.reports.tables import VAL_LOSS, choose_metric, values
 from diffusion_lab.runs.find import read_runs
 
@@ -88,7 +88,11 @@ def pair(base: Group, own: Group, metric: str | None = None) -> Pair:
     about, other = subject(base), subject(own)
     if about != other:
         key = next(key for key in about if about[key] != other[key])
-        words = " and ".join(short(one[key]) if one[key] is not None else "none" for one in (about, other))
+        both = zip((about, other), (base, own), strict=True)
+        words = " and ".join(
+            "none" if one[key] is None else data_name([group], one[key]) if key == "dataset" else group.word(key)
+            for one, group in both
+        )
         raise ValueError(f"B must have the {key} of A to be compared; they have {words}")
     label_groups([base, own])
     common = [name for name in metric_names([base, own]) if _both(base, own, name)]

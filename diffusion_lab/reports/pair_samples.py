@@ -7,7 +7,7 @@ solver and the number of images are the same; data and task are the same in a pa
 from __future__ import annotations
 
 from diffusion_lab.reports import samples
-from diffusion_lab.reports.differences import lookup, short
+from diffusion_lab.reports.differences import lookup
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.pair import Pair
 from diffusion_lab.runs.advice import command, setting
@@ -21,7 +21,7 @@ def unequal(pair: Pair) -> list[str]:
     for key, words in SAME.items():
         one, other = (lookup(group.config, key) for group in pair.groups)
         if one != other:
-            values = [short(one), short(other)]
+            values = [group.word(key) for group in pair.groups]
             found.append(f"{words} ({values[0]} and {values[1]})" if values[0] != values[1] else words)
     return found
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from diffusion_lab.reports.differences import MISSING, Reader, lookup, read_plainly, short
+from diffusion_lab.reports.differences import MISSING, WORD, Reader, lookup, read_plainly, short
 from diffusion_lab.reports.groups import Group, check_key, collect, configuration_words, label_groups, matching
 from diffusion_lab.reports.tables import able_baselines, choose_metric, no_baseline, ruler, values, with_baseline
 from diffusion_lab.runs.run import Run
@@ -114,7 +114,7 @@ def _titles(sections: Sequence[tuple[list[Group], str]]) -> list[str]:
     words = configuration_words([a | b for a, b in zip(subjects, rulers, strict=True)])
     titles = []
     for (groups, metric), about, further in zip(sections, subjects, words, strict=True):
-        name = short(about["dataset"]) if about["dataset"] else "data"
+        name = data_name(groups, about["dataset"])
         task = further.pop("task", None)
         twins = [i for i, other in enumerate(subjects) if other == about]
         parts = [
@@ -125,6 +125,15 @@ def _titles(sections: Sequence[tuple[list[Group], str]]) -> list[str]:
             parts += [f"{key.rpartition('.')[2]}={v[:24]}" for key, v in further.items() if key.startswith("measured")]
         titles.append(" ".join([name, *([task] if task else []), *parts]) + f": {metric}")
     return [title if titles.count(title) == 1 else f"{title} ({i + 1})" for i, title in enumerate(titles)]
+
+
+def data_name(groups: Sequence[Group], source: Any) -> str:
+    """The option that was typed for the data set if the groups have one, else the name of its class."""
+    options = {(group.runs[0].info.get("choices") or {}).get("dataset") for group in groups}
+    typed = options.pop() if len(options) == 1 else None
+    if isinstance(typed, str) and WORD.fullmatch(typed):
+        return typed
+    return short(source) if source else "data"
 
 
 def _text(value: Any) -> str:

@@ -3,13 +3,14 @@
 import json
 
 import pytest
+from omegaconf import OmegaConf
 
 from diffusion_lab.cli import readings
-from diffusion_lab.cli.config import choices_of, compose_train, group_hash, method_name, plain
+from diffusion_lab.cli.config import choices_of, compose_train, conf_dir, group_hash, method_name, plain
 from diffusion_lab.cli.readings import read
 from diffusion_lab.reports import Reading, beyond, compare, differences, group_runs, read_runs
 from diffusion_lab.reports.cells import latex, markdown
-from diffusion_lab.reports.differences import changed
+from diffusion_lab.reports.differences import changed, short
 from tests.reports.synthetic import write_run
 
 
@@ -91,15 +92,106 @@ def test_confounders_of_real_configurations(tmp_path, record):
     }
 
 
-def test_a_run_of_options_that_are_not_known_here_says_everything(tmp_path):
-    make(tmp_path / "a", "sampler=uniform")
-    folder = make(tmp_path / "b", "sampler=logit_normal", "optimizer.lr=1e-2")
+def own_sampler(folder, name, *overrides, **arguments):
+    """A run with a sampler of the user's own, `late_start.LateStart`, from a yaml file NAME that is not here."""
+    make(folder, "sampler=logit_normal", *overrides)
     info = json.loads((folder / "run.json").read_text())
-    info["choices"]["sampler"], info["method"] = "late", "late"
+    node = {"_target_": "late_start.LateStart", "num_timesteps": 1000, **arguments}
+    info["choices"]["sampler"] = info["method"] = name
+    info["config"]["sampler"] = info["config"]["callbacks"]["timestep_sampling"]["sampler"] = node
+    info["overrides"] = [f"sampler={name}", *overrides, *(f"sampler.{key}={value}" for key, value in arguments.items())]
+    info["group_hash"] = json.dumps([info["choices"], info["config"] | {"seed": 0, "paths": 0}])
     (folder / "run.json").write_text(json.dumps(info))
+
+
+def notes(folder, baseline=0):
+    groups = group_runs(read_runs(folder).runs, read=read)
+    found = {group.label: [str(one) for one in beyond(group, groups[baseline])] for group in groups}
+    assert found.pop(groups[baseline].label) == []
+    return found
+
+
+def test_a_part_of_the_users_own_makes_no_difference_of_what_the_names_say(tmp_path):
+    make(tmp_path / "a", "sampler=uniform")
+    make(tmp_path / "b", "sampler=logit_normal")
+    own_sampler(tmp_path / "c", "late")
+    make(tmp_path / "d", "method=speed")
+    for baseline, name in enumerate(["uniform", "logit_normal", "late"]):
+        found = notes(tmp_path, baseline)
+        assert [label for label in found if label != "speed" and found[label]] == [], name
+
+
+def test_what_differs_beside_a_part_of_the_users_own_is_said(tmp_path):
+    make(tmp_path / "a", "sampler=uniform")
+    own_sampler(tmp_path / "b", "late", "optimizer.lr=1e-2", "schedule=linear")
+    own_sampler(tmp_path / "c", "early", start=0.3)
+    found = notes(tmp_path)
+    assert found["late"] == ["schedule=linear (baseline cosine)", "optimizer.lr=0.01 (baseline 0.0002)"]
+    assert found["early"] == ["sampler.start=0.3 (baseline none)"]
+
+
+def test_two_editions_of_one_part_of_the_users_own_are_a_difference(tmp_path):
+    make(tmp_path / "a", "sampler=uniform")
+    own_sampler(tmp_path / "b", "late", start=0.1)
+    own_sampler(tmp_path / "c", "late", start=0.2)
+    for folder in ("b", "c"):  # nothing of it was typed: the yaml file was edited between the runs
+        info = json.loads((tmp_path / folder / "run.json").read_text())
+        (tmp_path / folder / "run.json").write_text(json.dumps(info | {"overrides": ["sampler=late"]}))
     groups = group_runs(read_runs(tmp_path).runs, read=read)
-    keys = [one.key for one in beyond(groups[1], groups[0])]
-    assert "optimizer.lr" in keys and "sampler" in keys and "callbacks.timestep_sampling.sampler" not in keys
+    assert [str(one) for one in beyond(groups[2], groups[1])] == ["sampler.start=0.2 (baseline 0.1)"]
+
+
+def test_a_method_that_is_not_known_here_says_everything(tmp_path):
+    make(tmp_path / "a", "sampler=uniform")
+    own_sampler(tmp_path / "b", "late", "optimizer.lr=1e-2")
+    info = json.loads((tmp_path / "b" / "run.json").read_text())
+    info["choices"]["method"] = info["method"] = "mine"
+    (tmp_path / "b" / "run.json").write_text(json.dumps(info))
+    (found,) = notes(tmp_path).values()
+    assert "optimizer.lr=0.01 (baseline 0.0002)" in found and "sampler=late (baseline uniform)" in found
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    """run.json of a run of the defaults."""
+    return json.loads((make(tmp_path_factory.mktemp("defaults") / "run") / "run.json").read_text())
+
+
+@pytest.mark.parametrize("group", ["sampler", "network", "method"])
+def test_a_part_is_named_by_what_is_typed_for_it(group, record, tmp_path):
+    """In rows, in columns of settings and in what differs, of every option: its yaml file is the part of a run."""
+    files = sorted((conf_dir() / group).glob("*.yaml"))
+    for file in files:
+        choices, config = record["choices"] | {group: file.stem}, dict(record["config"])
+        if group != "method":
+            content = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+            config[group] = {"_target_": "a.NamedOtherwise"} | content  # one that is another's has no class of its own
+            config["callbacks"] = config["callbacks"] | {"further": {group: config[group]}}  # as a reference leaves it
+        method = file.stem if group == "method" else "uniform"
+        own = {"choices": choices, "config": config, "method": method, "group_hash": file.stem}
+        (tmp_path / file.stem).mkdir()
+        (tmp_path / file.stem / "run.json").write_text(json.dumps(record | own))
+    groups = group_runs(read_runs(tmp_path).runs, None if group == "method" else group)
+    assert sorted(one.name for one in groups) == [file.stem for file in files] and len(files) > 15
+    for one in groups if group != "method" else ():
+        typed = one.runs[0].info["choices"][group]
+        assert one.word(group) == one.label == typed and one.differences.get(group, typed) == typed
+        assert short(one.reading.config["callbacks"]["further"][group], one.reading.names) == typed
+
+
+def test_the_options_that_the_readings_compose_are_named_as_typed(tmp_path):
+    for name in ("method=speed", "network=unet_small", "sampler=infonoise"):
+        make(tmp_path / name, name)
+    groups = group_runs(read_runs(tmp_path).runs, read=read)
+    assert [group.label for group in groups] == ["speed", "logit_normal-v-min_snr", "infonoise-v-min_snr"]
+    assert [group.word("network") for group in groups] == ["unet_tiny", "unet_small", "unet_tiny"]
+    by_sampler = group_runs(read_runs(tmp_path).runs, "sampler", read)
+    assert [group.name for group in by_sampler] == ["speed", "logit_normal", "infonoise"]
+
+
+def test_a_class_is_named_as_well_as_can_be_where_no_option_is_recorded():
+    names = {"SpeeD": "speed", "MinSNR": "min_snr", "UNet": "unet", "LogitNormal": "logit_normal"}
+    assert {name: short({"_target_": f"a.{name}"}) for name in names} == names
 
 
 def test_the_table_says_it_in_every_form(tmp_path):
