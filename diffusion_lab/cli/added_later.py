@@ -23,6 +23,7 @@ ADDED_LATER: Table = {
     "diffusion_lab.data.FashionMNIST": {"image_size": 28},
     "diffusion_lab.diffusion.cosine": {"shift": 1.0},
     "diffusion_lab.metrics.Evaluation": {"reference": None},
+    "diffusion_lab.metrics.InceptionFeatures": {"weights": None},
     "diffusion_lab.solvers.Guided": {"steps": None, "channels": None},
     "diffusion_lab.solvers.Heun": {"s_churn": 0.0, "s_min": 0.0, "s_max": None, "s_noise": 1.0},
     "diffusion_lab.timesteps.EqualLossSlots": {"stratify": True},

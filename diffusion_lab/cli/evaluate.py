@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import check_places, writable
 from diffusion_lab.cli.metric_files import with_metrics
@@ -93,6 +94,8 @@ def _measure(
         raise ConfigError("metrics.names=[] must name what to measure; use metrics.names=[fid]")
     if cfg.get("features"):
         trained.data.features = part(cfg, "features")
+    with config_errors(_features_of(cfg, trained)):
+        evaluation.check_weights(trained.data)
     with config_errors("metrics"):
         evaluation.check(trained.data)
     if faults := [*unfit_metrics(type(trained.module), evaluation.metrics)]:
@@ -107,6 +110,14 @@ def _measure(
     if not results:
         raise ConfigError("dataset.features=null must name a feature extractor for metrics; this data set has none")
     return results
+
+
+def _features_of(cfg: DictConfig, trained: TrainedModel) -> str:
+    """The node of the extractor as it is typed: of the run's own, the option of this command that is the same one."""
+    name = getattr(trained.data.features, "name", "")
+    if not cfg.get("features") and (conf_dir() / "features" / f"{name}.yaml").is_file():
+        return f"features={name} features"
+    return "features"
 
 
 def _table(measured: dict[str, list[MetricResult]], together: Sequence[MetricResult], title: str) -> Table:

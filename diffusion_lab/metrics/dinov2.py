@@ -65,12 +65,12 @@ class DINOv2Features(FeatureExtractor):
 
     def weights_file(self) -> Path:
         if self.path is None:
-            raise FileNotFoundError(f"weights=null must be a file; give the path of Meta's {FILE} with weights=<path>")
+            raise FileNotFoundError(f"weights=null must be a file; give the path of Meta's {FILE}")
         path = Path(self.path).expanduser()
         if not path.is_file():
             raise FileNotFoundError(
                 f"weights={self.path}: there is no file {path}; give the path of Meta's {FILE}, or of the same network "
-                "in a .safetensors file of timm, with weights=<path>"
+                "in a .safetensors file of timm"
             )
         return path
 

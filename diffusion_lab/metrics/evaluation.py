@@ -81,6 +81,15 @@ class Evaluation:
         self.num_samples, self.batch_size, self.metrics = num_samples, batch_size, tuple(metrics)
         self.seed, self.split, self.reference = seed, split, reference
 
+    def check_weights(self, data_module: ImageDataModule) -> None:
+        """The part of `check` that is about the extractor's weights, an error in whose file is one of the data set's
+        `features`: raise ValueError or FileNotFoundError if a metric needs them and they cannot be used here."""
+        if data_module.features is not None and self._featured(self.measured(data_module)):
+            data_module.features.check()
+
+    def _featured(self, measured: Sequence[Metric]) -> list[str]:
+        return [metric.name for metric in self.metrics if metric in measured and metric.needs & OF_EXTRACTOR]
+
     def check(self, data_module: ImageDataModule) -> None:
         """Raise ValueError or FileNotFoundError, before training, if these metrics cannot be evaluated on this data."""
         paired = data_module.conditions.task.paired
@@ -93,7 +102,7 @@ class Evaluation:
         measured = self.measured(data_module)
         for metric in measured:
             metric.check(self.num_samples, data_module)
-        if featured := [m.name for m in self.metrics if m in measured and m.needs & OF_EXTRACTOR]:
+        if featured := self._featured(measured):
             check_extractor(data_module.features, data_module.source, featured)
         if self.reference is not None:
             check_reference(self.reference, data_module.features, measured)

@@ -43,13 +43,13 @@ class InceptionFeatures(FeatureExtractor):
         path = Path(self.path).expanduser() if self.path else Path(torch.hub.get_dir()) / "checkpoints" / FILE
         if not path.is_file():
             raise FileNotFoundError(
-                f"weights={self.path}: there is no file {path}; put torch-fidelity's {FILE} "
-                f"(its sha256 begins with {SHA256_PREFIX}) there, or give its path with weights=<path>"
+                f"weights={self.path or 'null'}: there is no file {path}; put torch-fidelity's {FILE} "
+                f"(its sha256 begins with {SHA256_PREFIX}) there, or set this key to its path"
             )
         digest = self._digest(path)
         if not digest.startswith(SHA256_PREFIX):
             raise ValueError(
-                f"weights={self.path}: the sha256 of {path} begins with {digest[:8]} and must begin with "
+                f"weights={self.path or 'null'}: the sha256 of {path} begins with {digest[:8]} and must begin with "
                 f"{SHA256_PREFIX}; delete it and put torch-fidelity's {FILE} there"
             )
         return path

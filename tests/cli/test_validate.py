@@ -401,9 +401,23 @@ def test_missing_inception_weights_are_told_before_training(composed, tmp_path: 
     assert len(errors) == 1
     assert "weights-inception-2015-12-05-6726825d.pth" in errors[0]
     assert "6726825d" in errors[0] and str(tmp_path) in errors[0]
+    before = config_hash(cfg)
+    key = errors[0].partition("=")[0]  # the one that is named is one that works, and there is no other in the sentence
+    assert "=" not in errors[0].removeprefix(f"{key}=null")
+    (tmp_path / "fake.pth").write_bytes(b"no weights")
+    assert OmegaConf.select(cfg, key, throw_on_missing=True) is None
+    OmegaConf.set_struct(cfg, True)
+    OmegaConf.update(cfg, key, str(tmp_path / "fake.pth"))
+    (error,) = check(cfg)
+    assert str(error).startswith(f"{key}={tmp_path}/fake.pth: the sha256 of") and "6726825d" in str(error)
+    OmegaConf.update(cfg, key, None)
     with open_dict(cfg):
         cfg.callbacks.generation.every = 0
+        del cfg.dataset.features.weights  # as in runs from before the key
     assert check(cfg) == []  # not needed when nothing is evaluated
+    with open_dict(cfg):
+        cfg.callbacks.generation.every = cfg.snapshot_every
+    assert config_hash(cfg) == before
 
 
 def _image_folder(folder: Path) -> None:

@@ -153,7 +153,7 @@ def test_missing_inception_weights_teach_the_cure(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError) as error:
         InceptionFeatures().check()
     message = str(error.value)
-    assert message.startswith("weights=None: there is no file ")
+    assert message.startswith("weights=null: there is no file ")
     for needed in ("weights-inception-2015-12-05-6726825d.pth", "6726825d", str(tmp_path / "checkpoints")):
         assert needed in message
     assert "\n" not in message

@@ -156,7 +156,10 @@ class _PartsCheck:
             self._try("network", self._check_network)
         generation = self.cfg.callbacks.get("generation")
         if "metrics" in objects and generation is not None and generation.get("every"):
-            self._try("metrics", objects["metrics"].check, data)
+            known = len(self.errors)
+            self._try("dataset.features", objects["metrics"].check_weights, data)
+            if len(self.errors) == known:
+                self._try("metrics", objects["metrics"].check, data)
 
     def _check_network(self) -> None:
         """Build the network of this run on the meta device."""
