@@ -64,7 +64,7 @@ class ClusterLauncher(DiffusionLabLauncher):
     def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:
         outcomes = {job.index: Outcome(job, "skipped", value=objective(job)) for job in jobs if job.is_done()}
         waiting = in_turns([job for job in jobs if job.index not in outcomes])
-        screen = Screen(jobs, folder, len(waiting))
+        screen = Screen(jobs, folder, max(1, len(waiting)))  # the queue starts them as it likes
         with screen:
             for outcome in outcomes.values():
                 screen.finished(outcome)
