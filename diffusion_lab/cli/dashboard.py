@@ -105,7 +105,7 @@ def _write_sweeps(out: Path, source: Source, project: str) -> list[Path]:
             words = [table, *([str(i)] if i > 1 else [])]
             path = out / ("-".join(["sweep", *filter(None, words)]) + ".yaml")
             name = " ".join([source.name, *filter(None, words)])
-            write_whole(path, sweep_file(grid, name, project, metric).encode())
+            write_whole(path, sweep_file(grid, name, project, metric, source.config_dirs).encode())
             written.append(path)
     return written
 

@@ -11,6 +11,7 @@ from diffusion_lab.cli.config import choices_of, sweep_name_of
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.foreign import repeated
 from diffusion_lab.cli.labels import tag
+from diffusion_lab.cli.own_run import config_dirs_of
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, table_names
 from diffusion_lab.cli.table_jobs import Job, Jobs
 from diffusion_lab.dashboards import Logged, Selection, expected, logged_by
@@ -31,6 +32,7 @@ class Source(NamedTuple):
         jobs: their settings, as words of `diffusion-lab train`, by name of the table or "" without one.
         out: folder for the files.
         mirrored: how many of the runs were logged to W&B; None if there are no runs yet.
+        config_dirs: of the runs that are the user's own; those of others give the agent no options.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Source(NamedTuple):
     jobs: Mapping[str, Sequence[Sequence[str]]]
     out: Path
     mirrored: int | None = None
+    config_dirs: Sequence[str] = ()
 
 
 def papers() -> list[str]:
@@ -132,7 +135,8 @@ def _of_folder(path: Path) -> Source:
     mirrored = sum(bool(_wandb(run)) for run in runs)
     project = projects[0] if projects else PROJECT
     name = path.resolve().name
-    return Source(name, project, Selection(groups=groups), logged_by(runs), jobs, path / "dashboard", mirrored)
+    own = list(dict.fromkeys(folder for run in runs for folder in config_dirs_of(run.info)))
+    return Source(name, project, Selection(groups=groups), logged_by(runs), jobs, path / "dashboard", mirrored, own)
 
 
 def _recorded(run: Run) -> list[str]:

@@ -64,13 +64,18 @@ def config_dir_of(record: Any, key: str) -> list[str]:
     Raises:
         ConfigError: there is no such folder any more.
     """
-    folders = _own(record).get("config_dirs", [])
+    folders = config_dirs_of(record)
     for folder in folders:
         if not Path(folder).is_dir():
             raise ConfigError(
                 f"{key}: its --config-dir was {folder}, which is not there; give --config-dir, where it is"
             )
     return [word for folder in folders for word in ("--config-dir", folder)]
+
+
+def config_dirs_of(record: Any) -> list[str]:
+    """The folders that were given with --config-dir for a run of the user's own, whether they are there or not."""
+    return _own(record).get("config_dirs", [])
 
 
 def _own(record: Any) -> dict[str, Any]:

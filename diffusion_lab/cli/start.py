@@ -90,7 +90,7 @@ def load_start(module: nn.Module, tensors: dict[str, Tensor]) -> None:
     forget()
 
 
-def with_start(cfg: DictConfig, start: dict[str, Any]) -> DictConfig:
+def with_start(cfg: DictConfig, start: dict[str, Any] | None) -> DictConfig:
     """A copy in which `init_from` is what the run records of it."""
     recorded = cfg.copy()
     with open_dict(recorded):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from diffusion_lab.dashboards.grids import Grid
@@ -14,7 +15,9 @@ HEAD = f"""{SWEEP_HEAD}FILE
 """
 
 
-def sweep_file(grid: Grid, name: str, project: str, metric: tuple[str, str] | None = None) -> str:
+def sweep_file(
+    grid: Grid, name: str, project: str, metric: tuple[str, str] | None = None, config_dirs: Sequence[str] = ()
+) -> str:
     """The text of the yaml file.
 
     Args:
@@ -22,6 +25,7 @@ def sweep_file(grid: Grid, name: str, project: str, metric: tuple[str, str] | No
         name: name of the sweep.
         project: W&B project.
         metric: name of a metric and which direction is better, "lower" or "higher", which the web page shows.
+        config_dirs: folders of the user's own yaml files.
     """
     import yaml
 
@@ -37,7 +41,8 @@ def sweep_file(grid: Grid, name: str, project: str, metric: tuple[str, str] | No
         goal = {"lower": "minimize", "higher": "maximize"}[metric[1]]
         content["metric"] = {"name": f"metrics/{metric[0]}", "goal": goal}
     logging = ["logger=wandb", f"logger.wandb.project={_quoted(project)}"]
-    content["command"] = ["diffusion-lab", "train", *logging, *words, "${args_no_hyphens}"]
+    own = [word for folder in config_dirs for word in ("--config-dir", folder)]
+    content["command"] = ["diffusion-lab", "train", *own, *logging, *words, "${args_no_hyphens}"]
     content["parameters"] = {key: {"values": values} for key, values in varied.items()}
     return HEAD + yaml.safe_dump(content, sort_keys=False, width=1000)
 

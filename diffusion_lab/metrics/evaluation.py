@@ -79,7 +79,8 @@ class Evaluation:
         if metrics and not num_samples:
             raise ValueError("num_samples=0 must be at least 1 to measure anything; use 1000, or names=[] for none")
         self.num_samples, self.batch_size, self.metrics = num_samples, batch_size, tuple(metrics)
-        self.seed, self.split, self.reference = seed, split, reference
+        self.seed, self.split = seed, split
+        self.reference = None if reference is None else str(reference)
 
     def check_weights(self, data_module: ImageDataModule) -> None:
         """The part of `check` that is about the extractor's weights, an error in whose file is one of the data set's

@@ -15,6 +15,7 @@ from diffusion_lab.cli.dashboard import main
 from diffusion_lab.cli.labels import labels, tags
 from diffusion_lab.cli.table_files import load_scale, load_table
 from diffusion_lab.cli.table_jobs import Jobs
+from diffusion_lab.runs.record import write_record
 from tests.reports.synthetic import write_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style:DeprecationWarning")  # of wandb-workspaces' import
@@ -128,6 +129,16 @@ def test_without_the_package_the_cure_is_named(sweep, monkeypatch, capsys):
     monkeypatch.setattr(hidden, lambda name: None if name == "wandb_workspaces" else find(name))
     assert main([str(sweep)]) == 2
     assert "not installed; pip install 'diffusion-lab[dashboard]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_runs_of_ones_own_take_their_config_dir_along(own, sweep):
+    for path in sweep.glob("*/run.json"):
+        record = json.loads(path.read_text()) | {"own_parts": {"config_dirs": ["/home/me/my conf"], "modules": {}}}
+        write_record(path.parent, record, own=own)
+    assert main([str(sweep), "--offline"]) == 0
+    command = yaml.safe_load((sweep / "dashboard" / "sweep.yaml").read_text())["command"]
+    assert command[2:4] == (["--config-dir", "/home/me/my conf"] if own else ["logger=wandb", command[3]])
 
 
 @pytest.mark.parametrize("key", ["project", "group"])

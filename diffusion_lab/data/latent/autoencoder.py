@@ -187,7 +187,7 @@ def _is_on_hub(weights: str) -> bool:
     return len(words) >= 2 and all(words) and weights[0] not in "./~"
 
 
-def _from_hub(weights: ReadPath, download: bool) -> Path:
+def _from_hub(weights: str, download: bool) -> Path:
     """The folder of OWNER/NAME[/SUBFOLDER] in the hub's cache; without `download` the network is not used."""
     words = weights.split("/")
     if not _is_on_hub(weights):
