@@ -18,6 +18,7 @@ COMMANDS = {
     "list": "what can be chosen: samplers, weightings, networks, .., with formula, paper, use and keys",
     "show": "which timesteps would be trained on, with which weight, before training",
     "dashboard": "a Weights & Biases workspace and sweeps for a paper or a folder of runs",
+    "doctor": "what this machine has, and whether training, resuming and sampling work on it",
     "report": "table and one HTML page for a folder of runs, finished or not",
 }
 TOP = """diffusion-lab: training of diffusion models with an exchangeable distribution of timesteps

@@ -105,13 +105,13 @@ class Repetition:
         ours = {path.name: path for path in (self.ours / CHECKPOINTS).glob(f"*{CHECKPOINT}")}
         for path in sorted((self.theirs / CHECKPOINTS).glob(f"*{CHECKPOINT}")):
             try:
-                content = _state(load(path, map_location="cpu", top=self.theirs))
+                content = state_of(load(path, map_location="cpu", top=self.theirs))
             except Exception as error:  # a file from anybody
                 faults.append(f"{path.name}: {' '.join(str(error).split())[:SHOWN]}")
                 continue
             if path.name not in ours or path.name == PREVIOUS:
                 continue
-            own = _state(load(ours[path.name], map_location="cpu"))
+            own = state_of(load(ours[path.name], map_location="cpu"))
             if own["step"] == content["step"]:
                 self._checkpoints += 1
                 differ = [key for key in own if not same(own[key], content[key])]
@@ -119,7 +119,8 @@ class Repetition:
         return faults
 
 
-def _state(content: dict[str, Any]) -> dict[str, Any]:
+def state_of(content: dict[str, Any]) -> dict[str, Any]:
+    """What must be equal in the checkpoints of a run and of its repetition."""
     callbacks = {key: value for key, value in content["callbacks"].items() if key not in CLOCKED}
     return {
         "step": content["global_step"],

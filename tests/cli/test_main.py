@@ -19,7 +19,7 @@ from diffusion_lab.runs.folder import RunLocked
 HEAVY = ("torch", "lightning", "wandb", "matplotlib", "numpy", "sklearn")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["evaluate", "--help"], []])
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["doctor", "--help"], []])
 def test_help_imports_nothing_heavy_and_answers_at_once(arguments: list[str]) -> None:
     code = (
         "import sys; from diffusion_lab.cli.main import main; "

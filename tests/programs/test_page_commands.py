@@ -53,6 +53,7 @@ MORE = {  # by command, what keeps it small or in the house
     "dashboard": ["--offline"],
     "reproduce": ["--dry-run"],
     "analyze": ["analysis.images=16"],
+    "doctor": ["--only", "python"],  # the whole takes a minute; tests/cli/doctor/test_whole.py
 }
 REFUSED = "features.weights=FILE"  # weights of 1.2 GB that the reader brings
 ELSEWHERE = (

@@ -1,0 +1,12 @@
+"""`diffusion-lab doctor`: what a machine has, and whether the project's claims hold on it.
+
+command    options, the order of the checks, what is printed, the exit code
+check      a check and what it finds
+checks/    the checks, a file per subject; a new one is a function there
+worker     the process in which checks run; `workers` starts it, limits its time and replaces it when it ends
+report     the same lines without names, paths and keys
+"""
+
+from diffusion_lab.cli.doctor.command import main
+
+__all__ = ["main"]

@@ -1,0 +1,142 @@
+"""Versions and builds, processors, memory, accelerators."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from diffusion_lab.cli.doctor.check import Finding, Place, check, differs, impossible, ok
+
+BESIDE = ("lightning", "torchmetrics", "hydra-core", "omegaconf", "numpy")  # torch has a line of its own
+# Of /proc/cpuinfo: what PyTorch's kernels for a CPU choose by, and what bfloat16 is fast with.
+INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16")
+CPUINFO, MEMORY = Path("/proc/cpuinfo"), Path("/proc/meminfo")
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+DRIVER = Path("/proc/driver/nvidia/version")
+DEVICES = "devices.json"  # the accelerators, for the command
+
+
+@check(limit=30)
+def python(place: Place) -> Finding:
+    """Version and system."""
+    libc = " ".join(platform.libc_ver())
+    system = f"{platform.system()} {platform.machine()}" + (f", {libc}" if libc.strip() else "")
+    return ok(f"{platform.python_version()} on {system}")
+
+
+@check(limit=30)
+def package(place: Place) -> Finding:
+    """Version, and revision of a checkout; `+` for one that is modified."""
+    from diffusion_lab import __version__
+    from diffusion_lab.cli.train import git_revision
+
+    commit = git_revision()
+    revision = "" if commit is None else f", revision {commit[:12]}{'+' if commit.endswith('+') else ''}"
+    return ok(f"{__version__}{revision}")
+
+
+@check(limit=300)  # the first to import torch, which takes minutes on a slow network file system
+def libraries(place: Place) -> Finding:
+    """Whether each has a version that the package accepts, and whether Lightning can be imported.
+
+    It cannot beside a torchvision of another build than torch's.
+    """
+    import lightning.pytorch  # noqa: F401
+    from packaging.requirements import Requirement
+
+    try:
+        needed = [Requirement(text) for text in metadata.requires("diffusion-lab") or []]
+    except metadata.PackageNotFoundError:
+        return impossible("diffusion-lab is not installed, which says what it needs")
+    wrong = []
+    for one in needed:
+        if one.marker is None:
+            version = _version(one.name)
+            if version is None or not one.specifier.contains(version.partition("+")[0], prereleases=True):
+                wrong.append(f"{one.name} {version or 'is missing'}, needed is {one.specifier}")
+    if wrong:
+        return differs("; ".join(wrong))
+    return ok(", ".join(f"{name} {_version(name)}" for name in BESIDE))
+
+
+@check(limit=60)
+def pytorch(place: Place) -> Finding:
+    """Version and build, and whether a build for GPUs is there where a driver is."""
+    import torch
+
+    cuda, hip = torch.version.cuda, getattr(torch.version, "hip", None)
+    build = f"built for CUDA {cuda}" if cuda else f"built for ROCm {hip}" if hip else "built for CPUs alone"
+    if cuda and (cudnn := torch.backends.cudnn.version()):
+        build += f", cuDNN {cudnn}"
+    words = f"{torch.__version__}, {build}, kernels for {torch.backends.cpu.get_cpu_capability()}"
+    if DRIVER.exists() and not cuda:
+        return differs(f"{words}, but this machine has an NVIDIA driver: install PyTorch's default build")
+    return ok(words)
+
+
+@check(limit=30)
+def processor(place: Place) -> Finding:
+    """Model, cores that this process may use, threads of PyTorch, and the instructions that matter."""
+    import torch
+
+    text = CPUINFO.read_text() if CPUINFO.exists() else ""
+    model = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    flags = re.search(r"^(?:flags|Features)\s*: (.+)$", text, re.MULTILINE)
+    has = [name for name in INSTRUCTIONS if flags is not None and name in flags[1].split()]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    words = [model[1] if model else platform.processor() or platform.machine()]
+    threads = torch.get_num_threads()
+    words += [f"{cores} of {os.cpu_count()} cores", f"{threads} thread{'s' * (threads != 1)}", *has]
+    return ok(", ".join(words))
+
+
+@check(limit=30)
+def memory(place: Place) -> Finding:
+    """Of the machine or of the container that this process is in."""
+    numbers = dict(re.findall(r"^(\w+):\s+(\d+) kB", MEMORY.read_text(), re.MULTILINE)) if MEMORY.exists() else {}
+    if "MemTotal" not in numbers:
+        return impossible(f"{sys.platform} does not say")
+    total, free = (int(numbers.get(name, 0)) * 1024 for name in ("MemTotal", "MemAvailable"))
+    limits = [int(path.read_text()) for path in LIMITS if path.exists() and path.read_text().strip().isdigit()]
+    limited = [f"at most {limit / 1e9:.1f} GB in this container" for limit in limits if limit < total]
+    return ok(", ".join([f"{total / 1e9:.1f} GB, {free / 1e9:.1f} GB of them free", *limited]))
+
+
+@check(limit=120)
+def accelerators(place: Place) -> Finding:
+    """The GPUs with their memory and driver; the checks of each follow those of the CPU."""
+    import torch
+
+    found: dict[str, str] = {}
+    if torch.cuda.is_available():
+        for number in range(torch.cuda.device_count()):
+            gpu = torch.cuda.get_device_properties(number)
+            found[f"cuda:{number}"] = f"{gpu.name}, {gpu.total_memory / 1e9:.1f} GB, capability {gpu.major}.{gpu.minor}"
+    if torch.backends.mps.is_available():
+        found["mps"] = "Apple's GPU"
+    place.work.joinpath(DEVICES).write_text(json.dumps(found))
+    driver = re.search(r"\s(\d+\.[\d.]+)\s", DRIVER.read_text()) if DRIVER.exists() else None
+    with_driver = f"NVIDIA driver {driver[1]}" if driver else ""
+    if found:
+        return ok("; ".join([*(f"{name} {words}" for name, words in found.items()), *filter(None, [with_driver])]))
+    if with_driver:
+        return differs(f"{with_driver}, but PyTorch finds no GPU")
+    return impossible("PyTorch finds no GPU")
+
+
+def devices(work: Path) -> dict[str, str]:
+    """The accelerators that the check has found, by name; empty if it failed."""
+    path = work / DEVICES
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,40 @@
+"""The whole command on the CPU, as a person runs it: nothing differs, and nothing is left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diffusion_lab.cli.doctor import command
+from diffusion_lab.cli.doctor.check import IMPOSSIBLE, OK, checks_of
+from diffusion_lab.cli.main import main
+
+
+@pytest.mark.slow
+def test_every_claim_holds_here(
+    in_folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setenv("CXX", "no-such-compiler")  # torch.compile takes most of a minute
+    code = main(["doctor", "--device", "cpu", "--report", "report.md"])
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 0, "\n".join(lines)
+    checks = [check for module in (*command.OF_THE_MACHINE, *command.OF_A_DEVICE) for check in checks_of(module)]
+    assert [line[2:28].rstrip() for line in lines if line.startswith("  ")] == [check.name for check in checks]
+    found = {line[2:28].rstrip(): line[28:] for line in lines if line.startswith("  ")}
+    assert all(words.endswith(OK) or words.startswith(IMPOSSIBLE) for words in found.values())
+    for claim in (
+        "float32",
+        "bfloat16",
+        "channels last",
+        "several threads",
+        "two processes",
+        "sampling",
+        "kill and resume",
+    ):
+        assert found[claim].endswith(f"  {OK}"), claim
+    report = Path("report.md").read_text()
+    assert "features of digits" in report and "<path>" not in report  # its own words need no slash
+    assert [path.name for path in in_folder.iterdir()] == ["report.md"] and not list(temporary.iterdir())
