@@ -1,9 +1,10 @@
 """The arguments for Hydra, with options before settings and `resume=<run folder>` replaced by the arguments of that run
-and its folder.
+and its folder; and the command that repeats a job.
 """
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from diffusion_lab.cli.errors import ConfigError, config_errors
@@ -79,3 +80,17 @@ def config_dirs(words: list[str]) -> list[str]:
     """Values of `--config-dir DIR`, `--config-dir=DIR` and `-cd DIR`."""
     folders = [word.split("=", 1)[1] for word in words if word.startswith(("--config-dir=", "-cd="))]
     return folders + [value for flag, value in zip(words, words[1:], strict=False) if flag in ("--config-dir", "-cd")]
+
+
+def command_line() -> tuple[list[str], str]:
+    """The overrides of this job, and the command that repeats this job only, quoted for a shell."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from diffusion_lab.cli.config import config_folders
+
+    if not HydraConfig.initialized():
+        return [], "diffusion-lab train"
+    hydra = HydraConfig.get()
+    overrides = [word for word in hydra.overrides.task if not word.startswith("anew=")]  # applies once
+    own = [word for folder in config_folders() for word in ("--config-dir", folder)]
+    return overrides, shlex.join(["diffusion-lab", "train", *own, *overrides])

@@ -25,16 +25,14 @@ OWN_PARTS = "own_parts"
 WHERE_NOW = "give --config-dir, a folder of yaml files beside which it is now"
 
 
-def own_parts(cfg: DictConfig) -> dict[str, Any]:
-    """{"own_parts": ...} for run.json; empty if the run goes on in a folder that is not the user's, which stays so."""
-    from diffusion_lab.cli.validate import trust_of
-
+def own_parts(cfg: DictConfig, trust: Trust) -> dict[str, Any]:
+    """{"own_parts": ...} for run.json, with the modules that `trust` allows; empty if the run goes on in a folder that
+    is not the user's, which stays so."""
     if cfg.get("resume") is not None and not is_own(read_object(Path(cfg.resume) / RECORD)):
         return {}
-    folders, trust = config_folders(), trust_of(cfg, config_folders())
     modules = {name: own_folder(name, trust.folders) for name in sorted({*_modules(plain(with_metrics(cfg)))})}
     found = {name: str(folder) for name, folder in modules.items() if folder is not None}
-    return {OWN_PARTS: {"config_dirs": [str(Path(folder).resolve()) for folder in folders], "modules": found}}
+    return {OWN_PARTS: {"config_dirs": [str(Path(folder).resolve()) for folder in config_folders()], "modules": found}}
 
 
 def with_own(trust: Trust, record: Any, key: str) -> Trust:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import signal
 import sys
 import warnings
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab import __version__
+from diffusion_lab.cli.command_line import command_line
 from diffusion_lab.cli.config import (
     config_folders,
     config_hash,
@@ -107,7 +107,8 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         torch.set_num_threads(cfg.threads)
     if on_cpu(cfg.trainer):
         keep_freed_memory()
-    own = own_parts(cfg)  # before `anew` moves the record of a run that is resumed
+    trust = trust_of(cfg, config_folders())
+    own = own_parts(cfg, trust)  # before `anew` moves the record of a run that is resumed
     start = standing(cfg, folder)
     path = None
     if start is not None:
@@ -119,7 +120,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         del start, content
     if warning := slow_bfloat16(cfg):
         say(warning)
-    parts = parts or RunParts(with_metrics(cfg), trust_of(cfg, config_folders()))
+    parts = parts or RunParts(with_metrics(cfg), trust)
     if path is not None or cfg.get("resume") is not None:
         check_same_data(cfg, folder, parts["dataset"])
     initial = None
@@ -216,18 +217,6 @@ def facts(cfg: DictConfig) -> dict[str, Any]:
         | {name: metadata.version(name) for name in LIBRARIES},
         "git": git_revision(),
     }
-
-
-def command_line() -> tuple[list[str], str]:
-    """The overrides of this job, and the command that repeats this job only, quoted for a shell."""
-    from hydra.core.hydra_config import HydraConfig
-
-    if not HydraConfig.initialized():
-        return [], "diffusion-lab train"
-    hydra = HydraConfig.get()
-    overrides = [word for word in hydra.overrides.task if not word.startswith("anew=")]  # applies once
-    own = [word for folder in config_folders() for word in ("--config-dir", folder)]
-    return overrides, shlex.join(["diffusion-lab", "train", *own, *overrides])
 
 
 def git_revision() -> str | None:

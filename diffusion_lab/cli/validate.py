@@ -93,9 +93,9 @@ def trust_of(cfg: DictConfig, config_dirs: list[str]) -> Trust:
         ConfigError: `allow` is given without `resume`, or a resumed run of somebody else's would write outside its
             folder.
     """
+    from diffusion_lab.cli.command_line import command_line
     from diffusion_lab.cli.own_run import with_own
     from diffusion_lab.cli.targets import Trust, own_folders
-    from diffusion_lab.cli.train import command_line
 
     if cfg.get("resume") is None:
         if cfg.get("allow") is not None and cfg.get("init_from") is None:
