@@ -20,6 +20,7 @@ from diffusion_lab.cli.doctor.report import markdown
 from diffusion_lab.cli.doctor.workers import examined
 from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, ConfigError, StoppedBySignal, nearest
 from diffusion_lab.files import write_whole
+from diffusion_lab.printable import one_line
 from diffusion_lab.progress import duration, status
 
 OF_THE_MACHINE = (machine, surroundings)
@@ -116,7 +117,7 @@ def _begin(check: Check) -> str:
 
 def _rest(finding: Finding) -> str:
     """ "words  ok", "differs (words)", "not possible here (words)"; in one line of printable characters."""
-    words = " ".join("".join(letter if letter.isprintable() else " " for letter in finding.words).split())
+    words = one_line(" ".join(finding.words.split()))
     if finding.status == OK:
         return f"{words}  {OK}" if words else OK
     return f"{finding.status} ({words})"

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from diffusion_lab.cache_folder import VARIABLE, cache_folder
 from diffusion_lab.cli.doctor.check import Finding, Place, check, differs, impossible, ok
 
 DOWNLOADED = "downloaded with dataset.source.download=true"
@@ -66,20 +67,15 @@ def wandb_login(place: Place) -> Finding:
 @check(limit=60)
 def caches(place: Place) -> Finding:
     """Whether results of long work can be kept for the next run."""
-    from diffusion_lab.data.sources.image_folder import default_cache
-    from diffusion_lab.metrics.reference import cache_folder
-
-    words = []
-    for name, folder in {"reference statistics": cache_folder(), "scans of images": default_cache()}.items():
-        files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-        except OSError as error:
-            return differs(f"the folder of {name}, {folder}, cannot be written to: {error.strerror}")
-        words.append(f"{name}: {len(files)} files, {sum(path.stat().st_size for path in files) / 1e6:.1f} MB")
-    return ok("; ".join(words))
+    folder = cache_folder()
+    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        return differs(f"the folder of the caches, {folder}, cannot be written to: {error.strerror}; set {VARIABLE}")
+    return ok(f"{len(files)} files, {sum(path.stat().st_size for path in files) / 1e6:.1f} MB")
 
 
 @check(limit=30)
