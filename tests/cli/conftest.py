@@ -42,7 +42,7 @@ def composed(tmp_path: Path) -> Iterator[Compose]:
         ConfigLoaderImpl._apply_overrides_to_config(OverridesParser.create().parse_overrides(values), cfg)
         HydraConfig.instance().set_config(cfg)
         with open_dict(cfg):
-            cfg.paths.run_dir = f"{tmp_path}/runs/run"
+            cfg.paths.run_dir = f"{cfg.paths.root}/run"
             del cfg["hydra"]
         return cfg
 
