@@ -31,7 +31,7 @@ NO_PLACES = {  # arguments that look like one, with what they are
 TEXTS = {  # arguments of Lightning's classes that take a text and name no place
     "lightning.pytorch.Trainer": {
         *("accelerator", "strategy", "devices", "precision", "fast_dev_run", "max_time", "gradient_clip_algorithm"),
-        *("profiler", "plugins", "limit_train_batches", "benchmark", "callbacks", "logger", "max_epochs"),
+        *("profiler", "plugins", "val_check_interval"),
     },
     "lightning.pytorch.strategies.DDPStrategy": {"process_group_backend", "start_method"},
     "lightning.pytorch.profilers.SimpleProfiler": set(),
