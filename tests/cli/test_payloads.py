@@ -150,7 +150,7 @@ def test_a_checkpoint_with_other_entries(name: str, theirs: Path, capsys: pytest
 
 
 UNUSED = {  # what the command has no use for
-    ("resume", "lists as averages"),  # of other names than its own
+    ("resume", "a list as an average"),  # of another name than its own
     ("sample", "no state of the optimizer"),
     ("init_from", "no state of the optimizer"),
 }
