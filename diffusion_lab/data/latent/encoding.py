@@ -190,7 +190,7 @@ class Encoding:
 
     def _partial(self, split: str, shape: tuple[int, ...], done: dict[str, int]) -> np.memmap:
         """The array to write to; done[split] becomes 0 if a new one is made."""
-        path, final = self.folder / f"{split}.npy.partial", self.folder / f"{split}.npy"
+        path, final = (_regular(self.folder / f"{split}.npy{end}") for end in (".partial", ""))
         if final.exists() and not path.exists():  # interrupted between the move and the header
             os.replace(final, path)
         if done[split] and path.exists():
@@ -224,7 +224,7 @@ class Encoding:
             os.replace(path.with_suffix(".npy.partial"), path)
             labels = None
             if images.labels is not None:
-                labels = self.folder / f"{split}_labels.npy"
+                labels = _regular(self.folder / f"{split}_labels.npy")
                 np.save(labels, np.tile(images.labels.numpy(), self._copies(split)))
             splits[split] = {
                 "shape": list(self._shape(split)),
@@ -251,6 +251,13 @@ class _Rows(Dataset[Tensor]):
 
     def __getitems__(self, rows: range) -> Tensor:
         return self.images.take([row % len(self.images) for row in rows])
+
+
+def _regular(path: Path) -> Path:
+    """The path, where a link, FIFO or device that was put there is removed instead of written through."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.unlink()
+    return path
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -181,6 +181,16 @@ def test_an_interrupted_encoding_trains_nothing_and_goes_on_to_the_same_bits(
     assert contents(out) == contents(place / "latents")
 
 
+@pytest.mark.parametrize("name", ["train.npy.partial", "test.npy", "train_labels.npy"])
+def test_an_array_is_not_written_through_a_prepared_link(name: str, place: Path, tmp_path: Path) -> None:
+    (tmp_path / "private").write_bytes(b"private")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).symlink_to(tmp_path / "private")
+    encoding(place, tmp_path / "out").run()
+    assert (tmp_path / "private").read_bytes() == b"private"
+    assert not any(path.is_symlink() for path in (tmp_path / "out").iterdir())
+
+
 def test_a_finished_folder_is_left_as_it_is_and_never_becomes_something_else(place: Path, copied: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in copied.iterdir()}
     encoding(place, copied, flips=True, seed=3).run()
