@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from lightning.pytorch import Trainer
 
-from diffusion_lab.arguments import check_integer
+from diffusion_lab.arguments import ReadPath, check_integer
 from diffusion_lab.callbacks.base import StepCallback
 from diffusion_lab.callbacks.evaluation_callback import evaluations
 from diffusion_lab.runs.record import is_done, read_result, read_sweep
@@ -41,7 +41,7 @@ class MedianStop(StepCallback):
         siblings: finished runs that are needed, >= 1.
     """
 
-    def __init__(self, directory: str, objective: str | None, after: int = 0, siblings: int = 4) -> None:
+    def __init__(self, directory: ReadPath, objective: str | None, after: int = 0, siblings: int = 4) -> None:
         if not objective:
             raise ValueError(
                 f"objective={objective or 'null'} must be a value that the run logs; use objective=val/loss"

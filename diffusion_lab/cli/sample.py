@@ -42,7 +42,8 @@ def run(cfg: DictConfig) -> None:
     if labels:
         asked["label"] = torch.tensor(labels)[torch.arange(len(ids)) % len(labels)]
     folder = Path(cfg.outdir or Path(cfg.run) / GENERATED / numbered(trained.step))
-    writable("outdir" if cfg.outdir else "run", folder / IMAGES, None if cfg.outdir else Path(cfg.run))
+    for place in (folder, folder / IMAGES):
+        writable("outdir" if cfg.outdir else "run", place, None if cfg.outdir else Path(cfg.run))
     strangers = unasked(folder / IMAGES, ids)
     row = {number: k for k, number in enumerate(ids)}
     with ready(trained.module, cfg.device, cfg.precision) as device:

@@ -24,10 +24,11 @@ def main(arguments: Sequence[str]) -> int:
     pipe, place, checks = int(arguments[0]), json.loads(arguments[1]), json.loads(arguments[2])
     where = place_of(place["device"], Path(place["work"]), place["devices"])
     where.folder.mkdir(parents=True, exist_ok=True)
-    os.write(pipe, b"\n")  # it has started
+    findings = open(pipe, "w", encoding="utf-8", buffering=1)  # each line is sent at once
+    findings.write("\n")  # it has started
     for one in checks:
         finding = Check(*one).run(where)
-        os.write(pipe, (json.dumps(finding) + "\n").encode())
+        findings.write(f"{json.dumps(finding)}\n")
         if finding.crashed:
             break
     sys.stdout.flush()
