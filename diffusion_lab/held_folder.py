@@ -141,8 +141,13 @@ def moved(folder: str | Path, place: str | Path, rest: str = "what was written s
 
 def shown(path: str | Path) -> str:
     """A path as it is typed here, quoted for a shell."""
+    return shlex.quote(as_typed(path))
+
+
+def as_typed(path: str | Path) -> str:
+    """The path from the working folder if it lies there, else the whole path."""
     full, here = os.path.abspath(path), os.getcwd()
-    return shlex.quote(os.path.relpath(full, here) if full.startswith(here + os.sep) else full)
+    return os.path.relpath(full, here) if full.startswith(here + os.sep) else full
 
 
 def _name(descriptor: int) -> str | None:

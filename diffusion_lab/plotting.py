@@ -227,7 +227,8 @@ def log_axis(axis: Axes) -> None:
     spec = axis.get_subplotspec()
     height = cast("Figure", axis.get_figure(root=True)).get_figheight()
     inches = 0.75 * height / (spec.get_gridspec().nrows if spec else 1)
-    roomy = 3 * math.log10(high / low) * LABEL_INCHES < inches
+    there = 0 < low < high  # else nothing positive was drawn, such as values of bins without images
+    roomy = there and 3 * math.log10(high / low) * LABEL_INCHES < inches
     axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if roomy else (1.0,), numticks=8))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())

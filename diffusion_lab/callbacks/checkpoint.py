@@ -17,8 +17,9 @@ from diffusion_lab.callbacks.guard import Guard
 from diffusion_lab.callbacks.run_record import RunRecord
 from diffusion_lab.callbacks.signals import MOVED, Interrupted, Signals
 from diffusion_lab.files import replacing
-from diffusion_lab.held_folder import FolderMoved, current, moved, shown, was_moved
+from diffusion_lab.held_folder import FolderMoved, as_typed, current, moved, was_moved
 from diffusion_lab.inside import open_inside
+from diffusion_lab.runs.advice import command, setting
 from diffusion_lab.runs.names import CHECKPOINT, LAST, PREVIOUS, numbered
 from diffusion_lab.training import RunModule
 from diffusion_lab.training.run_module import Record
@@ -87,10 +88,8 @@ class Checkpoint(StepCallback):
 
     def _moved(self, step: int) -> str:
         place = current(self._run)
-        rest = (
-            f"the checkpoint of step {step} is there, and `diffusion-lab train resume={shown(place)}` goes on from it"
-        )
-        return moved(self._run, place, rest)
+        again = command("train", setting("resume", as_typed(place)))
+        return moved(self._run, place, f"the checkpoint of step {step} is there, and `{again}` goes on from it")
 
     def _write_start(self, trainer: Trainer) -> None:
         """The checkpoint and the evaluations of a run without steps, whose weights are those it started from."""

@@ -51,7 +51,7 @@ def whole(tmp_path_factory):
 def test_a_moved_run_stops_and_goes_on_where_it_is_now(tmp_path, monkeypatch, whole):
     here, there = tmp_path / "runs" / "run", tmp_path / "kept" / "other name"
     there.parent.mkdir()
-    with pytest.raises(FolderMoved, match=r"moved to '.*other name' .* train resume='.*other name'`"):
+    with pytest.raises(FolderMoved, match=r"moved to '.*other name' .* train .*resume=.*other name.*` goes on"):
         train(monkeypatch, here, lambda: here.rename(there))
     assert not here.exists()
     assert read_result(there)["status"] == "interrupted" and (there / "run.json").exists()

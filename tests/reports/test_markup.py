@@ -121,7 +121,7 @@ def put(run: Path, payload: str) -> None:
 
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
 def test_a_payload_is_text_in_a_model_card(payload: str) -> None:
-    source = SimpleNamespace(shape=(1, 8, 8))
+    source = SimpleNamespace(shape=(1, 8, 8), source=SimpleNamespace(decoding=lambda: None))
     denoiser = SimpleNamespace(network=torch.nn.Linear(1, 1), num_timesteps=10)
     trained = SimpleNamespace(data=source, denoiser=denoiser, decay=None, step=2, config_hash=payload)
     names = ("dataset", "network", "schedule", "sampler", "solver")

@@ -36,6 +36,15 @@ def test_text_of_a_figure_is_at_least_nine_pixels_high_on_a_phone():
     assert sizes and min(sizes) >= plotting.SMALLEST
 
 
+@pytest.mark.filterwarnings("ignore:Data has no positive values")
+@pytest.mark.parametrize("values", [[np.nan, np.nan], [-1.0, np.nan], [0.0, 0.0]])
+def test_a_logarithmic_axis_of_nothing_positive_is_drawn(values):
+    figure, (axis,) = plotting.panels(1)
+    axis.plot([1, 2], values)
+    plotting.log_axis(axis)
+    figure.canvas.draw()
+
+
 def test_labels_with_room_stay_where_they_are():
     wanted = np.array([0.9, 0.1, 0.5])
     np.testing.assert_allclose(spread(wanted, 0.1), wanted, atol=1e-12)
