@@ -51,6 +51,7 @@ def fit(folder, max_steps: int, num_workers: int, checkpoint=None) -> tuple[Trai
     return trainer, torch.stack(model.seen)
 
 
+@pytest.mark.filterwarnings("ignore:You passed in a .val_dataloader.")  # the model of this test only trains
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_an_interrupted_run_sees_the_same_batches(tmp_path, num_workers):
     whole = fit(tmp_path, 9, num_workers)[1]

@@ -23,7 +23,13 @@ def in_the_locale(source: str) -> Iterator[int]:
         modes = [*node.args[1 if builtin else 0 :][:1], *(word.value for word in node.keywords if word.arg == "mode")]
         mode = next((one.value for one in modes if isinstance(one, ast.Constant) and isinstance(one.value, str)), None)
         is_text = mode is not None and set(mode) <= set("rwaxt+")
-        if name in METHODS or (builtin and (is_text or not modes)) or (name == "open" and not builtin and is_text):
+        method = isinstance(node.func, ast.Attribute)  # `files.read_text` is a function of ours
+        if (
+            name in METHODS
+            and method
+            or (builtin and (is_text or not modes))
+            or (name == "open" and method and is_text)
+        ):
             yield node.lineno
 
 

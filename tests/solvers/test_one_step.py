@@ -52,7 +52,8 @@ def test_one_step_of_a_rectified_flow_is_x_minus_tau_u(solver: Solver) -> None:
     tau = float(schedule.sigma(torch.tensor([T - 1]), 1, torch.float64))
     x_t = ((1 - tau) ** 2 + tau**2) ** 0.5 * X.double()  # pure noise on the path, whose variance is this at tau < 1
     assert 1 - 1 / T < tau <= 1
-    torch.testing.assert_close(solver(denoiser, X, noise=no_noise).double(), x_t - tau * (0.7 * x_t + 0.2))
+    got = solver(denoiser, X, noise=no_noise).double()  # computed in float32; the timestep before differs by 1e-2
+    torch.testing.assert_close(got, x_t - tau * (0.7 * x_t + 0.2), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("solver", [*SOLVERS, DDPM(1, clip=False)], ids=lambda solver: solver.describe())

@@ -21,7 +21,7 @@ def accumulated(total: int, count: int) -> list[int]:
 
 @pytest.mark.parametrize("total", [300, 1000, pytest.param(4000, marks=pytest.mark.slow)])
 def test_every_count_is_the_accumulation_of_the_stride(total):
-    for count in range(1, total + 1):
+    for count in range(2, total + 1):  # a single timestep is the last, see test_one_step.py
         assert space_timesteps(total, count).tolist() == accumulated(total, count), count
 
 

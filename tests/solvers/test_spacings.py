@@ -75,7 +75,7 @@ class Rising(Spacing):
         (lambda: Listed([]), r"^timesteps=\[\] must be timesteps of the schedule"),
         (lambda: Euler(None, Listed([100, 5])).check(linear(100)), r"^spacing.timesteps=\[100, 5\] must be .* 0 to 99"),
         (lambda: Euler(4, Listed([9, 5])).check(linear(100)), r"^steps=4 must be null where the timesteps are listed"),
-        (lambda: Euler(None, Karras()).check(linear(100)), r"^steps=None must be an integer >= 2; Karras"),
+        (lambda: Euler(None, Karras()).check(linear(100)), r"^steps=None must be an integer >= 1; Karras"),
         (lambda: Euler(9, Karras(7.0, 1e-3, 5e-3)).check(linear()), r"^sigma_min=0.001 must leave a range"),
         (lambda: Euler(200, Trailing()).check(linear(100)), r"^steps=200 must be an integer in \[1, 100\]"),
         (lambda: Euler(4, Rising()).check(linear(100)), r"^spacing=\[0, 1, 2, 3, 4\] must fall"),

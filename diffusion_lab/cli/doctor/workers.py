@@ -118,7 +118,7 @@ class Worker:
             self._process.wait(ENDING_S)
         code = self._process.returncode
         how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        last = self.log.read_text(errors="replace").strip().rpartition("\n")[2]
+        last = self.log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
         return f"its process ended with {how}" + (f": {last[-SAID:]}" if last else "")
 
 

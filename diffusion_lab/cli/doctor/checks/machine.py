@@ -84,7 +84,7 @@ def processor(place: Place) -> Finding:
     """Model, cores that this process may use, threads of PyTorch, and the instructions that matter."""
     import torch
 
-    text = CPUINFO.read_text() if CPUINFO.exists() else ""
+    text = CPUINFO.read_text(encoding="utf-8") if CPUINFO.exists() else ""
     model = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
     flags = re.search(r"^(?:flags|Features)\s*: (.+)$", text, re.MULTILINE)
     has = [name for name in INSTRUCTIONS if flags is not None and name in flags[1].split()]
@@ -98,11 +98,19 @@ def processor(place: Place) -> Finding:
 @check(limit=30)
 def memory(place: Place) -> Finding:
     """Of the machine or of the container that this process is in."""
-    numbers = dict(re.findall(r"^(\w+):\s+(\d+) kB", MEMORY.read_text(), re.MULTILINE)) if MEMORY.exists() else {}
+    numbers = (
+        dict(re.findall(r"^(\w+):\s+(\d+) kB", MEMORY.read_text(encoding="utf-8"), re.MULTILINE))
+        if MEMORY.exists()
+        else {}
+    )
     if "MemTotal" not in numbers:
         return impossible(f"{sys.platform} does not say")
     total, free = (int(numbers.get(name, 0)) * 1024 for name in ("MemTotal", "MemAvailable"))
-    limits = [int(path.read_text()) for path in LIMITS if path.exists() and path.read_text().strip().isdigit()]
+    limits = [
+        int(path.read_text(encoding="utf-8"))
+        for path in LIMITS
+        if path.exists() and path.read_text(encoding="utf-8").strip().isdigit()
+    ]
     limited = [f"at most {limit / 1e9:.1f} GB in this container" for limit in limits if limit < total]
     return ok(", ".join([f"{total / 1e9:.1f} GB, {free / 1e9:.1f} GB of them free", *limited]))
 
@@ -119,8 +127,8 @@ def accelerators(place: Place) -> Finding:
             found[f"cuda:{number}"] = f"{gpu.name}, {gpu.total_memory / 1e9:.1f} GB, capability {gpu.major}.{gpu.minor}"
     if torch.backends.mps.is_available():
         found["mps"] = "Apple's GPU"
-    place.work.joinpath(DEVICES).write_text(json.dumps(found))
-    driver = re.search(r"\s(\d+\.[\d.]+)\s", DRIVER.read_text()) if DRIVER.exists() else None
+    place.work.joinpath(DEVICES).write_text(json.dumps(found), encoding="utf-8")
+    driver = re.search(r"\s(\d+\.[\d.]+)\s", DRIVER.read_text(encoding="utf-8")) if DRIVER.exists() else None
     with_driver = f"NVIDIA driver {driver[1]}" if driver else ""
     if found:
         return ok("; ".join([*(f"{name} {words}" for name, words in found.items()), *filter(None, [with_driver])]))
@@ -132,7 +140,7 @@ def accelerators(place: Place) -> Finding:
 def devices(work: Path) -> dict[str, str]:
     """The accelerators that the check has found, by name; empty if it failed."""
     path = work / DEVICES
-    return json.loads(path.read_text()) if path.exists() else {}
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def _version(name: str) -> str | None:

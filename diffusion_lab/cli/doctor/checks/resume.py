@@ -31,7 +31,7 @@ def kill_and_resume(place: Place) -> Finding:
     ended(started(killed, place), killed)
     if faults := differences(through, killed):
         return differs("; ".join(faults))
-    return ok(f"killed at step {at}; checkpoint and metrics.jsonl are equal to the bit")
+    return ok(f"killed at step {at}; checkpoint and {METRICS} are equal to the bit")
 
 
 def started(folder: Path, place: Place) -> int:
@@ -57,9 +57,10 @@ def forked(work: Callable[[], object], log: Path) -> int:
         return pid
     code = 1
     try:
-        for number in (1, 2):
-            os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-        sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False)
+        with open(log, "wb") as file:
+            for number in (1, 2):
+                os.dup2(file.fileno(), number)
+        sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
         work()
         code = 0
     except BaseException:
@@ -76,7 +77,7 @@ def ended(pid: int, folder: Path) -> None:
     """
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if code:
-        last = folder.with_suffix(".log").read_text(errors="replace").strip().rpartition("\n")[2]
+        last = folder.with_suffix(".log").read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
         raise RuntimeError(f"a run ended with exit code {code}: {last}")
 
 
@@ -87,7 +88,7 @@ def kill(pid: int, folder: Path) -> int:
         RuntimeError: it ended before.
     """
     log = folder / METRICS
-    while not log.exists() or f'"step": {KILLED_AFTER},' not in log.read_text():
+    while not log.exists() or f'"step": {KILLED_AFTER},' not in log.read_text(encoding="utf-8"):
         if os.waitpid(pid, os.WNOHANG)[0]:
             raise RuntimeError(f"a run ended before step {KILLED_AFTER}, at which it was to be killed")
         time.sleep(LOOK_S)
@@ -107,7 +108,7 @@ def differences(one: Path, other: Path) -> list[str]:
     a, b = (state_of(load(run / CHECKPOINTS / LAST, map_location="cpu")) for run in (one, other))
     faults = [f"other {key}{_by(a[key], b[key])} in the checkpoint" for key in a if not same(a[key], b[key])]
     logs = [(run / METRICS).read_bytes() for run in (one, other)]
-    return faults + (["other bytes in metrics.jsonl"] if logs[0] != logs[1] else [])
+    return faults + ([f"other bytes in {METRICS}"] if logs[0] != logs[1] else [])
 
 
 def _by(one: object, other: object) -> str:

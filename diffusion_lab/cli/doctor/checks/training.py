@@ -44,7 +44,7 @@ def float32(place: Place) -> Finding:
         with tensor_float(False):
             return compared(place, "float32", OTHER_DEVICE)
     training = train(place.folder / "float32", *place.settings)
-    (place.work / REFERENCE).write_text(json.dumps(training.losses))
+    (place.work / REFERENCE).write_text(json.dumps(training.losses), encoding="utf-8")
     first, last = (sum(part) / len(part) for part in (training.losses[:5], training.losses[-5:]))
     words = f"loss {first:.3f}, then {last:.3f}; {training.rate:.0f} images per second"
     return ok(words) if last < first else differs(words)
@@ -176,8 +176,10 @@ def reference(place: Place) -> list[float]:
 
     path = place.work / REFERENCE
     if not path.exists():
-        path.write_text(json.dumps(train(place.work / "reference", *place_of(CPU, place.work).settings).losses))
-    return json.loads(path.read_text())
+        path.write_text(
+            json.dumps(train(place.work / "reference", *place_of(CPU, place.work).settings).losses), encoding="utf-8"
+        )
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def verdict(training: Training, reference: list[float], tolerance: float) -> Finding:
