@@ -12,7 +12,7 @@ import torch
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.checks.setting import LARGEST, faults_of
-from diffusion_lab.cli.errors import ConfigError, InvalidConfig
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.evaluate import pick_solver
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.data.recorded import numbered as numbered_classes
@@ -35,6 +35,8 @@ def run(cfg: DictConfig) -> None:
         raise InvalidConfig(faults)
     ids = parse_ids(str(cfg.seeds))
     trained = load_trained(cfg)
+    with config_errors("dataset.source"):
+        trained.data.source.check_pixels()
     conditions = trained.data.conditions
     labels = parse_labels(cfg.labels, conditions.num_classes, conditions.class_names or ())
     solver = pick_solver(cfg, trained)

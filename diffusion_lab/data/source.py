@@ -224,6 +224,11 @@ class ImageSource(ABC):
         """
         return None
 
+    def check_pixels(self) -> None:
+        """Raise ValueError or FileNotFoundError if `to_pixels` lacks something here, before samples are drawn; by
+        default it needs nothing."""
+        return None
+
     def loss_floor(self, schedule: NoiseSchedule, labelled: bool = False) -> Tensor | None:
         """(T,) float64: the least expected epsilon loss of any model on these data, where there is a closed form.
 

@@ -149,6 +149,10 @@ class Latents(ImageSource):
         mean, std = _statistics(self.header, x)
         return to_uint8(self._autoencoder.decode(x.to(torch.float32) * std + mean))
 
+    def check_pixels(self) -> None:
+        """The autoencoder must be there, and the one that encoded."""
+        _ = self.header
+
     def decoding(self) -> dict[str, Any]:
         """From the header alone: neither the autoencoder nor diffusers is needed."""
         header = read_header(self.root)
