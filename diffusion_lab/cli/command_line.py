@@ -9,6 +9,7 @@ from pathlib import Path
 
 from diffusion_lab.cli.errors import ConfigError, config_errors
 from diffusion_lab.cli.foreign import identity_of_source, replayed
+from diffusion_lab.runs.advice import setting
 from diffusion_lab.runs.record import read_record
 from diffusion_lab.runs.signature import is_own
 
@@ -37,29 +38,36 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     Raises:
         ConfigError: the folder is missing, is not a run, or contains overrides that are not allowed.
     """
-    from diffusion_lab.cli.folders import check_resumed
+    from diffusion_lab.cli.folders import check_run_folder
 
-    folders = [word.split("=", 1)[1].strip("'\"") for word in arguments if word.startswith("resume=")]
+    folders = [word.split("=", 1)[1].strip("'\"") for word in arguments if _resumes(word)]
     if not folders or folders[-1] in ("", "null"):
         return arguments
+    if "${" in folders[-1]:
+        raise ConfigError(
+            f"resume={folders[-1]} must be a folder whose name has no ${{, a reference; rename the folder"
+        )
     from diffusion_lab.cli.own_run import config_dir_of
 
     folder = Path(folders[-1])
     with config_errors(""):
         record = read_record(folder, "resume")
-    given = [word for word in arguments if not word.startswith("resume=")]
+    given = [word for word in arguments if not _resumes(word)]
     if any(word in ("-m", "--multirun") for word in given):
         raise ConfigError(f"resume={folder} must not be combined with -m; run the sweep's own command again")
     if typed := next((word for word in given if word.lstrip("+").startswith("init_from=")), None):
         raise ConfigError(f"{typed} must be left out with resume={folder}, which goes on from its own checkpoint")
-    check_resumed(folder)
+    check_run_folder("resume", folder)
     kept = replayed(folder, record.get("overrides"), given, is_own(record))
     kept += [] if config_dirs(given) else config_dir_of(record, f"resume={folder}")
     start = identity_of_source(record["config"])
     kept += [] if start is None else [f"init_from={{{','.join(f'{key}: {_quoted(start[key])}' for key in start)}}}"]
-    quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
     # A job of a sweep is resumed alone, although its experiment defines the whole sweep.
-    return [*kept, *given, f"resume='{quoted}'", f"hydra.run.dir='{quoted}'", "hydra.mode=RUN"]
+    return [*kept, *given, setting("resume", folder), setting("hydra.run.dir", folder), "hydra.mode=RUN"]
+
+
+def _resumes(word: str) -> bool:
+    return word.lstrip("+").startswith("resume=")
 
 
 def _quoted(value: object) -> str:

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.files import write_whole
 from diffusion_lab.held_folder import current, hold
-from diffusion_lab.runs.names import HYDRA, WRITTEN
+from diffusion_lab.runs.names import HYDRA, MULTIRUN, SWEEP, WRITTEN
 
 PLACES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "resume", "name", "paths.root")
 
@@ -65,12 +65,24 @@ def _everything(place: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in (*folders, *files))
 
 
-def check_resumed(folder: Path) -> None:
-    """`check_places` for a run that goes on in its folder: all that lies in the folder itself, and what lies below the
-    folders that a run writes. Loggers of other programs keep links of their own in theirs."""
-    entries = [Path(entry) for entry in os.scandir(folder)]
-    check_places("resume", folder, entries, deep=False)
-    check_places("resume", folder, [folder / name for name in WRITTEN])
+def check_run_folder(key: str, folder: Path) -> None:
+    """`check_places` for a run that starts or goes on in a folder that may exist: all that lies in the folder itself,
+    and what lies below the folders that a run writes. Loggers of other programs keep links of their own in theirs."""
+    if folder.is_dir():
+        check_places(key, folder, [Path(entry) for entry in os.scandir(folder)], deep=False)
+        check_places(key, folder, [folder / name for name in WRITTEN])
+
+
+def check_sweep_folder(folder: Path) -> None:
+    """Check the files that a sweep writes in its folder before its first job: they must be regular files, or not there.
+
+    Raises:
+        ConfigError: names the first that is a link, a FIFO or anything else.
+    """
+    for path in (folder / MULTIRUN, folder / SWEEP):
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            where = f"{path} is no regular file; remove it"
+            raise ConfigError(f"hydra.sweep.dir={folder} must hold its own files, and {where}")
 
 
 def writable(key: str, folder: Path, top: Path | None = None) -> Path:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from diffusion_lab.printable import one_line
+
 SHOWN = 8  # class names in a sentence
 SPLITS = {"train": "training", "test": "test"}
 
@@ -59,7 +61,7 @@ class DataRecord:
         good = good and (names is None or (isinstance(names, list) and all(isinstance(name, str) for name in names)))
         if not good:
             return None
-        return cls(value["name"], shape, train, test, None if names is None else tuple(map(_printable, names)))
+        return cls(value["name"], shape, train, test, None if names is None else tuple(names))
 
     def numbered(self) -> str:
         """The classes with their labels for a sentence: "0 cat, 1 dog"; "" without classes."""
@@ -119,7 +121,7 @@ def numbered(names: Sequence[str], labels: Iterable[int] | None = None) -> str:
 
 def _few(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    return ", ".join(map(one_line, names[:SHOWN])) + more
 
 
 def _by(shape: tuple[int, ...]) -> str:
@@ -128,7 +130,3 @@ def _by(shape: tuple[int, ...]) -> str:
 
 def _listed(names: tuple[str, ...] | None) -> list[str] | None:
     return None if names is None else list(names)
-
-
-def _printable(name: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in name)

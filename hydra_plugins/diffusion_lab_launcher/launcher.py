@@ -29,6 +29,7 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.checks.sweeper import searching
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, JobsFailed, StoppedBySignal
+from diffusion_lab.cli.folders import check_sweep_folder
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.processes import local_devices
 from diffusion_lab.held_folder import hold
@@ -84,6 +85,7 @@ class DiffusionLabLauncher(Launcher):
         if hasattr(task_function, "sweep_folder"):  # a sweep that cannot be composed never reaches `launch`
             register_resolvers()
             task_function.sweep_folder = Path(str(config.hydra.sweep.dir))
+            check_sweep_folder(task_function.sweep_folder)  # before Hydra's sweeper writes there
         self.searching = searching(config.hydra)
         if hasattr(task_function, "searching"):
             task_function.searching = self.searching

@@ -186,7 +186,7 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     "no update": (["analysis=reward_variance", "run=runs/a"], "checkpoint=a:2 must be one run before and after"),
     "another kind": ([*QUICK, "analysis._target_=diffusion_lab.solvers.DDIM", "run=runs/a"], "must be a Analysis"),
     "payload": ([*QUICK, "analysis._target_=os.system", "run=runs/a"], r"analysis._target_=os.system must be"),
-    "a link": ([*QUICK, "run=runs/a,runs/b"], "runs/analyses must be a folder and is a link"),
+    "a link": ([*QUICK, "run=runs/a,runs/b"], "runs must hold its own files"),
     "a link in a run": ([*QUICK, "run=runs/b"], "runs/b must hold its own files"),
 }
 

@@ -99,7 +99,8 @@ def test_what_is_no_record_is_none(entry) -> None:
     whole = Digits().record().plain()
     for key, wrong in (("shape", ["1"]), ("classes", [1]), ("name", 3), ("train", {"images": "a", "fingerprint": 3})):
         assert DataRecord.read(whole | {key: wrong}) is None
-    assert DataRecord.read(whole | {"classes": ["\x1b]52;c"]}).classes == ("?]52;c",)
+    hostile = DataRecord.read(whole | {"classes": ["\x1b]52;c", "a\nb"]})
+    assert hostile.classes == ("\x1b]52;c", "a\nb") and hostile.numbered() == "0 \\x1b]52;c, 1 a\\nb"
 
 
 def test_a_loaded_run_says_that_its_images_are_not_those_of_its_training() -> None:

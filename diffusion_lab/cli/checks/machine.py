@@ -14,6 +14,7 @@ from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.compute import compiler_fault
 from diffusion_lab.cli.config import config_hash
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, MissingHere, nearest, once
+from diffusion_lab.cli.folders import check_run_folder
 from diffusion_lab.cli.processes import batch_fault, gpu_count, local_devices, on_cpu, srun_tasks
 from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.runs.record import read_record
@@ -185,6 +186,10 @@ def check_folder(cfg: DictConfig) -> list[ConfigError]:
     """Check that the run folder is empty or has a run of this configuration."""
 
     folder = Path(cfg.paths.run_dir)
+    try:
+        check_run_folder("hydra.run.dir", folder)
+    except ConfigError as error:
+        return [error]
     try:
         saved = read_record(folder, "hydra.run.dir")
         if saved.get("config_hash") != config_hash(cfg):
