@@ -85,7 +85,7 @@ def hold(folder: Path, copy: str = "") -> Iterator[None]:
     Raises:
         FolderMoved: the folder is gone, when something is written to it or at the end; or it was moved, at the end.
     """
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         yield
         return
     held = _Held(folder, copy)

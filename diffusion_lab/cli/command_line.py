@@ -99,6 +99,6 @@ def command_line() -> tuple[list[str], str]:
     if not HydraConfig.initialized():
         return [], "diffusion-lab train"
     hydra = HydraConfig.get()
-    overrides = [word for word in hydra.overrides.task if not word.startswith("anew=")]  # applies once
+    overrides = [word for word in hydra.overrides.task if not word.startswith(("anew=", "resume="))]  # apply once
     own = [word for folder in config_folders() for word in ("--config-dir", folder)]
     return overrides, shlex.join(["diffusion-lab", "train", *own, *overrides])

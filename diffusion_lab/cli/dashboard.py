@@ -51,7 +51,8 @@ def main(argv: list[str]) -> int:
         print(f"config error: {error}", file=sys.stderr)
         return EXIT_CONFIG
     except OSError as error:
-        print(f"config error: out={out} must be a folder that can be written ({error.strerror})", file=sys.stderr)
+        place = options.out or options.target
+        print(f"config error: out={place} must be a folder that can be written ({error.strerror})", file=sys.stderr)
         return EXIT_CONFIG
     print(_described(workspace))
     if source.mirrored == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,7 +64,7 @@ def source_of(target: str, words: Sequence[str], seeds: Sequence[str]) -> Source
     """
     if target in papers():
         return _of_paper(target, words, seeds)
-    if not Path(target).is_dir():
+    if not os.path.isdir(target):
         raise ValueError(
             f"dashboard={target} must be a paper ({', '.join(papers())}) or a folder of runs{nearest(target, papers())}"
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from diffusion_lab.cli.added_later import ADDED_LATER, filled
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.places import places, written
+from diffusion_lab.files import DEPTH
 from diffusion_lab.runs.advice import command, setting
 from diffusion_lab.runs.names import RECORD
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # Given anew on resume.
 DROPPED = ("resume", "dry_run", "allow", "anew", "paths.root", "init_from")
 SOURCE = ("config_hash", "step", "weights", "digest")  # of the weights from which a run started
+LONGEST = 100_000  # characters of an override: a list of a few thousand numbers
 PLAIN = r"[\w. -]{1,80}"
 
 
@@ -100,10 +102,15 @@ def replayed(folder: Path, overrides: Any, typed: list[str], own: bool = False) 
     kept = []
     for word in overrides:
         name = _key(word)
+        if own and name == "paths.root" and name not in repeated:  # for the command that the record repeats
+            kept.append(word)
+            continue
         if name in DROPPED or name in repeated:
             continue
         if reason := _reason(word, name):
-            raise ConfigError(f"{key}: its {RECORD} asks for {word!r}, and {reason}; do not resume a folder like this")
+            raise ConfigError(
+                f"{key}: its {RECORD} asks for {word[:80]!r}, and {reason}; do not resume a folder like this"
+            )
         if not own and (path := _leads_out(word, name, folder)):
             cure = f"if that is where your files are, repeat it: {command('train', setting('resume', folder), word)}"
             raise ConfigError(f"{key}: its {RECORD} asks for {word}, and {path} lies outside of the folder; {cure}")
@@ -120,7 +127,7 @@ def repeated(folder: Path, overrides: Sequence[str]) -> list[str]:
     kept = [word for word in overrides if _key(word) == "init_from" or _key(word) not in DROPPED]
     for word in kept:
         if reason := _reason(word, _key(word)):
-            raise ConfigError(f"{folder}: its {RECORD} asks for {word!r}, and {reason}; leave this folder out")
+            raise ConfigError(f"{folder}: its {RECORD} asks for {word[:80]!r}, and {reason}; leave this folder out")
     return kept
 
 
@@ -133,6 +140,8 @@ def _reason(word: str, name: str) -> str | None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
+    if len(word) > LONGEST or sum(map(word.count, "[{(")) > DEPTH:
+        return f"an override must have at most {LONGEST} characters and {DEPTH} brackets"
     if word.startswith("-"):
         return "an override must not be an option"
     if name == "hydra" or name.startswith(("hydra.", "hydra/", "paths")):
@@ -162,7 +171,7 @@ def _leads_out(word: str, name: str, folder: Path) -> str | None:
             continue
         if "/" not in text and "\\" not in text and not text.startswith(("~", "..")):
             continue
-        if "://" in text or not path.expanduser().resolve().is_relative_to(folder.resolve()):
+        if text.startswith("~") or "://" in text or not path.resolve().is_relative_to(folder.resolve()):
             return text
     return None
 

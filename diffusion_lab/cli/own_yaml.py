@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def _files(words: Sequence[str]) -> Iterator[Path]:
     groups = {path.name for path in conf_dir().iterdir() if path.is_dir()} | {
         name for name in named if name.isidentifier()
     }
-    for folder in folders:
+    for folder in filter(os.path.isdir, folders):
         yield from sorted(folder.glob("*.yaml"))
         for group in sorted(groups):
             yield from sorted((folder / group).rglob("*.yaml"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -122,7 +123,7 @@ def _found(options: argparse.Namespace) -> list[Shown]:
 
 def is_place(word: str) -> bool:
     """Whether an argument is a folder and not a setting, `key=value` or `~key`."""
-    return Path(word).is_dir() or ("=" not in word and not word.startswith("~"))
+    return os.path.isdir(word) or ("=" not in word and not word.startswith("~"))
 
 
 def _answer(options: argparse.Namespace) -> None:

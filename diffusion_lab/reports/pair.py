@@ -6,8 +6,8 @@ with several configurations, the one that `diffusion-lab report` calls NAME: FOL
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from diffusion_lab.reports.differences import Difference, Reader, changed, differences, lookup, read_plainly, short
@@ -53,9 +53,9 @@ def side(option: str, text: str, read: Reader = read_plainly) -> Group:
         FileNotFoundError: there is no such folder.
     """
     path, name = text, ""
-    if not Path(text).is_dir() and ":" in text:
+    if not os.path.isdir(text) and ":" in text:
         path, _, name = text.rpartition(":")
-    if not Path(path).is_dir():
+    if not os.path.isdir(path):
         raise FileNotFoundError(f"{option}={text} must be an existing folder, of a run or of runs; use e.g. runs/NAME")
     groups = group_runs(read_runs(path).runs, read=read)
     if not groups:

@@ -24,6 +24,8 @@ from diffusion_lab.runs.names import (
 from diffusion_lab.runs.record import RECORD_KINDS, RESULT_KINDS, as_list, is_done, read_checked, read_sweep
 from diffusion_lab.runs.run import Run, RunFolder
 
+LONGEST_NAME = 255  # bytes of a file name
+
 
 def read_runs(path: str | Path) -> RunFolder:
     """Read every run at or below a folder: sweeps in the order of their jobs, then single runs as they were started.
@@ -33,7 +35,7 @@ def read_runs(path: str | Path) -> RunFolder:
         ValueError: it holds no run.
     """
     path = Path(path)
-    if not path.is_dir():
+    if not os.path.isdir(path):  # unlike `Path.is_dir`, without an error for a name that is too long
         raise FileNotFoundError(f"folder={path} must be an existing folder; give a run's or a sweep's, e.g. runs")
     runs: dict[Path, Run] = {}
     single: dict[Path, Run] = {}
@@ -109,11 +111,16 @@ def _job_folder(sweep: Path, name: str) -> Path:
 
     One that lies elsewhere is returned as it is named, and `read_run` says that it does.
     """
-    place, top = sweep / name, _real(sweep)
-    if (real := _real(place)).is_relative_to(top) and real.exists():
-        return sweep / real.relative_to(top)
-    beside = sweep / (Path(name).name or "_")
-    return place if os.path.lexists(place) and not os.path.lexists(beside) else beside
+    try:
+        place, top = sweep / name, _real(sweep)
+        if (real := _real(place)).is_relative_to(top) and os.path.exists(real):
+            return sweep / real.relative_to(top)
+        beside = sweep / (Path(name).name or "_")
+        if len(os.fsencode(beside.name)) > LONGEST_NAME:
+            return sweep / "_"
+        return place if os.path.lexists(place) and not os.path.lexists(beside) else beside
+    except ValueError:  # a character that no file name has
+        return sweep / "_"
 
 
 def _status(folder: Path, result: dict[str, Any], top: Path) -> str:

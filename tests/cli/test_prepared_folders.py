@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from diffusion_lab.cli import command_line
 from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.foreign import replayed
 from diffusion_lab.cli.main import main
+from diffusion_lab.runs.find import read_runs
 
 SMALL = ("train", "scale=smoke", "metrics=none", "trainer.accelerator=cpu")
 
@@ -69,3 +72,32 @@ def test_the_folder_that_is_checked_is_the_one_that_goes_on(
 def test_a_folder_whose_name_is_a_reference_is_refused(private: Path) -> None:
     with pytest.raises(ConfigError, match="must be a folder whose name has no"):
         command_line.resume_arguments(["resume=${oc.env:HOME}"])
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\x00b"])
+@pytest.mark.parametrize("command", ["report", "compare", "show", "dashboard"])
+def test_a_name_that_no_folder_has_is_one_sentence(
+    command: str, name: str, private: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, name, *(["private"] if command == "compare" else [])]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("config error: ") and "Traceback" not in said
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "\ud800", "x" * 300])
+def test_a_job_that_no_folder_can_have_does_not_end_a_report(name: str, private: Path) -> None:
+    jobs = [{"dir": name, "overrides": []}, {"dir": "good", "overrides": ["seed=1"]}]
+    Path("sweep.json").write_text(json.dumps({"command": "diffusion-lab train -m", "jobs": jobs}))
+    assert [run.name for run in read_runs(".").runs][-1] == "good"
+
+
+@pytest.mark.parametrize("word", ["name=" + "[" * 200 + "]" * 200, "name=" + "x" * 200_000, "name=~nobody/x"])
+def test_an_override_that_is_too_long_or_deep_is_refused(word: str, private: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        replayed(private, [word], [])
+    assert len(str(error.value)) < 1000
+
+
+def test_the_command_that_is_recorded_does_not_resume(private: Path) -> None:
+    assert replayed(private, ["paths.root=r", "seed=1"], [], own=True) == ["paths.root=r", "seed=1"]
+    assert replayed(private, ["paths.root=r", "seed=1"], []) == ["seed=1"]
