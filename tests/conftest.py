@@ -20,9 +20,11 @@ def settings_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(autouse=True)
 def modules_of_the_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Forget modules that a test imported from a temporary folder; the next test may have another of that name."""
-    before = set(sys.modules)
+    """Forget modules that a test imported from a temporary folder, and the folder on Python's path; the next test may
+    have another module of that name."""
+    before, path = set(sys.modules), sys.path[:]
     yield
+    sys.path[:] = path
     base = str(tmp_path_factory.getbasetemp())
     for name in set(sys.modules) - before:
         if _file(name).startswith(base):
