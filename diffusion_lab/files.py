@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from diffusion_lab.held_folder import current
+from diffusion_lab.held_folder import with_folders
 from diffusion_lab.inside import read_inside
 
 DEPTH = 64  # of nested objects and lists; our own files have fewer than 20
@@ -57,8 +57,7 @@ def write_whole(path: Path, content: bytes) -> None:
         FolderMoved: `path` is in a held folder that is gone.
         OSError: `path` cannot be written to; the old file is unchanged and no temporary file is left.
     """
-    path = current(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = with_folders(path)
     with replacing(path) as file:
         file.write(content)
 

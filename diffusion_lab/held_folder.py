@@ -57,7 +57,25 @@ class _Held:
         if name and self._is_at(name):
             self.moved = True
             return name
-        raise FolderMoved(
+        raise self._gone()
+
+    def make(self, below: Path) -> None:
+        """Make a folder below the open one, and those between. By a path, it could be made again where the folder was,
+        if that is removed at this moment.
+
+        Raises:
+            FolderMoved: the open folder was removed.
+        """
+        for one in reversed([below, *below.parents][:-1]):
+            try:
+                os.mkdir(one, dir_fd=self._descriptor)
+            except FileExistsError:
+                pass
+            except FileNotFoundError:
+                raise self._gone() from None
+
+    def _gone(self) -> FolderMoved:
+        return FolderMoved(
             f"{shown(self.folder)} was removed, or moved to another file system, while it was in use, and nothing more "
             f"is written{self.copy}"
         )
@@ -118,6 +136,23 @@ def current(path: Path) -> Path:
         if inside is not None:
             place = held.place()
             return path if place == held.folder else Path(place, inside)
+    return path
+
+
+def with_folders(path: Path) -> Path:
+    """`current(path)`, below folders that exist: missing ones are made, but neither a held folder nor what is above it.
+
+    Raises:
+        FolderMoved: the held folder that contains `path` is gone.
+        OSError: a folder cannot be made.
+    """
+    for held in reversed(_held):
+        inside = held.inside(path)
+        if inside is not None:
+            place = held.place()
+            held.make(Path(inside).parent)
+            return path if place == held.folder else Path(place, inside)
+    path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from diffusion_lab.files import parse, read_object, replacing, write_json
-from diffusion_lab.held_folder import current
+from diffusion_lab.held_folder import current, with_folders
 from diffusion_lab.inside import read_inside, regular
 from diffusion_lab.runs.names import EVALUATED, EVALUATIONS, LOGGED, TIMING
 
@@ -19,8 +19,7 @@ LARGEST_STEP = 2**40
 
 def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append one JSON object per line in a single write: a kill leaves at most one incomplete line, at the end."""
-    path = current(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = with_folders(path)
     # Opened for each call, because `cut_lines` may have replaced the file in between.
     with open(path, "ab", opener=regular) as file:
         file.write("".join(f"{json.dumps(row)}\n" for row in rows).encode())

@@ -29,7 +29,7 @@ from lightning.fabric.plugins.io import CheckpointIO
 from torch import Tensor
 
 from diffusion_lab.files import deeper, replacing
-from diffusion_lab.held_folder import current
+from diffusion_lab.held_folder import with_folders
 from diffusion_lab.inside import NotInside, open_inside
 from diffusion_lab.runs.names import CHECKPOINT, LAST, PREVIOUS
 from diffusion_lab.training.finite import not_finite
@@ -89,8 +89,7 @@ def save(checkpoint: dict[str, Any], path: str | Path) -> None:
         OSError: the disk is full or read-only; no temporary file is left.
         TypeError: a value is neither a tensor nor a plain container, so it could not be loaded again.
     """
-    path = current(Path(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = with_folders(Path(path))
     buffer = io.BytesIO()
     torch.save({**checkpoint, "format": FORMAT}, buffer)
     data = buffer.getbuffer()

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from lightning.pytorch import Callback
 
+from diffusion_lab import held_folder
 from diffusion_lab.cli import build
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.train import run
+from diffusion_lab.files import write_whole
 from diffusion_lab.held_folder import FolderMoved, current, hold
-from diffusion_lab.runs.lines import append_evaluations
+from diffusion_lab.runs.lines import append_evaluations, append_lines
 from diffusion_lab.runs.record import read_result
-from diffusion_lab.training.checkpoint_io import load
+from diffusion_lab.training.checkpoint_io import load, save
 from tests.harness import configuration, differences, final_state
 
 FEW = ("max_steps=6", "network.channel_multipliers=[1]", "batch_size=8", "dataset.val_images=16", "threads=1")
@@ -96,6 +98,26 @@ def test_a_run_whose_files_were_removed_has_its_record_at_the_end(tmp_path, monk
     train(monkeypatch, here, lambda: [path.unlink() for path in here.glob("*.json*")])
     assert json.loads((here / "run.json").read_text())["config"]["max_steps"] == 6
     assert read_result(here)["status"] == "done"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda folder: save({"global_step": 1}, folder / "checkpoints" / "last.ckpt"),
+        lambda folder: write_whole(folder / "samples" / "step.png", b""),
+        lambda folder: append_lines(folder / "lines" / "metrics.jsonl", [{"step": 1}]),
+    ],
+)
+def test_a_folder_that_is_removed_between_a_look_and_a_write_is_not_made_again(write, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    run.mkdir()
+    with pytest.raises(FolderMoved, match="was removed"), hold(run):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                held_folder._Held, "place", lambda self: shutil.rmtree(run, ignore_errors=True) or self.folder
+            )
+            write(run)
+    assert not run.exists()
 
 
 def test_a_held_folder_is_found_where_it_is_or_is_gone(tmp_path):
