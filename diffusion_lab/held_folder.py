@@ -188,8 +188,8 @@ def as_typed(path: str | Path) -> str:
 def _name(descriptor: int) -> str | None:
     """The path of an open folder; None if it was removed or the system does not tell."""
     try:
-        if hasattr(fcntl, "F_GETPATH"):  # macOS
-            return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).partition(b"\0")[0])
+        if (get_path := getattr(fcntl, "F_GETPATH", None)) is not None:  # macOS
+            return os.fsdecode(fcntl.fcntl(descriptor, get_path, bytes(1024)).partition(b"\0")[0])
         name = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:
         return None

@@ -43,7 +43,7 @@ class DataRecord:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, int, int]
     train: RecordedSplit
     test: RecordedSplit
     classes: tuple[str, ...] | None
@@ -53,15 +53,16 @@ class DataRecord:
         """From the plain values of a run.json, which anybody may have written; None if they are not a record."""
         try:
             train, test = (RecordedSplit(**{k: value[split][k] for k in RecordedSplit._fields}) for split in SPLITS)
-            names, shape = value["classes"], tuple(value["shape"])
-        except (KeyError, TypeError):
+            names, (channels, height, width) = value["classes"], value["shape"]
+        except (KeyError, TypeError, ValueError):
             return None
-        good = isinstance(value["name"], str) and all(type(n) is int for n in (*shape, train.images, test.images))
+        numbers = channels, height, width, train.images, test.images
+        good = isinstance(value["name"], str) and all(type(n) is int for n in numbers)
         good = good and all(isinstance(split.fingerprint, str) for split in (train, test))
         good = good and (names is None or (isinstance(names, list) and all(isinstance(name, str) for name in names)))
         if not good:
             return None
-        return cls(value["name"], shape, train, test, None if names is None else tuple(names))
+        return cls(value["name"], (channels, height, width), train, test, None if names is None else tuple(names))
 
     def numbered(self) -> str:
         """The classes with their labels for a sentence: "0 cat, 1 dog"; "" without classes."""

@@ -109,6 +109,7 @@ class ImageSource(ABC):
         channels: C.
         image_size: H = W, pixels.
         num_classes: labels are 0..num_classes-1; None if there are no labels.
+        classes: their names, if the class knows them.
         value_range: smallest and largest allowed value of float images; None if they are not bounded.
             uint8 images always have the range 0..255.
         flippable: whether reversing an array from left to right mirrors the image; false for latents.
@@ -118,6 +119,7 @@ class ImageSource(ABC):
     channels: int
     image_size: int
     num_classes: int | None = None
+    classes: Sequence[str] | None = None
     value_range: tuple[float, float] | None = (-1.0, 1.0)
     flippable: bool = True
 
@@ -133,7 +135,9 @@ class ImageSource(ABC):
 
     @property
     def class_names(self) -> Sequence[str] | None:
-        """Names of the classes in the order of their labels, by default their numbers; None without classes."""
+        """Names of the classes in the order of their labels: `classes`, by default their numbers; None without."""
+        if self.classes is not None:
+            return self.classes
         return None if self.num_classes is None else [str(label) for label in range(self.num_classes)]
 
     def check(self) -> None:
@@ -174,7 +178,8 @@ class ImageSource(ABC):
         """What the data are, for run.json. Splits that need not be decoded for it are not."""
         names = self.class_names
         train, test = (self.listed(split).recorded() for split in ("train", "test"))
-        return DataRecord(self.name, tuple(self.shape), train, test, None if names is None else tuple(names))
+        channels, height, width = self.shape  # a source of the user may have it as a list
+        return DataRecord(self.name, (channels, height, width), train, test, None if names is None else tuple(names))
 
     def as_recorded(self, record: DataRecord | None, labelled: bool = False) -> None:
         """Be the data of an existing run: a split that is loaded from now on must be what the run's record says.

@@ -151,7 +151,7 @@ def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:
     for name in dict.fromkeys(group.name for group in groups):
         same = [i for i, group in enumerate(groups) if group.name == name]
         further = _as_typed(
-            [groups[i] for i in same], configuration_words(*([each[i] for i in same] for each in (configs, names)))
+            [groups[i] for i in same], configuration_words([configs[i] for i in same], [names[i] for i in same])
         )
         words = _last_parts({key for keys in further for key in keys})
         for i, keys in zip(same, further, strict=True):

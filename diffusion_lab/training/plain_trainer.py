@@ -6,6 +6,7 @@ step only keeps a reference to its losses.
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Any
 
 import torch
@@ -96,7 +97,7 @@ class ValidationLoss:
         """Number of images of one's own loader: of its data set, or of its batches."""
         loader = self._trainer.val_dataloaders
         dataset = getattr(loader, "dataset", None)
-        if hasattr(dataset, "__len__") and getattr(loader, "batch_size", None):
+        if isinstance(dataset, Sized) and getattr(loader, "batch_size", None):
             return len(dataset)
         batches = sum(self._trainer.num_val_batches)
         if batches == float("inf"):

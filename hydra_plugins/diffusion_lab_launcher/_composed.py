@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -72,7 +72,7 @@ def _with_seed(before: str, config: DictConfig, word: str) -> DictConfig:
     OmegaConf.update(config, "seed", int(word.removeprefix("seed=")))
     task, job = config.hydra.overrides.task, config.hydra.job
     task[list(task).index(before)] = word
-    dirname = OmegaConf.to_container(job, resolve=False)["override_dirname"]
-    items = [one.replace("=", job.config.override_dirname.kv_sep) for one in (before, word)]
-    job.override_dirname = dirname.replace(*items)
+    old, new = (one.replace("=", job.config.override_dirname.kv_sep) for one in (before, word))
+    dirname = cast(dict, OmegaConf.to_container(job, resolve=False))["override_dirname"]
+    job.override_dirname = dirname.replace(old, new)
     return config

@@ -47,7 +47,7 @@ class CIFAR10(ImageSource):
     channels = 3
     image_size = 32
     num_classes = 10
-    class_names = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())
+    classes = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())
 
     def __init__(self, root: DownloadPath, download: bool = False) -> None:
         super().__init__()

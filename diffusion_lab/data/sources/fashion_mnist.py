@@ -51,7 +51,7 @@ class FashionMNIST(ImageSource):
     name = "fashion_mnist"
     channels = 1
     num_classes = 10
-    class_names = ("T-shirt/top", *"Trouser Pullover Dress Coat Sandal Shirt Sneaker Bag".split(), "Ankle boot")
+    classes = ("T-shirt/top", *"Trouser Pullover Dress Coat Sandal Shirt Sneaker Bag".split(), "Ankle boot")
 
     def __init__(self, root: DownloadPath, download: bool = False, image_size: int = STORED) -> None:
         super().__init__()

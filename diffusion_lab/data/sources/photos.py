@@ -51,7 +51,7 @@ class Photos(ImageSource):
     name = "photos"
     channels = 3
     num_classes = len(PHOTOGRAPHS)
-    class_names = tuple(name.partition(".")[0] for name in PHOTOGRAPHS)
+    classes = tuple(name.partition(".")[0] for name in PHOTOGRAPHS)
 
     def __init__(
         self,
