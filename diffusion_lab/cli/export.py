@@ -29,7 +29,7 @@ def run(cfg: DictConfig) -> None:
     if faults := faults_of(cfg, SETTINGS):
         raise InvalidConfig(faults)
     form = part(cfg, "format")
-    trained = load_trained(cfg)
+    trained = load_trained(cfg, reads_data=False)
     if not isinstance(trained, Trained):
         raise ConfigError(f"run={cfg.run} must be a diffusion model, and is one of {trained.kind}; use another run")
     with config_errors(""):

@@ -8,19 +8,22 @@ and the overrides, which `resume=` repeats. Links are refused elsewhere: `diffus
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diffusion_lab.cli.added_later import ADDED_LATER, filled
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.places import places, written
+from diffusion_lab.cli.folders import check_places
+from diffusion_lab.cli.places import is_inside, places, read, written
 from diffusion_lab.files import DEPTH
 from diffusion_lab.runs.advice import command, setting
 from diffusion_lab.runs.names import RECORD
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+    from diffusion_lab.cli.targets import Trust
 
 # Given anew on resume.
 DROPPED = ("resume", "dry_run", "allow", "anew", "paths.root", "init_from")
@@ -176,10 +179,10 @@ def _leads_out(word: str, name: str, folder: Path) -> str | None:
     return None
 
 
-def typed_outside(words: Sequence[str], folder: Path) -> list[str]:
-    """The keys of a resumed run's overrides whose values lead out of its folder. The user has typed them, because
-    `replayed` takes none like this from a folder of somebody else's."""
-    return [_key(word) for word in words if not word.startswith("~") and _leads_out(word, _key(word), folder)]
+def is_typed(key: str, value: str, words: Sequence[str]) -> bool:
+    """Whether the words of a command set a key to a value, by itself or in a node."""
+    typed = ((_key(word), word.partition("=")[2]) for word in words)
+    return any(name == key or (key.startswith(f"{name}.") and value in given) for name, given in typed)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -195,8 +198,10 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(getattr(value, "text", value))  # Hydra's QuotedString
 
 
-def written_outside(cfg: Any, folder: Path, modules: tuple[Path, ...] = (), path: str = "") -> Iterator[str]:
-    """`key=value` of every argument by which a part, in plain containers, would write outside the run folder.
+def written_outside(
+    cfg: Any, folder: Path, modules: tuple[Path, ...] = (), path: str = ""
+) -> Iterator[tuple[str, str]]:
+    """(key, value) of every argument by which a part, in plain containers, would write outside the run folder.
 
     Args:
         cfg: the containers.
@@ -205,10 +210,59 @@ def written_outside(cfg: Any, folder: Path, modules: tuple[Path, ...] = (), path
         path: of `cfg` in the configuration, with a dot at its end.
     """
     if isinstance(cfg, dict) and "_target_" in cfg:
-        yield from (f"{path}{name}={value}" for name, value in written(cfg, folder, modules))
-    children = cfg.items() if isinstance(cfg, dict) else enumerate(cfg) if isinstance(cfg, list) else ()
-    for key, value in children:
+        yield from ((f"{path}{name}", value) for name, value in written(cfg, folder, modules))
+    for key, value in _children(cfg):
         yield from written_outside(value, folder, modules, f"{path}{key}.")
+
+
+def read_outside(cfg: Any, folder: Path, modules: tuple[Path, ...] = (), path: str = "") -> Iterator[tuple[str, str]]:
+    """(key, value) of every argument by which a part would read outside the run folder, by the record's word alone.
+
+    Args:
+        cfg, folder, modules, path: as `written_outside`.
+
+    Raises:
+        ConfigError: a place in the folder holds a link that leads out of it, or a FIFO.
+    """
+    if isinstance(cfg, dict) and "_target_" in cfg:
+        for name, value in read(cfg, modules):
+            if is_inside(value, folder):
+                place, top = Path(value).expanduser().resolve(), folder.resolve()
+                check_places(f"{path}{name}", top, [_there(place, top)])
+            else:
+                yield f"{path}{name}", value
+    for key, value in _children(cfg):
+        yield from read_outside(value, folder, modules, f"{path}{key}.")
+
+
+def check_read(cfg: dict[str, Any], folder: Path, trust: Trust, key: str) -> None:
+    """Check that what a record of somebody else's lets the parts of a run read lies in its folder, or is allowed.
+
+    Args:
+        cfg: the nodes that are built, plain containers by name.
+        folder: the run folder.
+        trust: what the command line allows.
+        key: setting and value that named the folder.
+
+    Raises:
+        ConfigError: names the first other place.
+    """
+    allowed = {name.removeprefix("./") for name in trust.names}
+    for name, value in read_outside(cfg, folder, trust.folders):
+        if value.removeprefix("./") not in allowed:
+            cure = f"if that is where your files are, add {setting('allow', value if '/' in value else f'./{value}')}"
+            raise ConfigError(f"{key}: its {RECORD} asks for {name}={value}, which lies outside of the folder; {cure}")
+
+
+def _there(place: Path, top: Path) -> Path:
+    """The place, or the first folder above a pattern such as `*.parquet`."""
+    if place.exists() or not re.search(r"[*?[]", str(place.relative_to(top))):
+        return place
+    return next(one for one in place.parents if one.exists())
+
+
+def _children(cfg: Any) -> Iterable[tuple[Any, Any]]:
+    return cfg.items() if isinstance(cfg, dict) else enumerate(cfg) if isinstance(cfg, list) else ()
 
 
 def kept_inside(cfg: Any, folder: Path) -> Any:

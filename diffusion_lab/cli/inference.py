@@ -41,8 +41,8 @@ LATENTS = {  # settings of commands that generate samples
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
-def load_trained(cfg: DictConfig) -> TrainedModel:
-    """The model that a command's `run`, `checkpoint` and `weights` name.
+def load_trained(cfg: DictConfig, reads_data: bool = True) -> TrainedModel:
+    """The model that a command's `run`, `checkpoint` and `weights` name; `reads_data` as in `load.load_run`.
 
     Raises:
         ConfigError, InvalidConfig: one of them does not exist, or the run folder is damaged.
@@ -52,7 +52,7 @@ def load_trained(cfg: DictConfig) -> TrainedModel:
     if faults := faults_of(cfg, SETTINGS):
         raise InvalidConfig(faults)
     check_machine(cfg)
-    return _load(cfg, cfg.run, cfg.checkpoint)
+    return _load(cfg, cfg.run, cfg.checkpoint, reads_data)
 
 
 def load_several(cfg: DictConfig) -> list[TrainedModel]:
@@ -108,11 +108,11 @@ def run_folders(folder: Path) -> list[Path]:
     return done
 
 
-def _load(cfg: DictConfig, folder: Path | str, checkpoint: Any) -> TrainedModel:
+def _load(cfg: DictConfig, folder: Path | str, checkpoint: Any, reads_data: bool = True) -> TrainedModel:
     from diffusion_lab.cli.load import load_run, trusted
 
     try:
-        return load_run(folder, str(checkpoint), str(cfg.weights), trusted(cfg))
+        return load_run(folder, str(checkpoint), str(cfg.weights), trusted(cfg), reads_data)
     except (ConfigError, InvalidConfig, OmegaConfBaseException, HydraException):
         raise
     except Exception as error:  # a run folder is not trusted and may be damaged

@@ -13,13 +13,14 @@ from diffusion_lab.cli.build import build_model
 from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
-from diffusion_lab.cli.foreign import kept_inside, read_back
+from diffusion_lab.cli.foreign import check_read, kept_inside, read_back
 from diffusion_lab.cli.own_run import with_own
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.same_run import check_origin
 from diffusion_lab.cli.source import content_of, recorded
 from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust
+from diffusion_lab.data import ImageSource
 from diffusion_lab.runs.names import CHECKPOINTS
 from diffusion_lab.runs.record import read_record
 from diffusion_lab.runs.signature import is_own
@@ -34,7 +35,11 @@ def trusted(cfg: DictConfig) -> Trust:
 
 
 def load_run(
-    folder: str | Path, checkpoint: str = "last", weights: str = "ema", trust: Trust = PACKAGE_ONLY
+    folder: str | Path,
+    checkpoint: str = "last",
+    weights: str = "ema",
+    trust: Trust = PACKAGE_ONLY,
+    reads_data: bool = True,
 ) -> TrainedModel:
     """Load a run. Unless this user has signed it, its folder is not trusted; the whole configuration is checked before
     any part is built.
@@ -45,6 +50,7 @@ def load_run(
         weights: "ema" for the first average, "raw" for the model's own weights, a decay such as "0.9999", or
             a width such as "std-0.08".
         trust: the classes that the run may name besides this package's.
+        reads_data: whether its data set will be read, so that a folder of somebody else's must not say where it is.
 
     Raises:
         ConfigError: the folder is not a run, the checkpoint or average does not exist, or it is of another run.
@@ -62,15 +68,22 @@ def load_run(
     _refuse(check_read_back(saved, (*PARTS, *kind.parts, *solver), trust), folder)
     content = content_of(folder / CHECKPOINTS, checkpoint)
     check_origin(cfg, recorded(content), f"run={folder}")
+    known = recorded_data(record)
     parts = RunParts(cfg if is_own(record) else DictConfig(kept_inside(plain(cfg), folder)), trust)
-    data = parts["dataset"]
-    data.as_recorded(recorded_data(record))
+    data = parts["dataset"]  # which has read no file yet
+    if not is_own(record):
+        decoded = type(data.source).to_pixels is not ImageSource.to_pixels  # by files that lie with its latents
+        labelled = known is None and data.conditions.conditional  # by the names of its folders
+        reads_data = reads_data or labelled or decoded or data.conditions.task.paired
+        built = {*PARTS, *kind.parts, *solver} - set(() if reads_data else ("dataset",))
+        check_read({name: node for name, node in plain(cfg).items() if name in built}, folder, trust, f"run={folder}")
+    data.as_recorded(known)
     whole = build_model(parts)
     states = content["state_dict"].items()
     try:
         whole.load_state_dict({k.removeprefix(kind.prefix): v for k, v in states if k.startswith(kind.prefix)})
     except RuntimeError as error:
-        if recorded_data(record) is not None or not data.conditions.conditional:
+        if known is not None or not data.conditions.conditional:
             raise
         raise ConfigError(
             f"run={folder} must find the classes that it was trained with, because it is older than the record of "

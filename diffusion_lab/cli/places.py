@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.definitions import Definition, Imported, find, lookup
 from diffusion_lab.cli.targets import NAMES
 
@@ -49,13 +51,36 @@ def written(node: Mapping[str, Any], folder: Path, folders: tuple[Path, ...] = (
     for name, kind in places(str(node.get("_target_")), folders).items():
         value = node.get(name)
         if isinstance(value, str) and (kind == "written" or (kind == "downloaded" and node.get("download") is True)):
-            if not _inside(value, folder):
+            if not is_inside(value, folder):
                 yield name, value
         elif isinstance(value, str) and kind == "name" and (Path(value).name != value or value in ("", "..")):
             yield name, value
 
 
-def _inside(value: str, folder: Path) -> bool:
+def read(node: Mapping[str, Any], folders: tuple[Path, ...] = ()) -> Iterator[tuple[str, str]]:
+    """(argument, value) of each place from which the part of a node would read, but for the places that the options of
+    this package have without anybody's word.
+
+    Args:
+        node, folders: as `written`.
+    """
+    for name, kind in places(str(node.get("_target_")), folders).items():
+        given = node.get(name)
+        for value in given if isinstance(given, list) else [given]:
+            if kind in ("read", "downloaded") and isinstance(value, str) and value not in _defaults(name):
+                yield name, value
+
+
+@functools.cache
+def _defaults(name: str) -> frozenset[str]:
+    """The values that the options of this package give to arguments of a name."""
+    line = re.compile(rf"^ *{re.escape(name)}: *([^\s#]+)", re.MULTILINE)
+    files = (path for path in conf_dir().rglob("*.yaml") if path.parent != conf_dir())  # those are of commands
+    return frozenset(value for path in files for value in line.findall(path.read_text()))
+
+
+def is_inside(value: str, folder: Path) -> bool:
+    """Whether a path leads to a place in a folder, through links too."""
     try:
         return "://" not in value and Path(value).expanduser().resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError, ValueError):  # a link loop, the home of nobody, a zero byte

@@ -34,7 +34,7 @@ def run(cfg: DictConfig) -> None:
     if faults := faults_of(cfg, LATENTS):
         raise InvalidConfig(faults)
     ids = parse_ids(str(cfg.seeds))
-    trained = load_trained(cfg)
+    trained = load_trained(cfg, reads_data=False)
     with config_errors("dataset.source"):
         trained.data.source.check_pixels()
     conditions = trained.data.conditions

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.config import plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors, describe
-from diffusion_lab.cli.foreign import kept_inside, read_back
+from diffusion_lab.cli.foreign import check_read, kept_inside, read_back
 from diffusion_lab.cli.own_run import with_own
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import recorded_data
@@ -51,7 +51,13 @@ def shown_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[S
         raise InvalidConfig(errors, f"RUN_DIR={folder}: ")
     content = content_of(folder / CHECKPOINTS, "last")
     check_origin(cfg, recorded(content), f"RUN_DIR={folder}")
-    parts = RunParts(cfg if is_own(record) else DictConfig(kept_inside(plain(cfg), folder)), trust)
+    if not is_own(record):
+        cfg = DictConfig(kept_inside(plain(cfg), folder))
+        read = PARTS if data is not None else (*PARTS, "dataset")
+        check_read(
+            {name: node for name, node in plain(cfg).items() if name in read}, folder, trust, f"RUN_DIR={folder}"
+        )
+    parts = RunParts(cfg, trust)
     made_ready(parts, parts["dataset"].shape if data is None else data.shape)
     before = evaluated(f"step 0{suffix}", parts, 0, loss)
     try:

@@ -66,7 +66,7 @@ class Trust:
 
     Args:
         folders: folders with the user's own modules.
-        names: dotted names that the user has typed.
+        names: dotted names of classes, and places to read from, with a slash, that the user has typed.
         read_back: the configuration was read from a run folder, so the error message says how to allow a class.
     """
 
@@ -85,15 +85,18 @@ class Trust:
 
         Args:
             config_dirs: folders given with --config-dir. Without any, the working folder is not trusted either.
-            allow: the setting of that name: None, a dotted name or a list of them.
+            allow: the setting of that name: None, a dotted name, a path with a slash, or a list of them.
 
         Raises:
             ConfigError: `allow` is invalid.
         """
         names: list[Any] = [] if allow is None else list(allow) if isinstance(allow, Sequence) else [allow]
         names = [allow] if isinstance(allow, str) else names
-        if not all(isinstance(name, str) and "." in name for name in names):
-            raise ConfigError(f"allow={allow} must be names of classes of your own; use allow=file.Class")
+        if not all(isinstance(name, str) and ("." in name or "/" in name) for name in names):
+            raise ConfigError(
+                f"allow={allow} must be names of classes of your own, or places that may be read, with a slash; use "
+                "allow=file.Class or allow=/data/photos"
+            )
         return cls(own_folders(config_dirs) if config_dirs else (), tuple(names), True)
 
 

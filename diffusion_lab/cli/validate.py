@@ -6,6 +6,7 @@ thread pool nor a GPU context, because a launcher forks after it.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,11 @@ from diffusion_lab.cli.checks.machine import check_folder, check_machine
 from diffusion_lab.cli.checks.settings import check_settings
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, MissingHere
-from diffusion_lab.cli.foreign import typed_outside, written_outside
+from diffusion_lab.cli.foreign import is_typed, read_outside, written_outside
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.files import read_object
+from diffusion_lab.runs.advice import command, setting
 from diffusion_lab.runs.names import RECORD
 from diffusion_lab.runs.signature import is_own
 
@@ -93,7 +95,6 @@ def trust_of(cfg: DictConfig, config_dirs: list[str]) -> Trust:
         ConfigError: `allow` is given without `resume`, or a resumed run of somebody else's would write outside its
             folder.
     """
-    from diffusion_lab.cli.command_line import command_line
     from diffusion_lab.cli.own_run import with_own
     from diffusion_lab.cli.targets import Trust, own_folders
 
@@ -106,17 +107,30 @@ def trust_of(cfg: DictConfig, config_dirs: list[str]) -> Trust:
     record = read_object(Path(cfg.resume) / RECORD)
     if is_own(record):
         return with_own(Trust.read(config_dirs, cfg.get("allow")), record, f"resume={cfg.resume}")
-    folder = Path(cfg.paths.run_dir)
-    typed = tuple(f"{key}{end}" for key in typed_outside(command_line()[0], folder) for end in "=.")
-    try:
-        found = written_outside(plain(cfg), folder, own_folders(config_dirs))
-        outside = next((one for one in found if not one.startswith(typed)), None)
-    except OmegaConfBaseException:  # a reference that does not resolve, which check_nodes reports
-        outside = None
-    if outside is not None:
-        cure = "do not resume a folder like this, or only with download=false"
-        raise ConfigError(f"resume={cfg.resume}: {outside} must lie in the run folder; {cure}")
+    _check_places(cfg, own_folders(config_dirs))
     return Trust.read(config_dirs, cfg.get("allow"))
+
+
+def _check_places(cfg: DictConfig, modules: tuple[Path, ...]) -> None:
+    """Check that a resumed run of somebody else's reads and writes in its folder alone, but for what is typed now.
+
+    Raises:
+        ConfigError: names the first other place.
+    """
+    folder, typed = Path(cfg.paths.run_dir), sys.argv[1:]  # as typed, without what the record adds
+    try:
+        content = plain(cfg)
+    except OmegaConfBaseException:  # a reference that does not resolve, which check_nodes reports
+        return
+    for key, value in written_outside(content, folder, modules):
+        if not is_typed(key, value, typed):
+            cure = "do not resume a folder like this, or only with download=false"
+            raise ConfigError(f"resume={cfg.resume}: {key}={value} must lie in the run folder; {cure}")
+    for key, value in read_outside(content, folder, modules):
+        if not is_typed(key, value, typed):
+            again = command("train", setting("resume", cfg.resume), setting(key, value))
+            cure = f"if that is where your files are, repeat it: {again}"
+            raise ConfigError(f"resume={cfg.resume}: {key}={value} must lie in the run folder; {cure}")
 
 
 def missing_here(cfg: DictConfig) -> list[MissingHere]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from diffusion_lab.cli.main import main
 from tests.harness import Child
@@ -154,6 +155,7 @@ OVERRIDES = {
     "a file elsewhere": "+dataset.source.root=/etc",
     "a file in the home folder": "+dataset.source.root=~/x",
     "a loss curve elsewhere": "+sampler.loss_curve=/etc/data.npz",
+    "a folder of images": "dataset={source: {_target_: diffusion_lab.data.ImageFolder, root: mine, image_size: 8}}",
     "an address": "+dataset.source.root=http://x.org/y",
     "a target": "+callbacks.x={_target_: numpy.load, file: evil.npy, allow_pickle: true}",
     "a target of its own": "sampler._target_=evil.Evil",
@@ -246,6 +248,32 @@ def test_a_path_outside_is_taken_when_it_is_repeated(theirs: Path, capsys: pytes
     # It is then the user's word, and its own check's turn.
     text = refused(["train", f"resume={theirs}", "+dataset.source.root=/etc"], capsys)
     assert "Digits has no argument root" in text
+
+
+def as_images(root: str) -> Callable[[dict[str, Any]], None]:
+    """An edit of run.json: the data set is a folder of images, as a run from before the record of data has it."""
+    source = {"_target_": "diffusion_lab.data.ImageFolder", "root": root, "image_size": 8, "channels": 1}
+    return both(put("dataset.source", source), lambda record: record.pop("data"))
+
+
+@pytest.mark.parametrize("root", ["photos", "./photos", "{here}/photos", "theirs/../photos"])
+def test_a_record_does_not_choose_which_files_are_read(
+    root: str, theirs: Path, in_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for k in range(20):
+        Path("photos").mkdir(exist_ok=True)
+        Image.new("L", (8, 8), 12 * k).save(f"photos/{k}.png")
+    root = root.format(here=in_folder)
+    change(theirs, as_images(root))
+    monkeypatch.setattr("diffusion_lab.cli.load.check_origin", lambda *_: None)
+    for words in (EVALUATE, ANALYZE):
+        text = refused([*words, f"run={theirs}"], capsys)
+        assert f"dataset.source.root={root}, which lies outside of the folder" in text
+        assert f"allow={root if '/' in root else f'./{root}'}" in text
+    text = refused([*ANALYZE, f"run={theirs}", "allow=./other"], capsys)
+    assert "lies outside of the folder" in text
+    assert main(["sample", f"run={theirs}", "seeds=0"]) == 0  # which needs no image
+    assert main([*ANALYZE, f"run={theirs}", f"allow={root if '/' in root else f'./{root}'}"]) == 0
 
 
 LATE = """

@@ -15,7 +15,8 @@ import pytest
 from diffusion_lab.cli.checks.annotations import described
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.definitions import Definition, find
-from diffusion_lab.cli.foreign import kept_inside, typed_outside, written_outside
+from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.foreign import is_typed, kept_inside, read_outside, written_outside
 from diffusion_lab.cli.places import places, written
 from diffusion_lab.cli.targets import NAMES, Trust, resolve
 from tests.cli.test_written import SHIPPED
@@ -139,7 +140,7 @@ def test_what_would_be_written_outside_a_folder(node: dict[str, Any], outside: l
     Path("run/link").symlink_to(in_folder)
     assert [name for name, _ in written(node, Path("run"))] == outside
     nested = {"dataset": {"source": node}, "list": [1, {"a": node}]}
-    found = [key.partition("=")[0] for key in written_outside(nested, Path("run"))]
+    found = [key for key, _ in written_outside(nested, Path("run"))]
     assert found == [f"{place}.{name}" for place in ("dataset.source", "list.1.a") for name in outside]
     assert not [*written_outside(kept_inside(nested, Path("run")), Path("run"))]
     assert kept_inside(nested, Path("run")) == nested or outside
@@ -151,6 +152,39 @@ def test_reading_a_run_leaves_places_to_their_defaults_and_downloads_nothing(in_
     assert kept_inside(CIFAR | {"download": True}, Path("run")) == CIFAR | {"download": False}
 
 
-def test_what_the_user_types_beside_a_run_may_lead_outside(in_folder: Path) -> None:
-    words = ["+dataset.source.cache_dir=/scratch", "seed=1", "~callbacks.ema", "sampler=uniform", "x=elsewhere"]
-    assert typed_outside(words, Path("run")) == ["dataset.source.cache_dir"]
+READ: list[tuple[dict[str, Any], list[str]]] = [
+    (FOLDER, ["/data"]),
+    (FOLDER | {"root": "photos"}, ["photos"]),  # without a slash
+    (FOLDER | {"root": "data/images"}, []),  # the default of an option
+    (FOLDER | {"root": "run/images", "cache_dir": "elsewhere"}, []),
+    (FOLDER | {"root": "run/images/../../photos"}, ["run/images/../../photos"]),
+    (FOLDER | {"root": "run/link"}, ["run/link"]),
+    (CIFAR, ["/data"]),
+    (CIFAR | {"root": "data/cifar10"}, []),
+    ({"_target_": "diffusion_lab.data.HuggingFace", "path": ["a.parquet", "run/b.parquet"]}, ["a.parquet"]),
+    ({"_target_": "diffusion_lab.timesteps.EqualLossSlots", "loss_curve": [1, 2]}, []),
+    ({"_target_": "diffusion_lab.timesteps.EqualLossSlots", "loss_curve": "mine.json"}, ["mine.json"]),
+]
+
+
+@pytest.mark.parametrize(("node", "outside"), READ)
+def test_what_would_be_read_outside_a_folder(node: dict[str, Any], outside: list[str], in_folder: Path) -> None:
+    Path("run/images").mkdir(parents=True)
+    Path("run/link").symlink_to(in_folder)
+    nested = {"dataset": {"source": node}, "list": [1, {"a": node}]}
+    assert [value for _, value in read_outside(nested, Path("run"))] == 2 * outside
+
+
+def test_no_link_leads_out_of_a_place_in_the_folder(in_folder: Path) -> None:
+    Path("run/images/a").mkdir(parents=True)
+    Path("mine.png").touch()
+    Path("run/images/a/x.png").symlink_to(Path("mine.png").resolve())
+    for root in ("run/images", "run/images/*"):
+        with pytest.raises(ConfigError, match="outside of the folder"):
+            list(read_outside(FOLDER | {"root": root}, Path("run")))
+
+
+def test_what_the_user_types_beside_a_run_may_lead_outside() -> None:
+    words = ["+dataset.source.cache_dir=/scratch", "seed=1", "dataset={source: {root: /data}}", "dataset=image_folder"]
+    assert is_typed("dataset.source.cache_dir", "/scratch", words) and is_typed("dataset.source.root", "/data", words)
+    assert not is_typed("dataset.source.root", "/other", words) and not is_typed("dataset.source", "/scratch", words)
