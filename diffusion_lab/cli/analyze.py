@@ -18,6 +18,7 @@ from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.inference import LATENTS, listed
 from diffusion_lab.cli.run_parts import part
+from diffusion_lab.printable import one_line
 from diffusion_lab.runs.advice import command
 from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE, PICTURE
 
@@ -56,7 +57,7 @@ def run(cfg: DictConfig) -> None:
     with ExitStack() as stack:
         device = [stack.enter_context(ready(m.module, cfg.device, cfg.precision)) for m in trained][-1]
         sentence = perform(analysis, trained, folder, settings(cfg, device), cfg.seed, device, show=True)
-    print(sentence)
+    print(one_line(sentence))
     print(f"{DATA}, {FIGURE}, {PICTURE} and {FACTS} in {folder}")
     print(f"next: {command('report', common)}")
 

@@ -32,6 +32,7 @@ from diffusion_lab.cli.errors import (
     JobsFailed,
     StoppedBySignal,
     describe,
+    refuse,
 )
 from diffusion_lab.cli.exhausted import full_disk, no_memory
 from diffusion_lab.cli.folders import held_runs, unmade, write_hydra_folder
@@ -44,7 +45,7 @@ from diffusion_lab.cli.targets import beside, importable
 from diffusion_lab.failure import Failure, OtherData
 from diffusion_lab.held_folder import FolderMoved
 from diffusion_lab.inside import NotInside
-from diffusion_lab.printable import printable
+from diffusion_lab.printable import one_line, printable
 from diffusion_lab.progress import status
 from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, open_log
 from diffusion_lab.runs.names import LOG
@@ -198,7 +199,7 @@ class App:
             return EXIT_FAILED
         if errors := self.faults(error):
             for line in errors:
-                _say(f"config error: {line}")
+                refuse(line)
             return EXIT_CONFIG
         return self._report_failure(error)
 
@@ -236,7 +237,7 @@ class App:
             except OSError as full:  # a full disk must not hide the error that is being reported
                 where = f"folder {self.output}, whose {LOG} could not be written ({full})"
         if not self._debug:
-            _say("".join(lines[-4:]).rstrip())
+            print("".join(lines[-4:]).rstrip(), file=sys.stderr)
         _say(f"failed: {describe(error)}; {where}")
         return EXIT_FAILED
 
@@ -276,5 +277,5 @@ def _config_errors(error: BaseException, app: App) -> list[str]:
     return []
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def _say(line: str) -> None:
+    print(one_line(line), file=sys.stderr, flush=True)

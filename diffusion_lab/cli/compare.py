@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diffusion_lab.cli.errors import EXIT_CONFIG
+from diffusion_lab.cli.errors import refuse
 
 if TYPE_CHECKING:
     from diffusion_lab.reports.pair_page import PairReport
@@ -28,8 +28,7 @@ def main(argv: list[str]) -> int:
         report = make_pair_report(pair(side("A", options.a, read), side("B", options.b, read), options.metric))
         page = write_pair_page(options.out, report, _command(options))
     except (ValueError, FileNotFoundError) as error:
-        print(f"config error: {error}", file=sys.stderr)
-        return EXIT_CONFIG
+        return refuse(error)
     _print(report, page)
     return 0
 
@@ -57,24 +56,26 @@ def _command(options: argparse.Namespace) -> str:
 def _print(report: PairReport, page: Path) -> None:
     from rich.text import Text
 
-    from diffusion_lab.printable import make_console
+    from diffusion_lab.printable import make_console, one_line
     from diffusion_lab.reports.cells import WIDTH
     from diffusion_lab.reports.terminal import rich_table
 
     console = make_console(width=None if sys.stdout.isatty() else WIDTH)
 
     def say(text: str, style: str = "", whole: bool = not console.is_terminal) -> None:
-        console.print(Text(text, style=style), soft_wrap=whole)  # whole: a command or a path, which can be copied
+        console.print(Text(one_line(text), style=style), soft_wrap=whole)  # whole: a path, which can be copied
 
     base, own = report.pair.groups
     say(f"{own.label} compared with {base.label}")
     if report.configuration:
         console.print(rich_table(report.differences, console.width)[0])
     else:
-        say("No key of the configuration that affects the results differs.\n")
+        say("No key of the configuration that affects the results differs.")
+        console.print()
     console.print(rich_table(report.metrics, console.width)[0])
     say(report.metrics.legend, "dim")
     say("")
     for sentence in report.speed:
         say(sentence)
-    say(f"\npage: {page}", whole=True)
+    console.print()
+    say(f"page: {page}", whole=True)

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED
+from diffusion_lab.cli.errors import EXIT_FAILED, refuse
+from diffusion_lab.printable import one_line
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.dashboard_source import Source
@@ -46,14 +47,12 @@ def main(argv: list[str]) -> int:
         if len(sweeps) > MOST_LINES:
             print(f"sweeps: {len(sweeps)} files, {out / 'sweep*.yaml'}")
         for path in sweeps if len(sweeps) <= MOST_LINES else ():
-            print(f"sweep: {path}")
+            print(one_line(f"sweep: {path}"))
     except (ValueError, FileNotFoundError) as error:
-        print(f"config error: {error}", file=sys.stderr)
-        return EXIT_CONFIG
+        return refuse(error)
     except OSError as error:
         place = options.out or options.target
-        print(f"config error: out={place} must be a folder that can be written ({error.strerror})", file=sys.stderr)
-        return EXIT_CONFIG
+        return refuse(f"out={place} must be a folder that can be written ({error.strerror})")
     print(_described(workspace))
     if source.mirrored == 0:
         print(

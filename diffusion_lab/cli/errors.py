@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+
+from diffusion_lab.printable import one_line
 
 EXIT_FAILED, EXIT_CONFIG, EXIT_LOCKED = 1, 2, 3
 _NAMED = re.compile(r"[A-Za-z_][\w.]*(\[[^\]]*\])*=")
@@ -79,6 +82,14 @@ def at(path: str, error: Exception) -> ConfigError:
     if not path:
         return kind(message)
     return kind(f"{path}.{message}" if _NAMED.match(message) else f"{path}: {message}")
+
+
+def refuse(error: object) -> int:
+    """Print the sentences of a configuration error, each on one line whatever a name or a file in it holds; returns the
+    exit code."""
+    for sentence in error.errors if isinstance(error, InvalidConfig) else [error]:
+        print(f"config error: {one_line(str(sentence))}", file=sys.stderr, flush=True)
+    return EXIT_CONFIG
 
 
 @contextmanager

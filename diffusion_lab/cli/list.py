@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 import difflib
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from diffusion_lab.cli.conf_folder import conf_dir
-from diffusion_lab.cli.errors import EXIT_CONFIG, ConfigError
+from diffusion_lab.cli.errors import ConfigError, refuse
 from diffusion_lab.cli.options import files
 from diffusion_lab.cli.options.described import Described, described
 from diffusion_lab.cli.options.groups import ABOUT
@@ -35,8 +34,7 @@ def main(argv: list[str]) -> int:
     try:
         print("\n".join(_answer(given.words, given.config_dir, width)))
     except ConfigError as error:
-        print(f"config error: {error}", file=sys.stderr)
-        return EXIT_CONFIG
+        return refuse(error)
     return 0
 
 

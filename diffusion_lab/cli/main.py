@@ -18,7 +18,7 @@ from diffusion_lab.cache_folder import home_folder
 from diffusion_lab.cli import help as help_text
 from diffusion_lab.cli.command_line import config_dirs
 from diffusion_lab.cli.encodings import replace_what_cannot_be_encoded
-from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, ConfigError, nearest
+from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, nearest, refuse
 from diffusion_lab.cli.exhausted import full_disk, no_memory
 from diffusion_lab.cli.output import survive_closed_output
 from diffusion_lab.cli.own_yaml import check_encoding
@@ -57,13 +57,11 @@ def _run(words: list[str]) -> int:
     if command not in help_text.COMMANDS:
         choices = ", ".join(help_text.COMMANDS)
         hint = nearest(command, help_text.COMMANDS)
-        print(f"config error: command={command} must be one of {choices}{hint}", file=sys.stderr)
-        return EXIT_CONFIG
+        return refuse(f"command={command} must be one of {choices}{hint}")
     try:
         check_encoding(rest)
     except ConfigError as error:
-        print(f"config error: {error}", file=sys.stderr)
-        return EXIT_CONFIG
+        return refuse(error)
     if _own_classes(command, rest) and "" not in sys.path and os.getcwd() not in sys.path:
         # As `python -m` does, so that a yaml can name a class in the working folder; last, so that it shadows nothing.
         sys.path.append(os.getcwd())

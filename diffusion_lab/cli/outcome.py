@@ -24,15 +24,15 @@ def opening(cfg: DictConfig, folder: Path) -> str:
     return " · ".join([*filter(None, parts), f"seed {cfg.get('seed')}"]) + f" -> {from_here(folder)}"
 
 
-def outcome(run: Run) -> str:
-    """Metrics with the change since the evaluation before, validation loss, time, samples, and the next command."""
+def outcome(run: Run) -> list[str]:
+    """Lines: metrics with the change since the evaluation before, validation loss, time, samples, the next command."""
     shown = [text for name in ("val/loss", *run.metric_names) if (text := _value(run, name))]
     lines = [f"done: step {run.step}" + (f", {duration(run.seconds)}" if run.seconds is not None else "")]
     width = max((len(name) for name, _ in shown), default=0)
     lines += [f"  {name:<{width}}  {text}" for name, text in shown]
     if grids := run.samples():
         lines.append(f"samples: {from_here(grids[max(grids)])}")
-    return "\n".join([*lines, f"next: {command('report', from_here(run.folder))}"])
+    return [*lines, f"next: {command('report', from_here(run.folder))}"]
 
 
 def from_here(path: Path) -> Path:

@@ -18,6 +18,8 @@ from contextlib import suppress
 
 from omegaconf import DictConfig
 
+from diffusion_lab.printable import one_line
+
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK")
 LAST_WORD_S = 10.0  # time for the first process to report why it ends
 
@@ -111,10 +113,10 @@ def is_first() -> bool:
     return set(ranks) <= {"", "0"}
 
 
-def say(text: str) -> None:
-    """Print a line, in the first process only."""
-    if is_first():
-        print(text, flush=True)
+def say(*lines: str) -> None:
+    """Print lines, in the first process only."""
+    for line in lines if is_first() else ():
+        print(one_line(line), flush=True)
 
 
 def srun_tasks() -> int:

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diffusion_lab.cli.errors import EXIT_CONFIG
+from diffusion_lab.cli.errors import refuse
+from diffusion_lab.printable import one_line
 
 if TYPE_CHECKING:
     from diffusion_lab.reports import Report, Section
@@ -50,12 +51,11 @@ def main(argv: list[str]) -> int:
         if options.figures:
             written["figure"] = write_figures(options.figures, report)
     except (ValueError, FileNotFoundError) as error:
-        print(f"config error: {error}", file=sys.stderr)
-        return EXIT_CONFIG
+        return refuse(error)
     _print(report, page)
     for what, paths in written.items():
         for path in paths:
-            print(f"{what}: {path}")
+            print(one_line(f"{what}: {path}"))
     return 0
 
 
@@ -126,14 +126,16 @@ def _print(report: Report, page: Path) -> None:
     console = make_console(width=None if sys.stdout.isatty() else WIDTH)
 
     def say(text: str, style: str = "", whole: bool = not console.is_terminal) -> None:
-        console.print(Text(text, style=style), soft_wrap=whole)  # whole: a command or a path, which can be copied
+        line = Text(one_line(text), style=style)  # whatever the names in it, it begins no other
+        console.print(line, soft_wrap=whole)  # whole: a command or a path, which can be copied
 
     folder = report.folder
     counts = ", ".join(f"{count} {status}" for status, count in folder.counts.items())
     say(f"{folder.path}: {counts}")
     for part in report.parts:
         if len(report.parts) > 1:
-            say(f"\n{part.section.title}", "bold")
+            console.print()
+            say(part.section.title, "bold")
         say(part.table.answer, "bold")
         table, left_out = rich_table(part.table, console.width)
         console.print(table)
@@ -153,4 +155,6 @@ def _print(report: Report, page: Path) -> None:
     if waiting:
         say(f"{'pending':<12}{len(waiting)} runs that have not started")
     command, reason = notes.next_command(folder, report.groups, report.metric)
-    say(f"\npage: {page}\nnext: {command}\n      ({reason})", whole=True)
+    console.print()
+    for text in (f"page: {page}", f"next: {command}", f"      ({reason})"):
+        say(text, whole=True)

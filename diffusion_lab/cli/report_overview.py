@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from diffusion_lab.printable import one_line
 from diffusion_lab.runs.advice import command
 from diffusion_lab.runs.find import read_runs
 from diffusion_lab.runs.run import STATUSES, Run
@@ -43,11 +44,11 @@ def places(top: Path) -> list[Place]:
 
 def lines(found: list[Place]) -> list[str]:
     """A line for each place, with its command, and the command for the newest at the end."""
-    names = [str(place.folder) for place in found]
+    names = [one_line(str(place.folder)) for place in found]
     counts = [_counts(place.runs) for place in found]
     width, middle = max(map(len, names)), max(map(len, counts))
     rows = [
-        f"  {name:<{width}}  {count:<{middle}}  {place.newest[:16].replace('T', ' ')}".rstrip()
+        f"  {name:<{width}}  {count:<{middle}}  {one_line(place.newest[:16].replace('T', ' '))}".rstrip()
         for name, count, place in zip(names, counts, found, strict=True)
     ]
     return ["Which runs? The newest first:", "", *rows, "", f"next: {command('report', names[0])}"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.config import given_config_dirs
-from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, ConfigError, InvalidConfig, config_errors, nearest
+from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, InvalidConfig, config_errors, nearest, refuse
 from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.study import Study
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, measure_of, scale_names, table_names
@@ -38,9 +38,7 @@ def main(argv: list[str]) -> int:
         with given_config_dirs(own):
             return _reproduce(options, words, argv, own)
     except (ConfigError, InvalidConfig) as error:
-        for line in error.errors if isinstance(error, InvalidConfig) else [error]:
-            print(f"config error: {line}", file=sys.stderr)
-        return EXIT_CONFIG
+        return refuse(error)
     except Failure as error:
         print(f"failed: {error}", file=sys.stderr)
         return EXIT_FAILED
@@ -52,8 +50,7 @@ def main(argv: list[str]) -> int:
 
         if not is_compose_error(error):
             raise
-        print(f"config error: {explain(error, 'train', words)}", file=sys.stderr)
-        return EXIT_CONFIG
+        return refuse(explain(error, "train", words))
 
 
 def _parser() -> argparse.ArgumentParser:

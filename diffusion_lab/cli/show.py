@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.errors import EXIT_CONFIG, ConfigError, InvalidConfig, at
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, at, refuse
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.imports import import_torch, importing
 
@@ -35,8 +35,7 @@ def main(argv: list[str]) -> int:
             import_torch()
             _answer(options)
     except (ConfigError, InvalidConfig) as error:
-        print(f"config error: {error}", file=sys.stderr)
-        return EXIT_CONFIG
+        return refuse(error)
     return 0
 
 

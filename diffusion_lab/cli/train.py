@@ -78,7 +78,7 @@ def run(cfg: DictConfig, parts: RunParts | None = None) -> float | None:
             place = current(folder)  # of the finished run, if the folder was moved
             result = read_result(place)
             if is_done(result, cfg.max_steps):
-                say(outcome(read_run(place)))
+                say(*outcome(read_run(place)))
             elif is_pruned(result):
                 cause = read_run(place).cause
                 say(f"pruned at step {result['step']}: {cause}; without callbacks=pruned it goes on")

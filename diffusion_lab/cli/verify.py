@@ -10,16 +10,16 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Event, Thread
 
-from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, StoppedBySignal
+from diffusion_lab.cli.errors import EXIT_FAILED, StoppedBySignal, refuse
 from diffusion_lab.failure import OtherData
 from diffusion_lab.inside import read_inside
+from diffusion_lab.printable import one_line
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import METRICS, RECORD
 
@@ -41,8 +41,7 @@ def main(argv: list[str]) -> int:
         record = read_record(folder, "verify")
         step = last_step(folder, options.steps)
     except (ValueError, FileNotFoundError) as error:
-        print(f"config error: {error}", file=sys.stderr)
-        return EXIT_CONFIG
+        return refuse(error)
     if record["config"].get("init_from") is not None:
         return _say("cannot say", "the run started from other weights, which its folder does not hold")
     with tempfile.TemporaryDirectory(prefix="verify-") as place:
@@ -60,7 +59,7 @@ def main(argv: list[str]) -> int:
         if error is not None and not (isinstance(error, StoppedBySignal) and repetition.arrived):
             return app.code_of(error)
         for fault in (faults := repetition.faults()):
-            print(f"  {fault}")
+            print(one_line(f"  {fault}"))
         if not faults:
             return _say("equal", f"{repetition.counts()} are equal to the bit, up to step {step}", 0)
         if other := repetition.other_versions():
@@ -102,5 +101,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _say(word: str, why: str, code: int = EXIT_FAILED) -> int:
-    print(f"{word}: {why}")
+    print(one_line(f"{word}: {why}"))
     return code

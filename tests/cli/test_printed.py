@@ -179,6 +179,35 @@ def test_what_is_refused_is_repeated_without_controls(
     assert_clean(told.out, told.err)
 
 
+def other_references(sweep: Path, payload: str) -> None:
+    """Runs that were measured against other images, which are parts of a report of their own."""
+    for seed in range(2):
+        run = sweep / f"other {seed}"
+        write_run(run, "uniform", seed, steps=250)
+        rows = [json.loads(row) for row in (run / "evaluations.jsonl").read_text().splitlines()]
+        changed = [row | {"protocol": row["protocol"] | {"reference": payload}} for row in rows]
+        (run / "evaluations.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in changed))
+
+
+@LONG_NAMES
+def test_no_recorded_text_and_no_name_begins_a_line(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    payload = "x\nFORGED\r\x0bFORGED\u2028FORGED"
+    sweep = hostile_sweep(in_folder / "folder\nFORGED", payload)
+    other_references(sweep, payload)
+    write_run(Path("mine"), "uniform", 0, steps=250)
+    told_at = {"text": payload, "sweep": sweep, "run": sweep / names()[0]}
+    done = {
+        "report of all": ["report", "{sweep}"],
+        "comparison": ["compare", "mine", "{run}", "--out", "page.html"],
+    }
+    for command in (done | REFUSED).values():
+        words = [re.sub(r"\{(text|sweep|run)\}", lambda m: str(told_at[m[1]]), word) for word in command]
+        main(words)
+        told = capsys.readouterr()
+        lines = [line for line in (told.out + told.err).splitlines() if line.lstrip().startswith("FORGED")]
+        assert not lines, (words, told)
+
+
 def test_a_traceback_is_printed_without_controls(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a library says: in a log line, on its own, in the sentence, a traceback of debug mode, and in train.log."""
 

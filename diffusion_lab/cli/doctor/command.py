@@ -18,7 +18,7 @@ from diffusion_lab.cli.doctor.checks import generation, machine, resume, surroun
 from diffusion_lab.cli.doctor.checks.machine import devices
 from diffusion_lab.cli.doctor.report import markdown
 from diffusion_lab.cli.doctor.workers import examined
-from diffusion_lab.cli.errors import EXIT_CONFIG, EXIT_FAILED, ConfigError, StoppedBySignal, nearest
+from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, StoppedBySignal, nearest, refuse
 from diffusion_lab.files import write_whole
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import duration, status
@@ -39,16 +39,14 @@ def main(argv: list[str]) -> int:
         chosen = _chosen(options.only)
         report = _report_file(options.report)
     except ConfigError as error:
-        print(f"config error: {error}", file=sys.stderr)
-        return EXIT_CONFIG
+        return refuse(error)
     output = Output()
     before = signal.signal(signal.SIGTERM, _stop)  # as Ctrl-C, so that the folder of the runs is removed
     try:
         with tempfile.TemporaryDirectory(prefix="doctor-", ignore_cleanup_errors=True) as work:
             _examine(Path(work), chosen, options.device, output)
     except ConfigError as error:
-        print(f"config error: {error}", file=sys.stderr)
-        return EXIT_CONFIG
+        return refuse(error)
     except (KeyboardInterrupt, StoppedBySignal) as stop:
         number = getattr(stop, "signal_number", 2)
         status("")
