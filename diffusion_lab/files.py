@@ -92,6 +92,11 @@ def _integer(digits: str) -> int | float:
     return value if -_BITS <= value < 2 * _BITS else float(value)
 
 
+def is_count(value: Any) -> bool:
+    """Whether a value of a file is an integer in [0, 2**63), such as a step or a number of bytes."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _BITS
+
+
 def deeper(content: Any, depth: int = DEPTH) -> bool:
     """Whether plain containers are nested more than `depth` deep."""
     level = [content] if isinstance(content, dict | list | tuple) else []

@@ -52,6 +52,9 @@ class EMA(StepCallback):
         parameters = dict(run_module(pl_module).model.named_parameters())
         for average in self.rule.names:
             kept = self._averages.get(average, {})
+            other = next((name for name, p in parameters.items() if name in kept and kept[name].shape != p.shape), None)
+            if other is not None:
+                raise ValueError(f"{other} of the average {average} must have the shape of the weight; it is damaged")
             self._averages[average] = {
                 name: (cut(kept[name], p) if name in kept else p.detach()).to(p.device, torch.float32, copy=True)
                 for name, p in parameters.items()

@@ -11,7 +11,7 @@ from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.processes import is_first, say
 from diffusion_lab.runs.folder import put_aside
 from diffusion_lab.runs.lines import lengths
-from diffusion_lab.runs.names import CHECKPOINTS
+from diffusion_lab.runs.names import CHECKPOINTS, LOGGED
 
 
 def standing(cfg: DictConfig, folder: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -69,7 +69,8 @@ def check_record(folder: Path, path: Path, content: dict[str, Any]) -> None:
     """
     if not is_first():  # the first process may be writing them
         return
-    for name, length in content["callbacks"]["RunRecord"].get("lines", {}).items():
+    known = content["callbacks"]["RunRecord"].get("lines", {})
+    for name, length in ((name, known[name]) for name in LOGGED if name in known):
         file, size = folder / name, lengths(folder).get(name)
         if size is None or 0 < size < length:
             state = "is missing" if size is None else f"has {size}"

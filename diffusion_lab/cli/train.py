@@ -24,13 +24,13 @@ from diffusion_lab.cli.config import (
     plain,
     run_name,
 )
-from diffusion_lab.cli.errors import StoppedBySignal
+from diffusion_lab.cli.errors import ConfigError, StoppedBySignal, describe
 from diffusion_lab.cli.exhausted import no_memory
 from diffusion_lab.cli.labels import labels, options_of, tags
 from diffusion_lab.cli.outcome import from_here, outcome
 from diffusion_lab.cli.processes import is_first, on_cpu, say, wait_for_the_first, world_size
 from diffusion_lab.cli.same_run import check_same_run
-from diffusion_lab.failure import Failure
+from diffusion_lab.failure import Failure, OtherData
 from diffusion_lab.held_folder import FolderMoved, current
 from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.folder import lock
@@ -146,6 +146,13 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         raise StoppedBySignal(stop.number) from stop
     except Pruned:  # the result says so
         wait_for_the_first()
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if not run.module.restoring or no_memory(error) or isinstance(error, ConfigError | Failure | OtherData):
+            raise
+        raise ConfigError(
+            f"{path}: must hold the state of this run's parts, and it cannot be restored ({describe(error)}); use an "
+            "earlier checkpoint, or add anew=true to start at step 0, which keeps these files beside"
+        ) from error
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.files import parse, read_object, replacing, write_json
+from diffusion_lab.files import is_count, parse, read_object, replacing, write_json
 from diffusion_lab.held_folder import current, with_folders
 from diffusion_lab.inside import read_inside, regular
 from diffusion_lab.runs.names import EVALUATED, EVALUATIONS, LOGGED, TIMING
@@ -100,5 +100,7 @@ def read_evaluated(folder: Path, step: int) -> tuple[list[str], dict[str, int]] 
     content = read_object(folder / EVALUATED) or {}
     done, lines = content.get("done"), content.get("lines")
     if content.get("step") != step or not isinstance(done, list) or not isinstance(lines, dict):
+        return None
+    if not all(isinstance(key, str) for key in done) or not all(map(is_count, lines.values())):
         return None
     return done, lines

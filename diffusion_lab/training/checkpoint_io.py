@@ -28,20 +28,17 @@ import torch
 from lightning.fabric.plugins.io import CheckpointIO
 from torch import Tensor
 
-from diffusion_lab.files import deeper, replacing
+from diffusion_lab.files import replacing
 from diffusion_lab.held_folder import with_folders
 from diffusion_lab.inside import NotInside, open_inside
 from diffusion_lab.runs.names import CHECKPOINT, LAST, PREVIOUS
+from diffusion_lab.training.checkpoint_content import wrong_entry
 from diffusion_lab.training.finite import not_finite
 
 FORMAT = 2
 _MAGIC = b"DLABSHA2"
 _TRAILER = len(_MAGIC) + 32
 _SCALARS = frozenset({bool, float, str, type(None)})
-_KINDS = {
-    **{"format": int, "global_step": int, "state_dict": dict, "callbacks": dict, "loops": dict},
-    **{"optimizer_states": list, "lr_schedulers": list, "may_be_infinite": list | tuple},
-}
 _INT_BITS = 64  # PyTorch's unpickler does not read integers of more than 2039 bits; longer ones than these are rare
 
 
@@ -145,7 +142,7 @@ def load(path: str | Path, map_location: Any = None, top: Path | None = None) ->
         raise DamagedCheckpoint(f"{path}: cannot be loaded ({error!r}); use an earlier checkpoint") from error
     if not isinstance(content, dict):
         raise DamagedCheckpoint(f"{path}: holds no checkpoint; use an earlier one")
-    if wrong := _wrong(content):
+    if wrong := wrong_entry(content):
         raise DamagedCheckpoint(f"{path}: its entry {wrong} is nothing that a run writes; use an earlier one")
     version = content.get("format", 1)
     if version > FORMAT:
@@ -154,20 +151,6 @@ def load(path: str | Path, map_location: Any = None, top: Path | None = None) ->
             f"{FORMAT}; use the version that wrote it, or a later one"
         )
     return content
-
-
-def _wrong(content: dict[Any, Any]) -> str | None:
-    """The first entry of another type than Lightning and this library give it, or nested too deeply for recursive code;
-    None if there is none."""
-    wrong = [key for key, kind in _KINDS.items() if key in content and not isinstance(content[key], kind)]
-    weights, states = ({}, {}) if wrong else (content.get("state_dict", {}), content.get("callbacks", {}))
-    wrong += [f"state_dict.{key}" for key, value in weights.items() if not _is_weight(key, value)]
-    wrong += [f"callbacks.{key}" for key, state in states.items() if not isinstance(state, dict) or deeper(state)]
-    return next(iter(wrong), None)
-
-
-def _is_weight(key: Any, value: Any) -> bool:
-    return isinstance(key, str) and (isinstance(value, Tensor) or key.endswith("_extra_state"))
 
 
 def _to_stderr(text: str) -> None:

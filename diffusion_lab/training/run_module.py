@@ -66,6 +66,7 @@ class RunModule(LightningModule):
         super().__init__()
         self.streams = streams
         self.after_step: list[AfterStep] = []  # called in this order after each optimizer step
+        self.restoring = False  # True from the loading of a checkpoint to the first step
         self._position = Position(-1)
         self._records: list[Any] = []
         self.gradient_norm: Tensor | None = None  # of the last update, before clipping; None without clipping
@@ -113,7 +114,9 @@ class RunModule(LightningModule):
             # NVIDIA's library, which takes 0.1 to 0.4 ms without a GPU.
             os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "0"
         for optimizer in trainer.optimizers:
+            check_state(optimizer)
             match_layout(optimizer)
+        self.restoring = False
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Convert the saved count of microbatches to the present `accumulate_grad_batches`, which may have changed.
@@ -123,6 +126,7 @@ class RunModule(LightningModule):
         """
         if self._trainer is None:
             return
+        self.restoring = True
         done = checkpoint["global_step"] * self.trainer.accumulate_grad_batches
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         growth = done - progress["total"]["ready"]
@@ -178,6 +182,32 @@ class RunModule(LightningModule):
         """Log `train/loss`, the mean since it was last logged, through Lightning; our own trainer has `TimestepLog`."""
         if self._loss:
             self.log("train/loss", self._loss.take().float(), sync_dist=True)
+
+
+def check_state(optimizer: torch.optim.Optimizer) -> None:
+    """Check what an optimizer was given from a checkpoint, which it takes as it is: a fused one reads and writes
+    moments of another size beyond their end.
+
+    Raises:
+        ValueError: a moment does not fit its weight, or a setting is a text where the optimizer has a number.
+    """
+    fused = any(group.get("fused") for group in optimizer.param_groups)
+    for weight, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, str):
+                raise ValueError(f"{key}={value[:80]!r} must be a number or a tensor in the optimizer's state")
+            if not isinstance(value, Tensor) or value.shape == weight.shape:
+                continue
+            if value.numel() == 1 and (key == "step" or not fused):
+                continue
+            sizes = zip(reversed(value.shape), reversed(weight.shape), strict=False)
+            if fused or value.dim() > weight.dim() or any(a not in (1, b) for a, b in sizes):
+                raise ValueError(f"{key}={tuple(value.shape)} must have the shape of its weight, {tuple(weight.shape)}")
+    for group in optimizer.param_groups:
+        for key, default in optimizer.defaults.items():
+            values = group[key] if isinstance(group[key], list | tuple) else [group[key]]
+            if not isinstance(default, str) and any(isinstance(value, str | dict) for value in values):
+                raise ValueError(f"{key}={group[key]!r} must be a number as in the optimizer's settings, {default}")
 
 
 def match_layout(optimizer: torch.optim.Optimizer) -> None:

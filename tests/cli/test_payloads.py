@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 import torch
 
+from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.main import main
+from diffusion_lab.cli.standing import check_record
 from diffusion_lab.training.checkpoint_io import load, save
 from tests.harness import Child
 from tests.limited import limited
@@ -67,6 +69,16 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert "Traceback" not in told.err + told.out and SECRET not in told.err + told.out
     assert Path("mine").read_text() == json.dumps({"config": {"x": SECRET}})
     return told.err
+
+
+def test_a_sentence_names_no_file_outside_as_a_cure(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = load(theirs / "checkpoints" / "last.ckpt")
+    lines = content["callbacks"]["RunRecord"]["lines"] | {"../mine": 5, "/etc/passwd": 7}
+    save(content | {"callbacks": content["callbacks"] | {"RunRecord": {"lines": lines}}}, theirs / "x")
+    check_record(theirs, Path("last.ckpt"), load(theirs / "x"))
+    (theirs / "metrics.jsonl").unlink()
+    with pytest.raises(ConfigError, match="metrics.jsonl: must hold the"):
+        check_record(theirs, Path("last.ckpt"), load(theirs / "x"))
 
 
 def free(path: Path) -> Path:
@@ -132,6 +144,45 @@ CHECKPOINTS: dict[str, Callable[[Path], None]] = {
     "texts as weights": edited(lambda content: content.update(state_dict=dict.fromkeys(content["state_dict"], "x"))),
     "numbers as names": edited(lambda content: content.update(state_dict={5: torch.zeros(1)})),
     "a text as the step": edited(lambda content: content.update(global_step="x")),
+    "a negative step": edited(lambda content: content.update(global_step=-5)),
+    "a flag as the step": edited(lambda content: content.update(global_step=True)),
+    "a text as the epoch": edited(lambda content: content.update(epoch="x")),
+    "a number as the version": edited(lambda content: content.update({"pytorch-lightning_version": 5})),
+    "a text as a loop": edited(lambda content: content["loops"].update(fit_loop="x")),
+    "texts as counts": edited(lambda content: progress(content).update(dict.fromkeys(progress(content), "x"))),
+    "negative counts": edited(lambda content: progress(content).update(ready=-5)),
+    "a number as what is owed": edited(lambda content: content["callbacks"]["RunRecord"].update(owed=5)),
+    "numbers as what is owed": edited(lambda content: content["callbacks"]["RunRecord"].update(owed=[5])),
+    "a text as lines": edited(lambda content: content["callbacks"]["RunRecord"].update(lines="x")),
+    "texts as lengths": edited(
+        lambda content: content["callbacks"]["RunRecord"]["lines"].update({"metrics.jsonl": "x"})
+    ),
+    "a list as the hash": edited(lambda content: content["callbacks"]["RunRecord"].update(config_hash=[])),
+    "a text as a time": edited(lambda content: content["callbacks"]["Progress"].update(seconds="x")),
+    "no number as a time": edited(lambda content: content["callbacks"]["Progress"].update(evaluating=float("nan"))),
+    "a list as tables": edited(lambda content: content["callbacks"]["TimestepLog"].update(tables=[1])),
+    "a list as averages": edited(lambda content: content["callbacks"].update(EMA={"0.9999": {"x": [1]}})),
+    "a number as an optimizer": edited(lambda content: content.update(optimizer_states=[5])),
+    "a text as schedulers": edited(lambda content: content.update(lr_schedulers="x")),
+    "numbers as names of infinities": edited(lambda content: content.update(may_be_infinite=[5])),
+    "no loops": edited(lambda content: content.update(loops={})),
+    "no counts": edited(lambda content: content["loops"]["fit_loop"].clear()),
+    "weights of another shape": edited(
+        lambda content: content.update(state_dict=dict.fromkeys(content["state_dict"], torch.zeros(3, 5, 7)))
+    ),
+    "tables of another shape": edited(
+        lambda content: content["callbacks"]["TimestepLog"].update(tables=torch.zeros(3))
+    ),
+    "averages of another shape": edited(
+        lambda content: content["callbacks"]["EMA"]["0.9999"].update(
+            {key: torch.zeros(3, 1) for key in content["callbacks"]["EMA"]["0.9999"]}
+        )
+    ),
+    "moments of another shape": edited(lambda content: optimizer(content)["state"][0].update(exp_avg=torch.zeros(1))),
+    "a text as a moment": edited(lambda content: optimizer(content)["state"][0].update(exp_avg="x")),
+    "a text as the learning rate": edited(lambda content: optimizer(content)["param_groups"][0].update(lr="x")),
+    "a list as a group": edited(lambda content: optimizer(content).update(param_groups=[[]])),
+    "no groups": edited(lambda content: optimizer(content).update(param_groups=[])),
     "no state of the optimizer": edited(lambda content: content.update(optimizer_states={})),
     "a record that is none": edited(lambda content: content["callbacks"].update(RunRecord={"config": [1]})),
     "a deep record": edited(lambda content: content["callbacks"]["RunRecord"]["config"].update(x=deep(300))),
@@ -149,7 +200,20 @@ def test_a_checkpoint_with_other_entries(name: str, theirs: Path, capsys: pytest
             refused(COMMANDS[command], capsys)
 
 
+def progress(content: dict[str, Any]) -> dict[str, int]:
+    return content["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]
+
+
+def optimizer(content: dict[str, Any]) -> dict[str, Any]:
+    return content["optimizer_states"][0]
+
+
+OF_TRAINING = (
+    *("no loops", "no counts", "tables of another shape", "no groups"),
+    *("moments of another shape", "a text as a moment", "a text as the learning rate"),
+)
 UNUSED = {  # what the command has no use for
+    *((command, name) for command in ("sample", "init_from") for name in OF_TRAINING),
     ("resume", "a list as an average"),  # of another name than its own
     ("sample", "no state of the optimizer"),
     ("init_from", "no state of the optimizer"),
