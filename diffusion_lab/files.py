@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from diffusion_lab.held_folder import with_folders
-from diffusion_lab.inside import read_inside
+from diffusion_lab.inside import NotInside, read_inside
 
 DEPTH = 64  # of nested objects and lists; our own files have fewer than 20
 _BITS = 2**63
@@ -30,8 +30,9 @@ def replacing(path: Path, beside: str | None = None) -> Iterator[BinaryIO]:
             there is removed first. None: a name that nobody can know.
 
     Raises:
-        OSError: it cannot be written; `path` is unchanged.
+        OSError: it cannot be written; `path` is unchanged. `NotInside` if a folder is in its place.
     """
+    refuse_folder(path)
     temporary = path.with_name(beside or f".{path.name}.{secrets.token_hex(4)}")
     if beside is not None:
         temporary.unlink(missing_ok=True)
@@ -44,6 +45,12 @@ def replacing(path: Path, beside: str | None = None) -> Iterator[BinaryIO]:
             with suppress(OSError):
                 temporary.unlink()
             raise
+
+
+def refuse_folder(path: Path) -> None:
+    """Raise NotInside if a folder lies where a file will be written."""
+    if path.is_dir() and not path.is_symlink():
+        raise NotInside(f"{path} must be a file, and is a folder; remove it, or use another place")
 
 
 def _exclusively(path: str, flags: int) -> int:
@@ -79,7 +86,7 @@ def parse(text: str) -> Any:
         ValueError: it is none, or is nested more than `DEPTH` deep, which recursive code need not survive.
     """
     try:
-        content = json.loads(text, parse_int=_integer)
+        content = json.loads(text, parse_int=integer)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if text.count("[") + text.count("{") > DEPTH and deeper(content):
@@ -87,7 +94,8 @@ def parse(text: str) -> Any:
     return content
 
 
-def _integer(digits: str) -> int | float:
+def integer(digits: str) -> int | float:
+    """A number of a JSON text as `parse` reads it."""
     value = int(digits) if len(digits) <= 20 else float(digits)
     return value if -_BITS <= value < 2 * _BITS else float(value)
 

@@ -67,8 +67,10 @@ def regular(path: str, flags: int, dir_fd: int | None = None) -> int:
     """An opener for `open`, also for writing: it follows no link in the last component and never waits.
 
     Raises:
-        NotInside: there is something, and it is not a regular file.
+        NotInside: there is something, and it is not a regular file, or it would be written and has another name (a hard
+            link), under which its content would change too.
     """
+    writes = flags & (os.O_WRONLY | os.O_RDWR)
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o666, dir_fd=dir_fd)
     except OSError:
@@ -76,7 +78,10 @@ def regular(path: str, flags: int, dir_fd: int | None = None) -> int:
         _check(status, stat.S_IFREG, Path(path), Path(path).name)
         raise
     try:
-        _check(os.fstat(descriptor), stat.S_IFREG, Path(path), Path(path).name)
+        _check(status := os.fstat(descriptor), stat.S_IFREG, Path(path), Path(path).name)
+        if writes and status.st_nlink > 1:
+            more = f"is the same file as {status.st_nlink - 1} elsewhere (a hard link)"
+            raise NotInside(f"{path} must be a file of its own, and {more}; replace it by a copy")
     except NotInside:
         os.close(descriptor)
         raise

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import torch
 
 
+FILES = (DATA, FIGURE, PICTURE, FACTS)
 WHEN_REPEATED = "goes on from the last finished piece"  # the same command, after a signal
 
 
@@ -51,9 +52,9 @@ def run(cfg: DictConfig) -> None:
         analysis.check(trained)
     common = common_folder(listed(cfg.run))
     if cfg.outdir:
-        folder = writable("outdir", Path(cfg.outdir))
+        folder = writable("outdir", Path(cfg.outdir), files=FILES)
     else:
-        folder = writable("run", common / ANALYSES / Path(choices_of(cfg)["analysis"]).name, common)
+        folder = writable("run", common / ANALYSES / Path(choices_of(cfg)["analysis"]).name, common, FILES)
     with ExitStack() as stack:
         device = [stack.enter_context(ready(m.module, cfg.device, cfg.precision)) for m in trained][-1]
         sentence = perform(analysis, trained, folder, settings(cfg, device), cfg.seed, device, show=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.errors import refuse
+from diffusion_lab.files import refuse_folder
 
 if TYPE_CHECKING:
     from diffusion_lab.reports.pair_page import PairReport
@@ -25,6 +26,7 @@ def main(argv: list[str]) -> int:
     from diffusion_lab.reports.pair_page import make_pair_report, write_pair_page
 
     try:
+        refuse_folder(Path(options.out))
         report = make_pair_report(pair(side("A", options.a, read), side("B", options.b, read), options.metric))
         page = write_pair_page(options.out, report, _command(options))
     except (ValueError, FileNotFoundError) as error:

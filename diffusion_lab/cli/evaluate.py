@@ -88,7 +88,7 @@ def _measure(
     from diffusion_lab.cli.inference import ready
 
     check_places("run", Path(cfg.run), [Path(cfg.run) / EVALUATIONS])
-    writable("run", Path(cfg.run))
+    writable("run", Path(cfg.run), files=[EVALUATIONS])
     evaluation = part(with_metrics(_with(cfg, "metrics.seed", seed[0]) if seed else cfg), "metrics")
     if not evaluation.metrics and not trained.data.conditions.task.paired:
         raise ConfigError("metrics.names=[] must name what to measure; use metrics.names=[fid]")

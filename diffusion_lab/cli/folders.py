@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,9 +12,10 @@ from tempfile import TemporaryDirectory
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.files import write_whole
+from diffusion_lab.files import refuse_folder, write_whole
 from diffusion_lab.held_folder import current, hold
-from diffusion_lab.runs.names import HYDRA, MULTIRUN, SWEEP, WRITTEN
+from diffusion_lab.inside import NotInside
+from diffusion_lab.runs.names import FILES, HYDRA, MULTIRUN, SWEEP, WRITTEN
 
 PLACES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "resume", "name", "paths.root")
 
@@ -71,6 +72,11 @@ def check_run_folder(key: str, folder: Path) -> None:
     if folder.is_dir():
         check_places(key, folder, [Path(entry) for entry in os.scandir(folder)], deep=False)
         check_places(key, folder, [folder / name for name in WRITTEN])
+        try:
+            for path in itertools.chain.from_iterable(folder.glob(pattern) for pattern in FILES):
+                refuse_folder(path)
+        except NotInside as error:
+            raise ConfigError(f"{key}={folder} must hold its own files, and {error}") from error
 
 
 def check_sweep_folder(folder: Path) -> None:
@@ -85,16 +91,18 @@ def check_sweep_folder(folder: Path) -> None:
             raise ConfigError(f"hydra.sweep.dir={folder} must hold its own files, and {where}")
 
 
-def writable(key: str, folder: Path, top: Path | None = None) -> Path:
+def writable(key: str, folder: Path, top: Path | None = None, files: Collection[str] = ()) -> Path:
     """Make a folder that a command will write to, with its parents.
 
     Args:
         key: the setting that names the folder.
         folder: the folder.
         top: the folder from elsewhere in which it lies; None if the user named it.
+        files: names of the files that the command will write there.
 
     Raises:
-        ConfigError: it cannot be made or written to, or a link in `top` leads elsewhere.
+        ConfigError: it cannot be made or written to, a link in `top` leads elsewhere, or a folder has the name of a
+            file.
         FolderMoved: it is held, and gone.
     """
     if top is not None:
@@ -104,6 +112,10 @@ def writable(key: str, folder: Path, top: Path | None = None) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise PermissionError(13, "Permission denied")
+        for name in {entry.name for entry in os.scandir(folder)} & set(files):
+            refuse_folder(folder / name)
+    except NotInside as error:
+        raise ConfigError(str(error)) from error
     except OSError as error:
         raise ConfigError(
             f"{key}={folder} must be a folder that can be written to ({error.strerror}); use another"
@@ -119,6 +131,9 @@ def all_or_nothing(folder: Path) -> Iterator[Path]:
         with TemporaryDirectory(prefix=".partial-", dir=folder) as name:
             place = Path(name)
             yield place
+            for path in place.rglob("*"):
+                if path.is_file():
+                    refuse_folder(folder / path.relative_to(place))
             for path in sorted(place.rglob("*")):
                 target = folder / path.relative_to(place)
                 target.mkdir(exist_ok=True) if path.is_dir() else os.replace(path, target)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.errors import refuse
+from diffusion_lab.files import refuse_folder
 from diffusion_lab.printable import one_line
 
 if TYPE_CHECKING:
@@ -38,10 +39,12 @@ def main(argv: list[str]) -> int:
             if len(found) > 1:
                 print("\n".join(lines(found)))
                 return 0
+        page = Path(options.out or Path(options.folder) / "report.html")
+        for path in filter(None, (page, options.table)):
+            refuse_folder(Path(path))
         report, text = _made(options)
         if options.table and not report.parts:
             raise ValueError(f"table={options.table} must have a run that has begun to train; leave --table out")
-        page = Path(options.out or Path(options.folder) / "report.html")
         save(page, text.encode(), "out")
         written = {}
         if options.table:

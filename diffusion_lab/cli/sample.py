@@ -44,8 +44,10 @@ def run(cfg: DictConfig) -> None:
     if labels:
         asked["label"] = torch.tensor(labels)[torch.arange(len(ids)) % len(labels)]
     folder = Path(cfg.outdir or Path(cfg.run) / GENERATED / numbered(trained.step))
-    for place in (folder, folder / IMAGES):
-        writable("outdir" if cfg.outdir else "run", place, None if cfg.outdir else Path(cfg.run))
+    top, key = (None, "outdir") if cfg.outdir else (Path(cfg.run), "run")
+    grids = ["grid.png", *(f"class-{label}.png" for label in range(conditions.num_classes or 0))]
+    writable(key, folder, top, grids)
+    writable(key, folder / IMAGES, top, {f"{number:06d}.png" for number in ids})
     strangers = unasked(folder / IMAGES, ids)
     row = {number: k for k, number in enumerate(ids)}
     with ready(trained.module, cfg.device, cfg.precision) as device:

@@ -21,6 +21,7 @@ def save(path: Path, content: bytes, option: str) -> None:
     try:
         write_whole(path, content)
     except OSError as error:
+        reason = error.strerror or error
         raise ValueError(
-            f"{option}={path} must be a file that can be written ({error.strerror}); use another path for --{option}"
+            f"{option}={path} must be a file that can be written ({reason}); use another path for --{option}"
         ) from error

@@ -32,7 +32,7 @@ def lock(folder: Path) -> Iterator[None]:
         RunLocked: another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK, "w", encoding="utf-8", opener=regular) as file:
+    with open(folder / LOCK, "ab", opener=regular) as file:  # whatever it is, it is not emptied
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -65,7 +65,8 @@ def forget_run(folder: Path) -> None:
         return
     shutil.rmtree(folder / HYDRA, ignore_errors=True)
     for name in (LOG, LOCK):
-        (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # it is not there, or a folder lies in its place
+            (folder / name).unlink()
     _remove_empty(folder)
 
 

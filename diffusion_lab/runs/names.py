@@ -29,6 +29,11 @@ BEFORE = "before-"  # folders with the run's files from before `anew=true`
 SWEEP = "sweep.json"  # of a sweep folder: its commands and all of its jobs
 MULTIRUN = "multirun.yaml"  # of a sweep folder: what Hydra's sweeper writes
 
+# Patterns of the files that a run writes
+FILES = (
+    *(RECORD, RESULT, METRICS, EVALUATIONS, TIMING, EVALUATED, LOG, LOCK),
+    *(f"{CHECKPOINTS}/*{CHECKPOINT}", f"{SAMPLES}/*.png", f"{AVERAGES}/*/*.{TENSORS}", f"{HYDRA}/*.yaml"),
+)
 WRITTEN = (HYDRA, CHECKPOINTS, AVERAGES, SAMPLES)  # folders in a run folder in which a run writes files
 LOGGED = (METRICS, EVALUATIONS)  # their bytes are functions of the configuration; a checkpoint stores their lengths
 

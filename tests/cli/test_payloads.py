@@ -217,7 +217,70 @@ UNUSED = {  # what the command has no use for
     ("resume", "a list as an average"),  # of another name than its own
     ("sample", "no state of the optimizer"),
     ("init_from", "no state of the optimizer"),
+    ("init_from", "weights of another shape"),  # it starts from the average
 }
+
+
+ANALYZE = ["analyze", "analysis=per_timestep", "analysis.images=2", "analysis.every=500", "run=theirs"]
+IN_THE_WAY = {  # of a file that a command writes: its place, and the command
+    "the grid": ("theirs/generated/step-00000001/grid.png", COMMANDS["sample"]),
+    "a sample": ("theirs/generated/step-00000001/images/000000.png", COMMANDS["sample"]),
+    "a figure": ("theirs/analyses/per_timestep/figure.svg", ANALYZE),
+    "facts": ("theirs/analyses/per_timestep/facts.json", ANALYZE),
+    "a card": ("theirs/export/safetensors/README.md", ["export", "run=theirs"]),
+    "weights": ("theirs/export/safetensors/config.json", ["export", "run=theirs"]),
+    "evaluations": ("theirs/evaluations.jsonl", ["evaluate", "run=theirs", "metrics.num_samples=300"]),
+    "samples of a run": ("theirs/samples/step-00000002.png", COMMANDS["resume"]),
+    "a checkpoint": ("theirs/checkpoints/step-00000002.ckpt", COMMANDS["resume"]),
+    "a log": ("theirs/timing.jsonl", COMMANDS["resume"]),
+    "a result": ("theirs/result.json", COMMANDS["resume"]),
+    "a lock": ("after/.lock", COMMANDS["init_from"]),
+    "a page": ("theirs/report.html", ["report", "theirs"]),
+    "a table": ("table.md", ["report", "theirs", "--table", "table.md"]),
+    "a comparison": ("page.html", ["compare", "theirs", "other", "--out", "page.html"]),
+    "a distribution": ("p.txt", ["show", "theirs", "--write", "p.txt"]),
+}
+
+
+@pytest.mark.parametrize("name", IN_THE_WAY)
+def test_a_folder_lies_where_a_file_is_written(name: str, theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place, words = IN_THE_WAY[name]
+    free(Path(place)) if Path(place).exists() else None
+    Path(place, "mine").mkdir(parents=True)
+    if "other" in words:
+        shutil.copytree(theirs, "other")
+    text = refused(words, capsys)
+    assert place.rpartition("/")[2] in text and Path(place, "mine").is_dir()
+    assert not [path for path in theirs.rglob(".*") if path.name not in (".lock", ".hydra")]
+
+
+@pytest.mark.parametrize("name", [".lock", "evaluations.jsonl"])
+def test_a_file_that_is_also_elsewhere_is_not_written(
+    name: str, theirs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    free(theirs / name) if (theirs / name).exists() else None
+    os.link("mine", theirs / name)
+    words = COMMANDS["resume"] if name == ".lock" else ["evaluate", "run=theirs", "metrics.num_samples=300"]
+    assert "hard link" in refused(words, capsys)
+
+
+EMPTY = {
+    "a folder": ["report", ""],
+    "the second folder": ["compare", "theirs", ""],
+    "a --config-dir": ["train", *SMALL, "--config-dir="],
+    "the word after --config-dir": ["train", *SMALL, "--config-dir", ""],
+    "a run": ["sample", "run=", "seeds=0"],
+    "a quoted run": ["sample", "run=''", "seeds=0"],
+    "a resumed run": ["train", "resume=''"],
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_word_that_is_empty_is_not_the_working_folder(
+    name: str, theirs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "empty" in refused(EMPTY[name], capsys)
+    assert not Path("report.html").exists()
 
 
 def npz(shape: str) -> bytes:

@@ -143,7 +143,7 @@ class _Search:
                 name = f"{below}/{entry.name}" if below else entry.name
                 if not below and self.within and entry.name not in self.within:
                     continue
-                if not entry.is_dir():
+                if not _is_folder(entry):
                     self._file(name, entry)
                 elif is_hidden(entry.name):
                     self.left_out["hidden"] += 1
@@ -183,6 +183,13 @@ def _entries(path: str) -> Iterable[os.DirEntry[str]]:
             return list(entries)
     except OSError:  # a folder that may not be read
         return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, which is reported as a file
+        return False
 
 
 def _identity(path: str) -> Identity | None:

@@ -24,6 +24,15 @@ def source(root: Path, **options) -> ImageFolder:
     return ImageFolder(root, 8, cache_dir=root.parent / "cache", class_folders=True, **options)
 
 
+def test_links_in_a_circle_are_left_out_and_named(tmp_path: Path) -> None:
+    root = pictures(tmp_path / "F", "a.png", "b.png")
+    for name, target in (("self", "self"), ("one", "two"), ("two", "one")):
+        (root / name).symlink_to(target)
+    found = find_images(root)
+    assert found.names == ["a.png", "b.png"] and found.sentence() == "left out: 3 files: 3 without a suffix"
+    assert subfolders(root) == []
+
+
 def test_a_link_back_multiplies_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     root = pictures(tmp_path / "F", *[f"{'cats' if i % 2 else 'dogs'}/{i:02}.png" for i in range(40)])
