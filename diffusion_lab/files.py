@@ -49,7 +49,7 @@ def replacing(path: Path, beside: str | None = None) -> Iterator[BinaryIO]:
 
 def refuse_folder(path: Path) -> None:
     """Raise NotInside if a folder lies where a file will be written."""
-    if path.is_dir() and not path.is_symlink():
+    if os.path.isdir(path) and not os.path.islink(path):
         raise NotInside(f"{path} must be a file, and is a folder; remove it, or use another place")
 
 

@@ -4,7 +4,9 @@ and its folder; and the command that repeats a job.
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from diffusion_lab.cli.errors import ConfigError, config_errors
@@ -13,7 +15,21 @@ from diffusion_lab.runs.advice import setting
 from diffusion_lab.runs.record import read_record
 from diffusion_lab.runs.signature import is_own
 
+EMPTY = ("--config-dir=", "-cd=", "--out=", "--table=", "--figures=", "run=", "resume=", "init_from=", "outdir=")
 VALUED = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p", "--cfg", "-c")
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Check that no word, folder or option of a command line is empty, as after an unset variable of a shell.
+
+    Raises:
+        ConfigError: names the first; a path would be the working folder.
+    """
+    for before, word in zip(["", *words], words, strict=False):
+        if not word:
+            raise ConfigError(f"{before} '' must not be empty; use . for the working folder".lstrip())
+        if re.sub("[+'\"]", "", word) in EMPTY:
+            raise ConfigError(f"{word} must name a folder, and is empty; use . for the working folder, or leave it out")
 
 
 def options_first(arguments: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.app import App
-from diffusion_lab.cli.command_line import config_dirs
+from diffusion_lab.cli.command_line import check_words, config_dirs
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.own_yaml import check_encoding
 
@@ -33,6 +33,7 @@ def train(*words: str) -> TrainedModel:
     """
     if any(word in ("-m", "--multirun") for word in words):
         raise ConfigError("-m must be left out: train() is one run; call it in a loop, or use the command")
+    check_words(words)
     check_encoding(words)
     app = App("train", list(words), typed=["train", *words])
     error = app.attempt()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from diffusion_lab.cache_folder import home_folder
 from diffusion_lab.cli import help as help_text
-from diffusion_lab.cli.command_line import config_dirs
+from diffusion_lab.cli.command_line import check_words, config_dirs
 from diffusion_lab.cli.encodings import replace_what_cannot_be_encoded
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, nearest, refuse
 from diffusion_lab.cli.exhausted import full_disk, no_memory
@@ -59,6 +59,7 @@ def _run(words: list[str]) -> int:
         hint = nearest(command, help_text.COMMANDS)
         return refuse(f"command={command} must be one of {choices}{hint}")
     try:
+        check_words(rest)
         check_encoding(rest)
     except ConfigError as error:
         return refuse(error)

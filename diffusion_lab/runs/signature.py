@@ -21,6 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from diffusion_lab.files import integer
+
 SIGNATURE = "signature"  # of run.json: hex digits
 KEY = "run.key"
 SIZE = 32  # bytes of the key
@@ -34,7 +36,10 @@ def signed(record: Mapping[str, Any]) -> dict[str, Any]:
     """
     unsigned = {key: value for key, value in record.items() if key != SIGNATURE}
     key = _key(make=True)
-    return unsigned if key is None else unsigned | {SIGNATURE: _code(json.loads(json.dumps(unsigned)), key)}
+    if key is None:
+        return unsigned
+    as_read = json.loads(json.dumps(unsigned), parse_int=integer)
+    return unsigned | {SIGNATURE: _code(as_read, key)}
 
 
 def is_own(record: Any) -> bool:

@@ -53,6 +53,12 @@ def test_a_run_is_ones_own_where_it_was_written_moved_and_copied(run: Path, tmp_
     assert is_own(read(run.rename(tmp_path / "moved")))
 
 
+def test_numbers_of_any_size_are_signed_as_they_are_read(key: Path, tmp_path: Path) -> None:
+    for value in (2**63, 2**64 - 1, 2**64, 2**70, -(2**70), 10**400):
+        write_record(tmp_path, RECORD | {"x": value}, own=True)
+        assert is_own(read(tmp_path)), value
+
+
 EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a value": lambda record: record["config"].update(seed=1),
     "a new key": lambda record: record.update(more=1),
