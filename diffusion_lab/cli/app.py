@@ -34,7 +34,7 @@ from diffusion_lab.cli.errors import (
     describe,
     refuse,
 )
-from diffusion_lab.cli.exhausted import full_disk, no_memory
+from diffusion_lab.cli.exhausted import full_disk, no_access, no_memory
 from diffusion_lab.cli.folders import held_runs, unmade, write_hydra_folder
 from diffusion_lab.cli.hydra_version import behaviour
 from diffusion_lab.cli.imports import importing
@@ -204,13 +204,15 @@ class App:
         return self._report_failure(error)
 
     def _is_exhausted(self, error: BaseException) -> bool:
-        """Whether the disk or the memory of the machine is why; says so in one sentence."""
+        """Whether the disk, the memory or a permission of the machine is why; says so in one sentence."""
         where = "" if self.output is None else f"; folder {self.output}"
         if why := full_disk(error):
             again = getattr(sys.modules.get(f"diffusion_lab.cli.{self.command}"), "WHEN_REPEATED", "starts again")
             _say(f"failed: a file cannot be written ({why}); free some space, then the same command {again}{where}")
         elif why := no_memory(error):
             _say(f"failed: the memory of this machine does not suffice ({why}); use a smaller model or batch{where}")
+        elif why := no_access(error):
+            _say(f"failed: {why}; change its permissions, or use another place{where}")
         else:
             return False
         return True

@@ -1,4 +1,4 @@
-"""Errors of a machine that has run out of something: a full disk, a limit on files, no memory left."""
+"""Errors of a machine that has run out of something, a full disk, a limit on files, no memory left, or forbids it."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ def no_memory(error: BaseException) -> str | None:
             return _first_line(one)
         if isinstance(one, RuntimeError) and NO_MEMORY.search(str(one)):
             return _first_line(one)
+    return None
+
+
+def no_access(error: BaseException) -> str | None:
+    """The file or folder that this user may not read or write; None if there is none."""
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return f"{error.filename} must be readable, and writable where it is written ({error.strerror})"
     return None
 
 

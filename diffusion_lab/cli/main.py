@@ -19,7 +19,7 @@ from diffusion_lab.cli import help as help_text
 from diffusion_lab.cli.command_line import check_words, config_dirs
 from diffusion_lab.cli.encodings import replace_what_cannot_be_encoded
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, nearest, refuse
-from diffusion_lab.cli.exhausted import full_disk, no_memory
+from diffusion_lab.cli.exhausted import full_disk, no_access, no_memory
 from diffusion_lab.cli.output import survive_closed_output
 from diffusion_lab.cli.own_yaml import check_encoding
 from diffusion_lab.cli.targets import beside, importable
@@ -71,6 +71,8 @@ def _run(words: list[str]) -> int:
         try:
             return importlib.import_module(f"diffusion_lab.cli.{command}").main(rest)
         except (OSError, MemoryError) as error:
+            if why := no_access(error):
+                return refuse(f"{why}; change its permissions, or use another place")
             why = full_disk(error) or no_memory(error)
             if why is None:
                 raise

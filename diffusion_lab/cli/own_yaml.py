@@ -24,7 +24,10 @@ def check_encoding(words: Sequence[str]) -> None:
         ConfigError: names the first.
     """
     for path in _files(words):
-        content = path.read_bytes()
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{path} must be a file that can be read ({error.strerror}); remove it") from error
         if content.startswith(b"\xef\xbb\xbf"):
             found = "has a byte order mark"
         else:
@@ -45,6 +48,8 @@ def _files(words: Sequence[str]) -> Iterator[Path]:
         name for name in named if name.isidentifier()
     }
     for folder in filter(os.path.isdir, folders):
+        if not os.access(folder, os.R_OK | os.X_OK):
+            raise ConfigError(f"--config-dir={folder} must be a folder that you may read; use another")
         yield from sorted(folder.glob("*.yaml"))
         for group in sorted(groups):
             yield from sorted((folder / group).rglob("*.yaml"))

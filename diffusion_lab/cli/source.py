@@ -14,6 +14,7 @@ Only tensors and plain values are read here. `start` checks the folder as `load`
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,7 +74,7 @@ def named(text: str) -> Named:
     if match is None:
         raise ConfigError(f"init_from={text!r} must name a run or a file of weights; {HOW}")
     place = Path(match["place"]).expanduser()
-    place = place / OF_DIFFUSERS if (place / OF_DIFFUSERS).is_file() else place
+    place = place / OF_DIFFUSERS if os.path.isfile(place / OF_DIFFUSERS) else place
     found = Named(place, match["checkpoint"] or "last", match["weights"] or "ema")
     if found.is_file and (match["checkpoint"] or match["weights"]):
         raise ConfigError(f"init_from={text} must be the file alone, which holds one set of weights; leave :... out")

@@ -117,3 +117,17 @@ def test_an_allocation_that_fails_elsewhere_is_one_sentence(in_folder, monkeypat
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("failed: the memory of this machine does not suffice")
     assert not Path("run").exists()
+
+
+def test_what_may_not_be_read_is_a_sentence(
+    in_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "closed/run.json")
+
+    monkeypatch.setattr("diffusion_lab.cli.report.main", refuse)
+    assert main(["report", "closed"]) == 2
+    assert "closed/run.json must be readable" in capsys.readouterr().err
+    monkeypatch.setattr("diffusion_lab.cli.export.run", refuse)
+    assert main(["export", "run=closed"]) == 1
+    assert "failed: closed/run.json must be readable" in capsys.readouterr().err
