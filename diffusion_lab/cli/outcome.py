@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +18,17 @@ if TYPE_CHECKING:
     from diffusion_lab.runs.run import Run
 
 MINUS = "\N{MINUS SIGN}"
+_TEMPORARY: ContextVar[Path | None] = ContextVar("temporary", default=None)
+
+
+@contextmanager
+def temporary(folder: Path) -> Iterator[None]:
+    """Inside, nothing that is said sends a person to a run in this folder, which will be removed."""
+    token = _TEMPORARY.set(folder)
+    try:
+        yield
+    finally:
+        _TEMPORARY.reset(token)
 
 
 def opening(cfg: DictConfig, folder: Path) -> str:
@@ -30,14 +44,23 @@ def outcome(run: Run) -> list[str]:
     lines = [f"done: step {run.step}" + (f", {duration(run.seconds)}" if run.seconds is not None else "")]
     width = max((len(name) for name, _ in shown), default=0)
     lines += [f"  {name:<{width}}  {text}" for name, text in shown]
+    if _is_temporary(run.folder):
+        return "\n".join(lines)
     if grids := run.samples():
         lines.append(f"samples: {from_here(grids[max(grids)])}")
     return [*lines, f"next: {command('report', from_here(run.folder))}"]
 
 
-def from_here(path: Path) -> Path:
+def from_here(path: Path) -> Path | str:
     """The path as a person in the working folder would type it."""
+    if _is_temporary(path):
+        return "a temporary folder"
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _is_temporary(path: Path) -> bool:
+    folder = _TEMPORARY.get()
+    return folder is not None and path.is_relative_to(folder)
 
 
 def _value(run: Run, name: str) -> tuple[str, str] | None:

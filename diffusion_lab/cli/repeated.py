@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from functools import cached_property
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any
 
 from diffusion_lab.inside import NotInside, read_inside
 from diffusion_lab.runs.lines import read_lines
-from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS, EVALUATIONS, METRICS, PREVIOUS
-from diffusion_lab.runs.record import read_record
+from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS, EVALUATIONS, METRICS, PREVIOUS, RECORD
+from diffusion_lab.runs.record import ENDS, as_list, read_record
 
 SHOWN = 100  # characters of a line that differs
 CLOCKED = ("Progress", "RunRecord")  # of a checkpoint: the training time, and the folder's own path
@@ -28,6 +29,19 @@ def last_step(folder: Path, wanted: int | None) -> int:
     if wanted is not None and not min(logged) <= wanted <= max(logged):
         raise ValueError(f"steps={wanted} must be in {min(logged)}..{max(logged)}, which the run has logged")
     return max(logged) if wanted is None else wanted
+
+
+def pieces(record: dict[str, Any], step: int) -> list[int]:
+    """The values of `max_steps` with which a run was trained one after the other, as far as they take it to a step.
+
+    Raises:
+        ValueError: the record is damaged.
+    """
+    ends = [*as_list(record.get(ENDS)), record["config"].get("max_steps")]
+    if not all(type(end) is int for end in ends) or any(a >= b for a, b in itertools.pairwise([-1, *ends])):
+        raise ValueError(f"{ENDS}={ends[:-1]} in {RECORD} must be ascending steps before the last; restore a copy")
+    needed = next((i for i, end in enumerate(ends) if end >= step), len(ends) - 1)
+    return ends[: needed + 1]
 
 
 class Repetition:
@@ -55,7 +69,7 @@ class Repetition:
     def faults(self) -> list[str]:
         """What differs, a sentence each; empty if all that both have is equal."""
         theirs, ours = (record.get("config_hash") for record in self._records)
-        if theirs != ours:
+        if theirs != ours and self._as_long:
             return [f"configuration: its hash is {str(theirs)[:8]}, and its settings give {str(ours)[:8]} here"]
         return [*self._of_lines(METRICS), *self._of_lines(EVALUATIONS), *self._of_checkpoints()]
 
@@ -75,26 +89,34 @@ class Repetition:
     def _of_lines(self, name: str) -> list[str]:
         """The first line up to the step that differs, or another number of them.
 
-        `evaluate` may have added lines to the run's evaluations since; a repetition that was stopped at the step may
-        lack its last ones.
+        `evaluate` may have added lines to the run's evaluations since, or before the run was given more steps; a
+        repetition that was stopped at the step may lack its last ones.
         """
         try:
             theirs, ours = (_lines(folder / name, self.step) for folder in (self.theirs, self.ours))
         except NotInside as error:
             return [str(error)]
+        if name == EVALUATIONS:
+            theirs = _without_added(theirs, ours)
         for i, (one, other) in enumerate(zip(theirs, ours, strict=False)):
             if one != other:
                 return [f"{name}, line {i + 1}: {_short(one)}, and {_short(other)} here"]
         more = len(theirs) - len(ours)
-        if self._whole and (more < 0 or more > 0 and name == METRICS):
+        if self._whole and more:
             return [f"{name}: {len(theirs)} lines up to step {self.step}, and {len(ours)} here"]
         self._lines += min(len(theirs), len(ours))
         return []
 
     @property
     def _whole(self) -> bool:
-        """Whether the run ends at the step."""
-        return self.step == self._records[0]["config"].get("max_steps")
+        """Whether the repetition has ended at the step, as the run has, or had before it was given more steps."""
+        return self.step == self._records[1]["config"].get("max_steps")
+
+    @property
+    def _as_long(self) -> bool:
+        """Whether the repetition was given as many steps as the run, which are part of the hash."""
+        theirs, ours = (record["config"].get("max_steps") for record in self._records)
+        return theirs == ours
 
     def _of_checkpoints(self) -> list[str]:
         """Damaged files of the run, and those of a step that the repetition has as well and that differ."""
@@ -137,6 +159,18 @@ def _lines(path: Path, step: int) -> list[str]:
     except FileNotFoundError:
         return []
     return [line for line in lines if not (_step(line) > step)]
+
+
+def _without_added(theirs: list[str], ours: list[str]) -> list[str]:
+    """Their lines without those that `evaluate` added: lines between which, and after which, ours go on in order."""
+    kept, start = [], 0
+    for line in ours:
+        found = next((i for i in range(start, len(theirs)) if theirs[i] == line), None)
+        if found is None:  # it was changed or removed
+            return kept + theirs[start:]
+        kept.append(line)
+        start = found + 1
+    return kept
 
 
 def _step(line: str) -> float:

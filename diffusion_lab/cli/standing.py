@@ -12,6 +12,7 @@ from diffusion_lab.cli.processes import is_first, say
 from diffusion_lab.runs.folder import put_aside
 from diffusion_lab.runs.lines import lengths
 from diffusion_lab.runs.names import CHECKPOINTS, LOGGED
+from diffusion_lab.runs.record import ENDS, as_list
 
 
 def standing(cfg: DictConfig, folder: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -42,6 +43,22 @@ def standing(cfg: DictConfig, folder: Path) -> tuple[Path, dict[str, Any]] | Non
         check_whole(path, content)
         check_record(folder, path, content)
     return newest
+
+
+def former_ends(record: Any, content: dict[str, Any], max_steps: int) -> list[int]:
+    """The steps at which a run had its end before it was given a larger `max_steps`, ascending.
+
+    An end has lines in the logs that no step within a run has, so `verify` must stop there as well.
+
+    Args:
+        record: the content of the run's run.json so far.
+        content: of the checkpoint from which it continues; an end after it is forgotten.
+        max_steps: the steps of now.
+    """
+    step, known = content["global_step"], record.get(ENDS) if isinstance(record, dict) else None
+    before = [end for end in as_list(known) if type(end) is int and 0 < end <= step]
+    ended = step >= content["callbacks"]["RunRecord"]["config"]["max_steps"] and max_steps > step
+    return sorted({*before, *([step] if ended else [])})
 
 
 def check_whole(path: Path, content: dict[str, Any]) -> None:

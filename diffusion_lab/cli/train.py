@@ -31,10 +31,12 @@ from diffusion_lab.cli.outcome import from_here, outcome
 from diffusion_lab.cli.processes import is_first, on_cpu, say, wait_for_the_first, world_size
 from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.failure import Failure, OtherData
+from diffusion_lab.files import read_object
 from diffusion_lab.held_folder import FolderMoved, current
 from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.folder import lock
-from diffusion_lab.runs.record import is_done, is_pruned, read_result
+from diffusion_lab.runs.names import RECORD
+from diffusion_lab.runs.record import ENDS, is_done, is_pruned, read_result
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.run_parts import RunParts
@@ -98,7 +100,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     from diffusion_lab.cli.own_run import own_parts
     from diffusion_lab.cli.run_parts import RunParts
     from diffusion_lab.cli.same_data import check_same_data
-    from diffusion_lab.cli.standing import standing
+    from diffusion_lab.cli.standing import former_ends, standing
     from diffusion_lab.cli.start import load_start, recorded_start, source_of, with_start
     from diffusion_lab.cli.validate import trust_of
 
@@ -110,11 +112,12 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     trust = trust_of(cfg, config_folders())
     own = own_parts(cfg, trust)  # before `anew` moves the record of a run that is resumed
     start = standing(cfg, folder)
-    path = None
+    path, ends = None, []
     if start is not None:
         path, content = start
         saved = content["callbacks"]["RunRecord"]["config"]
         check_same_run(cfg, saved, content["global_step"])
+        ends = former_ends(read_object(folder / RECORD), content, cfg.max_steps)
         say(f"continuing {from_here(folder)} from step {content['global_step']} ({path.name})")
         cfg = with_start(cfg, recorded_start(saved))
         del start, content
@@ -128,7 +131,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         recorded, initial = source_of(cfg, parts)
         cfg = with_start(cfg, recorded)
     with memory_named(cfg, "to build the run"):
-        run = build_run(cfg, facts(cfg) | own, parts=parts)
+        run = build_run(cfg, facts(cfg) | own | ({ENDS: ends} if ends else {}), parts=parts)
     if path is None and (hint := faster_bfloat16(parts, run.module.network)):
         say(hint)
     if initial is not None:

@@ -1,20 +1,25 @@
 """`diffusion-lab verify DIR`: run a run again and say whether it is equal to the bit.
 
 The run is repeated from its record alone, in a temporary folder, as `resume=` would repeat it, so a folder from anybody
-can be verified: nothing in it is executed, and it is not written to. Exit codes: 0 equal, 1 different or not known,
-2 the folder is no run or asks for what a run never records.
+can be verified: nothing in it is executed, and it is not written to. A run that had an end and was then given a larger
+`max_steps` is repeated in the same pieces, because an end validates and closes the interval of the training loss, and
+both are lines of the log. Exit codes: 0 equal, 1 different or not known, 2 the folder is no run or asks for what a run
+never records.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from pathlib import Path
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.errors import EXIT_FAILED, StoppedBySignal, refuse
 from diffusion_lab.failure import OtherData
@@ -22,6 +27,9 @@ from diffusion_lab.inside import read_inside
 from diffusion_lab.printable import one_line
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import METRICS, RECORD
+
+if TYPE_CHECKING:
+    from diffusion_lab.cli.app import App
 
 EVERY = 0.2  # seconds between two looks at the log of a repetition
 
@@ -32,14 +40,14 @@ def main(argv: list[str]) -> int:
         options, typed = _parser().parse_known_args(argv)
     except SystemExit as end:  # argparse has printed the help or the error
         return int(end.code or 0)
-    from diffusion_lab.cli.app import App
-    from diffusion_lab.cli.repeated import Repetition, last_step
+    from diffusion_lab.cli.repeated import Repetition, last_step, pieces
     from diffusion_lab.runs.record import read_record
 
     folder = Path(options.folder)
     try:
         record = read_record(folder, "verify")
         step = last_step(folder, options.steps)
+        ends = pieces(record, step)
     except (ValueError, FileNotFoundError) as error:
         return refuse(error)
     if record["config"].get("init_from") is not None:
@@ -48,23 +56,41 @@ def main(argv: list[str]) -> int:
         again = Path(place) / "run"
         again.mkdir()
         (again / RECORD).write_bytes(read_inside(folder / RECORD, folder))
-        words = [f"resume='{again}'", "logger=default", *typed]
-        whole = step == record["config"].get("max_steps")
-        app = App("train", words, typed=["train", *words])
-        with nullcontext() if whole else stopped_after(again / METRICS, step):
-            error = app.attempt()
+        app, error = _repeat(again, record["config"]["max_steps"], ends, step, typed)
         if isinstance(error, OtherData):
             return _say("cannot say", str(error).replace(str(again), str(folder)))
         repetition = Repetition(folder, again, step)
         if error is not None and not (isinstance(error, StoppedBySignal) and repetition.arrived):
-            return app.code_of(error)
+            return _report(app, error, again, folder)
         for fault in (faults := repetition.faults()):
             print(one_line(f"  {fault}"))
         if not faults:
-            return _say("equal", f"{repetition.counts()} are equal to the bit, up to step {step}", 0)
+            before = ", then to ".join(map(str, ends[:-1]))
+            how = f", trained to step {before} and then on, as the run was" if before else ""
+            return _say("equal", f"{repetition.counts()} are equal to the bit, up to step {step}{how}", 0)
         if other := repetition.other_versions():
             return _say("cannot say", f"it differs, and was trained with other versions: {other}")
         return _say("different", f"{folder} is not what its configuration gives here up to step {step}")
+
+
+def _repeat(
+    again: Path, longest: int, ends: list[int], step: int, typed: list[str]
+) -> tuple[App, BaseException | None]:
+    """Train in a folder with a run.json to each of the ends, of the last one only to a step; `longest`: the recorded
+    `max_steps`. Returns the command that ended it, and its error."""
+    from diffusion_lab.cli.app import App
+    from diffusion_lab.cli.outcome import temporary
+
+    app, error = App("train", [], typed=[]), None
+    for end in ends:
+        length = [] if ends == [longest] else [f"max_steps={end}"]
+        words = [f"resume='{again}'", "logger=default", *length, *typed]
+        app = App("train", words, typed=["train", *words])
+        with temporary(again), nullcontext() if end <= step else stopped_after(again / METRICS, step):
+            error = app.attempt()
+        if error is not None:
+            break
+    return app, error
 
 
 @contextmanager
@@ -87,6 +113,15 @@ def stopped_after(log: Path, step: int) -> Iterator[None]:
         ended.set()
         watcher.join()
         signal.signal(signal.SIGTERM, before)
+
+
+def _report(app: App, error: BaseException, again: Path, folder: Path) -> int:
+    """Print what ended the repetition, of the folder that was named; returns the exit code."""
+    with redirect_stderr(io.StringIO()) as told:
+        code = app.code_of(error)
+    text = told.getvalue().replace(f"diffusion-lab train resume={again}", f"diffusion-lab verify {folder}")
+    print(text.replace(f"resume={again}", f"verify={folder}").replace(str(again), str(folder)), end="", file=sys.stderr)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:

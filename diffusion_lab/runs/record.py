@@ -16,13 +16,15 @@ from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS, METRICS, RECORD, RESULT, SWEEP
 from diffusion_lab.runs.signature import signed
 
+ENDS = "ends"  # of run.json: steps at which the run had its end before it was given a larger max_steps
+
 Kinds = Mapping[str, type | tuple[type, ...]]
 
 # Types of the entries, which may also be null: a damaged file is reported, and the other runs are still used.
 RECORD_KINDS: Kinds = {
     **dict.fromkeys(("config", "versions", "bins", "dataset", "data", "own_parts"), dict),
     **dict.fromkeys(("method", "command", "group_hash", "config_hash", "started", "git"), str),
-    **{"overrides": list, "log_snr": list, "seed": int, "parameters": int, "global_batch": (int, float)},
+    **{"overrides": list, "log_snr": list, ENDS: list, "seed": int, "parameters": int, "global_batch": (int, float)},
 }
 RESULT_KINDS: Kinds = {"status": str, "step": (int, float), "metrics": dict, "evaluations": list, "error": dict}
 

@@ -71,6 +71,20 @@ def test_a_run_is_equal_to_its_repetition_and_is_not_written_to(theirs: Path, tm
     assert files(theirs) == before and sorted(path.name for path in tmp_path.iterdir()) == ["log", "theirs"]
 
 
+def test_a_run_that_had_an_end_and_was_given_more_steps_is_repeated_so(tmp_path: Path) -> None:
+    log, run = tmp_path / "log", tmp_path / "run"
+    command(log, "train", *RUN, "max_steps=5", f"hydra.run.dir={run}")
+    command(log, "evaluate", f"run={run}", "metrics.names=[sample_variance]", "metrics.num_samples=8")
+    command(log, "train", f"resume={run}", "max_steps=8")
+    said = command(log, "verify", str(run))
+    assert "equal: " in said and "up to step 8, trained to step 5 and then on, as the run was" in said, said
+    assert "verify-" not in said and "samples: " not in said and "next: " not in said
+    for steps in ("5", "4", "6"):
+        assert "are equal to the bit" in command(log, "verify", str(run), "--steps", steps)
+    edit_line(run / "metrics.jsonl", 2, lambda row: row.update({"train/loss": row["train/loss"] * (1 + 1e-12)}))
+    assert "different: " in command(log, "verify", str(run), code=1)
+
+
 def test_a_changed_value_is_found_and_with_other_versions_is_not_judged(theirs: Path, tmp_path: Path) -> None:
     edit_line(theirs / "metrics.jsonl", 2, lambda row: row.update({"train/loss": row["train/loss"] * (1 + 1e-12)}))
     said = command(tmp_path / "log", "verify", str(theirs), code=1)

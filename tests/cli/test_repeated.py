@@ -1,0 +1,98 @@
+"""In which pieces a run is repeated, what `evaluate` has added to it, and that no temporary folder is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.outcome import from_here, outcome, temporary
+from diffusion_lab.cli.repeated import Repetition, pieces
+from diffusion_lab.cli.standing import former_ends
+from diffusion_lab.cli.verify import _report
+from diffusion_lab.runs.find import read_run
+
+
+def checkpoint(step: int, max_steps: int) -> dict[str, Any]:
+    return {"global_step": step, "callbacks": {"RunRecord": {"config": {"max_steps": max_steps}}}}
+
+
+@pytest.mark.parametrize(
+    ("record", "step", "then", "now", "ends"),
+    [
+        ({}, 4, 4, 8, [4]),
+        ({"ends": [4]}, 8, 8, 12, [4, 8]),
+        ({"ends": [4]}, 4, 4, 8, [4]),  # killed before its first checkpoint beyond
+        ({}, 3, 4, 8, []),  # killed before its end
+        ({"ends": [4]}, 3, 4, 8, []),  # an earlier checkpoint, because the last is damaged
+        ({}, 4, 4, 4, []),
+        ({"ends": "x"}, 4, 8, 8, []),
+        (None, 4, 8, 8, []),
+    ],
+)
+def test_an_end_is_recorded_once_the_run_goes_beyond_it(
+    record: Any, step: int, then: int, now: int, ends: list[int]
+) -> None:
+    assert former_ends(record, checkpoint(step, then), now) == ends
+
+
+def test_a_run_is_repeated_in_the_pieces_in_which_it_was_trained() -> None:
+    record = {"config": {"max_steps": 12}, "ends": [4, 8]}
+    assert pieces({"config": {"max_steps": 12}}, 12) == [12]
+    assert pieces({"config": {"max_steps": 0}}, 0) == [0]
+    assert [pieces(record, step) for step in (3, 4, 5, 12)] == [[4], [4], [4, 8], [4, 8, 12]]
+    for ends in ([8, 4], [12], [-1], ["4"], [True]):
+        with pytest.raises(ValueError, match="must be ascending steps"):
+            pieces(record | {"ends": ends}, 12)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "faults"),
+    [
+        ([1, 2, 3], 0),
+        ([1, 2, 9, 3], 0),  # `evaluate` before the run was given more steps
+        ([1, 9, 2, 9, 3, 9], 0),
+        ([1, 3], 1),
+        ([1, 9, 3], 1),
+        ([1, 3, 2], 1),
+        ([], 1),
+    ],
+)
+def test_evaluations_that_were_added_are_no_difference_wherever_they_are(
+    theirs: list[float], faults: int, tmp_path: Path
+) -> None:
+    folders = tmp_path / "theirs", tmp_path / "ours"
+    for folder, values in zip(folders, (theirs, [1, 2, 3]), strict=True):
+        folder.mkdir()
+        (folder / "run.json").write_text(json.dumps({"config": {"max_steps": 8}, "config_hash": "a"}))
+        lines = [json.dumps({"step": 4, "name": "fid", "value": value}) + "\n" for value in values]
+        (folder / "evaluations.jsonl").write_text("".join(lines))
+    assert len(Repetition(*folders, 8).faults()) == faults
+
+
+def test_what_is_said_in_a_temporary_folder_sends_nobody_there(tmp_path: Path) -> None:
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "samples" / "step-00000008.png").write_bytes(b"")
+    (tmp_path / "run.json").write_text(json.dumps({"config": {"max_steps": 8}}))
+    (tmp_path / "result.json").write_text(json.dumps({"status": "done", "step": 8}))
+    run = read_run(tmp_path)
+    assert str(tmp_path) in outcome(run)
+    with temporary(tmp_path):
+        assert str(tmp_path) not in outcome(run) and from_here(tmp_path) == "a temporary folder"
+
+
+def test_an_error_of_a_repetition_names_the_folder_and_the_command_that_were_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from diffusion_lab.cli.app import App
+
+    again, app = tmp_path / "again", App("train", [], typed=[])
+    advice = f"if so, repeat it: diffusion-lab train resume={again} dataset.source.root=x"
+    assert _report(app, ConfigError(f"resume={again}: {again}/run.json asks for it; {advice}"), again, Path("my")) == 2
+    assert capsys.readouterr().err == (
+        "config error: verify=my: my/run.json asks for it; "
+        "if so, repeat it: diffusion-lab verify my dataset.source.root=x\n"
+    )
