@@ -1,15 +1,22 @@
-"""Whether two configurations are the same run, and the keys in which they differ."""
+"""Whether two configurations are the same run, and the keys in which they differ.
+
+Where the images are is not compared here: `same_data` compares what they are with the run's record of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.added_later import ADDED_LATER, filled
-from diffusion_lab.cli.config import plain, without
+from diffusion_lab.cli.config import config_folders, plain, without
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.foreign import read_back
+from diffusion_lab.cli.places import places
+from diffusion_lab.cli.same_data import recorded_data
+from diffusion_lab.cli.targets import own_folders
 from diffusion_lab.runs.names import RECORD
 
 # Keys in the hash that a continued run may change; keys outside the hash may always change.
@@ -23,8 +30,17 @@ MAY_CHANGE = (
 )
 
 
-def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int) -> None:
+SOURCE = "dataset.source"
+
+
+def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int, record: Any = None) -> None:
     """Check that a configuration may continue the checkpoint of another.
+
+    Args:
+        cfg: the configuration of now.
+        saved: the other one.
+        step: where the run stands.
+        record: the content of the run's run.json. If that says what its images were, these may be in another place.
 
     Raises:
         InvalidConfig: names every key that differs, with both values.
@@ -34,7 +50,7 @@ def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int) -> None:
             f"{key}={_short(now)} must equal the checkpoint's {_short(then)} to continue its run; "
             "restore it, or train into a new folder"
         )
-        for key, (then, now) in differences(read_back(saved), cfg).items()
+        for key, (then, now) in differences(read_back(saved), cfg, not _says_its_data(record)).items()
     ]
     if cfg.max_steps < step:
         errors.append(ConfigError(f"max_steps={cfg.max_steps} must be at least {step}, where the run stands already"))
@@ -55,7 +71,7 @@ def check_origin(cfg: DictConfig, saved: Any, key: str) -> None:
     """
     if saved is None:
         raise ConfigError(f"{key}: the checkpoint must hold a run; it was written by another program")
-    differ = differences(read_back(saved), cfg)
+    differ = differences(read_back(saved), cfg, with_places=False)
     if differ:
         name, (theirs, ours) = next(iter(differ.items()))
         raise ConfigError(
@@ -65,11 +81,33 @@ def check_origin(cfg: DictConfig, saved: Any, key: str) -> None:
         )
 
 
-def differences(saved: DictConfig, cfg: DictConfig) -> dict[str, tuple[Any, Any]]:
-    """{key: (saved, now)} of the keys that make the configurations different runs, in alphabetical order."""
+def differences(saved: DictConfig, cfg: DictConfig, with_places: bool = True) -> dict[str, tuple[Any, Any]]:
+    """{key: (saved, now)} of the keys that make the configurations different runs, in alphabetical order.
+
+    with_places: whether the places of the images count, those of their caches included.
+    """
     old, new = (flatten(filled(plain(without(c)), ADDED_LATER)) for c in (saved, cfg))
-    differ = [key for key in sorted(old | new) if old.get(key) != new.get(key) and not key.startswith(MAY_CHANGE)]
+    free = MAY_CHANGE if with_places else (*MAY_CHANGE, *_places(plain(cfg)))
+    differ = [key for key in sorted(old | new) if old.get(key) != new.get(key) and not key.startswith(free)]
     return {key: (old.get(key), new.get(key)) for key in differ}
+
+
+def _says_its_data(record: Any) -> bool:
+    return isinstance(record, dict) and recorded_data(record) is not None
+
+
+def _places(cfg: dict[str, Any]) -> Iterator[str]:
+    """The keys of the arguments of the source, and of parts inside it, that name places."""
+    dataset = cfg.get("dataset")
+    yield from _places_in(dataset.get("source") if isinstance(dataset, dict) else None, SOURCE)
+
+
+def _places_in(node: Any, path: str) -> Iterator[str]:
+    if isinstance(node, dict):
+        found = places(str(node.get("_target_")), own_folders(config_folders()))
+        yield from (f"{path}.{name}" for name, kind in found.items() if kind != "name")
+        for key, value in node.items():
+            yield from _places_in(value, f"{path}.{key}")
 
 
 def flatten(node: Any, path: str = "") -> dict[str, Any]:

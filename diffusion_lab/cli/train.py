@@ -116,8 +116,9 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     if start is not None:
         path, content = start
         saved = content["callbacks"]["RunRecord"]["config"]
-        check_same_run(cfg, saved, content["global_step"])
-        ends = former_ends(read_object(folder / RECORD), content, cfg.max_steps)
+        record = read_object(folder / RECORD)
+        check_same_run(cfg, saved, content["global_step"], record)
+        ends = former_ends(record, content, cfg.max_steps)
         say(f"continuing {from_here(folder)} from step {content['global_step']} ({path.name})")
         cfg = with_start(cfg, recorded_start(saved))
         del start, content

@@ -9,9 +9,12 @@ from unittest.mock import Mock
 
 import pytest
 
+from diffusion_lab.cli.config import plain
+from diffusion_lab.cli.errors import InvalidConfig
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import check_same_data
+from diffusion_lab.cli.same_run import check_origin, check_same_run
 from diffusion_lab.failure import OtherData
 from tests.data.test_recorded import folder
 
@@ -49,6 +52,21 @@ def test_a_run_goes_on_with_the_same_data_alone(composed, tmp_path: Path) -> Non
         check()
 
 
+def test_images_that_were_moved_are_left_to_the_comparison_of_the_data(composed, tmp_path: Path) -> None:
+    root = folder(tmp_path / "set", 12)
+    words = ["dataset=image_folder", "dataset.source.image_size=8", f"dataset.source.root={root}"]
+    saved, record = plain(composed(*words)), {"data": data(composed, root).describe().plain()}
+    moved = [*words[:-1], "dataset.source.root=/new/place", "dataset.source.cache_dir=/other"]
+    check_same_run(composed(*moved), saved, 0, record)
+    check_origin(composed(*moved), saved, "run=R")
+    for damaged in (None, {}, {"data": {}}):  # nothing says what the images were
+        with pytest.raises(InvalidConfig, match="source.root=/new/place must equal the checkpoint's"):
+            check_same_run(composed(*moved), saved, 0, damaged)
+    for other in ("dataset.source.test_share=0.2", "dataset.source.resize=box_bicubic", "dataset.flip=False"):
+        with pytest.raises(InvalidConfig, match=f"{other} must equal"):
+            check_same_run(composed(*moved, other), saved, 0, record)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the log of a run that is not closed
@@ -71,6 +89,10 @@ def test_a_resume_verify_and_evaluation_on_other_images_are_refused(in_folder: P
     shutil.move(in_folder / "set", in_folder / "changed")
     shutil.move(in_folder / "kept", in_folder / "set")
     assert main(["train", "resume=run", "max_steps=4", *TRAIN[-2:]]) == 0, capfd.readouterr().err
+    shutil.move(in_folder / "set", in_folder / "moved")
+    words = ["train", "resume=run", "max_steps=6", "dataset.source.root=moved", TRAIN[-1]]
+    assert main(words) == 0, capfd.readouterr().err
+    assert json.loads((in_folder / "run" / "run.json").read_text())["config"]["dataset"]["source"]["root"] == "moved"
 
 
 @pytest.mark.slow

@@ -193,7 +193,7 @@ def check_folder(cfg: DictConfig) -> list[ConfigError]:
     try:
         saved = read_record(folder, "hydra.run.dir")
         if saved.get("config_hash") != config_hash(cfg):
-            check_same_run(cfg, saved["config"], step=0)
+            check_same_run(cfg, saved["config"], step=0, record=saved)
     except FileNotFoundError:
         return []
     except InvalidConfig as error:
