@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from diffusion_lab.files import refuse_folder
 
 if TYPE_CHECKING:
     from diffusion_lab.reports.pair_page import PairReport
+    from diffusion_lab.runs.run import Run, RunFolder
 
 
 def main(argv: list[str]) -> int:
@@ -21,18 +23,43 @@ def main(argv: list[str]) -> int:
         options = _parser().parse_args(argv)
     except SystemExit as end:  # argparse has printed the help or the error
         return int(end.code or 0)
-    from diffusion_lab.cli.readings import read
-    from diffusion_lab.reports.pair import pair, side
-    from diffusion_lab.reports.pair_page import make_pair_report, write_pair_page
+    from diffusion_lab.reports.saving import save
 
     try:
         refuse_folder(Path(options.out))
-        report = make_pair_report(pair(side("A", options.a, read), side("B", options.b, read), options.metric))
-        page = write_pair_page(options.out, report, _command(options))
+        report, text, left_out = _made(options)
+        page = Path(options.out)
+        save(page, text.encode(), "out")
     except (ValueError, FileNotFoundError) as error:
         return refuse(error)
-    _print(report, page)
+    _print(report, page, left_out)
     return 0
+
+
+def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
+    """The comparison, its page, and the runs that it leaves out; one that would end it is among these.
+
+    Raises:
+        ValueError, FileNotFoundError: the two cannot be compared.
+    """
+    from diffusion_lab.cli.readings import read
+    from diffusion_lab.reports.apart import apart
+    from diffusion_lab.reports.pair import alone, group_of, pair, side
+    from diffusion_lab.reports.pair_page import make_pair_report, pair_page
+
+    one, other = side("A", options.a), side("B", options.b)
+
+    def compared(a: RunFolder, b: RunFolder) -> tuple[PairReport, str, list[Run]]:
+        groups = group_of(one._replace(folder=a), read), group_of(other._replace(folder=b), read)
+        report = make_pair_report(pair(*groups, options.metric))
+        left_out = {run.folder: run for folder in (a, b) for run in folder.runs if not run.info and run.faults}
+        return report, pair_page(report, _command(options)), list(left_out.values())
+
+    def trial(folder: RunFolder) -> None:
+        for itself in alone(folder, read):
+            pair_page(make_pair_report(itself), "")
+
+    return apart(one.folder, lambda a: apart(other.folder, lambda b: compared(a, b), trial), trial)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,7 +82,7 @@ def _command(options: argparse.Namespace) -> str:
     return shlex.join(["diffusion-lab", "compare", options.a, options.b, *metric])
 
 
-def _print(report: PairReport, page: Path) -> None:
+def _print(report: PairReport, page: Path, left_out: Sequence[Run]) -> None:
     from rich.text import Text
 
     from diffusion_lab.printable import make_console, one_line
@@ -79,5 +106,7 @@ def _print(report: PairReport, page: Path) -> None:
     say("")
     for sentence in report.speed:
         say(sentence)
+    for run in left_out:
+        say(f"{run.status:<12}{run.name}  {run.cause}")
     console.print()
     say(f"page: {page}", whole=True)

@@ -1,11 +1,19 @@
 """A report of many runs that one of them must not end: a run that cannot be reported is set apart with a sentence.
 
 What is known to be wrong in a file is found when it is read (`runs.record`). Anybody can write a file that is wrong in
-another way, so what fails is tried again with half of the runs, until the one is found.
+another way, so what fails is tried again with half of the runs, until the one is found. Its files are damaged if
+reading them is what fails; any other error is a fault of this package, which must cope with all that can be read.
 """
 
 from __future__ import annotations
 
+import errno
+import json
+import os
+import struct
+import traceback
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +23,14 @@ from diffusion_lab.runs.run import Run, RunFolder
 
 T = TypeVar("T")
 SHOWN = 120  # characters of an error
+TRACEBACK = "DIFFUSION_LAB_TRACEBACK"
+READING = (OSError, EOFError, UnicodeError, json.JSONDecodeError, struct.error, zipfile.BadZipFile, zlib.error)
+MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def apart(folder: RunFolder, make: Callable[[RunFolder], T], trial: Callable[[RunFolder], object]) -> T:
-    """`make(folder)`; if it raises, `make` of the folder in which the runs that cannot be reported are damaged.
+    """`make(folder)`; if it raises, `make` of the folder in which the runs that cannot be reported are "damaged", or
+    "unreported" by a fault of this package, whose traceback the environment variable `TRACEBACK` prints.
 
     Args:
         folder: the runs.
@@ -26,11 +38,13 @@ def apart(folder: RunFolder, make: Callable[[RunFolder], T], trial: Callable[[Ru
         trial: makes one of some of the runs, without the user's options.
 
     Raises:
+        MemoryError, OSError: the machine is why, e.g. its disk is full.
         Exception: that of `make`, if each run can be reported alone: the options are wrong.
     """
     try:
         return make(folder)
-    except Exception:
+    except Exception as error:
+        _raise_of_machine(error)
         bad = dict(_bad(folder, folder.runs, trial))
         if not bad:
             raise
@@ -43,11 +57,31 @@ def _bad(folder: RunFolder, runs: Sequence[Run], trial: Callable[[RunFolder], ob
         trial(replace(folder, runs=tuple(runs), sweeps={}))
         return
     except Exception as error:
+        _raise_of_machine(error)
         if len(runs) > 1:
             half = len(runs) // 2
             yield from (*_bad(folder, runs[:half], trial), *_bad(folder, runs[half:], trial))
             return
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:SHOWN]}"
+        status, fault = _judged(error)
     run = runs[0]
-    fault = f"its files cannot be reported ({reason})"
-    yield run.folder, Run(run.folder, "damaged", run.overrides, faults=(fault,), top=run.top)
+    yield run.folder, Run(run.folder, status, run.overrides, faults=(fault,), top=run.top)
+
+
+def _judged(error: Exception) -> tuple[str, str]:
+    """The status of a run whose report fails with an error, and the sentence about it."""
+    reason = f"{type(error).__name__}: {' '.join(str(error).split())[:SHOWN]}"
+    if isinstance(error, READING):
+        return "damaged", f"its files cannot be read ({reason})"
+    told = bool(os.environ.get(TRACEBACK))
+    if told:
+        traceback.print_exception(error)
+    how = "with the traceback" if told else f"with the traceback that the same command prints after {TRACEBACK}=1"
+    return "unreported", (
+        f"its files can be read, and a report of it fails ({reason}), which is a fault of diffusion-lab and not of the "
+        f"run; please report it {how}"
+    )
+
+
+def _raise_of_machine(error: Exception) -> None:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in MACHINE):
+        raise error

@@ -96,7 +96,7 @@ def _recorded(value: Any) -> str:
 
 def troubles(folder: RunFolder, metric: str) -> list[Trouble]:
     """All runs that are not done, failed ones first, with their newest value of the metric."""
-    order = ("failed", "damaged", "lost", "interrupted", "pruned", "running", "pending")
+    order = ("failed", "damaged", "unreported", "lost", "interrupted", "pruned", "running", "pending")
     runs = sorted(folder.unfinished, key=lambda run: order.index(run.status))
     return [
         Trouble(

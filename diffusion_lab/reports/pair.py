@@ -7,6 +7,7 @@ with several configurations, the one that `diffusion-lab report` calls NAME: FOL
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from diffusion_lab.reports.other_data import data_words
 from diffusion_lab.reports.sections import data_name, subject
 from diffusion_lab.reports.tables import VAL_LOSS, choose_metric, values
 from diffusion_lab.runs.find import read_runs
+from diffusion_lab.runs.run import RunFolder
 
 
 class Pair(NamedTuple):
@@ -40,26 +42,49 @@ class Pair(NamedTuple):
         return [self.base, self.own]
 
 
-def side(option: str, text: str, read: Reader = read_plainly) -> Group:
-    """The runs that FOLDER or FOLDER:NAME means; NAME is a row's label, or words of it that no other row has.
+class Side(NamedTuple):
+    """What A or B on the command line names.
 
-    Args:
+    Attributes:
         option: "A" or "B", for the errors.
-        text: of the command line.
-        read: reads the configuration of a run.
+        text: as it was typed: FOLDER, or FOLDER:NAME with a row's label, or words of it that no other row has.
+        folder: the runs of the folder.
+        name: NAME, "" without one.
+    """
+
+    option: str
+    text: str
+    folder: RunFolder
+    name: str
+
+
+def side(option: str, text: str) -> Side:
+    """The runs of the folder in FOLDER or FOLDER:NAME.
 
     Raises:
-        ValueError: no run has begun, or several configurations and no name of one.
         FileNotFoundError: there is no such folder.
+        ValueError: it has no run.
     """
     path, name = text, ""
     if not os.path.isdir(text) and ":" in text:
         path, _, name = text.rpartition(":")
     if not os.path.isdir(path):
         raise FileNotFoundError(f"{option}={text} must be an existing folder, of a run or of runs; use e.g. runs/NAME")
-    groups = group_runs(read_runs(path).runs, read=read)
+    return Side(option, text, read_runs(path), name)
+
+
+def group_of(side: Side, read: Reader = read_plainly) -> Group:
+    """The runs of one configuration that a side means.
+
+    Raises:
+        ValueError: no run has begun, or several configurations and no name of one.
+    """
+    option, text, folder, name = side
+    path = folder.path
+    groups = group_runs(folder.runs, read=read)
     if not groups:
-        raise ValueError(f"{option}={text} must have a run that has begun to train; see its log")
+        why = next((run.cause for run in folder.runs if run.faults), "see its log")
+        raise ValueError(f"{option}={text} must have a run that has begun to train and can be read; {why}")
     named = matching(name, [group.label for group in groups]) if name else []
     chosen = [group for group in groups if group.label in named] if name else groups
     if len(chosen) == 1:
@@ -107,6 +132,13 @@ def pair(base: Group, own: Group, metric: str | None = None) -> Pair:
             f"metric={chosen} must be one of which finished runs of A and of B have a value; use {', '.join(common)}"
         )
     return Pair(base, own, chosen, list(dict.fromkeys([chosen, *common])))
+
+
+def alone(folder: RunFolder, read: Reader = read_plainly) -> Iterator[Pair]:
+    """Each configuration compared with itself, by each metric that it has, to see whether its runs can be compared."""
+    for group in group_runs(folder.runs, read=read):
+        names = [name for name in (*metric_names([group]), VAL_LOSS) if values(group, name)]
+        yield from (Pair(group, group, name, names) for name in names)
 
 
 def configuration(pair: Pair) -> list[Difference]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from diffusion_lab.plotting import line_style
@@ -15,7 +14,6 @@ from diffusion_lab.reports.html import rendered
 from diffusion_lab.reports.pair import Pair, configuration
 from diffusion_lab.reports.pair_metrics import lines_of, table_of
 from diffusion_lab.reports.pair_samples import remark, strips
-from diffusion_lab.reports.saving import save
 from diffusion_lab.reports.speedup_of_runs import OfRuns, in_images, in_seconds
 from diffusion_lab.reports.speedup_words import HOW, sentences
 
@@ -67,19 +65,9 @@ def differences_table(pair: Pair, different: Sequence[Difference]) -> Comparison
     return Comparison(["configuration", pair.base.label, pair.own.label], lines, "", [])
 
 
-def write_pair_page(path: str | Path, report: PairReport, command: str) -> Path:
-    """Write the page, in one atomic replacement.
-
-    Args:
-        path: of the page.
-        report: from `make_pair_report`.
-        command: that made it.
-
-    Raises:
-        ValueError: the path cannot be written to.
-    """
-    save(Path(path), rendered("pair.html.j2", _content(report, command)).encode(), "out")
-    return Path(path)
+def pair_page(report: PairReport, command: str) -> str:
+    """The HTML of a report from `make_pair_report`; `command` made it."""
+    return rendered("pair.html.j2", _content(report, command))
 
 
 def drawn(pair: Pair) -> list[figures.Figure]:

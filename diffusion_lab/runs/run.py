@@ -6,7 +6,8 @@ interrupted  a signal stopped it after a checkpoint
 pruned       it was ended early, because most runs of its sweep were better
 running      a process holds the lock of its folder
 lost         it has started and has no result, and no process holds its lock: it was killed
-damaged      run.json or result.json has an entry of a wrong type, so its numbers are not used
+damaged      a file cannot be read, or run.json or result.json has an entry of a wrong type, so it is not used
+unreported   its files can be read, and a fault of this package ends a report of it (`reports.apart`)
 pending      it is listed in sweep.json and has not started
 """
 
@@ -28,7 +29,7 @@ from diffusion_lab.runs.curve import Curve, curve, finite
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS, LOG, METRICS, SAMPLES, TIMING, step_of
 
-STATUSES = ("done", "failed", "damaged", "interrupted", "pruned", "running", "lost", "pending")
+STATUSES = ("done", "failed", "damaged", "unreported", "interrupted", "pruned", "running", "lost", "pending")
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,7 @@ class Run:
             "running": "a process is training it",
             "lost": "ended without a result (killed, or the machine went down); the same command continues it",
             "damaged": f"{'; '.join(self.faults)}; restore a copy, or remove the file and run it again",
+            "unreported": "; ".join(self.faults),
             "pending": "not started",
         }.get(self.status, "")
 

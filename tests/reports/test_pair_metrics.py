@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffusion_lab.reports.pair import Pair, pair, side
+from diffusion_lab.reports.pair import Pair, group_of, pair, side
 from diffusion_lab.reports.pair_metrics import lines_of
 from tests.reports.curves import FD, STEPS, power_law, write_curves
 from tests.reports.synthetic import log
@@ -28,7 +28,7 @@ def compared(tmp_path: Path) -> Pair:
             line = {"step": 2000, "name": PSNR, "value": value, "better": "higher", "units": "dB", "protocol": {}}
             with open(folder / "evaluations.jsonl", "a") as file:
                 file.write(json.dumps(line) + "\n")
-    return pair(side("A", f"{tmp_path}:uniform"), side("B", f"{tmp_path}:logit_normal"), PSNR)
+    return pair(group_of(side("A", f"{tmp_path}:uniform")), group_of(side("B", f"{tmp_path}:logit_normal")), PSNR)
 
 
 def test_a_metric_that_rises_is_better_where_it_is_larger(compared: Pair) -> None:

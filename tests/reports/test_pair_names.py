@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diffusion_lab.reports.pair import side
+from diffusion_lab.reports.pair import group_of, side
 from tests.reports.curves import STEPS, power_law, write_curves
 
 ROWS = {  # label: option whose part the runs have
@@ -36,10 +36,10 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_a_label_or_words_of_it_that_no_other_row_has(folder: Path, name: str, label: str) -> None:
-    assert side("A", f"{folder}:{name}").label == label
+    assert group_of(side("A", f"{folder}:{name}")).label == label
 
 
 @pytest.mark.parametrize("name", ["uniform", "min_snr", "normal", "logit_normal-x0"])
 def test_words_of_several_rows_or_of_none_are_refused(folder: Path, name: str) -> None:
     with pytest.raises(ValueError, match=f":{name} must end in the name of one of its 4 rows"):
-        side("A", f"{folder}:{name}")
+        group_of(side("A", f"{folder}:{name}"))

@@ -21,11 +21,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from diffusion_lab.cli.main import main
 from diffusion_lab.reports import read_runs, samples, sections_of
 from diffusion_lab.reports.apart import apart
+from diffusion_lab.runs.run import RunFolder
 from tests.limited import limited
 from tests.reports.synthetic import write_run
 
@@ -292,13 +293,75 @@ def test_a_run_that_nobody_has_thought_of_is_set_apart(
 
     monkeypatch.setattr(samples, "embed", broken)
     assert main(["report", "runs"]) == 0
-    told = capsys.readouterr().out
-    assert "its files cannot be reported (KeyError: 'of a kind of its own')" in told
-    assert "runs: 1 done, 1 damaged" in told
+    told = " ".join(capsys.readouterr().out.split())
+    assert "a report of it fails (KeyError: 'of a kind of its own'), which is a fault of diffusion-lab and not" in told
+    assert "the traceback that the same command prints after DIFFUSION_LAB_TRACEBACK=1" in told
+    assert "runs: 1 done, 1 unreported" in told
+    monkeypatch.setenv("DIFFUSION_LAB_TRACEBACK", "1")
+    assert main(["report", "runs"]) == 0
+    assert "Traceback" in capsys.readouterr().err
     with pytest.raises(ValueError, match="metric=fid must"):  # an option is at fault, and no run
         apart(
             read_runs("runs"), lambda folder: sections_of(folder.runs, "fid"), lambda folder: sections_of(folder.runs)
         )
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UnidentifiedImageError("no picture"), "damaged"),
+        (zlib.error("incomplete"), "damaged"),
+        (EOFError("it ends early"), "damaged"),
+        (TypeError("a fault"), "unreported"),
+        (ValueError("x and y must have the same first dimension"), "unreported"),
+    ],
+)
+def test_only_what_cannot_be_read_is_damage(error: Exception, status: str, in_folder: Path) -> None:
+    write_run(Path("runs/0"), "uniform", 0, steps=250)
+
+    def fails(folder: RunFolder) -> RunFolder:
+        if folder.runs[0].info:
+            raise error
+        return folder
+
+    (run,) = apart(read_runs("runs"), fails, fails).runs
+    assert run.status == status and type(error).__name__ in run.cause
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError()])
+def test_a_full_disk_is_no_fault_of_a_run(error: Exception, in_folder: Path) -> None:
+    write_run(Path("runs/0"), "uniform", 0, steps=250)
+
+    def fails(folder: RunFolder) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        apart(read_runs("runs"), fails, fails)
+
+
+def test_a_comparison_leaves_out_the_run_that_would_end_it(
+    in_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for sampler in ("uniform", "logit_normal"):
+        for seed in range(2):
+            write_run(Path(f"runs/{sampler}-{seed}"), sampler, seed, steps=250)
+    real = samples.embed
+
+    def broken(path: Path, *more: object) -> object:
+        if path.parts[-3] == "logit_normal-0":
+            raise KeyError("of a kind of its own")
+        return real(path, *more)
+
+    monkeypatch.setattr(samples, "embed", broken)
+    assert main(["compare", "runs:uniform", "runs:logit_normal"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "unreported logit_normal-0 its files can be read, and a report of it fails (KeyError" in told
+    assert Path("compare.html").is_file()
+    shutil.rmtree("runs/logit_normal-1")
+    assert main(["compare", "runs/uniform-0", "runs/logit_normal-0"]) == 2
+    assert "B=runs/logit_normal-0 must have a run that has begun to train and can be read; its files can be read" in (
+        capsys.readouterr().err
+    )
 
 
 SWEEPS: dict[str, Callable[[Path], object]] = {
