@@ -4,6 +4,7 @@ and its folder; and the command that repeats a job.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -17,6 +18,9 @@ from diffusion_lab.runs.signature import is_own
 
 EMPTY = ("--config-dir=", "-cd=", "--out=", "--table=", "--figures=", "run=", "resume=", "init_from=", "outdir=")
 VALUED = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p", "--cfg", "-c")
+
+KEYED = ("evaluate", "sample", "analyze", "export")  # commands that take a run folder as run=DIR
+PLACED = ("show", "verify", "report", "compare", "dashboard")  # and those that take folders as words
 
 
 def check_words(words: Sequence[str]) -> None:
@@ -98,6 +102,33 @@ def lists(arguments: list[str], keys: tuple[str, ...]) -> list[str]:
         several = key in keys and "," in value and value[0] not in "[\"'"
         written.append(f"{key}=[{value}]" if several else word)
     return written
+
+
+def run_folders_named(command: str, words: list[str]) -> list[str]:
+    """Words of a command in which run folders are named as the command names them: a word without a key is `run=DIR` of
+    the commands in `KEYED`, and `run=DIR` is a word of those in `PLACED`."""
+    if command in PLACED:
+        found = [placed(word) for word in words]
+        return [word for some in found for word in some]
+    if command not in KEYED or any(word.startswith("run=") for word in words):
+        return words
+    values = {i + 1 for i, word in enumerate(words) if word in VALUED}
+    bare = [i for i, word in enumerate(words) if i not in values and _is_folder(word)]
+    kept = [word for i, word in enumerate(words) if i not in bare]
+    named = [setting("run", words[i]).removeprefix("run=") for i in bare]
+    return [*kept, f"run={named[0]}" if len(named) == 1 else f"run=[{','.join(named)}]"] if named else words
+
+
+def placed(word: str) -> list[str]:
+    """The folders in `run=A` or `run=[A,B]`; any other word itself."""
+    if not word.startswith("run="):
+        return [word]
+    value = word.removeprefix("run=").strip("'\"")
+    return [value] if os.path.isdir(value) else [one.strip("'\"") for one in value.strip("[]").split(",")]
+
+
+def _is_folder(word: str) -> bool:
+    return "=" not in word and word[:1] not in ("-", "~", "") and ("/" in word or os.path.isdir(word))
 
 
 def config_dirs(words: list[str]) -> list[str]:

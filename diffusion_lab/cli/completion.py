@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from diffusion_lab.cli.command_line import PLACED
 from diffusion_lab.runs.names import is_run
 
 KEYS = ("run", "resume", "init_from")  # whose value is a run folder
-COMMANDS = ("report", "compare", "show", "dashboard", "verify")  # that take folders as words
 MOST = 200  # suggestions
 
 
@@ -23,7 +23,7 @@ def folders(command: str, word: str) -> list[str] | None:
     if equals and key in KEYS:
         several, comma, last = value.rpartition(",") if key == "run" else ("", "", value)
         return [f"{key}={several}{comma}{one}" for one in _below(last)]
-    return _below(word) if command in COMMANDS and not equals and not word.startswith("-") else None
+    return _below(word) if command in PLACED and not equals and not word.startswith("-") else None
 
 
 def _below(begin: str) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from diffusion_lab.cache_folder import home_folder
 from diffusion_lab.cli import help as help_text
-from diffusion_lab.cli.command_line import check_words, config_dirs
+from diffusion_lab.cli.command_line import KEYED, PLACED, check_words, config_dirs, run_folders_named
 from diffusion_lab.cli.encodings import replace_what_cannot_be_encoded
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, nearest, refuse
 from diffusion_lab.cli.exhausted import full_disk, no_access, no_memory
@@ -28,7 +28,7 @@ from diffusion_lab.printable import escaped_output
 from diffusion_lab.progress import status
 
 HYDRA_COMMANDS = ("train", "evaluate", "sample", "analyze", "encode", "export")
-RUN_READERS = ("evaluate", "sample", "analyze", "export", "verify", "report", "compare", "dashboard")
+RUN_READERS = {*KEYED, *PLACED} - {"show"}  # show also composes
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -60,6 +60,7 @@ def _run(words: list[str]) -> int:
         return refuse(f"command={command} must be one of {choices}{hint}")
     try:
         check_words(rest)
+        rest = run_folders_named(command, rest)
         check_encoding(rest)
     except ConfigError as error:
         return refuse(error)
@@ -82,7 +83,7 @@ def _run(words: list[str]) -> int:
         return _help(command, rest)
     from diffusion_lab.cli.app import App
 
-    return App(command, rest, typed=words).run()
+    return App(command, rest, typed=[command, *rest]).run()
 
 
 def _own_classes(command: str, rest: list[str]) -> bool:

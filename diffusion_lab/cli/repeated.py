@@ -25,7 +25,7 @@ def last_step(folder: Path, wanted: int | None) -> int:
     """
     logged = [int(row["step"]) for row in read_lines(folder / METRICS)]
     if not logged:
-        raise ValueError(f"verify={folder} must have logged something to compare with, and {METRICS} has no line")
+        raise ValueError(f"run={folder} must have logged something to compare with, and {METRICS} has no line")
     if wanted is not None and not min(logged) <= wanted <= max(logged):
         raise ValueError(f"steps={wanted} must be in {min(logged)}..{max(logged)}, which the run has logged")
     return max(logged) if wanted is None else wanted
@@ -64,7 +64,7 @@ class Repetition:
 
     @cached_property
     def _records(self) -> list[dict[str, Any]]:
-        return [read_record(folder, "verify") for folder in (self.theirs, self.ours)]
+        return [read_record(folder, "run") for folder in (self.theirs, self.ours)]
 
     def faults(self) -> list[str]:
         """What differs, a sentence each; empty if all that both have is equal."""

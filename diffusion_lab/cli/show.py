@@ -1,4 +1,4 @@
-"""`diffusion-lab show key=value,... RUN_DIR`: which timesteps would be trained on, or are, and with which weight."""
+"""`diffusion-lab show key=value,... run=DIR`: which timesteps would be trained on, or are, and with which weight."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
         description="p (how often each timestep is drawn), w (its weight in the loss) and their product, by timestep "
         "and per nat of log SNR, without training. A comma puts methods side by side: sampler=uniform,speed",
     )
-    parser.add_argument("settings", nargs="*", metavar="key=value", help="as for train; several values with commas")
+    parser.add_argument(
+        "settings", nargs="*", metavar="key=value", help="as for train; several values with commas; run=DIR: a run"
+    )
     parser.add_argument("--step", type=int, default=0, metavar="N", help="optimizer step of a curriculum; default 0")
     losses = ("eps", "x0", "native")
     parser.add_argument("--loss", choices=losses, default="eps", help="the loss that w weights; default eps")

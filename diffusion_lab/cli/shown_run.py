@@ -1,4 +1,4 @@
-"""The numbers of `diffusion-lab show RUN_DIR`: p and w as they are at the run's last checkpoint, beside step 0."""
+"""The numbers of `diffusion-lab show run=DIR`: p and w as they are at the run's last checkpoint, beside step 0."""
 
 from __future__ import annotations
 
@@ -42,21 +42,19 @@ def shown_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[S
         InvalidConfig: the run's configuration names a class that is not allowed.
     """
     with config_errors(""):
-        record = read_record(folder, "RUN_DIR")
+        record = read_record(folder, "run")
     saved, data = record["config"], recorded_data(record)
-    trust = with_own(trust, record, f"RUN_DIR={folder}")
+    trust = with_own(trust, record, f"run={folder}")
     cfg = read_back(saved)
-    check_diffusion(f"RUN_DIR={folder}", cfg)
+    check_diffusion(f"run={folder}", cfg)
     if errors := check_read_back(saved, (*PARTS, "dataset"), trust):
-        raise InvalidConfig(errors, f"RUN_DIR={folder}: ")
+        raise InvalidConfig(errors, f"run={folder}: ")
     content = content_of(folder / CHECKPOINTS, "last")
-    check_origin(cfg, recorded(content), f"RUN_DIR={folder}")
+    check_origin(cfg, recorded(content), f"run={folder}")
     if not is_own(record):
         cfg = DictConfig(kept_inside(plain(cfg), folder))
         read = PARTS if data is not None else (*PARTS, "dataset")
-        check_read(
-            {name: node for name, node in plain(cfg).items() if name in read}, folder, trust, f"RUN_DIR={folder}"
-        )
+        check_read({name: node for name, node in plain(cfg).items() if name in read}, folder, trust, f"run={folder}")
     parts = RunParts(cfg, trust)
     made_ready(parts, parts["dataset"].shape if data is None else data.shape)
     before = evaluated(f"step 0{suffix}", parts, 0, loss)
@@ -66,7 +64,7 @@ def shown_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[S
         classes = f"; classes: {data.numbered()}" if data is not None and data.numbered() else ""
         after = evaluated(f"step {step}{suffix}", parts, step, loss, f"the last checkpoint of {folder}{classes}")
     except (KeyError, RuntimeError, TypeError, ValueError) as error:  # a checkpoint is not trusted and may be damaged
-        raise ConfigError(f"RUN_DIR={folder} must have a checkpoint of its own parts ({describe(error)})") from error
+        raise ConfigError(f"run={folder} must have a checkpoint of its own parts ({describe(error)})") from error
     same = np.allclose(before.p, after.p, rtol=1e-6) and np.allclose(before.weight, after.weight, rtol=1e-6)
     return [after] if same else [after, before]
 

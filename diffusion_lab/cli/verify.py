@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
 
     folder = Path(options.folder)
     try:
-        record = read_record(folder, "verify")
+        record = read_record(folder, "run")
         step = last_step(folder, options.steps)
         ends = pieces(record, step)
     except (ValueError, FileNotFoundError) as error:
@@ -120,7 +120,7 @@ def _report(app: App, error: BaseException, again: Path, folder: Path) -> int:
     with redirect_stderr(io.StringIO()) as told:
         code = app.code_of(error)
     text = told.getvalue().replace(f"diffusion-lab train resume={again}", f"diffusion-lab verify {folder}")
-    print(text.replace(f"resume={again}", f"verify={folder}").replace(str(again), str(folder)), end="", file=sys.stderr)
+    print(text.replace(f"resume={again}", f"run={folder}").replace(str(again), str(folder)), end="", file=sys.stderr)
     return code
 
 

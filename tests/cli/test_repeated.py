@@ -93,6 +93,6 @@ def test_an_error_of_a_repetition_names_the_folder_and_the_command_that_were_typ
     advice = f"if so, repeat it: diffusion-lab train resume={again} dataset.source.root=x"
     assert _report(app, ConfigError(f"resume={again}: {again}/run.json asks for it; {advice}"), again, Path("my")) == 2
     assert capsys.readouterr().err == (
-        "config error: verify=my: my/run.json asks for it; "
+        "config error: run=my: my/run.json asks for it; "
         "if so, repeat it: diffusion-lab verify my dataset.source.root=x\n"
     )

@@ -110,7 +110,8 @@ def test_written_and_read_again_it_is_the_same(tmp_path, capsys):
         (["sampler=["], "sampler=[: it cannot be read; write key=value"),
         (["~weighting"], "must be a diffusion model, and it has no weighting"),
         (["task=gan"], "must be a diffusion model, and it has no prediction"),
-        (["tests"], "RUN_DIR=tests must be the folder of a run"),
+        (["tests"], "run=tests must be the folder of a run"),
+        (["run=tests"], "run=tests must be the folder of a run"),
     ],
 )
 def test_an_error_is_one_sentence(words, said, capsys):
