@@ -20,6 +20,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from diffusion_lab.cli.as_recorded import as_recorded, for_train
 from diffusion_lab.cli.command_line import config_dirs, lists, options_first, resume_arguments
 from diffusion_lab.cli.compose_errors import explain, is_compose_error
 from diffusion_lab.cli.config import conf_dir, register_resolvers
@@ -93,8 +94,9 @@ class App:
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises what it would otherwise print
         end_with_the_first()
         try:
-            if self.command == "train":
-                self.arguments = resume_arguments(self.arguments)
+            train = self.command == "train"
+            words = for_train(self.arguments) if train else as_recorded(self.command, self.arguments)
+            self.arguments = resume_arguments(words) if train else words
             importable(beside(config_dirs(self.arguments)))
             if self.command == "analyze":
                 self.arguments = lists(self.arguments, ("run", "checkpoint"))

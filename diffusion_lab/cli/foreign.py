@@ -110,7 +110,7 @@ def replayed(folder: Path, overrides: Any, typed: list[str], own: bool = False) 
             continue
         if name in DROPPED or name in repeated:
             continue
-        if reason := _reason(word, name):
+        if reason := _reason(word, name, own):
             raise ConfigError(
                 f"{key}: its {RECORD} asks for {word[:80]!r}, and {reason}; do not resume a folder like this"
             )
@@ -138,8 +138,9 @@ def _key(word: str) -> str:
     return word.lstrip("+~").partition("=")[0].strip()
 
 
-def _reason(word: str, name: str) -> str | None:
-    """Why a run cannot have recorded this override; None if it can."""
+def _reason(word: str, name: str, own: bool = False) -> str | None:
+    """Why a run cannot have recorded this override; None if it can. `own`: the option of a group for another key is no
+    reason, as in +features@dataset.features=dinov2."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -149,7 +150,7 @@ def _reason(word: str, name: str) -> str | None:
         return "an override must not be an option"
     if name == "hydra" or name.startswith(("hydra.", "hydra/", "paths")):
         return f"an override must not set {name}"
-    if "${" in word or "@" in name:
+    if "${" in word or ("@" in name and not own):
         return "an override must be a plain value of its own key"
     try:
         swept = OverridesParser.create().parse_override(word).is_sweep_override()

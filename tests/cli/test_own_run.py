@@ -194,3 +194,7 @@ def test_own_parts_may_lie_beside_or_in_a_config_dir_that_is_elsewhere(
     assert '"contrast3"' in (copy / "evaluations.jsonl").read_text()
     assert main(["analyze", *own, "analysis=spread", f"run={copy}"]) == 0
     assert "It is spread." in capsys.readouterr().out
+    before = (copy / "evaluations.jsonl").read_text()  # of one's own run the option is known
+    assert main([*EVALUATE, str(copy), "metrics.names=[contrast]", "metrics.seed=1"]) == 0
+    assert (copy / "evaluations.jsonl").read_text().count("contrast3") == before.count("contrast3") + 1
+    assert main(["analyze", "analysis=spread", str(copy), "outdir=again"]) == 0
