@@ -5,6 +5,7 @@ The model is given training batches {"image": (b,C,H,W) float32} with their cond
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,12 +20,14 @@ from diffusion_lab.arguments import check_integer
 from diffusion_lab.data.conditions import Conditions
 from diffusion_lab.data.loading import TrainingRows, training_loader
 from diffusion_lab.data.order import EpochOrder, StepOrder, check_batch_size
-from diffusion_lab.data.pixels import to_float
+from diffusion_lab.data.pixels import doubts, to_float
 from diffusion_lab.data.recorded import DataRecord
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.data.task import Task
 from diffusion_lab.data.validation import ValBatch, ValBatches
 from diffusion_lab.streams import Streams
+
+log = logging.getLogger(__name__)
 
 
 class ImageDataModule(LightningDataModule):
@@ -76,6 +79,7 @@ class ImageDataModule(LightningDataModule):
         self.streams = Streams(seed)
         self.order: StepOrder | None = None
         self._recorded: DataRecord | None = None
+        self._doubted = False
 
     # -- what the data are --------------------------------------------------------------------------------------
 
@@ -151,6 +155,10 @@ class ImageDataModule(LightningDataModule):
             self.source.check_values()
         self._check_enough(len(images), world_size)
         self.conditions.check_labels(images, "training")
+        if not self._doubted and (self.trainer is None or self.trainer.global_rank == 0):
+            for doubt in doubts(self.source):
+                log.warning(doubt)
+        self._doubted = True
 
     def train_dataloader(self) -> Iterable[dict[str, Any]]:
         """Endless, or of one pass over the images (`EpochOrder`) if the trainer's number of epochs is limited."""

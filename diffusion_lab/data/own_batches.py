@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.data.pixels import to_float
+from diffusion_lab.data.pixels import Extremes, is_unscaled, scaled, to_float
 
 KNOWN = "use (B,C,H,W) images, a pair (images, labels), or a dict with the key image"
 
@@ -33,7 +33,7 @@ class OwnBatches:
         if getattr(network, "num_classes", 0) is None:
             self._names.discard("label")
             self._any = False
-        self._range_checked = False
+        self._checked = False
 
     def read(self, batch: Any) -> dict[str, Tensor]:
         """{"image": (B,C,H,W) float32} with the conditions, on the batch's device.
@@ -45,9 +45,9 @@ class OwnBatches:
         if image.ndim != 4:
             raise ValueError(f"batch has images of shape {tuple(image.shape)}, which must be (B,C,H,W); {KNOWN}")
         x0 = to_float(image).to(torch.float32)
-        if not self._range_checked:
-            self._range_checked = True
-            _warn_of_range(image)
+        if not self._checked:
+            self._checked = True
+            _warn_of_values(image)
         cond = {key: value for key, value in entries.items() if isinstance(value, Tensor) and self._takes(key)}
         return {"image": x0} | cond
 
@@ -69,14 +69,15 @@ def _parts(batch: Any) -> tuple[Tensor, dict[str, Any]]:
     raise ValueError(f"batch of type {type(batch).__name__} must be images, or images and labels; {KNOWN}")
 
 
-def _warn_of_range(image: Tensor) -> None:
-    """Of floats in 0..1, as torchvision's ToTensor gives them; reads two numbers from the device, once."""
-    if not image.is_floating_point():
-        return
+def _warn_of_values(image: Tensor) -> None:
+    """Of floats in 0..1 or 0..255 and of images that are all equal; reads three numbers from the device, once."""
     low, high = (float(value) for value in image.aminmax())
-    if 0 <= low and 0 < high <= 1:
+    of = Extremes(low, high, image.is_floating_point())
+    if is_unscaled(of):
         warnings.warn(
-            f"the images of the first batch lie in {low:g}..{high:g}, and the model's range is -1..1; give x * 2 - 1, "
-            "or bytes 0..255",
+            f"the images of the first batch lie in {low:g}..{high:g}, and the model's range is -1..1; "
+            f"{scaled(of).rstrip(',')}",
             stacklevel=2,
         )
+    if len(image) > 1 and bool((image == image[:1]).all()):
+        warnings.warn(f"all {len(image)} images of the first batch are equal; check the data set", stacklevel=2)

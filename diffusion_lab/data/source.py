@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diffusion_lab.data.pixels import Extremes, check_range, in_unit_range, to_uint8
+from diffusion_lab.data.pixels import Extremes, check_range, in_unit_range, of_few_floats, to_uint8
 from diffusion_lab.data.recorded import DataRecord, RecordedSplit, changed_classes, changed_split
 from diffusion_lab.diffusion import NoiseSchedule
 from diffusion_lab.failure import OtherData
@@ -57,6 +57,11 @@ class ImageSet(ABC):
         """The extremes of all images, or None, the default, where they are not known without decoding them."""
         return None
 
+    def all_equal(self) -> bool:
+        """Whether all images are known to be the same one."""
+        of = self.extremes()
+        return len(self) > 1 and of is not None and of.low == of.high
+
 
 class ArrayImages(ImageSet):
     """Images in memory as one tensor.
@@ -89,6 +94,9 @@ class ArrayImages(ImageSet):
     def extremes(self) -> Extremes | None:
         low, high = self.images.aminmax()
         return Extremes(float(low), float(high), self.images.is_floating_point())
+
+    def all_equal(self) -> bool:
+        return len(self) > 1 and all(torch.equal(image, self.images[0]) for image in self.images[1:])
 
     def take(self, ids: Sequence[int] | Tensor) -> Tensor:
         return self.images.index_select(0, torch.as_tensor(ids, dtype=torch.int64))
@@ -199,10 +207,14 @@ class ImageSource(ABC):
     def check_values(self, splits: Sequence[str] = ("train",)) -> None:
         """Raise ValueError if the images are not in their range: bytes 0..255, or float32 in `value_range`.
 
-        A split is judged as a whole. Before bytes are refused, the other split is looked at too.
+        A split is judged as a whole. Before bytes are refused, the other split is looked at too. Where the extremes of
+        a split are not known, a few images are looked at, because a single float can be out of range.
         """
         for split in splits:
-            of = (self.train() if split == "train" else self.test()).extremes()
+            images = self.train() if split == "train" else self.test()
+            of = images.extremes()
+            if of is None and self.value_range is not None:
+                of = of_few_floats(images)
             if of is not None and in_unit_range(of):
                 other = (self.test() if split == "train" else self.train()).extremes()
                 of = of if other is None else of.with_those_of(other)

@@ -4,8 +4,9 @@ import math
 
 import pytest
 import torch
+from PIL import Image
 
-from diffusion_lab.data import ArrayImages, Digits, ImageDataModule, to_float, to_uint8
+from diffusion_lab.data import ArrayImages, Digits, ImageDataModule, ImageFolder, ImageSet, to_float, to_uint8
 from tests.data.fakes import Memory, first_batches, numbered, trainer
 
 
@@ -205,6 +206,69 @@ def test_sparse_images_are_accepted_whichever_batch_comes_first_and_wherever_a_r
     source = Memory(dark)
     source._loaded["test"] = ArrayImages(images)  # one bright image anywhere is enough
     source.check_values()
+
+
+class Lazy(ImageSet):
+    """Images whose extremes are not known."""
+
+    labels = None
+
+    def __init__(self, images):
+        self.images = images
+
+    def __len__(self):
+        return len(self.images)
+
+    def take(self, ids):
+        return self.images[torch.as_tensor(ids)]
+
+    def fingerprint(self):
+        return "0" * 12
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_floats_that_were_not_scaled_are_said(known, caplog):
+    def source(images):
+        made = Memory(images)
+        made.load = lambda split: ArrayImages(images) if known else Lazy(images)
+        return made
+
+    random = torch.rand(100, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(
+        ValueError, match=r"images lie in \[.*\]; give x / 127.5 - 1, or bytes 0..255, or declare another"
+    ):
+        ImageDataModule(source(random * 255), 8).setup("fit")
+    for images, said in (
+        (random, "give x * 2 - 1, or bytes 0..255"),
+        (random * 2 - 1, ""),
+        (random.mul(255).byte(), ""),
+    ):
+        caplog.clear()
+        data = ImageDataModule(source(images), 8)
+        data.setup("fit"), data.setup("fit")
+        assert len(caplog.messages) == bool(said) and said in "".join(caplog.messages)
+    unbounded = source(random * 255)
+    unbounded.value_range = None
+    ImageDataModule(unbounded, 8).setup("fit")
+
+
+def test_images_that_are_all_equal_are_said_once(tmp_path, caplog):
+    for i in range(20):
+        Image.new("RGB", (8, 8), (0, 0, 0)).save(tmp_path / f"{i}.png")
+    one = numbered(2)[1:].repeat(40, 1, 1, 1)
+    folder = {
+        memory: ImageFolder(tmp_path, 8, memory_mb=memory, cache_dir=tmp_path / "cache") for memory in (0.0001, 9)
+    }
+    for source, number in ((Memory(one), 40), *((source, 18) for source in folder.values())):
+        caplog.clear()
+        data = ImageDataModule(source, 8)
+        data.setup("fit"), data.setup("validate")
+        (said,) = [text for text in caplog.messages if "equal" in text]
+        assert said.endswith(f"all {number} training images are equal; check the files")
+    one[-1, 0, 0, 0] += 1
+    caplog.clear()
+    ImageDataModule(Memory(one), 8).setup("fit")
+    assert caplog.messages == []
 
 
 def test_float_images_must_be_finite():
