@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from diffusion_lab.printable import one_line
 from diffusion_lab.runs.run import Run
 from diffusion_lab.training import Trained
 
+PACKAGES = ("diffusion_lab", "torch", "lightning")  # whose classes a run names
 PARTS = ("schedule", "prediction", "variance", "sampler", "weighting", "optimizer", "annealing", "solver")
 
 
@@ -26,6 +27,8 @@ def card(trained: Trained, run: Run, form: Form) -> str:
     if "diffusers" not in type(form).__module__:
         head = head.replace("library_name: diffusers\n", "")
     decoding = trained.data.source.decoding()
+    usage = form.usage(trained)
+    own = _own_classes(run.config)
     kind = "A diffusion model" if decoding is None else "A diffusion model of latents"
     parts = [
         head,
@@ -33,8 +36,9 @@ def card(trained: Trained, run: Run, form: Form) -> str:
         f"{kind}, trained with diffusion-lab {version}.",
         _table(["", ""], _facts(trained, run)),
         "## Use",
-        f"In this folder:\n\n```python\n{form.usage(trained)}\n```",
+        f"{_needed(usage, own)}In this folder:\n\n```python\n{usage}\n```",
         *_decoded(decoding),
+        *_own(own),
         "## Measured",
         _metrics(trained, run),
         "## Again",
@@ -50,6 +54,50 @@ def _decoded(decoding: Mapping[str, Any] | None) -> list[str]:
         "The samples x (n,c,h,w) of this model are latents of mean 0 and variance 1. An autoencoder that is not in this"
     )
     return ["## Pixels", f"{text} folder decodes them:\n\n```python\n{decoding_code(decoding)}\n```"]
+
+
+def _needed(usage: str, own: Iterable[str]) -> str:
+    """What a reader has to bring for the lines of `usage`: the modules of own classes among its imports."""
+    roots = {target.partition(".")[0] for target in own}
+    lines = re.findall(r"^from ((\w+)\S*) import (\w+)", usage, re.MULTILINE)
+    return "".join(
+        f"`{_plain(module)}.{name}` is not part of diffusion-lab, and its module `{_plain(root)}` is not in this "
+        "folder: ask the author for it, and put it beside these files or on Python's path.\n\n"
+        for module, root, name in lines
+        if root in roots
+    )
+
+
+def _own(own: Mapping[str, str]) -> list[str]:
+    """A table of the author's own classes: {class: part}."""
+    if not own:
+        return []
+    text = (
+        "These classes are the author's own, and lie neither in diffusion-lab nor in this folder. A command that reads "
+        "the run, or trains it again, finds them with `--config-dir FOLDER`, a folder of yaml files in or beside which "
+        f"their modules are, or with `allow=[{','.join(map(_plain, own))}]` and the modules in the working folder."
+    )
+    rows = [[f"`{_plain(word)}`" for word in (key, name, name.partition(".")[0])] for name, key in own.items()]
+    return ["## Own parts", text, _table(["part", "class", "module"], rows)]
+
+
+def _own_classes(config: Mapping[str, Any]) -> dict[str, str]:
+    """{class: part} of the classes of the author's own; of one that several nodes name, the part nearest to the top."""
+    found = sorted(_targets(config), key=lambda one: one[0].count("."), reverse=True)
+    last_is_nearest = {name: key for key, name in found if name.partition(".")[0] not in PACKAGES}
+    return dict(sorted(last_is_nearest.items(), key=lambda item: item[1]))
+
+
+def _targets(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """(key, dotted name) of each class in plain containers."""
+    if isinstance(node, Mapping):
+        if isinstance(target := node.get("_target_"), str):
+            yield path, target
+        for key, value in node.items():
+            yield from _targets(value, f"{path}.{key}".lstrip("."))
+    elif isinstance(node, list):
+        for i, value in enumerate(node):
+            yield from _targets(value, f"{path}[{i}]")
 
 
 def _facts(trained: Trained, run: Run) -> list[list[str]]:

@@ -131,11 +131,32 @@ def test_a_payload_is_text_in_a_model_card(payload: str) -> None:
         "labels": {"options": dict.fromkeys(names, payload)},
         "git": payload,
         "command": payload,
-        "config": {"optimizer": {"lr": payload}},
+        "config": {"optimizer": {"lr": payload}, "network": {"_target_": payload, "inner": {"_target_": "mine.Net"}}},
     }
     lines = [{"step": 2, "name": payload, "value": 1.0, "protocol": {payload: payload, "a": {"name": payload}}}]
     run = Run(Path("run"), "done", info=info, result={"evaluations": lines})
-    form = SimpleNamespace(usage=lambda _: "import torch")
+    form = SimpleNamespace(usage=lambda _: "import torch\nfrom mine import Net")
     found = kinds(card(trained, run, form).split("---\n", 2)[2])  # type: ignore[arg-type]
     assert not {"html_inline", "html_block", "link_open", "image"} & set(found)
-    assert found.count("fence") == 2 and found.count("table_open") == 2 and "code_block" not in found
+    assert found.count("fence") == 2 and found.count("table_open") == 3 and "code_block" not in found
+
+
+def test_a_model_card_names_the_classes_of_ones_own_and_where_a_reader_gets_them() -> None:
+    source = SimpleNamespace(shape=(1, 8, 8), source=SimpleNamespace(decoding=lambda: None))
+    denoiser = SimpleNamespace(network=torch.nn.Linear(1, 1), num_timesteps=10)
+    trained = SimpleNamespace(data=source, denoiser=denoiser, decay=None, step=2, config_hash="0" * 8)
+
+    def of(network: str, usage: str) -> str:
+        late = {"_target_": "late.Late"}
+        parts = {"callbacks": {"timestep_sampling": {"sampler": late}}, "network": {"_target_": network}}
+        adam = {"_target_": "torch.optim.AdamW"}
+        run = Run(Path("run"), "done", info={"config": parts | {"sampler": late, "optimizer": adam}})
+        form = SimpleNamespace(usage=lambda _: f"import json\nfrom pathlib import Path\n{usage}")
+        return card(trained, run, form)  # type: ignore[arg-type]
+
+    text = of("mine.nets.Net", "from mine.nets import Net")
+    assert "`mine.nets.Net` is not part of diffusion-lab, and its module `mine` is not in this folder" in text
+    assert "| `network` | `mine.nets.Net` | `mine` |\n| `sampler` | `late.Late` | `late` |" in text
+    assert "`--config-dir FOLDER`" in text and "allow=[mine.nets.Net,late.Late]" in text and "AdamW" not in text
+    text = of("diffusion_lab.networks.UNet", "from diffusion_lab.networks import UNet")
+    assert "is not part of" not in text and "| `sampler` | `late.Late` | `late` |" in text
