@@ -67,8 +67,8 @@ class TimestepSampling(StepCallback):
         steps = pl_module.denoiser.num_timesteps
         if self.sampler.num_timesteps != steps:
             raise ValueError(
-                f"num_timesteps={self.sampler.num_timesteps} must equal the noise schedule's {steps}; "
-                "use num_timesteps: ${schedule.num_timesteps} in the sampler's yaml"
+                f"num_timesteps={self.sampler.num_timesteps} must equal the noise schedule's {steps}; give the sampler "
+                f"num_timesteps={steps}, in a yaml file ${{schedule.num_timesteps}}"
             )
         self._trainer, self._module = trainer, pl_module
         data = getattr(trainer, "datamodule", None)

@@ -67,7 +67,7 @@ def _reconstructed(folder: Path, step: int, averages: Mapping[str, Any], std: fl
     earlier = [one for one in snapshots(folder) if one.step < step and one.std in tracked]
     if not tracked or len(earlier) < 2:
         raise ValueError(
-            f"run={folder} must have at least two snapshots of its averages before step {step}, and has "
+            f"{folder} must have at least two snapshots of its averages before step {step}, and has "
             f"{len(earlier)}; train with averaging=power_function and a smaller averaging.snapshot_every"
         )
     steps = [one.step for one in earlier] + [step] * len(tracked)

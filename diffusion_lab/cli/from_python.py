@@ -70,4 +70,4 @@ def load_run(
     from diffusion_lab.cli.load import load_run as load
     from diffusion_lab.cli.targets import Trust
 
-    return load(folder, checkpoint, weights, Trust.read([], allow), reads_data=False)
+    return load(folder, checkpoint, weights, Trust.read([], allow, command=False), "folder", reads_data=False)

@@ -112,7 +112,7 @@ def _load(cfg: DictConfig, folder: Path | str, checkpoint: Any, reads_data: bool
     from diffusion_lab.cli.load import load_run, trusted
 
     try:
-        return load_run(folder, str(checkpoint), str(cfg.weights), trusted(cfg), reads_data)
+        return load_run(folder, str(checkpoint), str(cfg.weights), trusted(cfg), reads_data=reads_data)
     except (ConfigError, InvalidConfig, OmegaConfBaseException, HydraException):
         raise
     except Exception as error:  # a run folder is not trusted and may be damaged

@@ -39,6 +39,7 @@ def load_run(
     checkpoint: str = "last",
     weights: str = "ema",
     trust: Trust = PACKAGE_ONLY,
+    key: str = "run",
     reads_data: bool = True,
 ) -> TrainedModel:
     """Load a run. Unless this user has signed it, its folder is not trusted; the whole configuration is checked before
@@ -50,6 +51,7 @@ def load_run(
         weights: "ema" for the first average, "raw" for the model's own weights, a decay such as "0.9999", or
             a width such as "std-0.08".
         trust: the classes that the run may name besides this package's.
+        key: what the user calls the folder, for the errors.
         reads_data: whether its data set will be read, so that a folder of somebody else's must not say where it is.
 
     Raises:
@@ -57,17 +59,18 @@ def load_run(
         InvalidConfig: the run's configuration names a class that is not allowed.
     """
     folder = Path(folder)
+    named = f"{key}={folder}"
     with config_errors(""):
-        record = read_record(folder, "run")
+        record = read_record(folder, key)
     saved = record["config"]
-    trust = with_own(trust, record, f"run={folder}")
-    _refuse(check_read_back(saved, PARTS, trust), folder)
+    trust = with_own(trust, record, named)
+    _refuse(check_read_back(saved, PARTS, trust), named)
     cfg = read_back(saved)
     kind = RunParts(cfg, trust)["model"]
     solver = () if "solver" in kind.unused else ("solver",)
-    _refuse(check_read_back(saved, (*PARTS, *kind.parts, *solver), trust), folder)
+    _refuse(check_read_back(saved, (*PARTS, *kind.parts, *solver), trust), named)
     content = content_of(folder / CHECKPOINTS, checkpoint)
-    check_origin(cfg, recorded(content), f"run={folder}")
+    check_origin(cfg, recorded(content), named)
     known = recorded_data(record)
     parts = RunParts(cfg if is_own(record) else DictConfig(kept_inside(plain(cfg), folder)), trust)
     data = parts["dataset"]  # which has read no file yet
@@ -76,7 +79,7 @@ def load_run(
         labelled = known is None and data.conditions.conditional  # by the names of its folders
         reads_data = reads_data or labelled or decoded or data.conditions.task.paired
         built = {*PARTS, *kind.parts, *solver} - set(() if reads_data else ("dataset",))
-        check_read({name: node for name, node in plain(cfg).items() if name in built}, folder, trust, f"run={folder}")
+        check_read({name: node for name, node in plain(cfg).items() if name in built}, folder, trust, named)
     data.as_recorded(known)
     whole = build_model(parts)
     states = content["state_dict"].items()
@@ -86,7 +89,7 @@ def load_run(
         if known is not None or not data.conditions.conditional:
             raise
         raise ConfigError(
-            f"run={folder} must find the classes that it was trained with, because it is older than the record of "
+            f"{named} must find the classes that it was trained with, because it is older than the record of "
             f"them: its weights do not fit the {data.num_classes or 0} classes of {data.source.name} here; bring the "
             "class folders back, or work in the folder where it was trained"
         ) from error
@@ -102,9 +105,9 @@ def load_run(
     return trained
 
 
-def _refuse(errors: list[ConfigError], folder: Path) -> None:
+def _refuse(errors: list[ConfigError], named: str) -> None:
     if errors:
-        raise InvalidConfig(errors, f"run={folder}: ")
+        raise InvalidConfig(errors, f"{named}: ")
 
 
 def _optimizer_state(folder: Path, checkpoint: str) -> dict[str, Any]:

@@ -52,7 +52,8 @@ def with_own(trust: Trust, record: Any, key: str) -> Trust:
     trust = dataclasses.replace(trust, folders=tuple(dict.fromkeys((*trust.folders, *wanted.values()))))
     for name, folder in wanted.items():
         if not is_own_module(f"{name}.x", trust.folders):
-            raise ConfigError(f"{key}: its module {name} was in {folder} and is not there; {WHERE_NOW}")
+            cure = WHERE_NOW if trust.command else f"put {name}.py on Python's path and give allow='{name}.CLASS'"
+            raise ConfigError(f"{key}: its module {name} was in {folder} and is not there; {cure}")
     return trust
 
 

@@ -68,11 +68,13 @@ class Trust:
         folders: folders with the user's own modules.
         names: dotted names of classes, and places to read from, with a slash, that the user has typed.
         read_back: the configuration was read from a run folder, so the error message says how to allow a class.
+        command: whether the user typed a command, to which options can be added; else a function was called.
     """
 
     folders: tuple[Path, ...] = ()
     names: tuple[str, ...] = ()
     read_back: bool = False
+    command: bool = True
 
     @classmethod
     def typed(cls, config_dirs: list[str]) -> Trust:
@@ -80,12 +82,13 @@ class Trust:
         return cls(own_folders(config_dirs))
 
     @classmethod
-    def read(cls, config_dirs: list[str], allow: Any = None) -> Trust:
+    def read(cls, config_dirs: list[str], allow: Any = None, command: bool = True) -> Trust:
         """For a configuration that was read from a run folder: only what the command line allows.
 
         Args:
             config_dirs: folders given with --config-dir. Without any, the working folder is not trusted either.
             allow: the setting of that name: None, a dotted name, a path with a slash, or a list of them.
+            command: as the attribute.
 
         Raises:
             ConfigError: `allow` is invalid.
@@ -97,7 +100,7 @@ class Trust:
                 f"allow={allow} must be names of classes of your own, or places that may be read, with a slash; use "
                 "allow=file.Class or allow=/data/photos"
             )
-        return cls(own_folders(config_dirs) if config_dirs else (), tuple(names), True)
+        return cls(own_folders(config_dirs) if config_dirs else (), tuple(names), True, command)
 
 
 PACKAGE_ONLY = Trust(read_back=True)
@@ -137,7 +140,8 @@ def resolve(path: str, target: Any, trust: Trust) -> Any:
 def _allowed(trust: Trust, target: str) -> str:
     if not trust.read_back:
         return f"{ALLOWED}; put your class into a .py file there and name it file.Class"
-    return f"{READ_BACK}; if the class is your own, repeat --config-dir or add allow={target}"
+    how = f"repeat --config-dir or add allow={target}" if trust.command else f"add allow={target!r}"
+    return f"{READ_BACK}; if the class is your own, {how}"
 
 
 def own_folders(config_dirs: Sequence[str]) -> tuple[Path, ...]:

@@ -104,7 +104,7 @@ class Denoiser(nn.Module):
         if self.null_label is None:
             raise ValueError(
                 f"scale={scale} must be left out: guidance needs a model that was trained with label dropout; train "
-                "with dataset.conditional=true dataset.label_dropout=0.1"
+                "on data with conditional=True and label_dropout=0.1"
             )
         network = Guidance(self.network, scale, self.null_label, self.prediction.heads, channels)
         return self._with(network, self.schedule, self.timesteps)

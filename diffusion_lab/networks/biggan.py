@@ -133,7 +133,7 @@ class BigGAN(AdversarialNetworks):
         loss: AdversarialLoss | None = None,
     ) -> None:
         for name, value in (("latent_dim", latent_dim), ("smallest", smallest), ("class_dim", class_dim)):
-            check_integer(name, value, 1, "see conf/network/biggan_tiny.yaml")
+            check_integer(name, value, 1, "give a positive number")
         check_integer("base_channels", base_channels, 8, "use 32; attention has an eighth of them")
         check_classes(num_classes)
         sizes = halved(image_size, smallest)

@@ -18,7 +18,7 @@ def check_counts(
         ("out_channels", out_channels),
         ("num_res_blocks", num_res_blocks),
     ):
-        check_integer(name, value, 1, "see the network's yaml file")
+        check_integer(name, value, 1, "give a positive number")
     if base_channels < 4 or base_channels % 4:
         near = sorted({max(4, base_channels // 4 * 4), max(4, base_channels // 4 * 4 + 4)})
         raise ValueError(
@@ -80,5 +80,5 @@ def check_labelled(label: Tensor | None, num_classes: int | None) -> None:
         given = "no label" if label is None else "labels"
         raise ValueError(
             f"num_classes={num_classes} does not go with a batch that has {given}; "
-            "set num_classes to the data's number of classes and dataset.conditional=true, or neither"
+            "give the network the data's number of classes and the data conditional=True, or neither"
         )

@@ -101,7 +101,7 @@ class DCGAN(AdversarialNetworks):
         loss: AdversarialLoss | None = None,
     ) -> None:
         for name, value in (("latent_dim", latent_dim), ("base_channels", base_channels), ("smallest", smallest)):
-            check_integer(name, value, 1, "see conf/network/dcgan.yaml")
+            check_integer(name, value, 1, "give a positive number")
         sizes = halved(image_size, smallest)
         super().__init__(
             DCGANGenerator(out_channels, sizes, base_channels, latent_dim),

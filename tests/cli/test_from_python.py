@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
-from diffusion_lab import load_run, train
+from diffusion_lab import Denoiser, DiffusionModule, Streams, TimestepSampling, load_run, train
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
+from diffusion_lab.diffusion import MinSNR, V, cosine
+from diffusion_lab.networks import UNet
+from diffusion_lab.networks.checks import check_labelled
+from diffusion_lab.runs.record import write_record
 from diffusion_lab.solvers import DDIM
+from diffusion_lab.timesteps import Uniform
 
 TINY = [
     "base=ddpm",
@@ -53,3 +59,33 @@ def test_errors_are_raised_as_sentences_and_leave_no_folder(in_folder: Path) -> 
     with pytest.raises(ConfigError, match="must be the folder of a run"):
         load_run("nothing")
     assert not list(in_folder.glob("runs/*"))
+
+
+def test_errors_name_the_arguments_of_the_function_that_was_called(in_folder: Path) -> None:
+    with pytest.raises(ConfigError, match="^folder=nothing must be the folder of a run"):
+        load_run("nothing")
+    Path("run").mkdir()
+    config = {"dataset": {"_target_": "late.Late"}, "network": {}}
+    there = dict.fromkeys(("model", "optimizer", "trainer", "precision", "seed"), {"x": 1})
+    for more, says in (({}, "optimizer is missing in run.json"), (there, "add allow='late.Late'")):
+        write_record(Path("run"), {"config": config | more}, own=False)
+        with pytest.raises(InvalidConfig, match=says) as error:
+            load_run("run")
+        assert "--config-dir" not in str(error.value) and error.value.job == "folder=run: "
+    modules = {"own_parts": {"config_dirs": [], "modules": {"nowhere_late": str(in_folder)}}}
+    write_record(Path("run"), {"config": config} | modules, own=True)
+    with pytest.raises(ConfigError, match=r"put nowhere_late.py on Python's path and give allow='nowhere_late.CLASS'$"):
+        load_run("run")
+
+
+def test_parts_that_are_called_from_python_speak_of_their_arguments() -> None:
+    with pytest.raises(ValueError, match="give the network the data's number of classes and the data conditional=True"):
+        check_labelled(None, 10)
+    with pytest.raises(ValueError, match="num_res_blocks=0 must be an integer >= 1; give a positive number$"):
+        UNet(1, 1, 8, num_res_blocks=0)
+    denoiser = Denoiser(torch.nn.Conv2d(1, 1, 1), schedule=cosine(10), prediction=V())
+    with pytest.raises(ValueError, match="train on data with conditional=True and label_dropout=0.1$"):
+        denoiser.guided(2.0)
+    module = DiffusionModule(denoiser, MinSNR(5.0), lambda p: torch.optim.SGD(p, 0.1), Streams(seed=0))
+    with pytest.raises(ValueError, match="give the sampler num_timesteps=10, in a yaml file"):
+        TimestepSampling(Uniform(20)).on_fit_start(Mock(), module)

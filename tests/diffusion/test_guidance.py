@@ -104,7 +104,7 @@ def test_a_respaced_model_stays_guided_and_its_original_is_not_touched():
 
 
 def test_a_model_that_always_had_its_labels_is_refused():
-    with pytest.raises(ValueError, match=r"^scale=2.0 must be left out.*dataset.label_dropout=0.1"):
+    with pytest.raises(ValueError, match=r"^scale=2.0 must be left out.*label_dropout=0.1"):
         Denoiser(Linear(), linear(50), Epsilon(), FixedLarge()).guided(2.0)
     with pytest.raises(ValueError, match=r"^scale=-1 must lie in \[0, inf\)"):
         Guidance(Linear(), -1, NULL)

@@ -108,7 +108,7 @@ def test_checkpointing_computes_blocks_twice_in_training_only(checkpointing):
 @pytest.mark.parametrize("label", [None, torch.tensor([0])])
 def test_labels_and_classes_go_together(label):
     network = tiny(num_classes=None if label is not None else 10)
-    with pytest.raises(ValueError, match=r"^num_classes=(10|None) .*set num_classes"):
+    with pytest.raises(ValueError, match=r"^num_classes=(10|None) .*give the network"):
         network(X[:1], T[:1], label=label)
 
 

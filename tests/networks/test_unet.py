@@ -123,7 +123,7 @@ def test_dropout_acts_in_training_only():
 @pytest.mark.parametrize("label", [None, torch.tensor([0])])
 def test_labels_and_classes_go_together(label):
     network = UNet(1, 1, 8, **TINY, num_classes=None if label is not None else 10)
-    with pytest.raises(ValueError, match=r"^num_classes=(10|None) .*set num_classes"):
+    with pytest.raises(ValueError, match=r"^num_classes=(10|None) .*give the network"):
         network(torch.zeros(1, 1, 8, 8), torch.zeros(1), label=label)
 
 

@@ -75,7 +75,7 @@ class GaussianMixture(ImageSource):
             "num_test_images": num_test_images,
         }
         for name, size in sizes.items():
-            check_integer(name, size, 1, "see conf/dataset/gaussian.yaml")
+            check_integer(name, size, 1, "give a positive number")
         if not means:
             raise ValueError("means=[] must name at least one component; use [0.0] for one Gaussian")
         self.channels, self.image_size = channels, image_size
