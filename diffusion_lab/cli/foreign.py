@@ -251,8 +251,12 @@ def check_read(cfg: dict[str, Any], folder: Path, trust: Trust, key: str) -> Non
     allowed = {name.removeprefix("./") for name in trust.names}
     for name, value in read_outside(cfg, folder, trust.folders):
         if value.removeprefix("./") not in allowed:
-            cure = f"if that is where your files are, add {setting('allow', value if '/' in value else f'./{value}')}"
-            raise ConfigError(f"{key}: its {RECORD} asks for {name}={value}, which lies outside of the folder; {cure}")
+            place = value if "/" in value else f"./{value}"
+            cure = f"add {setting('allow', place) if trust.command else f'allow={place!r}'}"
+            raise ConfigError(
+                f"{key}: its {RECORD} asks for {name}={value}, which lies outside of the folder; if that is where your "
+                f"files are, {cure}"
+            )
 
 
 def _there(place: Path, top: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,14 +18,3 @@ def importing() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def import_torch() -> None:
-    """Import torch inside `importing`, for a short command: Python would traverse its objects at exit, in 0.4 s.
-
-    Once per process, since what is garbage at this moment stays in memory.
-    """
-    importlib.import_module("torch")
-
-    if not gc.get_freeze_count():
-        gc.freeze()

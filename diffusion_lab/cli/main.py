@@ -20,6 +20,7 @@ from diffusion_lab.cli.command_line import KEYED, PLACED, check_words, config_di
 from diffusion_lab.cli.encodings import replace_what_cannot_be_encoded
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, nearest, refuse
 from diffusion_lab.cli.exhausted import full_disk, no_access, no_memory
+from diffusion_lab.cli.leave import leave
 from diffusion_lab.cli.output import survive_closed_output
 from diffusion_lab.cli.own_yaml import check_encoding
 from diffusion_lab.cli.targets import beside, importable
@@ -32,13 +33,14 @@ RUN_READERS = {*KEYED, *PLACED} - {"show"}  # show also composes
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and return its exit code; `argv` defaults to the process's own arguments."""
+    """Run one command and return its exit code. Without `argv` it is that of the process, which ends with it."""
     survive_closed_output()
     replace_what_cannot_be_encoded()
     home_folder()
     ignore_working_folder()
     with escaped_output():
-        return _run(list(sys.argv[1:] if argv is None else argv))
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+    return leave(code) if argv is None else code
 
 
 def _run(words: list[str]) -> int:

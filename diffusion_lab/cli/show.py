@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, at, refuse
 from diffusion_lab.cli.hydra_version import initialized
-from diffusion_lab.cli.imports import import_torch, importing
+from diffusion_lab.cli.imports import importing
 
 if TYPE_CHECKING:
     from diffusion_lab.reports.shown import Shown
@@ -32,7 +32,6 @@ def main(argv: list[str]) -> int:
         options.figures = FOLDER
     try:
         with importing():
-            import_torch()
             _answer(options)
     except (ConfigError, InvalidConfig) as error:
         return refuse(error)
