@@ -9,6 +9,8 @@ On a terminal the work has a bar on standard error while it lasts, below the bar
 Elsewhere it prints a line at most every `LINE_EVERY` seconds, and none if it is done before:
 
     sampling 400/1000 images  time 31s  eta 46s
+
+Work that cannot be counted is named by `waiting`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
 LINE_EVERY = 15.0  # seconds
+NAMED_AFTER = 1.0  # seconds until a wait has its line, where there is no terminal
 PER_SECOND = 4  # how often bars are drawn
 
 
@@ -69,7 +73,9 @@ def progress(name: str, total: int, unit: str = "", done: int = 0, show: bool = 
             finally:
                 bars.remove_task(task.number)
     else:
-        yield LineTask(name, total, unit, done)
+        task = LineTask(name, total, unit, done)
+        with waiting(f"{task.name} {done}/{total}{task.unit}"):
+            yield task
 
 
 class BarTask(Task):
@@ -119,6 +125,29 @@ def status(text: str) -> None:
         sys.stderr.flush()
         atexit.unregister(_clear)
         atexit.register(_clear)
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Say what is waited for: on a terminal at once and until it is over, as `status`; elsewhere in a line on standard
+    error if it takes longer than `NAMED_AFTER` seconds. What is inside should print nothing."""
+
+    def line() -> None:
+        if not over.wait(NAMED_AFTER):
+            print(text, file=sys.stderr, flush=True)
+
+    status(text)
+    over = threading.Event()
+    watch = None if sys.stderr.isatty() else threading.Thread(target=line, daemon=True)
+    if watch is not None:
+        watch.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if watch is not None:
+            watch.join()  # nothing is printed after the wait, and no thread is there when jobs are forked
+        status("")
 
 
 def _clear() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 from diffusion_lab import progress as module
-from diffusion_lab.progress import duration, progress
+from diffusion_lab.progress import duration, progress, waiting
 from tests.terminal import on_a_terminal
 
 
@@ -78,4 +80,48 @@ def test_a_terminal_shows_the_inner_bar_below_the_outer_one_and_none_at_the_end(
 
 def test_a_file_gets_lines_as_they_are() -> None:
     done = subprocess.run([sys.executable, "-c", NESTED], capture_output=True, text=True, env=os.environ)
-    assert done.stdout == "a line\n" * 3 and done.stderr == "after\n"
+    assert done.stdout == "a line\n" * 3 and done.stderr == "training 0/3 steps\nafter\n"
+
+
+def test_a_wait_is_named_once_it_lasts_and_a_short_one_is_not(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    with waiting("opening a file"):
+        pass
+    monkeypatch.setattr(module, "NAMED_AFTER", 0.0)
+    with waiting("importing much"):
+        time.sleep(0.05)
+    with progress("sampling", 100, "images") as task:
+        time.sleep(0.05)
+        task.advance()
+    assert capsys.readouterr() == ("", "importing much\nsampling 0/100 images\n")
+    assert threading.active_count() == 1  # none that a fork could break
+
+
+NAMED = """
+import time
+from diffusion_lab.progress import waiting
+with waiting("importing much"):
+    time.sleep(0.2)
+print("done")
+"""
+
+
+def test_a_terminal_names_a_wait_at_once_and_keeps_nothing_of_it() -> None:
+    screen = on_a_terminal([sys.executable, "-c", NAMED])
+    assert screen.shown_at[0][1].startswith("importing much") and screen.last == ["done"]
+
+
+HEAVY = """
+import sys
+import threading
+import time
+from diffusion_lab.cli.imports import importing
+with importing():
+    sys.modules["torch"] = sys.modules["lightning.pytorch"] = sys
+with importing():
+    print("imported")
+"""
+
+
+def test_an_import_that_takes_seconds_is_named_once() -> None:
+    screen = on_a_terminal([sys.executable, "-c", HEAVY])
+    assert screen.shown.count("importing PyTorch and Lightning") == 1 and screen.last == ["imported"]

@@ -172,7 +172,8 @@ class App:
             return None
         if first and self.output is not None:
             write_hydra_folder(self.output, cfg, hydra_cfg)
-        command = importlib.import_module(f"diffusion_lab.cli.{self.command}")
+        with importing():
+            command = importlib.import_module(f"diffusion_lab.cli.{self.command}")
         if self.command == "train":  # holds its folder with its lock
             return command.run(cfg) if parts is None else command.run(cfg, parts)
         with held_runs(cfg):

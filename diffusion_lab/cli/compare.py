@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.errors import refuse
 from diffusion_lab.files import refuse_folder
+from diffusion_lab.progress import waiting
 
 if TYPE_CHECKING:
     from diffusion_lab.reports.pair_page import PairReport
@@ -27,7 +28,8 @@ def main(argv: list[str]) -> int:
 
     try:
         refuse_folder(Path(options.out))
-        report, text, left_out = _made(options)
+        with waiting("reading the runs and drawing the figures"):
+            report, text, left_out = _made(options)
         page = Path(options.out)
         save(page, text.encode(), "out")
     except (ValueError, FileNotFoundError) as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.errors import EXIT_FAILED, refuse
 from diffusion_lab.printable import one_line
+from diffusion_lab.progress import waiting
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.dashboard_source import Source
@@ -34,7 +35,8 @@ def main(argv: list[str]) -> int:
 
     try:
         check_installed()
-        source = source_of(options.target, options.words, _seeds(options.seeds))
+        with waiting("reading what the runs have logged"):
+            source = source_of(options.target, options.words, _seeds(options.seeds))
         project = check_project("project", options.project or source.project)
         if options.entity:
             check_project("entity", options.entity)

@@ -1,10 +1,15 @@
-"""Heavy imports without the garbage collector."""
+"""Heavy imports: without the garbage collector, and said while they last."""
 
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+
+from diffusion_lab.progress import waiting
+
+HEAVY = {"torch": "PyTorch", "lightning.pytorch": "Lightning"}  # module -> its name
 
 
 @contextmanager
@@ -13,8 +18,10 @@ def importing() -> Iterator[None]:
     and traversing them repeatedly takes a seventh of the import time."""
     was_on = gc.isenabled()
     gc.disable()
+    new = " and ".join(name for module, name in HEAVY.items() if module not in sys.modules)
     try:
-        yield
+        with waiting(f"importing {new}") if new else nullcontext():
+            yield
     finally:
         if was_on:
             gc.enable()

@@ -21,6 +21,7 @@ from diffusion_lab.cli.checks.setting import Setting, faults_of
 from diffusion_lab.cli.compute import lay_out
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, describe, nearest
 from diffusion_lab.cli.freed_memory import keep_freed_memory
+from diffusion_lab.progress import waiting
 
 if TYPE_CHECKING:
     from torch import nn
@@ -109,6 +110,11 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def _load(cfg: DictConfig, folder: Path | str, checkpoint: Any, reads_data: bool = True) -> TrainedModel:
+    with waiting(f"loading {folder}"):
+        return _loaded(cfg, folder, checkpoint, reads_data)
+
+
+def _loaded(cfg: DictConfig, folder: Path | str, checkpoint: Any, reads_data: bool) -> TrainedModel:
     from diffusion_lab.cli.load import load_run, trusted
 
     try:

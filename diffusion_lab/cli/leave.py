@@ -8,7 +8,6 @@ import sys
 import threading
 
 WATCHED = ("LD_PRELOAD", "CUDA_INJECTION64_PATH")  # set by tools that write their result in the C library's exit
-LOADED = "torch"  # without it there is little to clear
 
 
 def leave(code: int) -> int:
@@ -17,13 +16,13 @@ def leave(code: int) -> int:
     streams. Then end, where Python would first clear all modules: after an import of torch and Lightning 2 s of CPU, in
     which nothing is written.
 
-    Returns the code instead, for Python to end as usual, if torch is not imported, or if somebody wants to see the end:
-    a profiler, a debugger, a coverage tool, `python -i`, `python -X dev` or a tool in `WATCHED`.
+    Returns the code instead, for Python to end as usual, if somebody wants to see the end: a profiler, a debugger, a
+    coverage tool, `python -i`, `python -X dev` or a tool in `WATCHED`.
     """
     monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
     tools = monitoring is not None and any(map(monitoring.get_tool, range(6)))
     flags = sys.flags.interactive or sys.flags.dev_mode
-    if LOADED not in sys.modules or sys.gettrace() or sys.getprofile() or tools or flags:
+    if sys.gettrace() or sys.getprofile() or tools or flags:
         return code
     if any(map(os.environ.get, WATCHED)):
         return code

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from diffusion_lab.cli.errors import refuse
 from diffusion_lab.files import refuse_folder
 from diffusion_lab.printable import one_line
+from diffusion_lab.progress import waiting
 
 if TYPE_CHECKING:
     from diffusion_lab.reports import Report, Section
@@ -42,7 +43,8 @@ def main(argv: list[str]) -> int:
         page = Path(options.out or Path(options.folder) / "report.html")
         for path in filter(None, (page, options.table)):
             refuse_folder(Path(path))
-        report, text = _made(options)
+        with waiting("reading the runs and drawing the figures"):
+            report, text = _made(options)
         if options.table and not report.parts:
             raise ValueError(f"table={options.table} must have a run that has begun to train; leave --table out")
         save(page, text.encode(), "out")

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 from diffusion_lab.cli.config import given_config_dirs
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, InvalidConfig, config_errors, nearest, refuse
 from diffusion_lab.cli.folders import writable
+from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.study import Study
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, measure_of, scale_names, table_names
 from diffusion_lab.failure import Failure
+from diffusion_lab.progress import waiting
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.table_jobs import Job
@@ -105,7 +107,8 @@ def _run(study: Study, rows: Sequence[Row], chosen: Sequence[Row], dry_run: bool
 
     seeds = [*study.seeds, *sorted(seeds_on_page(study.place(out)) - {*study.seeds})]
     first, after = ([row for row in rows if bool(row.start) == late] for late in (False, True))
-    jobs = list(study.jobs.of(first, seeds, {}))
+    with waiting("composing the runs"):
+        jobs = list(study.jobs.of(first, seeds, {}))
     code = _stage(study, jobs, chosen, dry_run, out, after)
     if after and not dry_run and code in (0, EXIT_FAILED):
         starts = {(job.row.name, job.column.name, job.seed): study.root / job.folder for job in study.done(jobs)}
@@ -130,7 +133,7 @@ def _stage(
     from diffusion_lab.cli.table_pages import print_plan
     from diffusion_lab.cli.table_plan import plan_of
 
-    with config_errors(""):  # of the parts that are made to measure their time
+    with importing(), config_errors(""):  # of the parts that are made to measure their time
         plan = plan_of([job for job in jobs if job.row in chosen and job.seed in study.seeds], study.root)
     print_plan(study, plan, later)
     if dry_run:

@@ -31,8 +31,7 @@ def main(argv: list[str]) -> int:
         options.settings.insert(0, options.figures)
         options.figures = FOLDER
     try:
-        with importing():
-            _answer(options)
+        _answer(options)
     except (ConfigError, InvalidConfig) as error:
         return refuse(error)
     return 0
@@ -129,7 +128,8 @@ def is_place(word: str) -> bool:
 def _answer(options: argparse.Namespace) -> None:
     if options.step < 0:
         raise ConfigError(f"--step={options.step} must be an integer >= 0; use 0 for the start of training")
-    found = _found(options)
+    with importing():
+        found = _found(options)
     adapted = len(found) == 2 and found[1].name == "step 0"
     if options.write and len(found) > 1 and not adapted:  # of a run, the trained p
         raise ConfigError(f"--write={options.write} must have one method, and there are {len(found)}; leave one")

@@ -33,6 +33,7 @@ from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.failure import Failure, OtherData
 from diffusion_lab.files import read_object
 from diffusion_lab.held_folder import FolderMoved, current
+from diffusion_lab.progress import waiting
 from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.folder import lock
 from diffusion_lab.runs.names import RECORD
@@ -131,7 +132,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     if isinstance(cfg.get("init_from"), str):
         recorded, initial = source_of(cfg, parts)
         cfg = with_start(cfg, recorded)
-    with memory_named(cfg, "to build the run"):
+    with memory_named(cfg, "to build the run"), waiting("building the run"):
         run = build_run(cfg, facts(cfg) | own | ({ENDS: ends} if ends else {}), parts=parts)
     if path is None and (hint := faster_bfloat16(parts, run.module.network)):
         say(hint)

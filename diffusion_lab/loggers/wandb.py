@@ -22,6 +22,7 @@ from diffusion_lab.loggers.curves import Curve, Thinned
 from diffusion_lab.loggers.given import Given
 from diffusion_lab.loggers.wandb_chart import chart
 from diffusion_lab.loggers.wandb_server import brief, check_reachable
+from diffusion_lab.progress import waiting
 from diffusion_lab.runs.mirror import IMAGES, PROJECT, SECONDS, STEP, check_name, check_project
 
 log = logging.getLogger(__name__)
@@ -96,7 +97,8 @@ class WandbLogger(RunLogger):
     def experiment(self) -> Any:
         """The `wandb.Run`, started at the first use; a stand-in that ignores every call while W&B is off."""
         if self._run is None and not self._off:
-            self._run = self._start()
+            with waiting("starting W&B"):
+                self._run = self._start()
         return self._run if self._run is not None else DummyExperiment()
 
     def _start(self) -> Any:
