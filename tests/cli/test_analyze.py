@@ -40,8 +40,9 @@ SMALL = (
 NAMES = sorted(path.stem for path in (conf_dir() / "analysis").glob("*.yaml"))
 UPDATE = ("checkpoint=step-00000001,last", "weights=raw")
 QUICK = ("analysis=per_timestep", "analysis.images=4", "analysis.every=50")
-CONTRIBUTING = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
-OWN = dict(re.findall(r"<!-- example: (\S+) -->\n```\w+\n(.*?)```", CONTRIBUTING, re.S))
+OWN_PARTS = (Path(__file__).parents[2] / "docs" / "own-parts.md").read_text()
+EXAMPLES = dict(re.findall(r"<!-- example: (\S+) -->\n```\w+\n(.*?)```", OWN_PARTS, re.S))
+OWN = {name: text for name, text in EXAMPLES.items() if "spread" in name}
 
 
 def exit_with(words: list[str]) -> None:
@@ -150,7 +151,7 @@ def test_the_example_is_about_twenty_lines_and_keeps_the_contract() -> None:
 
 @pytest.mark.slow
 def test_an_analysis_of_ones_own(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The one of CONTRIBUTING.md: one .py and one .yaml outside the package."""
+    """That of docs/own-parts.md: one .py and one .yaml outside the package."""
     own = mine(here)
 
     def code(*words: str) -> int:

@@ -57,7 +57,7 @@ MORE = {  # by command, what keeps it small or in the house
 }
 REFUSED = "features.weights=FILE"  # weights of 1.2 GB that the reader brings
 ELSEWHERE = (
-    "analysis=spread",  # which CONTRIBUTING shows how to write
+    "analysis=spread",  # whose timesteps these runs lack; tests/cli/test_analyze.py
     "dashboard adaptive_beta",  # half a minute; tests/cli/test_dashboard.py
 )
 

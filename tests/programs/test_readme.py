@@ -1,6 +1,8 @@
 """What the README and the guides show works as it stands there."""
 
 import csv
+import importlib
+import inspect
 import json
 import os
 import re
@@ -10,14 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from scipy import stats
 
-from diffusion_lab.testing import check_sampler
+from diffusion_lab.testing import check_weighting
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 OWN_PARTS = (ROOT / "docs" / "own-parts.md").read_text()
-EXAMPLES = dict(re.findall(r"<!-- example: (\S+) -->\n```\w+\n(.*?)```", OWN_PARTS, re.S))
+METRICS = (ROOT / "docs" / "metrics.md").read_text()
+EXAMPLES = dict(re.findall(r"<!-- example: (\S+) -->\n```\w+\n(.*?)```", OWN_PARTS + METRICS, re.S))
 SAMPLER = ("late.py", "my_conf/sampler/late.yaml")
 SMALL = [
     "network.base_channels=8",
@@ -42,12 +46,25 @@ def workplace(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_sampler_of_the_guide_is_20_lines_and_keeps_the_contract(workplace):
-    import importlib
-
+def test_the_sampler_of_the_guide_is_20_lines_and_its_test_passes(workplace):
     assert sum(len(EXAMPLES[name].splitlines()) for name in SAMPLER) <= 20
-    late = importlib.import_module("late")
-    check_sampler(lambda: late.Late(num_timesteps=30, power=0.5))
+    importlib.import_module("test_late").test_late()
+
+
+def test_the_weighting_of_the_guide_keeps_the_contract(workplace):
+    check_weighting(importlib.import_module("between").Between)
+
+
+@pytest.mark.parametrize("kind", ["sampler", "weighting", "network", "analysis", "metric"])
+def test_a_guide_has_both_files_of_a_part_of_each_kind_whole(kind, workplace):
+    """A class with a docstring, and a yaml file that has each of its arguments but those which other parts give."""
+    (text,) = [text for name, text in EXAMPLES.items() if name.startswith(f"my_conf/{kind}/")]
+    settings = yaml.safe_load(text)
+    module, _, name = settings["_target_"].partition(".")
+    found = getattr(importlib.import_module(module), name)
+    assert found.__doc__ and found.__doc__ != found.__mro__[1].__doc__
+    given = {"in_channels", "out_channels", "image_size"} if kind == "network" else set()
+    assert {*settings} - {"_target_", "_partial_"} == {*inspect.signature(found).parameters} - given
 
 
 @pytest.mark.slow
