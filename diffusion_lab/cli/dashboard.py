@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
     if source.mirrored == 0:
         print(
             "note: none of these runs was logged to W&B, so the panels stay empty; train with logger=wandb, and upload "
-            f"runs without a connection with: wandb sync {Path(options.target)}/*/wandb/offline-run-*"
+            f"runs without a connection with: wandb sync {shlex.quote(str(Path(options.target)))}/*/wandb/offline-run-*"
         )
     return _upload(workspace, options, shlex.join(["diffusion-lab", "dashboard", *argv]))
 

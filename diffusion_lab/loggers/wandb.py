@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import shlex
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -125,7 +126,9 @@ class WandbLogger(RunLogger):
         """Online if wanted and possible, else offline."""
         if keyless:
             log.info("W&B: no API key, so this run is kept on disk; to upload it: wandb login && %s", self._sync())
-        elif mode != "offline":
+        elif mode == "offline":
+            log.info("W&B: offline, so this run is kept on disk; to upload it: %s", self._sync())
+        else:
             try:
                 check_reachable(wandb.setup().settings.base_url)
                 return self._init(wandb, settings, "online")
@@ -175,7 +178,8 @@ class WandbLogger(RunLogger):
         return run_id
 
     def _sync(self) -> str:
-        return f"wandb sync {self.directory / FOLDER / 'offline-run-*'}"
+        """The command that uploads the offline runs of this folder; the star is for the shell."""
+        return f"wandb sync {shlex.quote(str(self.directory / FOLDER))}/offline-run-*"
 
     # -- values -------------------------------------------------------------------------------------------------
 

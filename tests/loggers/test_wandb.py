@@ -215,6 +215,18 @@ def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path, caplog):
     assert "while starting (FileExistsError" in record.message
 
 
+@pytest.mark.parametrize("how", ["argument", "variable"])
+def test_who_asks_for_offline_is_given_the_command_that_uploads(how, tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, NOTICE)
+    if how == "variable":
+        monkeypatch.setenv("WANDB_MODE", "offline")
+    logger = WandbLogger(tmp_path / "my run", mode="offline" if how == "argument" else "auto")
+    logger.log_metrics({"a": 1.0}, 1)
+    logger.finalize("success")
+    command = f"wandb sync '{tmp_path}/my run/wandb'/offline-run-*"
+    assert [record.message.partition("to upload it: ")[2] for record in notices(caplog)] == [command]
+
+
 def test_it_leaves_the_random_numbers_alone(tmp_path):
     torch.manual_seed(1)
     state = torch.get_rng_state()
