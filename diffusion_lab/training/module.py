@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,6 +18,8 @@ from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, Draw, StepRecord, Uniform
 from diffusion_lab.training.plain_trainer import ValidationLoss, own_batches
 from diffusion_lab.training.run_module import RunModule, seed_dropout
+
+log = logging.getLogger(__name__)
 
 LOG_SNR_POINTS = 101  # of the noise schedule in run.json
 DrawTimesteps = Callable[[Tensor, dict[str, Tensor]], Draw]
@@ -59,6 +62,7 @@ class DiffusionModule(RunModule):
         self._own_batches: OwnBatches | None = None
         self._validation: ValidationLoss | None = None
         self._uniform = [Uniform(denoiser.num_timesteps)]  # in a list, so that it is not registered as a submodule
+        self._uniformly = lambda x0, cond: self._uniform[0].to(x0.device).draw(x0, self.context(x0, cond))
         self.use_uniform_timesteps()
 
     @property
@@ -81,7 +85,7 @@ class DiffusionModule(RunModule):
 
     def use_uniform_timesteps(self) -> None:
         """Draw t uniformly, as without a sampler."""
-        self.draw_timesteps = lambda x0, cond: self._uniform[0].to(x0.device).draw(x0, self.context(x0, cond))
+        self.draw_timesteps = self._uniformly
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return self.make_optimizer(Weights(self))
@@ -103,6 +107,15 @@ class DiffusionModule(RunModule):
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     # -- one batch ----------------------------------------------------------------------------------------------
+
+    def on_fit_start(self) -> None:
+        super().on_fit_start()
+        uniform = self.draw_timesteps is self._uniformly  # the callbacks come before the module
+        if uniform and self.trainer.is_global_zero:
+            log.warning(
+                "No TimestepSampling is among the trainer's callbacks, so timesteps are uniform; "
+                "use callbacks=[TimestepSampling(sampler)] for another sampler"
+            )
 
     def on_train_start(self) -> None:
         super().on_train_start()

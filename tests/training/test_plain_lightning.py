@@ -203,3 +203,11 @@ def test_a_step_logs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LightningModule, "log", lambda *args, **kwargs: calls.append(args[1]) or log(*args, **kwargs))
     trainer(sampling(), max_epochs=2, num_sanity_val_steps=0).fit(module(), data())
     assert calls == ["val/loss", "train/loss"] * 2
+
+
+def test_a_trainer_without_a_timestep_sampler_says_that_timesteps_are_uniform(caplog: pytest.LogCaptureFixture) -> None:
+    for callbacks in ([], [sampling()]):
+        trainer(*callbacks, max_steps=1).fit(module(), DataLoader(TensorDataset(BYTES), batch_size=BATCH))
+        said = [record.getMessage() for record in caplog.records if "TimestepSampling" in record.getMessage()]
+        assert len(said) == (not callbacks) and all("uniform" in line for line in said)
+        caplog.clear()
