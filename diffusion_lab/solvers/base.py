@@ -80,7 +80,7 @@ class Solver(ABC):
         """
 
         def bar(iterations: int) -> Iterator[int]:
-            with shown(self.describe(), iterations, "steps", show=progress) as task:
+            with shown(f"sampling {len(x_T)} images", iterations, "solver steps", show=progress) as task:
                 for k in range(iterations):
                     yield k
                     task.advance()

@@ -143,6 +143,12 @@ def test_settings_are_in_the_description():
     assert Heun().describe() == "heun-18-rho7-sigma0.002-80-unclipped"
 
 
+def test_the_bar_says_how_many_images_are_sampled_and_not_a_word_of_the_protocol(capsys, monkeypatch):
+    monkeypatch.setattr("diffusion_lab.progress.LINE_EVERY", 0.0)
+    DDIM(2)(best_denoiser(cosine()), start(4), noise=no_noise, progress=True)
+    assert capsys.readouterr().out.startswith(f"sampling {len(start(4))} images 1/2 solver steps")
+
+
 def test_bar_is_silent_where_there_is_no_terminal(capsys):
     DDIM(5)(best_denoiser(cosine()), start(4), noise=no_noise, progress=True)
     assert capsys.readouterr().err == ""
