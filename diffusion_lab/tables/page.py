@@ -15,6 +15,7 @@ from diffusion_lab.reports import figures
 from diffusion_lab.reports.cells import Comparison, duration, latex, markdown, tex
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.html import environment
+from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.gather import Gathered
 from diffusion_lab.tables.layout import comparisons
 from diffusion_lab.tables.results import FAILS, HOLDS, Results, table_csv
@@ -92,18 +93,26 @@ def curves(page: TablePage) -> dict[str, figures.Figure]:
     """File name -> figure of how far all rows of a column have come: what is measured, and the validation loss, against
     images and against time; the losses of training where runs have no curve of what is measured."""
     metric = page.results.values.quantity
-    drawn: dict[tuple[Path, ...], tuple[Column, dict[str, figures.Figure]]] = {}
+    drawn: dict[tuple[Path, ...], tuple[Column, Run, dict[str, figures.Figure]]] = {}
     for column in page.results.table.columns:
         groups = list(groups_of(page.results.table, column, page.gathered).values())
         folders = tuple(run.folder for group in groups for run in group.runs)
         if folders and folders not in drawn:  # columns may be several numbers of the same runs
-            drawn[folders] = column, _figures(groups, metric)
+            drawn[folders] = column, groups[0].runs[0], _figures(groups, metric)
     several = len(drawn) > 1
     return {
-        f"{name}-{column.name}.svg": _under(column.title, figure) if several else figure
-        for column, made in drawn.values()
+        _file_name(name, run, column.name if several else ""): _under(column.title, figure) if several else figure
+        for column, run, made in drawn.values()
         for name, figure in made.items()
     }
+
+
+def _file_name(name: str, run: Run, column: str) -> str:
+    """`images-digits.svg`: what is drawn, and the data of the runs, which a scale may have put in the place of the
+    paper's; with the column where there are several."""
+    choices = run.info.get("choices")
+    data = choices.get("dataset") if isinstance(choices, dict) else None
+    return "-".join(filter(None, [name, data and Path(str(data)).name, column])) + ".svg"
 
 
 def _under(title: str, figure: figures.Figure) -> figures.Figure:

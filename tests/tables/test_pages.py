@@ -13,7 +13,7 @@ from diffusion_lab.runs.find import read_run
 from diffusion_lab.tables import Analysed, Entry, LossRatio, MetricAtSteps, Scale, summarise
 from diffusion_lab.tables.gather import Gathered, Trained, gather
 from diffusion_lab.tables.page import TablePage, as_html, as_markdown, curves, write_pages
-from diffusion_lab.tables.speed import speed
+from diffusion_lab.tables.speed import groups_of, speed
 from tests.reports.curves import FD, STEPS, power_law, write_curves
 from tests.tables.made import table
 
@@ -104,7 +104,16 @@ def test_the_markdown_has_the_numbers_of_the_files(tmp_path: Path) -> None:
     first = {path.name: path.read_bytes() for path in write_pages(one, tmp_path / "a")}
     second = {path.name: path.read_bytes() for path in write_pages(page(tmp_path / "other"), tmp_path / "b")}
     assert first == second
-    assert {"table.md", "table.tex", "table.csv", "per_seed.csv", "page.html", "images-linear.svg"} <= first.keys()
+    assert {"table.md", "table.tex", "table.csv", "per_seed.csv", "page.html", "images.svg"} <= first.keys()
+
+
+def test_a_figure_is_named_after_the_data_of_the_runs(tmp_path: Path) -> None:
+    """And not after those of the paper, which a smaller scale has replaced."""
+    one = page(tmp_path)
+    for groups in groups_of(one.results.table, TABLE.columns[0], one.gathered).values():
+        for run in groups.runs:
+            run.info["choices"] = {"dataset": "digits"}
+    assert {"images-digits.svg", "time-digits.svg"} <= curves(one).keys()
 
 
 def entry(folder: Path, **changed) -> Entry:
