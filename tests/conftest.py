@@ -12,8 +12,10 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def settings_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The key that signs runs is not the user's, also in processes that tests start."""
+    """The key that signs runs is not the user's, also in processes that tests start; on a slow machine no line names a
+    wait in what a test compares."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("diffusion_lab.progress.NAMED_AFTER", 600.0)
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
 

@@ -17,7 +17,7 @@ class Place(NamedTuple):
 
     Attributes:
         folder: the folder.
-        runs: its runs.
+        runs: what a report of it is about, which includes the sweeps below it.
         newest: when the last one started, as its record says; "" if none says.
     """
 
@@ -32,13 +32,12 @@ def places(top: Path) -> list[Place]:
     Raises:
         FileNotFoundError, ValueError: as `read_runs`.
     """
-    found: dict[Path, list[Run]] = {}
-    for run in read_runs(top).runs:
-        found.setdefault(run.folder.parent, []).append(run)
-    each = [
-        Place(folder, runs, max((str(run.info.get("started") or "") for run in runs), default=""))
-        for folder, runs in found.items()
-    ]
+    found = read_runs(top).runs
+    each = []
+    for folder in dict.fromkeys(run.folder.parent for run in found):
+        below = [run for run in found if folder in run.folder.parents]
+        newest = max(str(run.info.get("started") or "") for run in below)
+        each.append(Place(folder, below, newest))
     return sorted(each, key=lambda place: (place.newest, str(place.folder)), reverse=True)
 
 

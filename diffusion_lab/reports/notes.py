@@ -173,14 +173,21 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
     if any(run.status == "running" for run in folder.runs):
         return advice.command("report", folder.path), "again, when the running ones have ended"
     seeds = sorted({run.seed for run in folder.runs if run.seed is not None})
-    if seeds and min((len(group.done) for group in groups), default=0) < CLAIM_SEEDS:
-        wanted = [seed for seed in range(seeds[0], seeds[0] + 2 * CLAIM_SEEDS) if seed not in seeds]
-        more = wanted[: max(CLAIM_SEEDS - len(seeds), 1)]
-        command = _command_for(folder, folder.runs[-1])
+    few = min(groups, key=lambda group: len(group.done), default=None)
+    if seeds and (few is None or len(few.done) < CLAIM_SEEDS):
+        own = few.runs if few else folder.runs
+        had = {run.seed for run in own}  # those of the other groups come first: differences are paired by seed
+        wanted = [s for s in dict.fromkeys([*seeds, *range(seeds[0], seeds[0] + 2 * CLAIM_SEEDS)]) if s not in had]
+        more = wanted[: max(CLAIM_SEEDS - len(had), 1)]
+        command = _command_for(folder, own[-1])
         return _with_seeds(command, more), f"more seeds: {CLAIM_SEEDS} allow a claim"
-    others = [name for name in metric_names(groups) if name != metric]
-    other = others[0] if others else "val/loss"
-    return advice.command("report", folder.path, "--metric", other), "the same, by another metric"
+    measured = [{name for run in group.done for name in run.metric_names} for group in groups]
+    others = [name for name in metric_names(groups) if name != metric and all(name in names for names in measured)]
+    if others or metric != "val/loss":
+        other = others[0] if others else "val/loss"
+        return advice.command("report", folder.path, "--metric", other), "the same, by another metric"
+    run = advice.setting("run", folder.runs[-1].folder)
+    return advice.command("sample", run, "seeds=0-63"), "there is no other metric: look at samples"
 
 
 def _command_for(folder: RunFolder, run: Run) -> str:

@@ -19,7 +19,8 @@ def test_one_sweep_is_reported_at_once_and_several_are_listed(in_folder: Path, c
     said = capsys.readouterr().out.splitlines()
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in said if line.startswith("  ")}
     assert rows.keys() == {"runs/sweep-digits", "runs/later", "runs"}
-    assert rows["runs/sweep-digits"].startswith("2 done 2026-01-01 00:00") and rows["runs"].startswith("1 failed")
+    assert rows["runs/sweep-digits"].startswith("2 done 2026-01-01 00:00")
+    assert rows["runs"].startswith("2 done, 1 failed")  # what its report is about
     assert said[-1].startswith("next: diffusion-lab report runs")
 
 

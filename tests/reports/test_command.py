@@ -99,6 +99,28 @@ def test_the_next_command_follows_the_state(tmp_path):
     assert next_of(tmp_path) == f"diffusion-lab report {tmp_path} --metric precision1k_digits"
 
 
+def test_more_seeds_are_of_the_method_that_lacks_them_and_those_of_the_others(tmp_path):
+    for seed in (0, 4, 5):
+        write_run(tmp_path / f"z{seed}", "uniform", seed, steps=250)
+    write_run(tmp_path / "a", "stratified", 0, steps=250)
+    assert next_of(tmp_path) == "diffusion-lab train -m sampler=stratified seed=4,5"
+
+
+def test_another_metric_is_one_that_every_method_has_and_another(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path / f"u{seed}", "uniform", seed, steps=250)
+        write_run(tmp_path / f"s{seed}", "stratified", seed, steps=250)
+    extra = {"name": "is1k_digits", "value": 1.0, "step": 250, "better": "higher", "units": "", "protocol": {}}
+    lines = (tmp_path / "u0" / "evaluations.jsonl").read_text()
+    (tmp_path / "u0" / "evaluations.jsonl").write_text(f"{json.dumps(extra)}\n{lines}")
+    assert next_of(tmp_path) == f"diffusion-lab report {tmp_path} --metric precision1k_digits"
+    folder = read_runs(tmp_path)
+    for run in folder.runs:
+        run.__dict__["metric_names"] = []
+    command, _ = next_command(folder, group_runs(folder.runs), "val/loss")
+    assert command == f"diffusion-lab sample run={folder.runs[-1].folder} seeds=0-63"
+
+
 def test_of_two_sweep_commands_the_one_that_asks_for_the_run_is_named(tmp_path):
     write_run(tmp_path / "a", "uniform", 0, steps=250)
     jobs = '[{"dir": "b", "overrides": ["sampler=uniform", "seed=7"], "config_hash": "x"}]'
