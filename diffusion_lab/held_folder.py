@@ -53,7 +53,7 @@ class _Held:
             return self.folder
         name = _name(self._descriptor)
         if name and name == self._name and os.path.isdir(self.folder):
-            return self.folder  # some file systems number their folders anew
+            return self.folder  # on some file systems a folder gets another number
         if name and self._is_at(name):
             self.moved = True
             return name

@@ -65,7 +65,7 @@ def snapshots(folder: Path) -> list[Snapshot]:
 
 
 def drop_after(folder: Path, step: int) -> None:
-    """Remove the snapshots of later steps than `step`, which a run that continues from there writes anew."""
+    """Remove the snapshots of later steps than `step`, which a run that continues from there writes again."""
     for path in (folder / AVERAGES).glob(f"*/*.{TENSORS}"):
         if (step_of(path.name, f".{TENSORS}") or 0) > step:
             path.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from diffusion_lab.cli.targets import Trust
 
-# Given anew on resume.
+# Given again on resume.
 DROPPED = ("resume", "dry_run", "allow", "anew", "paths.root", "init_from")
 SOURCE = ("config_hash", "step", "weights", "digest")  # of the weights from which a run started
 LONGEST = 100_000  # characters of an override: a list of a few thousand numbers

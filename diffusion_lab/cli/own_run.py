@@ -1,4 +1,4 @@
-"""What a run folder of the user's own may ask for without a word of the user's: what was typed when it was trained.
+"""What a run folder of the user's own may ask for without `allow=` or `--config-dir`: what was typed to train it.
 
 `own_parts` of a signed run.json (`runs.signature`) has the --config-dir of the command that trained it, and the folder
 of each module with a class of the user's own. The modules themselves are not signed: they are imported as they are now.

@@ -1,4 +1,4 @@
-"""The signature of run.json, by which a run folder of one's own is told from one of somebody else's.
+"""The signature of run.json, which distinguishes a run folder of one's own from one of somebody else's.
 
 It is HMAC-SHA256 over the whole record, with a key of this user that lies in the configuration folder and never in a
 run. It does not cover the folder's place, so a moved or copied run stays one's own, and one whose record was edited

@@ -50,7 +50,7 @@ class Continuation:
 
 
 def _of_first(saved: Mapping[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
-    """The saved state of the first parameters of each group, numbered anew.
+    """The saved state of the first parameters of each group, numbered from 0.
 
     Args:
         saved: of an optimizer with as many groups or more.

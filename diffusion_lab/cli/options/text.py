@@ -130,7 +130,7 @@ def wrapped(text: str, width: int, indent: str, further: str | None = None) -> l
 
 
 def _paragraph(text: str, width: int) -> list[str]:
-    """A paragraph wrapped anew; a formula line by line, as it is written."""
+    """A paragraph wrapped to the width; a formula line by line, as it is written."""
     if not text.startswith("    "):
         return wrapped(text, width, "    ")
     return [part for line in text.split("\n") for part in _formula(line, width)]
