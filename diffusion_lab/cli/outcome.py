@@ -45,7 +45,7 @@ def outcome(run: Run) -> list[str]:
     width = max((len(name) for name, _ in shown), default=0)
     lines += [f"  {name:<{width}}  {text}" for name, text in shown]
     if _is_temporary(run.folder):
-        return "\n".join(lines)
+        return lines
     if grids := run.samples():
         lines.append(f"samples: {from_here(grids[max(grids)])}")
     return [*lines, f"next: {command('report', from_here(run.folder))}"]

@@ -185,29 +185,25 @@ class RunModule(LightningModule):
 
 
 def check_state(optimizer: torch.optim.Optimizer) -> None:
-    """Check what an optimizer was given from a checkpoint, which it takes as it is: a fused one reads and writes
-    moments of another size beyond their end.
+    """Check what an optimizer was given from a checkpoint, which it takes as it is.
+
+    A fused one reads and writes moments of another size beyond their end. What others keep of a weight may have any
+    shape, such as the factors of Shampoo.
 
     Raises:
         ValueError: a moment does not fit its weight, or a setting is a text where the optimizer has a number.
     """
-    fused = any(group.get("fused") for group in optimizer.param_groups)
-    for weight, state in optimizer.state.items():
-        for key, value in state.items():
-            if isinstance(value, str):
-                raise ValueError(f"{key}={value[:80]!r} must be a number or a tensor in the optimizer's state")
-            if not isinstance(value, Tensor) or value.shape == weight.shape:
-                continue
-            if value.numel() == 1 and (key == "step" or not fused):
-                continue
-            sizes = zip(reversed(value.shape), reversed(weight.shape), strict=False)
-            if fused or value.dim() > weight.dim() or any(a not in (1, b) for a, b in sizes):
-                raise ValueError(f"{key}={tuple(value.shape)} must have the shape of its weight, {tuple(weight.shape)}")
+    if any(group.get("fused") for group in optimizer.param_groups):
+        for weight, state in optimizer.state.items():
+            for key, value in state.items():
+                shape = tuple(value.shape) if isinstance(value, Tensor) else value
+                if shape not in (None, tuple(weight.shape)) and not (key == "step" and shape == ()):
+                    raise ValueError(f"{key}={shape!r:.80} must have the shape of its weight, {tuple(weight.shape)}")
     for group in optimizer.param_groups:
         for key, default in optimizer.defaults.items():
             values = group[key] if isinstance(group[key], list | tuple) else [group[key]]
-            if not isinstance(default, str) and any(isinstance(value, str | dict) for value in values):
-                raise ValueError(f"{key}={group[key]!r} must be a number as in the optimizer's settings, {default}")
+            if isinstance(default, int | float | tuple) and any(isinstance(value, str | dict) for value in values):
+                raise ValueError(f"{key}={group[key]!r:.80} must be a number as in the optimizer's settings, {default}")
 
 
 def match_layout(optimizer: torch.optim.Optimizer) -> None:
