@@ -55,16 +55,33 @@ def _bad(folder: RunFolder, runs: Sequence[Run], trial: Callable[[RunFolder], ob
     """Folder of each run that cannot be reported, by halves, and a run in its place whose fault is why."""
     try:
         trial(replace(folder, runs=tuple(runs), sweeps={}))
-        return
     except Exception as error:
         _raise_of_machine(error)
         if len(runs) > 1:
             half = len(runs) // 2
-            yield from (*_bad(folder, runs[:half], trial), *_bad(folder, runs[half:], trial))
-            return
-        status, fault = _judged(error)
-    run = runs[0]
-    yield run.folder, Run(run.folder, status, run.overrides, faults=(fault,), top=run.top)
+            bad = [*_bad(folder, runs[:half], trial), *_bad(folder, runs[half:], trial)]
+            yield from bad or _between(folder, runs, trial, error)
+        else:
+            yield _set_apart(runs[0], error)
+
+
+def _between(
+    folder: RunFolder, runs: Sequence[Run], trial: Callable[[RunFolder], object], error: Exception
+) -> Iterator[tuple[Path, Run]]:
+    """The one of some runs that cannot be reported beside the others, although each can alone."""
+    for run in runs if len(runs) > 2 else runs[::-1]:
+        try:
+            trial(replace(folder, runs=tuple(one for one in runs if one is not run), sweeps={}))
+        except Exception as other:
+            _raise_of_machine(other)
+            continue
+        yield _set_apart(run, error)
+        return
+
+
+def _set_apart(run: Run, error: Exception) -> tuple[Path, Run]:
+    status, fault = _judged(error)
+    return run.folder, Run(run.folder, status, run.overrides, faults=(fault,), top=run.top)
 
 
 def _judged(error: Exception) -> tuple[str, str]:

@@ -236,6 +236,7 @@ def _differences(nodes: list[Any], names: Sequence[Names], path: str) -> list[di
     if all(node == nodes[0] for node in nodes):
         return different
     targets = [node.get("_target_") if isinstance(node, dict) else None for node in nodes]
+    targets = [target if target is None or isinstance(target, str) else repr(target) for target in targets]
     if len(set(targets)) > 1:
         for one, node, known in zip(different, nodes, names, strict=True):
             one[path] = short(node, known)

@@ -11,12 +11,13 @@ import io
 import json
 import os
 import shutil
+import socket
 import struct
 import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,15 +25,16 @@ import pytest
 from PIL import Image, UnidentifiedImageError
 
 from diffusion_lab.cli.main import main
-from diffusion_lab.reports import read_runs, samples, sections_of
+from diffusion_lab.reports import read_runs, samples, sections, sections_of
 from diffusion_lab.reports.apart import apart
-from diffusion_lab.runs.run import RunFolder
+from diffusion_lab.runs.run import Run, RunFolder
 from tests.limited import limited
 from tests.reports.synthetic import write_run
 
 SECRET = "the private words"
 TERA = 2**40
 DAMAGED = "damaged"
+BREAKS = "\nFORGED\r\x1b]52;c;x\x07\x85FORGED\u2028FORGED <b>|`"
 Payload = Callable[[Path, Path], object]
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style:DeprecationWarning")  # of wandb-workspaces' import
 
@@ -61,6 +63,18 @@ def put(path: Path) -> Path:
 
 def fifo(name: str) -> Payload:
     return lambda run, mine: os.mkfifo(put(run / name))
+
+
+def socket_at(name: str) -> Payload:
+    def make(run: Path, mine: Path) -> None:
+        put(run / name)
+        with socket.socket(socket.AF_UNIX) as one:
+            here = os.getcwd()
+            os.chdir(run)  # a socket's path has at most 107 bytes
+            one.bind(name)
+            os.chdir(here)
+
+    return make
 
 
 def folder(name: str) -> Payload:
@@ -195,6 +209,42 @@ FILES: dict[str, Payload] = {
     "overrides that are none": record(lambda run: run.update(overrides=[[[]], {"a": 1}, None, 5])),
     "versions that are none": record(lambda run: run.update(versions={"torch": [1], "x": {"y": 2}})),
     "an unusual ln SNR": record(lambda run: run.update(log_snr=[["a"], 10**400])),
+    "a socket as metrics.jsonl": socket_at("metrics.jsonl"),
+    "a socket as .lock": socket_at(".lock"),
+    "a folder of samples that is a file": text("samples", "none"),
+    "an analysis that is a file": text("analyses/x", "none"),
+    "facts that are none": analysis(text("analyses/x/facts.json", '{"sentence": [1], "protocol": 5}')),
+    "facts with line breaks": analysis(
+        text("analyses/x/facts.json", json.dumps({"sentence": f"a{BREAKS}", "protocol": {"models": [BREAKS]}}))
+    ),
+    "line breaks as a reference": protocol({"reference": f"digits{BREAKS}", "solver": BREAKS, "extractor": BREAKS}),
+    "line breaks in names": record(lambda run: run.update(name=BREAKS, method=f"uniform{BREAKS}", git=BREAKS)),
+    "line breaks in overrides": record(lambda run: run.update(overrides=[f"seed=1{BREAKS}"], command=BREAKS)),
+    "line breaks in an error": record(
+        lambda result: result.update(status="failed", error={"type": BREAKS, "message": BREAKS, "traceback": BREAKS}),
+        "result.json",
+    ),
+    "an error that is a list": record(lambda result: result.update(status="failed", error=[1]), "result.json"),
+    "a status of its own": record(lambda result: result.update(status="</script>"), "result.json"),
+    "a status that is a number": record(lambda result: result.update(status=5), "result.json"),
+    "a step that is a text": record(lambda result: result.update(step="x", seconds="y"), "result.json"),
+    "a negative time": record(lambda result: result.update(seconds=-1.0, images_per_second=-5), "result.json"),
+    "metrics that are infinite": line("metrics.jsonl", **{"val/loss": float("inf"), "val/loss_t": [float("nan")]}),
+    "many names of metrics": text(
+        "evaluations.jsonl",
+        "".join(json.dumps({"step": 1, "name": f"m{i}", "value": 1.0, "protocol": {}}) + "\n" for i in range(300)),
+    ),
+    "names that are formulas": line("evaluations.jsonl", name="=cmd()", value=1.0, protocol={"samples": "=1+1"}),
+    "a name that is a list": line("evaluations.jsonl", name=[1], value=1.0, protocol={}),
+    "zero bytes": text("metrics.jsonl", b"\0" * 1000),
+    "half a character": text("metrics.jsonl", b'{"step": 1, "val/loss": 1.0, "x": "\xf0\x9f'),
+    "a surrogate": record(lambda run: run.update(method="\ud800", name="\udfff")),
+    "a seed that is a list": record(lambda run: run["config"].update(seed=[1])),
+    "no kind of model": record(lambda run: run["config"].update(model=[], max_steps="x", batch_size=None)),
+    "classes that are none": record(lambda run: run.update(data={"classes": {"a": 1}, "train": 5, "name": []})),
+    "labels that are none": record(lambda run: run.update(labels=[1], tags={"a": []})),
+    "a hash that is a number": record(lambda run: run.update(config_hash=5)),
+    "own parts that are none": record(lambda run: run.update(own_parts=[1], signature={"a": 1})),
     "an unusual data set": record(lambda run: run.update(dataset={"_target_": [5]}, global_batch=1e308)),
 }
 RECORDS: dict[str, Payload] = {  # of which nothing but a sentence is reported
@@ -228,6 +278,7 @@ def check(mine: Path, capsys: pytest.CaptureFixture[str], before: dict[Path, byt
     shown = printed + "".join(path.read_text() for path in Path().glob("*.html"))
     shown += "".join(path.read_text() for path in Path().glob("runs/*.html"))
     assert SECRET not in shown and "Traceback" not in shown
+    assert "\x1b" not in shown and not any(one.lstrip().startswith("FORGED") for one in printed.splitlines())
     for name in ("words", "picture"):
         assert base64.b64encode((mine / name).read_bytes()).decode()[:200] not in shown
     assert contents(mine) == before
@@ -271,8 +322,9 @@ def test_no_payload_ends_other_commands(
 ) -> None:
     before = contents(every)
     if words[0] == "dashboard":  # whose sweeps would repeat what the run asks for
-        assert main(words) == 2 and "an override must read key=value" in capsys.readouterr().err
-        shutil.rmtree("runs/overrides_that_are_none")
+        for name in ("line_breaks_in_overrides", "overrides_that_are_none"):  # in this order
+            assert main(words) == 2 and "an override must read key=value" in capsys.readouterr().err
+            shutil.rmtree(f"runs/{name}")
     with limited(30):
         assert main(words) == 0
     assert says in check(every, capsys, before)
@@ -362,6 +414,35 @@ def test_a_comparison_leaves_out_the_run_that_would_end_it(
     assert "B=runs/logit_normal-0 must have a run that has begun to train and can be read; its files can be read" in (
         capsys.readouterr().err
     )
+
+
+def test_a_run_that_is_wrong_beside_others_alone_is_set_apart(
+    in_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither half of the runs fails, and the report of all does."""
+    for seed in range(4):
+        write_run(Path(f"runs/{seed}"), "uniform", seed, steps=250)
+    real = sections.collect
+
+    def clashing(runs: Sequence[Run], *more: object) -> object:
+        if {"1", "2"} <= {run.folder.name for run in runs if run.status == "done"}:
+            raise ValueError("all arrays must have the same shape")
+        return real(runs, *more)
+
+    monkeypatch.setattr("diffusion_lab.reports.sections.collect", clashing)
+    assert main(["report", "runs"]) == 0
+    assert "runs: 3 done, 1 unreported" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["metrics that are infinite", "an unusual data set"])
+def test_one_seed_of_two_groups_is_wrong(name: str, mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in range(2):
+        write_run(Path(f"runs/a{seed}"), "uniform", seed, steps=250)
+        write_run(Path(f"runs/b{seed}"), "logit_normal", seed, steps=250)
+    FILES[name](Path("runs/a0").resolve(), mine)
+    before = contents(mine)
+    assert main(["report", "runs"]) == 0
+    assert "runs: 4 done" in check(mine, capsys, before)
 
 
 SWEEPS: dict[str, Callable[[Path], object]] = {

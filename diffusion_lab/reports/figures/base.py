@@ -35,7 +35,10 @@ class Mean(NamedTuple):
 
 
 def over_seeds(curves: Sequence[Curve]) -> Mean | None:
-    """Mean and range at the numbers of images that every seed has; None if there are none."""
+    """Mean and range at the numbers of images that every seed has; None if there are none. A list of another length
+    than most seeds have is left out."""
+    lengths = Counter(curve.values.shape[1:] for curve in curves if len(curve.values))
+    curves = [curve for curve in curves if curve.values.shape[1:] == lengths.most_common(1)[0][0]] if lengths else []
     common = set.intersection(*(set(curve.images.tolist()) for curve in curves)) if curves else set()
     if not common:
         return None
