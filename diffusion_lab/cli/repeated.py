@@ -31,17 +31,44 @@ def last_step(folder: Path, wanted: int | None) -> int:
     return max(logged) if wanted is None else wanted
 
 
-def pieces(record: dict[str, Any], step: int) -> list[int]:
+def pieces(record: dict[str, Any], step: int, folder: Path) -> list[int]:
     """The values of `max_steps` with which a run was trained one after the other, as far as they take it to a step.
+
+    Args:
+        record: its run.json. One from before former ends were recorded has them in its log.
+        step: to which the run is repeated.
+        folder: the run.
 
     Raises:
         ValueError: the record is damaged.
     """
-    ends = [*as_list(record.get(ENDS)), record["config"].get("max_steps")]
+    before = as_list(record[ENDS]) if ENDS in record else _ends_in_log(record["config"], folder)
+    ends = [*before, record["config"].get("max_steps")]
     if not all(type(end) is int for end in ends) or any(a >= b for a, b in itertools.pairwise([-1, *ends])):
         raise ValueError(f"{ENDS}={ends[:-1]} in {RECORD} must be ascending steps before the last; restore a copy")
     needed = next((i for i, end in enumerate(ends) if end >= step), len(ends) - 1)
     return ends[: needed + 1]
+
+
+def _ends_in_log(config: dict[str, Any], folder: Path) -> list[int]:
+    """The steps before the last with a line that only the end of a run writes there, because none is due."""
+    last = config.get("max_steps")
+    due = [(key, _every(config, name)) for key, name in (("train/loss", "timestep_log"), ("val/loss", "validation"))]
+    return sorted(
+        {
+            row["step"]
+            for row in read_lines(folder / METRICS)
+            if type(last) is int and 0 < row["step"] < last
+            if any(key in row and every is not None and (every == 0 or row["step"] % every) for key, every in due)
+        }
+    )
+
+
+def _every(config: dict[str, Any], name: str) -> int | None:
+    """The interval of a callback in optimizer steps; None if it has none."""
+    callback = (config.get("callbacks") or {}).get(name)
+    every = callback.get("every") if isinstance(callback, dict) else None
+    return every if type(every) is int and every >= 0 else None
 
 
 class Repetition:

@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
     try:
         record = read_record(folder, "run")
         step = last_step(folder, options.steps)
-        ends = pieces(record, step)
+        ends = pieces(record, step, folder)
     except (ValueError, FileNotFoundError) as error:
         return refuse(error)
     if record["config"].get("init_from") is not None:
