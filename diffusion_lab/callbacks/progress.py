@@ -18,7 +18,7 @@ from diffusion_lab.callbacks.base import StepCallback, data_of, find, last_step
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations, planned
 from diffusion_lab.callbacks.timestep_log import TimestepLog
 from diffusion_lab.loggers import mirror_values, set_clock
-from diffusion_lab.progress import duration, progress
+from diffusion_lab.progress import duration, progress, waiting
 from diffusion_lab.runs.lines import append_lines
 from diffusion_lab.runs.names import TIMING
 from diffusion_lab.training import RunModule
@@ -96,9 +96,13 @@ class Progress(StepCallback):
         on_terminal = trainer.is_global_zero and sys.stderr.isatty()
         shown = progress("training", last_step(trainer), "steps", trainer.global_step, show=on_terminal)
         self._bar = self._display.enter_context(shown) if on_terminal else None
+        if trainer.is_global_zero and not on_terminal:  # torch.compile makes its kernels then, in minutes
+            self._display.enter_context(waiting("waiting for the first step"))
 
     def on_step_end(self, trainer: Trainer, module: RunModule, step: int, records: list[Record]) -> None:
         self._step = step
+        if self._bar is None:
+            self._display.close()  # the wait for the first step
         now = time.perf_counter()
         if not trainer.is_global_zero or (now - self._read < self.every and step < last_step(trainer)):
             return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 import types
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -64,6 +66,19 @@ def test_seconds_add_up_over_resumes_and_images_per_second_are_since_the_start(
     assert (lines[-1]["step"], lines[-1]["images"], lines[-1]["seconds"]) == (20, 240, 22.0)
     assert [line["images_per_second"] for line in lines] == [6.0] * 3 + [24.0] * 2
     assert "images/s 24" in capsys.readouterr().out
+
+
+def test_a_first_step_that_takes_long_is_waited_for_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("diffusion_lab.progress.NAMED_AFTER", 0.0)
+    callback = Progress(str(tmp_path), every=1.0, line_every=5.0)
+    trainer = started(callback, 0)
+    module: Any = None
+    time.sleep(0.05)
+    for step in (1, 2):
+        callback.on_step_end(trainer, module, step, [RECORD])
+    assert capsys.readouterr() == ("", "waiting for the first step\n") and threading.active_count() == 1
 
 
 class Evaluating(EvaluationCallback):
