@@ -83,8 +83,13 @@ class Progress(StepCallback):
             return 0.0
         return (self._step - self._first) * self._batch / max(time.perf_counter() - self._start, 1e-9)
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if trainer.is_global_zero:  # making the optimizer imports much of PyTorch's compiler
+            self._display.enter_context(waiting("preparing the training"))
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
+        self._display.close()
         self._start = self._read = self._lined = time.perf_counter()
         set_clock(trainer, lambda: self.elapsed() - (self.evaluated() or 0.0))
         self._first = self._step = self._lined_step = trainer.global_step

@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
 
     try:
         check_installed()
-        with waiting("reading what the runs have logged"):
+        with waiting("collecting the runs and what they log"):
             source = source_of(options.target, options.words, _seeds(options.seeds))
         project = check_project("project", options.project or source.project)
         if options.entity:

@@ -177,7 +177,8 @@ def _list(config_dir: str | None) -> int:
     from diffusion_lab.tables.table import KINDS
 
     folders = conf_folders(config_dir)
-    tables = [load_table(name, folders) for name in table_names(folders)]
+    with waiting("reading the tables"):
+        tables = [load_table(name, folders) for name in table_names(folders)]
     width = max(len(table.name) for table in tables) + 2
     for kind in KINDS:
         print(f"{kind}s")

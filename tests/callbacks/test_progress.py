@@ -73,12 +73,16 @@ def test_a_first_step_that_takes_long_is_waited_for_in_words(
 ) -> None:
     monkeypatch.setattr("diffusion_lab.progress.NAMED_AFTER", 0.0)
     callback = Progress(str(tmp_path), every=1.0, line_every=5.0)
-    trainer = started(callback, 0)
+    zero: Any = types.SimpleNamespace(is_global_zero=True)
     module: Any = None
+    callback.setup(zero, module, "fit")
+    time.sleep(0.05)
+    trainer = started(callback, 0)
     time.sleep(0.05)
     for step in (1, 2):
         callback.on_step_end(trainer, module, step, [RECORD])
-    assert capsys.readouterr() == ("", "waiting for the first step\n") and threading.active_count() == 1
+    assert capsys.readouterr() == ("", "preparing the training\nwaiting for the first step\n")
+    assert threading.active_count() == 1
 
 
 class Evaluating(EvaluationCallback):
