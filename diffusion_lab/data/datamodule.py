@@ -18,9 +18,10 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data.conditions import Conditions
+from diffusion_lab.data.doubts import doubts
 from diffusion_lab.data.loading import TrainingRows, training_loader
 from diffusion_lab.data.order import EpochOrder, StepOrder, check_batch_size
-from diffusion_lab.data.pixels import doubts, to_float
+from diffusion_lab.data.pixels import to_float
 from diffusion_lab.data.recorded import DataRecord
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.data.task import Task

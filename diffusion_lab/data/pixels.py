@@ -5,15 +5,10 @@ x = u / 127.5 - 1   for bytes u in 0..255, so 0 -> -1 and 255 -> 1 exactly;   fl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from diffusion_lab.data.source import ImageSet, ImageSource
-
-FEW = 64  # images that are looked at where it would take long to look at all
 
 
 def to_float(images: Tensor) -> Tensor:
@@ -36,15 +31,6 @@ class Extremes(NamedTuple):
     def with_those_of(self, other: Extremes) -> Extremes:
         """Of both sets together."""
         return Extremes(min(self.low, other.low), max(self.high, other.high), self.floating)
-
-
-def of_few_floats(images: ImageSet) -> Extremes | None:
-    """The extremes of some images of a set of floats, evenly spaced; None of bytes, of which a part says nothing."""
-    few = images.take(torch.linspace(0, len(images) - 1, min(FEW, len(images))).long())
-    if not few.is_floating_point():
-        return None
-    low, high = few.aminmax()
-    return Extremes(float(low), float(high), True)
 
 
 def in_unit_range(of: Extremes) -> bool:
@@ -81,17 +67,3 @@ def is_unscaled(of: Extremes) -> bool:
 def scaled(of: Extremes) -> str:
     """What to give in place of floats that are `is_unscaled`."""
     return f"give {'x * 2 - 1' if of.high <= 1 else 'x / 127.5 - 1'}, or bytes 0..255,"
-
-
-def doubts(source: ImageSource) -> list[str]:
-    """What is valid in the training images of a source and most likely a mistake, a sentence each."""
-    images, bounds = source.train(), source.value_range
-    equal = f"source={source.name}: all {len(images)} training images are equal; check the files"
-    found = [equal] if images.all_equal() else []
-    of = None if bounds is None else images.extremes() or of_few_floats(images)
-    if of is not None and bounds is not None and bounds[0] < 0 and is_unscaled(of):
-        found.append(
-            f"source={source.name}: the images lie in {of.low:g}..{of.high:g}, and the model's range is "
-            f"{bounds[0]:g}..{bounds[1]:g}; {scaled(of).rstrip(',')}"
-        )
-    return found

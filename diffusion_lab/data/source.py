@@ -18,10 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diffusion_lab.data.pixels import Extremes, check_range, in_unit_range, of_few_floats, to_uint8
+from diffusion_lab.data.pixels import Extremes, check_range, in_unit_range, to_uint8
 from diffusion_lab.data.recorded import DataRecord, RecordedSplit, changed_classes, changed_split
 from diffusion_lab.diffusion import NoiseSchedule
 from diffusion_lab.failure import OtherData
+
+FEW = 64  # images that are looked at where it would take long to look at all
 
 
 class ImageSet(ABC):
@@ -56,6 +58,15 @@ class ImageSet(ABC):
     def extremes(self) -> Extremes | None:
         """The extremes of all images, or None, the default, where they are not known without decoding them."""
         return None
+
+    def judged(self) -> Extremes | None:
+        """`extremes`, or where these are not known, those of a few images if they are floats, of which each must be in
+        range; of bytes a part says nothing."""
+        of = self.extremes()
+        if of is None and (few := self.take(_spaced(len(self)))).is_floating_point():
+            low, high = few.aminmax()
+            of = Extremes(float(low), float(high), True)
+        return of
 
     def all_equal(self) -> bool:
         """Whether all images are known to be the same one."""
@@ -212,9 +223,7 @@ class ImageSource(ABC):
         """
         for split in splits:
             images = self.train() if split == "train" else self.test()
-            of = images.extremes()
-            if of is None and self.value_range is not None:
-                of = of_few_floats(images)
+            of = images.extremes() if self.value_range is None else images.judged()
             if of is not None and in_unit_range(of):
                 other = (self.test() if split == "train" else self.train()).extremes()
                 of = of if other is None else of.with_those_of(other)
@@ -279,6 +288,11 @@ class ImageSource(ABC):
                 f"source={self.name} must be the data that the run was trained with, and has changed: "
                 f"{'; '.join(changed)}; restore the data, or train a new run with them"
             )
+
+
+def _spaced(total: int) -> Tensor:
+    """(n,) int64: the numbers of at most FEW images, evenly spaced."""
+    return torch.linspace(0, total - 1, min(FEW, total)).long()
 
 
 def _check_finite(images: Tensor) -> None:
