@@ -25,6 +25,7 @@ from diffusion_lab.cli.errors import EXIT_FAILED, StoppedBySignal, refuse
 from diffusion_lab.failure import OtherData
 from diffusion_lab.inside import read_inside
 from diffusion_lab.printable import one_line
+from diffusion_lab.runs.advice import command, setting
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import METRICS, RECORD
 
@@ -119,7 +120,7 @@ def _report(app: App, error: BaseException, again: Path, folder: Path) -> int:
     """Print what ended the repetition, of the folder that was named; returns the exit code."""
     with redirect_stderr(io.StringIO()) as told:
         code = app.code_of(error)
-    text = told.getvalue().replace(f"diffusion-lab train resume={again}", f"diffusion-lab verify {folder}")
+    text = told.getvalue().replace(command("train", setting("resume", again)), command("verify", folder))
     print(text.replace(f"resume={again}", f"run={folder}").replace(str(again), str(folder)), end="", file=sys.stderr)
     return code
 
