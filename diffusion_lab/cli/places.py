@@ -76,7 +76,7 @@ def _defaults(name: str) -> frozenset[str]:
     """The values that the options of this package give to arguments of a name."""
     line = re.compile(rf"^ *{re.escape(name)}: *([^\s#]+)", re.MULTILINE)
     files = (path for path in conf_dir().rglob("*.yaml") if path.parent != conf_dir())  # those are of commands
-    return frozenset(value for path in files for value in line.findall(path.read_text()))
+    return frozenset(value for path in files for value in line.findall(path.read_text("utf-8")))
 
 
 def is_inside(value: str, folder: Path) -> bool:
