@@ -16,7 +16,7 @@ from diffusion_lab.runs.advice import setting
 from diffusion_lab.runs.record import read_record
 from diffusion_lab.runs.signature import is_own
 
-EMPTY = ("--config-dir=", "-cd=", "--out=", "--table=", "--figures=", "run=", "resume=", "init_from=", "outdir=")
+EMPTY = ("--config-dir=", "-cd=", "--out=", "--table=", "--figures=", "resume=", "init_from=")
 VALUED = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p", "--cfg", "-c")
 
 KEYED = ("evaluate", "sample", "analyze", "export")  # commands that take a run folder as run=DIR

@@ -269,8 +269,6 @@ EMPTY = {
     "the second folder": ["compare", "theirs", ""],
     "a --config-dir": ["train", *SMALL, "--config-dir="],
     "the word after --config-dir": ["train", *SMALL, "--config-dir", ""],
-    "a run": ["sample", "run=", "seeds=0"],
-    "a quoted run": ["sample", "run=''", "seeds=0"],
     "a resumed run": ["train", "resume=''"],
 }
 
