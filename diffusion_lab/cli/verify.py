@@ -120,8 +120,9 @@ def _report(app: App, error: BaseException, again: Path, folder: Path) -> int:
     """Print what ended the repetition, of the folder that was named; returns the exit code."""
     with redirect_stderr(io.StringIO()) as told:
         code = app.code_of(error)
-    text = told.getvalue().replace(command("train", setting("resume", again)), command("verify", folder))
-    print(text.replace(f"resume={again}", f"run={folder}").replace(str(again), str(folder)), end="", file=sys.stderr)
+    text, name = told.getvalue(), one_line(str(folder))
+    text = text.replace(command("train", setting("resume", again)), one_line(command("verify", folder)))
+    print(text.replace(f"resume={again}", f"run={name}").replace(str(again), name), end="", file=sys.stderr)
     return code
 
 

@@ -132,6 +132,9 @@ CASES = {
         "sampler._target_=diffusion_lab.timesteps.Unifrom",
         ["did you mean 'Uniform'?"],
     ),
+    "44 list as a class": (["trainer._target_=[[1],[2]]"], "trainer._target_=[[1], [2]]", ["must be a dotted name"]),
+    "44 mapping as a class": (["model._target_={a:1}"], "model._target_={'a': 1}", ["must be a dotted name"]),
+    "44 mapping as a path": (["trainer.default_root_dir={a:1}"], "trainer.default_root_dir={'a': 1}", ["text or null"]),
     "44 class outside the list": (["sampler._target_=subprocess.run"], "sampler._target_=subprocess.run", ["must be"]),
     "snapshots between checkpoints": (["checkpoint_every=100", "keep_every=150"], "keep_every=150", ["multiple"]),
     "queue without a statistic": (

@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Callable as AbstractCallable
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 SPECIAL = ("_target_", "_partial_", "_convert_", "_recursive_")
@@ -109,8 +110,10 @@ def decided_by_type(hint: Any) -> frozenset[type]:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a yaml value matches an annotation; True if a yaml value cannot decide it."""
-    if isinstance(value, dict) or hint is Any:
+    if hint is Any or (isinstance(value, dict) and "_target_" in value):
         return True
+    if isinstance(value, dict):  # of parts, or of values
+        return not all(member in (*WORDS, Path) or get_origin(member) is Literal for member in _members(hint))
     answers = [_fits_one(value, member) for member in _members(hint)]
     return True in answers or set(answers) == {None}
 

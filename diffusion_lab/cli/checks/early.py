@@ -60,9 +60,9 @@ def _is_part_or_family(node: Any, default: str | None) -> bool:
 
 
 def _shipped(path: str, target: Any) -> list[dict[str, Any]]:
-    """The nodes of a class that the package's yaml files have at a place."""
+    """The nodes of a class that the package's yaml files have at a place; none for what is not the name of a class."""
     group, _, inside = path.partition(".")
-    return _placed(group).get((inside.rpartition(".")[2], target), [])
+    return _placed(group).get((inside.rpartition(".")[2], target), []) if isinstance(target, str) else []
 
 
 @functools.cache

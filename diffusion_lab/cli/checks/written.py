@@ -21,7 +21,7 @@ from diffusion_lab.cli.definitions import Function, Imported, find, lookup
 
 LANGUAGE = {name: getattr(builtins, name) for name in ("int", "float", "bool", "str", "list", "tuple", "dict")}
 VOCABULARIES = {"typing": typing, "collections.abc": collections.abc}
-CLASSES = {("torch", "Tensor"), ("pathlib", "Path")}  # of libraries, whose aliases look like classes
+CLASSES = {("torch", "Tensor")}  # of libraries, whose aliases look like classes
 
 
 class Undecided(Exception):
@@ -110,6 +110,8 @@ def _named(module: str, name: str, place: Function) -> Any:
     if found is None and name in LANGUAGE:
         return LANGUAGE[name]
     if isinstance(found, Imported):
+        if (found.module, found.name) == ("pathlib", "Path"):
+            return Path
         if (found.module, found.name) in CLASSES:
             return _class(found.name)
         if found.module in VOCABULARIES:

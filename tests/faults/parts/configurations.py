@@ -40,6 +40,7 @@ DATA = {
     "photos": ["dataset.source.image_size=16", "dataset.source.num_images=32", "dataset.source.num_test_images=16"],
     "image_folder": ["dataset.source.image_size=16", "dataset.source.root=IMAGES", "dataset.source.cache_dir=cache"],
 }
+METHODS = sorted((conf_dir() / "method").glob("*.yaml"))
 SMALL_UNET = ["network.base_channels=8", "network.channel_multipliers=[1,2]"]
 # Settings in addition to the methods, so that every group is covered.
 SETTINGS = [
@@ -48,6 +49,10 @@ SETTINGS = [
     *(["optimizer=adamw"], ["logger=tensorboard"], ["precision=bf16-mixed"]),
     *(["accumulate=2"], ["dataset.num_workers=1"]),
 ]
+# With a network of their own, and no solver.
+GANS = [f"method={path.stem}" for path in METHODS if "/task: gan" in path.read_text("utf-8")]
+    f"method={path.stem}" for path in METHODS if "/task: gan" in path.read_text()
+]  # with a network of their own, and no solver
 GROUPS = ("sampler", "weighting", "prediction", "schedule", "annealing", "variance", "preconditioning")
 
 
@@ -64,13 +69,16 @@ def cases(quick: bool) -> list[Case]:
 def base_lines() -> dict[str, list[str]]:
     """Command lines that train, by name: every method, and options of every group, each on one of the data sets."""
     lines: dict[str, list[str]] = {}
-    options = [[f"method={path.stem}"] for path in sorted((conf_dir() / "method").glob("*.yaml"))]
+    options = [[f"method={path.stem}"] for path in METHODS]
     for group in GROUPS:
         options += [[f"{group}={path.stem}"] for path in sorted((conf_dir() / group).glob("*.yaml"))]
     for index, words in enumerate([*options, *SETTINGS]):
         data = list(DATA)[index % len(DATA)]
-        unet = [] if any(word.startswith("network=") for word in words) else SMALL_UNET
-        own = [*DATA[data], "solver.steps=4"]
+        gan = words[0] in GANS
+        unet = [] if gan or any(word.startswith("network=") for word in words) else SMALL_UNET
+        own = [*DATA[data], *([] if gan else ["solver.steps=4"])]
+        if words == ["sampler=from_file"]:
+            own.append("sampler.path=NUMBERS")
         if "solver=guided" in words:
             own = [word.replace("solver.", "solver.base.") for word in own]
         lines[f"{data} {' '.join(words)}"] = [f"dataset={data}", *words, *own, *unet, *TINY]
@@ -101,9 +109,9 @@ def mutated(folder: Path, bases: dict[str, list[str]], name: str) -> Outcome:
 
 
 def ready(folder: Path, words: list[str]) -> list[str]:
-    """The words with the path of the folder of images."""
-    images = shared(folder, "images", write_images)
-    return [word.replace("IMAGES", str(images)) for word in words]
+    """The words with the paths of the folder of images and of the file of probabilities."""
+    images, numbers = shared(folder, "images", write_images), shared(folder, "numbers", write_numbers)
+    return [word.replace("IMAGES", str(images)).replace("NUMBERS", str(numbers / "p.txt")) for word in words]
 
 
 def run(folder: Path, words: list[str]) -> Command:
@@ -176,3 +184,8 @@ def write_images(folder: Path) -> None:
         path = folder / f"class{index % 2}" / f"{index:02d}.png"
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(random_numbers.integers(0, 256, (20, 20, 3), dtype=np.uint8)).save(path)
+
+
+def write_numbers(folder: Path) -> None:
+    """p_t for 40 timesteps."""
+    (folder / "p.txt").write_text("".join(f"{t + 1}\n" for t in range(40)))
