@@ -20,6 +20,7 @@ NO_OPTION = re.compile(r"Config group override must be a string or a list\. Got 
 PARSER = re.compile(
     r"\w+(Exception|Error): |.*(viable alternative|mismatched input|extraneous input)|Error when parsing"
 )
+MOST_OF_A_NAME = 3  # keys that are listed for one name
 KEY = re.compile(r"[+~]*[\w./@:-]+")
 GROUP_OPTION = re.compile(r"^([\w/]+)=([\w/.-]+)$")
 
@@ -84,10 +85,14 @@ def _no_option(command: str, arguments: list[str]) -> str:
 
 
 def _hint(key: str, error: BaseException, command: str, arguments: list[str]) -> str:
-    """The group or dotted key nearest to the unknown one, in the configuration that it was meant for."""
-    cfg = _meant(error, command, arguments)
+    """The group or dotted key nearest to the unknown one, in the configuration that it was meant for; first the keys of
+    parts that end with it."""
+    dotted = _dotted(_meant(error, command, arguments))
+    same = [f"'{one}'" for one in dotted if one.endswith(f".{key}")]
+    if 0 < len(same) <= MOST_OF_A_NAME:
+        return f" (did you mean {' or '.join(same)}?)"
     groups = [path.name for path in conf_dir().iterdir() if path.is_dir()]
-    return nearest(key, [*groups, *_dotted(cfg)])
+    return nearest(key, [*groups, *dotted])
 
 
 def _beside(key: str, error: BaseException, command: str, arguments: list[str]) -> str:

@@ -180,7 +180,7 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
         wanted = [s for s in dict.fromkeys([*seeds, *range(seeds[0], seeds[0] + 2 * CLAIM_SEEDS)]) if s not in had]
         more = wanted[: max(CLAIM_SEEDS - len(had), 1)]
         command = _command_for(folder, own[-1])
-        return _with_seeds(command, more), f"more seeds: {CLAIM_SEEDS} allow a claim"
+        return _with_seeds(command, more), f"more seeds: {CLAIM_SEEDS} allow a claim{_where(folder, own[-1], more)}"
     measured = [{name for run in group.done for name in run.metric_names} for group in groups]
     others = [name for name in metric_names(groups) if name != metric and all(name in names for names in measured)]
     if others or metric != "val/loss":
@@ -188,6 +188,14 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
         return advice.command("report", folder.path, "--metric", other), "the same, by another metric"
     run = advice.setting("run", folder.runs[-1].folder)
     return advice.command("sample", run, "seeds=0-63"), "there is no other metric: look at samples"
+
+
+def _where(folder: RunFolder, run: Run, seeds: Sequence[int]) -> str:
+    """`; then: diffusion-lab report runs`, if the runs of these seeds will lie outside of the folder of the report: a
+    single run's lie beside it, and several are a sweep with a folder of its own beside it."""
+    if run.folder.parent in folder.sweeps or folder.path.resolve() != run.folder.resolve():
+        return ""
+    return f"; then, for all of them: {advice.command('report', run.folder.resolve().parent)}"
 
 
 def _command_for(folder: RunFolder, run: Run) -> str:

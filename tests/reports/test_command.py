@@ -91,6 +91,8 @@ def next_of(path):
 def test_the_next_command_follows_the_state(tmp_path):
     write_run(tmp_path / "a", "uniform", 0, steps=250)
     assert next_of(tmp_path) == "diffusion-lab train -m sampler=uniform seed=1,2"
+    reason = next_command(read_runs(tmp_path / "a"), group_runs(read_runs(tmp_path / "a").runs), "fd1k_digits")[1]
+    assert reason.endswith(f"; then, for all of them: diffusion-lab report {tmp_path}")  # the new ones lie beside it
     write_run(tmp_path / "b", "uniform", 1, steps=250, result="interrupted")
     assert next_of(tmp_path) == "diffusion-lab train sampler=uniform seed=1"
     shutil.rmtree(tmp_path / "b")

@@ -11,6 +11,9 @@ REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")  # a whole value; relative re
 NAMED = re.compile(r"([\w.]+)(\[[^\]]*\])*=")  # a key with list indices
 
 
+CURED = re.compile(r"(?<![\w.\[/-])[A-Za-z_]\w*(?==)")  # `min_size` in "or set min_size=40"
+
+
 def origin(node: DictConfig | ListConfig, key: Any) -> str:
     """The dotted key at the end of the chain of references that starts at `node[key]`; the key itself for a value."""
     path, root = node._get_full_key(key), node._get_root()
@@ -30,11 +33,12 @@ def origin(node: DictConfig | ListConfig, key: Any) -> str:
 
 
 def by_origin(cfg: DictConfig, message: str) -> str:
-    """A message `<key>=...` with the key to type."""
+    """A message `<key>=...` with the keys to type: the first one, and those of the same part that its cure names."""
     match = NAMED.match(message)
     if match is None:
         return message
-    rest = message[match.end(1) :]
+    parent = match[1].rpartition(".")[0]
+    rest = CURED.sub(lambda found: _beside(cfg, parent, found[0]), message[match.end(1) :])
     parent, _, key = match[1].rpartition(".")
     node = OmegaConf.select(cfg, parent) if parent else cfg
     if isinstance(node, DictConfig) and key in node:
@@ -45,3 +49,13 @@ def by_origin(cfg: DictConfig, message: str) -> str:
     if isinstance(node, DictConfig) and parent:  # a key that the current part does not have
         return f"{node._get_full_key(key)}{rest}"
     return message
+
+
+def _beside(cfg: DictConfig, parent: str, key: str) -> str:
+    """What to type for an argument of the part at `parent`, or of one around it; the key itself if none has it."""
+    while parent:
+        node = OmegaConf.select(cfg, parent)
+        if isinstance(node, DictConfig) and key in node:
+            return origin(node, key)
+        parent = parent.rpartition(".")[0]
+    return key

@@ -10,6 +10,7 @@ from pathlib import Path
 from diffusion_lab.cli.definitions import Definition, find
 from diffusion_lab.cli.options import files
 from diffusion_lab.cli.options.docstring import Docstring, citations, parse
+from diffusion_lab.cli.places import places
 
 # A sentence ends at a full stop before a capital, but not at "et al. 2020" or "sec. 3".
 SENTENCE = re.compile(r"(?<!al)(?<!sec)(?<!eq)\.(?= [A-Z`]|$)")
@@ -35,6 +36,7 @@ class Described:
         doc: the docstring in its parts.
         settings: every key, also those of the constructor that the file leaves out.
         owner: the option that takes one of this group, `sampler=log_snr`; "" for a group that is not below another.
+        needed: keys of places that it reads and only the user can know, `source.root`.
     """
 
     option: files.Option
@@ -42,6 +44,7 @@ class Described:
     doc: Docstring
     settings: tuple[Setting, ...]
     owner: str = ""
+    needed: tuple[str, ...] = ()
 
     @property
     def about(self) -> tuple[str, ...]:
@@ -84,7 +87,19 @@ def described(group: str, name: str, folders: Sequence[Path], modules: Sequence[
     doc, meanings = parse(definition.docstring()), {}
     for one in reversed(list(definition.lineage())):
         meanings |= parse(one.docstring()).args
-    return Described(option, definition, doc, tuple(_settings(option, definition, meanings, folders)), owner)
+    inner = {key: one for key, target in option.inside.items() if (one := find(target, modules)) is not None}
+    for key, part in inner.items():
+        of_part = {
+            name: text for one in reversed(list(part.lineage())) for name, text in parse(one.docstring()).args.items()
+        }
+        meanings |= {f"{key}.{name}": text for name, text in of_part.items()}
+    needed = tuple(
+        f"{key}.{name}"
+        for key, part in inner.items()
+        for name, kind in places(option.inside[key], tuple(modules)).items()
+        if kind == "read" and not part.arguments().get(name, "known")
+    )
+    return Described(option, definition, doc, tuple(_settings(option, definition, meanings, folders)), owner, needed)
 
 
 def _owner(group: str, folders: Sequence[Path]) -> str:

@@ -38,6 +38,8 @@ class Option:
         keys: in the order of the file, those of an option that it extends first.
         parts: name of the key -> (group, option) of the parts that its defaults list places below it, "" for none.
         sets: group -> option of the parts that it overrides, for methods and experiments.
+        inside: name of the key -> class of the parts that the file itself has below it; their keys are in `keys` as
+            `source.root`.
     """
 
     group: str
@@ -49,6 +51,7 @@ class Option:
     keys: tuple[Key, ...] = ()
     parts: dict[str, tuple[str, str]] = field(default_factory=dict)
     sets: dict[str, str] = field(default_factory=dict)
+    inside: dict[str, str] = field(default_factory=dict)
 
     @property
     def setting(self) -> str:
@@ -97,6 +100,12 @@ def read(group: str, name: str, folders: Sequence[Path]) -> Option:
             option = replace(option, target=value)
         elif not key.startswith("_") and key != "hydra":
             own[key] = Key(key, value or _short(inner), comment)
+            if target := _target(inner):
+                option.inside[key] = target
+                below = [line[2:] for line in inner]
+                own |= {
+                    f"{key}.{k}": Key(f"{key}.{k}", v or _short(i), c) for k, v, c, i in _blocks(below) if k[0] != "_"
+                }
     keys = {key.name: key for key in extended} | own
     return replace(option, keys=tuple(keys.values()))
 
@@ -141,8 +150,12 @@ def _blocks(lines: Sequence[str]) -> list[tuple[str, str, str, list[str]]]:
 
 def _short(inner: Sequence[str]) -> str:
     """A nested node in a word: the class that it builds, else its items."""
-    target = next((line.split(":", 1)[1].strip() for line in inner if line.strip().startswith("_target_:")), None)
-    return target if target else "{...}" if inner else "null"
+    return _target(inner) or ("{...}" if inner else "null")
+
+
+def _target(inner: Sequence[str]) -> str:
+    """The class that a nested node builds; "" if it builds none."""
+    return next((line.split(":", 1)[1].strip() for line in inner if line.strip().startswith("_target_:")), "")
 
 
 def _comment(lines: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -94,6 +94,7 @@ def commands(one: Described) -> list[str]:
     if group == "metric":
         return [f"diffusion-lab train 'metrics.names=[{one.option.name}]'"]
     word = f"{one.owner} {setting}" if one.owner else setting
+    word += "".join(f" {group}.{name}=PLACE" for name in one.needed)
     many = "-m " if group == "experiment" else ""
     lines = [f"diffusion-lab train {many}{word}"]
     if group in ("sampler", "weighting", "schedule"):
