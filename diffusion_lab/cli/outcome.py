@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import beside_method, choices_of, method_name
 from diffusion_lab.progress import duration
-from diffusion_lab.runs.advice import command
+from diffusion_lab.runs.advice import command, setting
 
 if TYPE_CHECKING:
     from diffusion_lab.runs.run import Run
@@ -51,6 +51,19 @@ def outcome(run: Run) -> list[str]:
     return [*lines, f"next: {command('report', from_here(run.folder))}"]
 
 
+def nothing_to_do(folder: Path, step: int) -> str:
+    """That a run is done, and how it is given more steps."""
+    said = f"nothing to do: {from_here(folder)} is done at step {step}"
+    if _is_temporary(folder):
+        return said
+    return f"{said}; for more steps, e.g. twice as many: {longer(folder, 2 * max(step, 1))}"
+
+
+def longer(folder: Path, steps: int) -> str:
+    """The command that gives a run more steps."""
+    return command("train", setting("resume", from_here(folder)), f"max_steps={steps}")
+
+
 def from_here(path: Path) -> Path | str:
     """The path as a person in the working folder would type it."""
     if _is_temporary(path):
@@ -69,8 +82,10 @@ def _value(run: Run, name: str) -> tuple[str, str] | None:
     if last is None:
         return None
     curve = run.curve(name if "/" in name else f"metrics/{name}")
-    text = f"{last:.4g}"
+    remarks, step = [], run.step_of_last(name)
+    if step not in (None, run.step):  # it was evaluated before the run went on
+        remarks.append(f"at step {step}")
     if len(curve.values) > 1:
         change = f"{last - float(curve.values[-2]):+.2g}".replace("-", MINUS)
-        text += f"  ({change} since step {curve.steps[-2]})"
-    return name, text
+        remarks.append(f"{change} since step {curve.steps[-2]}")
+    return name, f"{last:.4g}" + (f"  ({', '.join(remarks)})" if remarks else "")

@@ -5,19 +5,23 @@ Where the images are is not compared here: `same_data` compares what they are wi
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.added_later import ADDED_LATER, filled
-from diffusion_lab.cli.config import config_folders, plain, without
+from diffusion_lab.cli.config import config_folders, plain, run_name, without
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.foreign import read_back
 from diffusion_lab.cli.places import places
 from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.targets import own_folders
-from diffusion_lab.runs.names import RECORD
+from diffusion_lab.files import read_object
+from diffusion_lab.runs.names import RECORD, SWEEP
 
 # Keys in the hash that a continued run may change; keys outside the hash may always change.
 MAY_CHANGE = (
@@ -58,6 +62,20 @@ def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int, record: An
         raise InvalidConfig(errors)
 
 
+def shorter_run(cfg: DictConfig, folder: Path) -> Path | None:
+    """A run beside the folder of a new one that has fewer steps and otherwise is the same, so that it could go on to
+    this one's end; None without one, and for a job of a sweep."""
+    if (folder.parent / SWEEP).exists():
+        return None
+    for path in sorted(folder.parent.glob(f"{glob.escape(run_name(cfg))}-*/{RECORD}")):
+        saved = (read_object(path) or {}).get("config")
+        steps = saved.get("max_steps") if isinstance(saved, dict) else None
+        with suppress(ConfigError):
+            if type(steps) is int and steps < cfg.max_steps and not differences(read_back(saved), cfg):
+                return path.parent
+    return None
+
+
 def check_origin(cfg: DictConfig, saved: Any, key: str) -> None:
     """Check that a checkpoint was written by the run of its folder, to which its results will be attributed.
 
@@ -87,7 +105,7 @@ def differences(saved: DictConfig, cfg: DictConfig, with_places: bool = True) ->
     with_places: whether the places of the images count, those of their caches included.
     """
     old, new = (flatten(filled(plain(without(c)), ADDED_LATER)) for c in (saved, cfg))
-    free = MAY_CHANGE if with_places else (*MAY_CHANGE, *_places(plain(cfg)))
+    free = MAY_CHANGE if with_places else (*MAY_CHANGE, *places_of(plain(cfg)))
     differ = [key for key in sorted(old | new) if old.get(key) != new.get(key) and not key.startswith(free)]
     return {key: (old.get(key), new.get(key)) for key in differ}
 
@@ -96,7 +114,7 @@ def _says_its_data(record: Any) -> bool:
     return isinstance(record, dict) and recorded_data(record) is not None
 
 
-def _places(cfg: dict[str, Any]) -> Iterator[str]:
+def places_of(cfg: dict[str, Any]) -> Iterator[str]:
     """The keys of the arguments of the source, and of parts inside it, that name places."""
     dataset = cfg.get("dataset")
     yield from _places_in(dataset.get("source") if isinstance(dataset, dict) else None, SOURCE)

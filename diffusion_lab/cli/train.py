@@ -27,9 +27,9 @@ from diffusion_lab.cli.config import (
 from diffusion_lab.cli.errors import ConfigError, StoppedBySignal, describe
 from diffusion_lab.cli.exhausted import no_memory
 from diffusion_lab.cli.labels import labels, options_of, tags
-from diffusion_lab.cli.outcome import from_here, outcome
+from diffusion_lab.cli.outcome import from_here, longer, nothing_to_do, outcome
 from diffusion_lab.cli.processes import is_first, on_cpu, say, wait_for_the_first, world_size
-from diffusion_lab.cli.same_run import check_same_run
+from diffusion_lab.cli.same_run import check_same_run, shorter_run
 from diffusion_lab.failure import Failure, OtherData
 from diffusion_lab.files import read_object
 from diffusion_lab.held_folder import FolderMoved, current
@@ -73,7 +73,7 @@ def run(cfg: DictConfig, parts: RunParts | None = None) -> float | None:
     with lock(folder) if is_first() else nullcontext():  # the other processes share the lock of the first
         result = read_result(folder)
         if is_done(result, cfg.max_steps) and not cfg.get("anew"):
-            say(f"nothing to do: {from_here(folder)} is done at step {result['step']}")
+            say(nothing_to_do(folder, result["step"]))
         else:
             _fit(cfg, folder, parts)
             if not is_first():  # the first one writes the result, perhaps later than this
@@ -123,6 +123,9 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         say(f"continuing {from_here(folder)} from step {content['global_step']} ({path.name})")
         cfg = with_start(cfg, recorded_start(saved))
         del start, content
+    elif cfg.get("resume") is None and is_first() and (other := shorter_run(cfg, folder)) is not None:
+        instead = longer(other, cfg.max_steps)
+        say(f"{from_here(other)} is this run with fewer steps; to go on from its end instead: {instead}")
     if warning := slow_bfloat16(cfg):
         say(warning)
     parts = parts or RunParts(with_metrics(cfg), trust)

@@ -21,7 +21,7 @@ PARTS = ("schedule", "prediction", "variance", "sampler", "weighting", "optimize
 def card(trained: Trained, run: Run, form: Form) -> str:
     """Markdown with the metadata that model hubs read. Values come from the run folder, which may be a stranger's, so
     each is one line of code."""
-    name = _plain(run.info.get("run_id") or run.name)
+    name = _plain(run.name)
     version = markdown_text(_plain(_get(run.info, "versions", "diffusion-lab")))
     head = "---\nlibrary_name: diffusers\ntags: [diffusion, diffusion-lab]\n---"
     if "diffusers" not in type(form).__module__:
@@ -119,7 +119,6 @@ def _facts(trained: Trained, run: Run) -> list[list[str]]:
         ("steps", f"{trained.step} of {run.batch} images"),
         ("weights", weights),
         ("seed", run.seed),
-        ("configuration", trained.config_hash[:8]),
         ("code", run.info.get("git")),
         ("PyTorch", _get(run.info, "versions", "torch")),
     ]

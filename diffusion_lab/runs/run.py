@@ -57,7 +57,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        return self.folder.name
+        return self.folder.name or self.folder.resolve().name
 
     @property
     def config(self) -> dict[str, Any]:
@@ -139,6 +139,13 @@ class Run:
         stated = finite((self.result.get("metrics") or {}).get(key))
         lines = [line for line in self.evaluations if line["name"] == name]
         return finite(lines[-1].get("value")) if stated is None and lines else stated
+
+    def step_of_last(self, name: str) -> int | None:
+        """The step of `last(name)`; None if it is not recorded."""
+        steps = self.curve(name if "/" in name else f"metrics/{name}").steps
+        lines = [line.get("step") for line in self.evaluations if line["name"] == name]
+        found = int(steps[-1]) if len(steps) else lines[-1] if lines else None
+        return found if isinstance(found, int) else None
 
     def protocol(self, name: str) -> dict[str, Any]:
         """How the newest value of a metric was measured: of the lines with its name, the last with its value."""
