@@ -20,6 +20,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
@@ -119,3 +120,24 @@ def make_console(stderr: bool = False, width: int | None = None) -> Console:
 
     stream = unescaped(sys.stderr if stderr else sys.stdout)
     return Printing(file=stream, width=width, markup=False, emoji=False, highlight=False)
+
+
+@contextmanager
+def logged_once() -> Iterator[None]:
+    """Inside, the handlers of the root logger write no message twice, whichever part of a sweep it comes from."""
+    told: dict[logging.Handler, set[str]] = {handler: set() for handler in logging.getLogger().handlers}
+
+    def fresh(handler: logging.Handler, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        known = text in told[handler]
+        told[handler].add(text)
+        return not known
+
+    filters = {handler: partial(fresh, handler) for handler in told}
+    for handler, once in filters.items():
+        handler.addFilter(once)
+    try:
+        yield
+    finally:
+        for handler, once in filters.items():
+            handler.removeFilter(once)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,8 @@ def average_of(folder: Path, content: Mapping[str, Any], weights: str) -> tuple[
     if name in averages:
         return (name if std_of(name) is not None else _named(name)), averages[name]
     if (std := std_of(name)) is None:
-        raise ConfigError(f"weights={weights} must be 'ema', 'raw' or one of the decays {list(averages)}")
+        names = ["ema", "raw", *map(str, averages)]
+        raise ConfigError(f"weights={weights} must be one of {', '.join(names)}{nearest(weights, names)}")
     try:
         return name, _reconstructed(folder, content["global_step"], averages, std)
     except ValueError as error:

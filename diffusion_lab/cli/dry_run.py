@@ -104,7 +104,12 @@ def _print(console: Console, head: tuple[str, ...], rows: list[tuple[str, ...]])
         for row in [head, *rows] if any(head) else rows:
             print("\t".join(row))
         return
-    table = Table(*head, show_header=any(head))
+    longest = max(len(row[0]) for row in rows)
+    table = Table(show_header=any(head))
+    # Names that are cut cannot be told apart: they are folded, and have up to half of the width.
+    table.add_column(head[0], overflow="fold", min_width=min(longest, console.width // 2))
+    for name in head[1:]:
+        table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*row)
     console.print(table)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diffusion_lab.cli.averages import average_of
-from diffusion_lab.cli.errors import ConfigError, MissingHere, describe
+from diffusion_lab.cli.errors import ConfigError, MissingHere, describe, nearest
 from diffusion_lab.inside import open_inside
 from diffusion_lab.runs.names import AVERAGES, CHECKPOINT, CHECKPOINTS, TENSORS
 from diffusion_lab.runs.record import read_record
@@ -168,7 +168,8 @@ def _content(folder: Path, checkpoint: str) -> dict[str, Any]:
     name = checkpoint.removesuffix(CHECKPOINT)
     names = [path.stem for path in sorted(folder.glob(f"*{CHECKPOINT}"))]
     if name not in names:  # also rejects a path to another folder
-        raise ConfigError(f"checkpoint={checkpoint} must be one of {names}; set keep_every to keep more when training")
+        hint = nearest(name, names) or "; set keep_every to keep more when training"
+        raise ConfigError(f"checkpoint={checkpoint} must be one of {', '.join(names) or 'last'}{hint}")
     return load(folder / f"{name}{CHECKPOINT}", map_location="cpu", top=folder.parent)
 
 

@@ -16,6 +16,7 @@ from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS, METRICS, RECORD, RESULT, SWEEP
 from diffusion_lab.runs.signature import signed
 
+NAMED = 3  # run folders in a sentence
 ENDS = "ends"  # of run.json: steps at which the run had its end before it was given a larger max_steps
 
 Kinds = Mapping[str, type | tuple[type, ...]]
@@ -51,8 +52,9 @@ def read_record(folder: Path, key: str) -> dict[str, Any]:
         if not isinstance(record.get("config"), dict):
             raise ValueError("config must be an object")
     except (FileNotFoundError, NotADirectoryError) as error:
-        known = sorted(str(path.parent) for path in folder.parent.glob(f"*/{RECORD}"))[:3]
-        hint = f"; runs there: {', '.join(known)}" if known else "; `diffusion-lab report DIR` lists runs"
+        known = sorted(str(path.parent) for path in folder.parent.glob(f"*/{RECORD}"))
+        more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
+        hint = f"; runs there: {', '.join(known[:NAMED])}{more}" if known else "; `diffusion-lab report DIR` lists runs"
         raise FileNotFoundError(f"{key}={folder} must be the folder of a run, with a {RECORD} in it{hint}") from error
     except (OSError, ValueError) as error:
         cure = "restore a copy, or remove it and train again"

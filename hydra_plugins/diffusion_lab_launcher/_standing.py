@@ -29,7 +29,8 @@ def standing(job: Job, started: float) -> Standing:
     if told and (written := (job.folder / TIMING).stat().st_mtime) >= started:
         eta = told[-1].get("eta_seconds")
         rest = max(0.0, eta - (time.time() - written)) if isinstance(eta, int | float) else None
-    return Standing(told[-1]["step"] if told else 0, steps_of(job), rest, shown(metrics[-1]) if metrics else "")
+    step = max([line["step"] for line in (*told[-1:], *metrics[-1:])], default=0)  # either may be newer
+    return Standing(step, steps_of(job), rest, shown(metrics[-1]) if metrics else "")
 
 
 def steps_of(job: Job) -> int:

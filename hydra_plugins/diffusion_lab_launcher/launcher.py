@@ -33,6 +33,7 @@ from diffusion_lab.cli.folders import check_sweep_folder
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.processes import local_devices
 from diffusion_lab.held_folder import hold
+from diffusion_lab.printable import logged_once
 from diffusion_lab.runs.folder import forget_sweep
 from hydra_plugins.diffusion_lab_launcher._composed import ComposedOnce
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome, compose_job, name_jobs
@@ -99,18 +100,19 @@ class DiffusionLabLauncher(Launcher):
         threads = _start_single_threaded()
         if len(job_overrides) > ANNOUNCED:
             print(f"checking {len(job_overrides)} jobs", flush=True)
-        try:
-            jobs = [
-                compose_job(self.context, self.config, list(overrides), initial_job_idx + i)
-                for i, overrides in enumerate(job_overrides)
-            ]
-            self.loader.forget()
-            self._check(jobs)
-        except BaseException:
-            forget_sweep(folder)
-            raise
-        if jobs and jobs[0].task_cfg.get("dry_run"):
-            return self._dry_run(jobs, folder, max(1, threads // self.n_jobs))
+        with logged_once():
+            try:
+                jobs = [
+                    compose_job(self.context, self.config, list(overrides), initial_job_idx + i)
+                    for i, overrides in enumerate(job_overrides)
+                ]
+                self.loader.forget()
+                self._check(jobs)
+            except BaseException:
+                forget_sweep(folder)
+                raise
+            if jobs and jobs[0].task_cfg.get("dry_run"):
+                return self._dry_run(jobs, folder, max(1, threads // self.n_jobs))
         name_jobs(folder, getattr(self.task, "typed", sys.argv[1:]), jobs)
         outcomes = self.run_jobs(jobs, folder, threads)
         if self.searching:

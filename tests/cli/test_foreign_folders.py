@@ -216,7 +216,7 @@ def test_a_checkpoint_is_a_name_in_the_runs_folder(
 ) -> None:
     shutil.copytree(theirs, "other")
     text = refused([*EVALUATE, f"run={theirs}", f"checkpoint='{checkpoint}'"], capsys)
-    assert "must be one of ['last', 'previous']" in text
+    assert "must be one of last, previous" in text
 
 
 def test_a_checkpoint_of_another_run_is_not_measured(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,7 +49,9 @@ def test_a_run_is_trained_loaded_and_sampled(in_folder: Path, capsys: pytest.Cap
 
 
 def test_errors_are_raised_as_sentences_and_leave_no_folder(in_folder: Path) -> None:
-    with pytest.raises(InvalidConfig, match=r"max_steps=abc must be an integer >= 0; use 2000") as error:
+    with pytest.raises(
+        InvalidConfig, match=r"max_steps=abc must be an integer >= 0; use a number such as 2000"
+    ) as error:
         train("max_steps=abc")
     assert error.value.__cause__ is None
     with pytest.raises(InvalidConfig, match="sampler=spee"):

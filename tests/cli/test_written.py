@@ -83,7 +83,7 @@ def test_what_the_source_does_not_say_is_left_undecided(tmp_path: Path) -> None:
 
 
 FAULTS = [
-    (["max_steps=abc"], "max_steps=abc must be an integer >= 0; use 2000"),
+    (["max_steps=abc"], "max_steps=abc must be an integer >= 0; use a number such as 2000"),
     (["optimizer.lr=abc"], "optimizer.lr=abc must be a number; use 0.001, the default"),
     (["sampler=logit_normal", "sampler.std=x"], "sampler.std=x must be a number; use 1.0, the default"),
     (["+network.depht=3"], "network.depht=3: UNet has no argument depht"),

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 from diffusion_lab.annealing import Constant
 from diffusion_lab.cli.build import build_network
 from diffusion_lab.cli.checks.compatibility import (
+    as_typed,
     clip_fault,
     coupling_fault,
     deleted_faults,
@@ -193,7 +194,7 @@ class _PartsCheck:
         annealing, optimizer = self.objects["annealing"], self.objects["optimizer"]
         if type(annealing) is Constant:
             return
-        last, name = self.cfg.max_steps - 1, f"annealing={type(annealing).__name__}"
+        last, name = self.cfg.max_steps - 1, as_typed("annealing", annealing)
         if annealing(0).beta1 is not None and "betas" not in optimizer.defaults:
             kind = type(optimizer).__name__
             raise ConfigError(
@@ -216,7 +217,7 @@ class _PartsCheck:
 
 def probability_faults(sampler: Any) -> Iterable[str]:
     """The probabilities at step 0 must be a distribution that gives every t a finite weight."""
-    name = f"sampler={type(sampler).__name__}"
+    name = as_typed("sampler", sampler)
     p = torch.as_tensor(sampler.probabilities(0), dtype=torch.float64)
     bad, zero = (~torch.isfinite(p) | (p < 0)).nonzero().flatten(), (p == 0).nonzero().flatten()
     if len(bad):

@@ -73,14 +73,17 @@ class Setting:
                 return f"write {key}={number}"
             if isinstance(value, list | ListConfig):
                 return f"for several runs use -m {key}={','.join(map(str, value))}"
+        if self.kind in (int, float) and isinstance(value, str):  # `use 2000` would read as what 3k is
+            return re.sub(r"^use (\d)", r"use a number such as \1", self.cure)
         return self.cure
 
 
 def _as_integer(value: Any) -> int | None:
-    """1e5 and "007" as 100000 and 7; None if the value is not an integer."""
+    """1e5, "007" and "3k" as 100000, 7 and 3000; None if the value is not an integer."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return int(value) if isinstance(value, str) and re.fullmatch(r"\d+", value) else None
+    match = re.fullmatch(r"(\d+)(k|m)?", value, re.IGNORECASE) if isinstance(value, str) else None
+    return int(match[1]) * {None: 1, "k": 10**3, "m": 10**6}[match[2] and match[2].lower()] if match else None
 
 
 def faults_of(cfg: DictConfig, settings: Mapping[str, Setting]) -> list[ConfigError]:
