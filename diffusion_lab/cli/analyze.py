@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab import __version__
-from diffusion_lab.cli.checks.setting import faults_of
+from diffusion_lab.cli.checks.asked import listed
 from diffusion_lab.cli.config import choices_of
-from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
+from diffusion_lab.cli.errors import config_errors
 from diffusion_lab.cli.folders import writable
-from diffusion_lab.cli.inference import LATENTS, listed
 from diffusion_lab.cli.run_parts import part
 from diffusion_lab.printable import one_line
 from diffusion_lab.runs.advice import command
@@ -38,10 +37,6 @@ def run(cfg: DictConfig) -> None:
     from diffusion_lab.analyses import perform
     from diffusion_lab.cli.inference import load_several, ready
 
-    if not choices_of(cfg).get("analysis"):
-        raise ConfigError("analysis=null must name an analysis; `diffusion-lab analyze --help` lists them")
-    if faults := faults_of(cfg, {key: LATENTS[key] for key in ("seed", "outdir")}):
-        raise InvalidConfig(faults)
     trained: list[Any] = load_several(cfg)  # of the class `Analysis.models`, which `check_kind` checks
     analysis = part(cfg, "analysis")
     for model in trained:

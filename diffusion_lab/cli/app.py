@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.as_recorded import as_recorded, for_train
-from diffusion_lab.cli.command_line import config_dirs, lists, options_first, resume_arguments
+from diffusion_lab.cli.checks.asked import check_asked
+from diffusion_lab.cli.checks.origin import by_origin
+from diffusion_lab.cli.command_line import KEYED, config_dirs, lists, options_first, resume_arguments
 from diffusion_lab.cli.compose_errors import explain, is_compose_error
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.errors import (
@@ -32,6 +35,7 @@ from diffusion_lab.cli.errors import (
     InvalidConfig,
     JobsFailed,
     StoppedBySignal,
+    at,
     describe,
     refuse,
 )
@@ -39,14 +43,15 @@ from diffusion_lab.cli.exhausted import full_disk, no_access, no_memory
 from diffusion_lab.cli.folders import held_runs, unmade, write_hydra_folder
 from diffusion_lab.cli.hydra_version import behaviour
 from diffusion_lab.cli.imports import importing
+from diffusion_lab.cli.moved import where_now
 from diffusion_lab.cli.outcome import opening
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
 from diffusion_lab.cli.single import composed_once
 from diffusion_lab.cli.targets import beside, importable
-from diffusion_lab.failure import Failure, OtherData
+from diffusion_lab.failure import Failure, MissingData, OtherData
 from diffusion_lab.held_folder import FolderMoved
 from diffusion_lab.inside import NotInside
-from diffusion_lab.printable import one_line, printable
+from diffusion_lab.printable import logged_once, one_line, printable
 from diffusion_lab.progress import status
 from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, open_log
 from diffusion_lab.runs.names import LOG
@@ -76,6 +81,7 @@ class App:
         self.called = False  # whether Hydra has called the task; it makes the run folder before
         self._debug = bool(os.environ.get("DIFFUSION_LAB_TRACEBACK"))
         self.output: Path | None = None  # the run folder, once it is known
+        self.cfg = DictConfig({})  # once it is composed
         self._passed: set[str] = set()  # valid configurations, without their seeds
 
     def run(self) -> int:
@@ -115,7 +121,7 @@ class App:
 
     def __call__(self, cfg: DictConfig) -> Any:
         """The task: check the configuration, then run the command."""
-        self.called = True
+        self.called, self.cfg = True, cfg
         sys.argv = [sys.argv[0], *self.typed]
         hydra_cfg = HydraConfig.get()
         if hydra_cfg.mode == RunMode.MULTIRUN:  # under a launcher that sets nothing
@@ -126,7 +132,8 @@ class App:
         self.output = Path(hydra_cfg.runtime.output_dir) if self.command == "train" else None
         self._debug = self._debug or bool(hydra_cfg.runtime.choices.get("debug"))
         try:
-            return self._task(cfg, hydra_cfg)
+            with logged_once() if cfg.get("dry_run") else nullcontext():
+                return self._task(cfg, hydra_cfg)
         except BaseException as error:
             self.error = error
             if hydra_cfg.mode == RunMode.MULTIRUN:
@@ -148,6 +155,8 @@ class App:
 
         folders = config_dirs(self.arguments)
         with importing():  # the first check imports the class of each part
+            if self.command in KEYED:
+                check_asked(self.command, cfg)  # before torch is imported
             if self.command != "train":
                 return check_command(cfg, folders), None
             return examine(cfg, folders, self._passed, here, self.searching)
@@ -223,7 +232,7 @@ class App:
     def faults(self, error: BaseException) -> list[str]:
         """The configuration errors that an exception reports, one sentence each; empty for any other exception. What
         was made for a run that cannot be is removed."""
-        errors = _config_errors(error, self)
+        errors = [by_origin(self.cfg, fault) for fault in _config_errors(error, self)]
         if errors:
             if self.output is not None and not self.checked:
                 forget_run(self.output)
@@ -270,8 +279,10 @@ def _check_processes(cfg: DictConfig, mode: RunMode) -> None:
 def _config_errors(error: BaseException, app: App) -> list[str]:
     """The configuration errors that an exception reports; empty for any other exception."""
     if isinstance(error, InvalidConfig):
-        return [f"{error.job}{fault}" for fault in error.errors]
-    if isinstance(error, ConfigError | OtherData | NotInside):
+        return [f"{error.job}{where_now(fault, app.arguments)}" for fault in error.errors]
+    if isinstance(error, ConfigError | MissingData):
+        return [where_now(error if isinstance(error, ConfigError) else at("", error), app.arguments)]
+    if isinstance(error, OtherData | NotInside):
         return [str(error)]
     if isinstance(error.__cause__, ConfigError):  # Hydra wraps what the launcher's constructor raises
         return [str(error.__cause__)]

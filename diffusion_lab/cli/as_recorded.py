@@ -1,6 +1,7 @@
 """What a command that reads a run takes over from the run's record, unless it is typed.
 
     --config-dir   of a run of the user's own (`own_run`), so that its own metrics and analyses are found again
+    dataset.source.root and other places of the run's images, if they are typed (`moved`)
     metrics.names  in `evaluate`: the metrics that the run was trained with
     features       in `evaluate`: the extractor whose arguments are typed as in `train`, dataset.features.weights=FILE
 
@@ -15,9 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.cli.command_line import config_dirs, placed
+from diffusion_lab.cli.command_line import KEYED, config_dirs, placed
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.metric_files import GROUP
+from diffusion_lab.cli.moved import typed_for_a_run
 from diffusion_lab.cli.own_run import config_dirs_of
 from diffusion_lab.files import read_object
 from diffusion_lab.printable import one_line
@@ -32,6 +34,7 @@ def as_recorded(command: str, words: list[str]) -> list[str]:
 
     A --config-dir is taken over only if each of the runs is the user's own: modules beside it are then allowed to all.
     """
+    words = typed_for_a_run(words) if command in KEYED else words
     folders = [Path(folder) for word in words if word.startswith("run=") for folder in placed(word)]
     records = [record for folder in folders for record in _records(folder)]
     if records and all(map(is_own, records)) and not config_dirs(words):

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from diffusion_lab.failure import MissingData
 from diffusion_lab.printable import one_line
 
 EXIT_FAILED, EXIT_CONFIG, EXIT_LOCKED = 1, 2, 3
@@ -79,6 +80,8 @@ def at(path: str, error: Exception) -> ConfigError:
     """The error of a constructor, with the path of its config node before the argument's name."""
     message = " ".join(str(error).split()) or type(error).__name__
     kind = MissingHere if isinstance(error, FileNotFoundError) else ConfigError
+    if isinstance(error, MissingData):  # whatever was done with the data when they were missed
+        path = "dataset" if message.startswith("source") else "dataset.source"
     if not path:
         return kind(message)
     return kind(f"{path}.{message}" if _NAMED.match(message) else f"{path}: {message}")

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
+from diffusion_lab.cli.checks.asked import listed, parse_seeds
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import check_places, writable
@@ -35,11 +36,11 @@ def run(cfg: DictConfig) -> float | None:
     Returns:
         The first value.
     """
-    from diffusion_lab.cli.inference import listed, load_trained
+    from diffusion_lab.cli.inference import load_trained
     from diffusion_lab.metrics.result import over_seeds
     from diffusion_lab.printable import make_console
 
-    names, seeds = [str(name) for name in listed(cfg.weights)], _seeds(cfg)
+    names, seeds = [str(name) for name in listed(cfg.weights)], parse_seeds(cfg.seeds)
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"weights={names} must name at least one average, each once; use weights=ema")
     if len(names) > 1 and seeds:
@@ -61,17 +62,6 @@ def run(cfg: DictConfig) -> float | None:
     console.print(f"protocol: {json.dumps(first[0].protocol)}", soft_wrap=True)
     console.print(f"written to {path}; next: {command('report', Path(cfg.run).parent)}", soft_wrap=True)
     return first[0].value
-
-
-def _seeds(cfg: DictConfig) -> list[int]:
-    """The seeds of the latents, if there are several."""
-    if cfg.seeds is None:
-        return []
-    seeds = list(cfg.seeds) if isinstance(cfg.seeds, ListConfig) else [cfg.seeds]
-    known = all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in seeds)
-    if not known or len(set(seeds)) < len(seeds) or len(seeds) < 2:
-        raise ConfigError(f"seeds={cfg.seeds} must be at least two different integers >= 0; use seeds=[0,1,2]")
-    return seeds
 
 
 def _with(cfg: DictConfig, key: str, value: Any) -> DictConfig:
@@ -96,6 +86,9 @@ def _measure(
         trained.data.features = part(cfg, "features")
     with config_errors(_features_of(cfg, trained)):
         evaluation.check_weights(trained.data)
+    if evaluation.reads_images(trained.data):
+        with config_errors("dataset"):
+            trained.data.prepare_data()
     with config_errors("metrics"):
         evaluation.check(trained.data)
     if faults := [*unfit_metrics(type(trained.module), evaluation.metrics)]:

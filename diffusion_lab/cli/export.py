@@ -6,14 +6,11 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.checks.setting import Setting, faults_of
 from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.dry_run import size
-from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
+from diffusion_lab.cli.errors import ConfigError, config_errors
 from diffusion_lab.cli.folders import all_or_nothing, writable
 from diffusion_lab.runs.names import EXPORTED
-
-SETTINGS = {"outdir": Setting(str, "give a folder, or null", null=True)}
 
 
 def run(cfg: DictConfig) -> None:
@@ -26,8 +23,6 @@ def run(cfg: DictConfig) -> None:
     from diffusion_lab.runs.find import read_run
     from diffusion_lab.training import Trained
 
-    if faults := faults_of(cfg, SETTINGS):
-        raise InvalidConfig(faults)
     form = part(cfg, "format")
     trained = load_trained(cfg, reads_data=False)
     if not isinstance(trained, Trained):

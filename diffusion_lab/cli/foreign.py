@@ -8,7 +8,7 @@ and the overrides, which `resume=` repeats. Links are refused elsewhere: `diffus
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -236,7 +236,7 @@ def read_outside(cfg: Any, folder: Path, modules: tuple[Path, ...] = (), path: s
         yield from read_outside(value, folder, modules, f"{path}{key}.")
 
 
-def check_read(cfg: dict[str, Any], folder: Path, trust: Trust, key: str) -> None:
+def check_read(cfg: dict[str, Any], folder: Path, trust: Trust, key: str, typed: Container[str] = ()) -> None:
     """Check that what a record of somebody else's lets the parts of a run read lies in its folder, or is allowed.
 
     Args:
@@ -244,13 +244,14 @@ def check_read(cfg: dict[str, Any], folder: Path, trust: Trust, key: str) -> Non
         folder: the run folder.
         trust: what the command line allows.
         key: setting and value that named the folder.
+        typed: keys whose values are not the record's, but typed now.
 
     Raises:
         ConfigError: names the first other place.
     """
     allowed = {name.removeprefix("./") for name in trust.names}
     for name, value in read_outside(cfg, folder, trust.folders):
-        if value.removeprefix("./") not in allowed:
+        if name not in typed and value.removeprefix("./") not in allowed:
             place = value if "/" in value else f"./{value}"
             cure = f"add {setting('allow', place) if trust.command else f'allow={place!r}'}"
             raise ConfigError(

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from hydra.errors import HydraException
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from diffusion_lab.cli.checks.setting import Setting, faults_of
+from diffusion_lab.cli.checks.asked import listed
 from diffusion_lab.cli.compute import lay_out
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, describe, nearest
 from diffusion_lab.cli.freed_memory import keep_freed_memory
+from diffusion_lab.cli.moved import typed_places
 from diffusion_lab.progress import waiting
 
 if TYPE_CHECKING:
@@ -28,17 +29,6 @@ if TYPE_CHECKING:
 
     from diffusion_lab.training import TrainedModel
 
-# Settings of all commands that use a trained model.
-SETTINGS = {
-    "run": Setting(str, "use a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/"),
-    "checkpoint": Setting(str, "use checkpoint=last"),
-    "device": Setting(str, "use device=auto"),
-}
-LATENTS = {  # settings of commands that generate samples
-    "seed": Setting(int, "use seed=0 for the default run", least=0),
-    "batch_size": Setting(int, "use 64", least=1),
-    "outdir": Setting(str, "give a folder, or null", null=True),
-}
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
@@ -46,12 +36,9 @@ def load_trained(cfg: DictConfig, reads_data: bool = True) -> TrainedModel:
     """The model that a command's `run`, `checkpoint` and `weights` name; `reads_data` as in `load.load_run`.
 
     Raises:
-        ConfigError, InvalidConfig: one of them does not exist, or the run folder is damaged.
+        ConfigError, InvalidConfig: one of them does not exist, or the run folder is damaged (`checks.asked` has found
+            what is wrong with the words).
     """
-    if cfg.run is None:
-        raise ConfigError(f"run=null must be a run folder; {SETTINGS['run'].cure}")
-    if faults := faults_of(cfg, SETTINGS):
-        raise InvalidConfig(faults)
     check_machine(cfg)
     return _load(cfg, cfg.run, cfg.checkpoint, reads_data)
 
@@ -62,27 +49,11 @@ def load_several(cfg: DictConfig) -> list[TrainedModel]:
     A folder of runs means the finished runs in it, in the order of a report.
 
     Raises:
-        ConfigError, InvalidConfig: as `load_trained`, or a run is named twice.
+        ConfigError, InvalidConfig: as `load_trained`.
     """
-    if cfg.run is None:
-        raise ConfigError(f"run=null must be one or several run folders; {SETTINGS['run'].cure}")
-    if faults := faults_of(cfg, {"device": SETTINGS["device"]}):
-        raise InvalidConfig(faults)
-    words = {key: listed(cfg[key]) for key in ("run", "checkpoint")}
-    if faults := [fault for key, some in words.items() for one in some if (fault := SETTINGS[key].fault(key, one))]:
-        raise InvalidConfig([ConfigError(fault) for fault in faults])
-    if not all(words.values()) or any(len(set(some)) < len(some) for some in words.values()):
-        raise ConfigError(
-            f"run={words['run']} checkpoint={words['checkpoint']} must each name something, and each once"
-        )
     check_machine(cfg)
-    folders = {folder.resolve(): folder for word in words["run"] for folder in run_folders(Path(word))}
-    return [_load(cfg, folder, checkpoint) for folder in folders.values() for checkpoint in words["checkpoint"]]
-
-
-def listed(value: Any) -> list[Any]:
-    """The entries of a setting that may be one value or a list of them."""
-    return list(value) if isinstance(value, ListConfig) else [value]
+    folders = {folder.resolve(): folder for word in listed(cfg.run) for folder in run_folders(Path(word))}
+    return [_load(cfg, folder, checkpoint) for folder in folders.values() for checkpoint in listed(cfg.checkpoint)]
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -118,7 +89,9 @@ def _loaded(cfg: DictConfig, folder: Path | str, checkpoint: Any, reads_data: bo
     from diffusion_lab.cli.load import load_run, trusted
 
     try:
-        return load_run(folder, str(checkpoint), str(cfg.weights), trusted(cfg), reads_data=reads_data)
+        return load_run(
+            folder, str(checkpoint), str(cfg.weights), trusted(cfg), reads_data=reads_data, moved=typed_places(cfg)
+        )
     except (ConfigError, InvalidConfig, OmegaConfBaseException, HydraException):
         raise
     except Exception as error:  # a run folder is not trusted and may be damaged

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from omegaconf import DictConfig
@@ -14,6 +16,7 @@ from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.foreign import check_read, kept_inside, read_back
+from diffusion_lab.cli.moved import with_places
 from diffusion_lab.cli.own_run import with_own
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import recorded_data
@@ -41,6 +44,7 @@ def load_run(
     trust: Trust = PACKAGE_ONLY,
     key: str = "run",
     reads_data: bool = True,
+    moved: Mapping[str, Any] = MappingProxyType({}),
 ) -> TrainedModel:
     """Load a run. Unless this user has signed it, its folder is not trusted; the whole configuration is checked before
     any part is built.
@@ -53,6 +57,7 @@ def load_run(
         trust: the classes that the run may name besides this package's.
         key: what the user calls the folder, for the errors.
         reads_data: whether its data set will be read, so that a folder of somebody else's must not say where it is.
+        moved: {key: place} of its images, where they are now, as typed.
 
     Raises:
         ConfigError: the folder is not a run, the checkpoint or average does not exist, or it is of another run.
@@ -72,14 +77,15 @@ def load_run(
     content = content_of(folder / CHECKPOINTS, checkpoint)
     check_origin(cfg, recorded(content), named)
     known = recorded_data(record)
-    parts = RunParts(cfg if is_own(record) else DictConfig(kept_inside(plain(cfg), folder)), trust)
+    there = cfg if is_own(record) else DictConfig(kept_inside(plain(cfg), folder))
+    parts = RunParts(with_places(there, record, moved, named), trust)
     data = parts["dataset"]  # which has read no file yet
     if not is_own(record):
         decoded = type(data.source).to_pixels is not ImageSource.to_pixels  # by files that lie with its latents
         labelled = known is None and data.conditions.conditional  # by the names of its folders
         reads_data = reads_data or labelled or decoded or data.conditions.task.paired
         built = {*PARTS, *kind.parts, *solver} - set(() if reads_data else ("dataset",))
-        check_read({name: node for name, node in plain(cfg).items() if name in built}, folder, trust, named)
+        check_read({name: node for name, node in plain(cfg).items() if name in built}, folder, trust, named, moved)
     data.as_recorded(known)
     whole = build_model(parts)
     states = content["state_dict"].items()

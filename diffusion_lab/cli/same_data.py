@@ -11,16 +11,15 @@ from diffusion_lab.cli.errors import config_errors
 from diffusion_lab.cli.processes import is_first
 from diffusion_lab.failure import OtherData
 from diffusion_lab.files import read_object
+from diffusion_lab.runs.data_record import DataRecord
 from diffusion_lab.runs.names import RECORD
 
 if TYPE_CHECKING:
-    from diffusion_lab.data import DataRecord, ImageDataModule
+    from diffusion_lab.data import ImageDataModule
 
 
 def recorded_data(record: dict[str, Any]) -> DataRecord | None:
     """What the data of a run were, from its run.json; None for a run from before this was recorded."""
-    from diffusion_lab.data import DataRecord
-
     return DataRecord.read(record.get("data"))
 
 

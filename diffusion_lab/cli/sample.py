@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.checks.setting import LARGEST, faults_of
-from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
+from diffusion_lab.cli.checks.asked import parse_ids, parse_labels
+from diffusion_lab.cli.errors import config_errors
 from diffusion_lab.cli.evaluate import pick_solver
 from diffusion_lab.cli.folders import writable
-from diffusion_lab.data.recorded import numbered as numbered_classes
+from diffusion_lab.runs.advice import command, setting
+from diffusion_lab.runs.data_record import numbered as numbered_classes
 from diffusion_lab.runs.names import GENERATED, IMAGES, numbered
-
-MOST = 1_000_000  # samples of one command: all of them are in memory before the first is written
 
 
 def run(cfg: DictConfig) -> None:
@@ -28,11 +24,9 @@ def run(cfg: DictConfig) -> None:
     A conditional model's samples are also written to one grid per class, `class-3.png`. For a super-resolution model,
     `grid.png` has the given image, the sample and the true image, from the test set, side by side.
     """
-    from diffusion_lab.cli.inference import LATENTS, load_trained, ready
+    from diffusion_lab.cli.inference import load_trained, ready
     from diffusion_lab.metrics import generate, save_grid
 
-    if faults := faults_of(cfg, LATENTS):
-        raise InvalidConfig(faults)
     ids = parse_ids(str(cfg.seeds))
     trained = load_trained(cfg, reads_data=False)
     with config_errors("dataset.source"):
@@ -78,63 +72,10 @@ def run(cfg: DictConfig) -> None:
         print(f"classes: {named}")
     if strangers:
         print(f"{strangers} other files were there before; a program that measures the folder reads them too")
-    print(f"next: {shlex.join(['fidelity', '--fid', '--input1', str(folder / IMAGES), '--input2', 'REAL_IMAGES'])}")
+    print(f"next: {command('evaluate', setting('run', cfg.run))}")
 
 
 def unasked(folder: Path, ids: Sequence[int]) -> int:
     """Number of files in the folder that samples of these ids do not replace."""
     names = {f"{number:06d}.png" for number in ids}
     return sum(path.name not in names for path in folder.iterdir())
-
-
-def parse_labels(labels: Any, num_classes: int | None, names: Sequence[str] = ()) -> list[int]:
-    """3 or [3, 5] -> the list of them; [cat, dog] -> their numbers; [] for None.
-
-    Args:
-        labels: numbers of classes, or names as text, with capitals or not.
-        num_classes: K; None for an unconditional model.
-        names: of the classes, in the order of their numbers.
-
-    Raises:
-        ConfigError: the model is unconditional, or a number or name is not a class.
-    """
-    if labels is None:
-        return []
-    given: list[Any] = list(labels) if isinstance(labels, Sequence) and not isinstance(labels, str) else [labels]
-    if num_classes is None:
-        raise ConfigError(f"labels={labels} must be null for this run, which was trained without labels")
-    of = {name.casefold(): label for label, name in enumerate(names)} | {name: k for k, name in enumerate(names)}
-    given = [of.get(label, of.get(label.casefold(), label)) if isinstance(label, str) else label for label in given]
-    wrong = [label for label in given if type(label) is not int or not 0 <= label < num_classes]
-    if wrong or not given:
-        known = numbered_classes(names)
-        raise ConfigError(
-            f"labels={labels} must be classes in 0..{num_classes - 1}{f' ({known})' if known else ''}; use "
-            f"labels=[{f'{names[0]},{names[-1]}' if known else '0,1'}]"
-        )
-    return given
-
-
-def parse_ids(text: str) -> list[int]:
-    """ "0-3,10" -> [0, 1, 2, 3, 10]
-
-    Raises:
-        ConfigError: the text has another form, a number exceeds 64 bits, or there are more than `MOST` samples.
-    """
-    ids: list[int] = []
-    cure = "numbers and ranges such as 0-63 or [0,5,7]; the id of each sample"
-    for word in text.strip("[]").split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", word)
-        if match is None or (match[2] and int(match[2]) < int(match[1])):
-            raise ConfigError(f"seeds={text} must be {cure}")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last > LARGEST:
-            raise ConfigError(f"seeds={text} must be numbers up to {LARGEST}; use {cure}")
-        if len(ids) + last - first >= MOST:
-            raise ConfigError(
-                f"seeds={text} must be at most {MOST:,} samples, which lie in memory; use several commands"
-            )
-        ids += range(first, last + 1)
-    if len(set(ids)) < len(ids):
-        raise ConfigError(f"seeds={text} must name each sample once; a sample is a function of its number")
-    return ids

@@ -7,7 +7,6 @@ from diffusion_lab.data.latent.encoding import Encoding
 from diffusion_lab.data.latent.latents import Latents
 from diffusion_lab.data.order import Rows, StepOrder
 from diffusion_lab.data.pixels import to_float, to_uint8
-from diffusion_lab.data.recorded import DataRecord
 from diffusion_lab.data.source import ArrayImages, ImageSet, ImageSource
 from diffusion_lab.data.sources.celeba import CelebA
 from diffusion_lab.data.sources.celebahq import CelebAHQ
@@ -23,6 +22,7 @@ from diffusion_lab.data.sources.zip_folder import ZipFolder
 from diffusion_lab.data.super_resolution import SuperResolution
 from diffusion_lab.data.task import ImageGeneration, Task
 from diffusion_lab.data.validation import ValBatch
+from diffusion_lab.runs.data_record import DataRecord
 
 __all__ = [
     "CIFAR10",

@@ -22,10 +22,11 @@ from diffusion_lab.data.doubts import doubts
 from diffusion_lab.data.loading import TrainingRows, training_loader
 from diffusion_lab.data.order import EpochOrder, StepOrder, check_batch_size
 from diffusion_lab.data.pixels import to_float
-from diffusion_lab.data.recorded import DataRecord
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.data.task import Task
 from diffusion_lab.data.validation import ValBatch, ValBatches
+from diffusion_lab.failure import MissingData
+from diffusion_lab.runs.data_record import DataRecord
 from diffusion_lab.streams import Streams
 
 log = logging.getLogger(__name__)
@@ -251,8 +252,8 @@ def _source_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, FileNotFoundError) as error:
-        message = str(error)
-        raise type(error)(message if message.startswith("source") else f"source.{message}") from error
+        message, kind = str(error), MissingData if isinstance(error, FileNotFoundError) else type(error)
+        raise kind(message if message.startswith("source") else f"source.{message}") from error
 
 
 def _choice(split: str, total: int, n: int | None) -> Tensor:

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.data.pixels import Extremes, check_range, in_unit_range, to_uint8
-from diffusion_lab.data.recorded import DataRecord, RecordedSplit, changed_classes, changed_split
 from diffusion_lab.diffusion import NoiseSchedule
-from diffusion_lab.failure import OtherData
+from diffusion_lab.failure import MissingData, OtherData
+from diffusion_lab.runs.data_record import DataRecord, RecordedSplit, changed_classes, changed_split
 
 FEW = 64  # images that are looked at where it would take long to look at all
 
@@ -266,7 +266,10 @@ class ImageSource(ABC):
 
     def _once(self, split: str) -> ImageSet:
         if split not in self._loaded:
-            self._loaded[split] = self.load(split)
+            try:
+                self._loaded[split] = self.load(split)
+            except FileNotFoundError as error:
+                raise MissingData(str(error)) from error
             try:
                 self._check_recorded(split)
             except OtherData:

@@ -19,7 +19,17 @@ from diffusion_lab.metrics.first_samples import FirstSamples
 from diffusion_lab.metrics.generated import Batch, Generated
 from diffusion_lab.metrics.hue_error import HueError
 from diffusion_lab.metrics.image_sets import check_classes, check_extractor, check_reference, check_same_shape
-from diffusion_lab.metrics.metric import OF_CLASSES, OF_EXTRACTOR, Given, Metric, Model, SampleMetric, check_metric
+from diffusion_lab.metrics.metric import (
+    OF_CLASSES,
+    OF_EXTRACTOR,
+    OF_IMAGES,
+    OF_REFERENCE,
+    Given,
+    Metric,
+    Model,
+    SampleMetric,
+    check_metric,
+)
 from diffusion_lab.metrics.protocol import protocol
 from diffusion_lab.metrics.psnr import PSNR
 from diffusion_lab.metrics.reference import Reference, reference_statistics
@@ -127,6 +137,12 @@ class Evaluation:
         names = {metric.name for metric in named}
         beside = [metric for metric in self.always if metric.needs <= there and metric.name not in names]
         return sorted([*named, *beside], key=lambda metric: "model" in metric.needs)
+
+    def reads_images(self, data_module: ImageDataModule) -> bool:
+        """Whether images of the data set are read: to compare with, for a model's loss, or as conditions."""
+        compared = OF_IMAGES - (OF_REFERENCE if self.reference is not None else set())
+        paired = data_module.conditions.task.paired
+        return paired or any(metric.needs & compared for metric in self.measured(data_module))
 
     def result_names(self, data_module: ImageDataModule) -> list[str]:
         """Names of the results of a call with this data module; most of them are known without loading images."""

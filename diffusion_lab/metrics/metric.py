@@ -38,7 +38,9 @@ from diffusion_lab.solvers import Solver
 Need = Literal["features", "moments", "logits", "scores", "samples", "pairs", "classes", "model"]
 T = TypeVar("T")
 OF_CLASSES = frozenset({"logits", "scores", "classes"})  # of an extractor that has class scores
-OF_EXTRACTOR = OF_CLASSES | {"features", "moments"}
+OF_REFERENCE = frozenset({"features", "moments"})  # which are compared with those of other images
+OF_EXTRACTOR = OF_CLASSES | OF_REFERENCE
+OF_IMAGES = OF_REFERENCE | {"pairs", "model"}  # for which images of the data set are read
 
 
 class Model(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -50,6 +51,40 @@ def test_an_answer_before_training_imports_nothing_heavy(
     done = _run(tmp_path, arguments, **variables)
     assert "heavy" not in done.stderr
     assert done.returncode == code and said in done.stdout + done.stderr, done.stderr
+
+
+WRONG = [  # what words and run.json tell, with words of the sentence
+    (["sample", "run=runs/nothing"], "run=runs/nothing must be the folder of a run"),
+    (["sample", "run=runs/a", "seeds=0..7"], "seeds=0..7 must be numbers and ranges"),
+    (["sample", "run=runs/a", "weights=emma"], "weights=emma must be ema, raw, or an average"),
+    (["sample", "run=runs/a", "labels=[cats]"], "did you mean 'cat'?"),
+    (["evaluate"], "run=null must be a run folder"),
+    (["evaluate", "run=runs/a", "seeds=3"], "seeds=3 must be at least two different integers"),
+    (["analyze", "run=runs/a"], "analysis=null must be one of batch_noise, consistency, "),
+    (["analyze", "run=[runs/a,runs/b]", "analysis=per_timestep"], "run=runs/b must be the folder of a run"),
+    (["export", "run=runs/a", "checkpoint=null"], "checkpoint=null must be text"),
+]
+SEVERAL = """
+import contextlib, io, sys
+from diffusion_lab.cli.main import main
+for words, said in {table}:
+    with contextlib.redirect_stderr(io.StringIO()) as told, contextlib.redirect_stdout(io.StringIO()):
+        code = main(words)
+    heavy = sorted(set({heavy}) & set(sys.modules))
+    if heavy or code != 2 or said not in told.getvalue():
+        sys.exit(f"{{words}}: heavy {{heavy}}, code {{code}}, {{told.getvalue()}}")
+"""
+
+
+def test_what_words_and_the_record_of_a_run_tell_is_checked_before_anything_heavy(tmp_path: Path) -> None:
+    split = {"images": 3, "fingerprint": "0", "labels": "1"}
+    data = {"name": "pets", "shape": [3, 8, 8], "train": split, "test": split, "classes": ["cat", "dog"]}
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    record = {"config": {"dataset": {"conditional": True}, "network": {}}, "data": data}
+    (tmp_path / "runs" / "a" / "run.json").write_text(json.dumps(record))
+    code = SEVERAL.format(table=WRONG, heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_look_at_imports_finds_what_is_there(tmp_path: Path) -> None:

@@ -8,14 +8,19 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from omegaconf import DictConfig
 
+from diffusion_lab.cli.app import App
+from diffusion_lab.cli.as_recorded import as_recorded
 from diffusion_lab.cli.config import plain
-from diffusion_lab.cli.errors import InvalidConfig
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.main import main
+from diffusion_lab.cli.moved import typed_places, with_places
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import check_same_data
 from diffusion_lab.cli.same_run import check_origin, check_same_run
-from diffusion_lab.failure import OtherData
+from diffusion_lab.failure import MissingData, OtherData
+from diffusion_lab.runs.signature import signed
 from tests.data.test_recorded import folder
 
 TRAIN = """train dataset=image_folder dataset.conditional=true dataset.source.image_size=8 base=ddpm network=unet_tiny
@@ -65,6 +70,39 @@ def test_images_that_were_moved_are_left_to_the_comparison_of_the_data(composed,
     for other in ("dataset.source.test_share=0.2", "dataset.source.resize=box_bicubic", "dataset.flip=False"):
         with pytest.raises(InvalidConfig, match=f"{other} must equal"):
             check_same_run(composed(*moved, other), saved, 0, record)
+
+
+def test_a_command_that_reads_a_run_takes_the_place_of_its_images_and_nothing_else_of_them(composed, tmp_path) -> None:
+    root = folder(tmp_path / "set", 12)
+    cfg = composed("dataset=image_folder", "dataset.source.image_size=8", f"dataset.source.root={root}")
+    record = {"data": data(composed, root).describe().plain()}
+    words = as_recorded("evaluate", ["run=R", "dataset.source.root=/new/place"])
+    assert words == ["run=R", "+moved.root=/new/place"]
+    moved = typed_places(DictConfig({"moved": {"root": "/new/place"}}))
+    there = with_places(cfg, record, moved, "run=R")
+    assert there.dataset.source == {**cfg.dataset.source, "root": "/new/place"}
+    assert cfg.dataset.source.root == str(root)
+    with pytest.raises(ConfigError, match="image_size=9 must be a place .* use dataset.source.cache_dir, dataset.sour"):
+        with_places(cfg, record, {"dataset.source.image_size": 9}, "run=R")
+    with pytest.raises(ConfigError, match="run=R must have the record of its images"):
+        with_places(cfg, {}, moved, "run=R")
+
+
+def test_images_that_are_missed_are_no_fault_of_ours_and_the_cure_is_said(composed, tmp_path: Path) -> None:
+    root, run = folder(tmp_path / "set", 12), tmp_path / "run"
+    lost, record = data(composed, root), {"data": data(composed, root).describe().plain()}
+    run.mkdir()
+    words = ["dataset=image_folder", "dataset.source.image_size=8", f"dataset.source.root={root}"]
+    (run / "run.json").write_text(json.dumps({"config": plain(composed(*words)), **record}))
+    shutil.move(root, tmp_path / "elsewhere")
+    for read in (lost.source.test, lambda: lost.reference("train"), lost.prepare_data):  # as metrics and analyses do
+        with pytest.raises(MissingData) as error:
+            read()
+        app = App("evaluate", [f"run={run}"], [])
+        (said,) = app.faults(error.value)
+        assert said.startswith(f"dataset.source.root={root} must be a folder of images")
+        assert said.endswith("; if they were moved, add dataset.source.root=NEW/PLACE")
+    assert not App("train", [], []).faults(error.value)[0].endswith("NEW/PLACE")
 
 
 @pytest.mark.slow
@@ -122,12 +160,22 @@ def test_a_conditional_run_needs_no_images_to_be_sampled_shown_and_exported(in_f
         first, again = (in_folder / outdir / "images" / "000000.png" for outdir in ("first", name))
         assert again.read_bytes() == first.read_bytes()
     capfd.readouterr()
+    evaluate = ["evaluate", "run=run", "metrics.names=[bits_per_dim]", "metrics.num_samples=2"]
+    for words in (evaluate, ["analyze", "run=run", "analysis=per_timestep"], ["train", "resume=run", "max_steps=4"]):
+        assert main(words) == 2
+        said = capfd.readouterr().err
+        assert "there is none at" in said and "; if they were moved, add dataset.source.root=NEW/PLACE\n" in said
+    shutil.rmtree(in_folder / "elsewhere" / "0")
+    assert main([*evaluate, "dataset.source.root=elsewhere"]) == 0, capfd.readouterr().err
+    (in_folder / "elsewhere" / "a" / "00.png").unlink()
+    assert main([*evaluate, "dataset.source.root=elsewhere"]) == 2
+    assert "must be the data that the run was trained with, and has changed" in capfd.readouterr().err
     assert main(["show", "run"]) == 0
     assert "classes: 0 a, 1 b" in capfd.readouterr().out
     assert main(["export", "run=run"]) == 0, capfd.readouterr().err
     record = json.loads((in_folder / "run" / "run.json").read_text())
     del record["data"]
-    (in_folder / "run" / "run.json").write_text(json.dumps(record))
+    (in_folder / "run" / "run.json").write_text(json.dumps(signed(record)))
     assert main(sample) == 2
     assert "run=run must find the classes that it was trained with" in capfd.readouterr().err
 

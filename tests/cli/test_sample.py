@@ -3,8 +3,8 @@
 import pytest
 from omegaconf import OmegaConf
 
+from diffusion_lab.cli.checks.asked import parse_ids, parse_labels
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.sample import parse_ids, parse_labels
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,9 @@ def test_labels_by_the_names_of_their_classes():
     known = r"^labels=bird must be classes in 0\.\.2 \(0 cat, 1 Ankle boot, 2 dog\); use labels=\[cat,dog\]$"
     with pytest.raises(ConfigError, match=known):
         parse_labels("bird", 3, names)
+    near = r"^labels=\[cats\] must be classes .* dog\) \(did you mean 'cat'\?\)$"
+    with pytest.raises(ConfigError, match=near):
+        parse_labels(["cats"], 3, names)
     with pytest.raises(ConfigError, match=r"^labels=x must be classes in 0\.\.9; use labels=\[0,1\]$"):
         parse_labels("x", 10, [str(i) for i in range(10)])
 

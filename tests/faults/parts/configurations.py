@@ -51,8 +51,6 @@ SETTINGS = [
 ]
 # With a network of their own, and no solver.
 GANS = [f"method={path.stem}" for path in METHODS if "/task: gan" in path.read_text("utf-8")]
-    f"method={path.stem}" for path in METHODS if "/task: gan" in path.read_text()
-]  # with a network of their own, and no solver
 GROUPS = ("sampler", "weighting", "prediction", "schedule", "annealing", "variance", "preconditioning")
 
 
