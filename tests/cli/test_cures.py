@@ -15,7 +15,7 @@ from rich.console import Console
 from diffusion_lab.cli.checks.compatibility import guidance_fault
 from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.checks.settings import check_settings
-from diffusion_lab.cli.config import plain
+from diffusion_lab.cli.config import plain, run_name
 from diffusion_lab.cli.dry_run import _print
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.outcome import nothing_to_do, outcome
@@ -106,7 +106,7 @@ def test_a_run_of_fewer_steps_beside_a_new_one_is_found(composed, tmp_path: Path
     short, longer, other = (
         composed(*words) for words in (["max_steps=20"], ["max_steps=30"], ["max_steps=30", "seed=1"])
     )
-    place, new = tmp_path / "digits-uniform-s0-0123abcd", tmp_path / "digits-uniform-s0-new"
+    place, new = tmp_path / f"{run_name(short)}-0123abcd", tmp_path / f"{run_name(longer)}-new"
     place.mkdir()
     (place / "run.json").write_text(json.dumps({"config": plain(short)}))
     assert shorter_run(longer, new) == place
