@@ -154,6 +154,10 @@ def warnings(folder: RunFolder, groups: Sequence[Group], metric: str) -> list[st
     for group in groups:
         if len(protocols(group, metric)) > 1:
             notes.append(f"{group.label}: its seeds measured {metric} in different ways, so they are not averaged.")
+        at = {step for run in group.done if (step := run.step_of_last(metric)) is not None and step < run.step}
+        if at:  # of a run that went on, or of a snapshot
+            steps = ", ".join(map(str, sorted(at)))
+            notes.append(f"{group.label}: {metric} was measured at step {steps}, and the run has gone on since.")
         if group.duplicates:
             names = ", ".join(folder.relative(run.folder) for run in group.duplicates)
             notes.append(f"{group.label}: {names} repeat a seed of the same configuration and are not counted.")

@@ -9,7 +9,7 @@ import pytest
 
 from diffusion_lab.cli.report import main
 from diffusion_lab.reports import group_runs, read_runs
-from diffusion_lab.reports.notes import next_command
+from diffusion_lab.reports.notes import next_command, warnings
 from tests.reports.synthetic import write_run
 
 
@@ -121,6 +121,16 @@ def test_another_metric_is_one_that_every_method_has_and_another(tmp_path):
         run.__dict__["metric_names"] = []
     command, _ = next_command(folder, group_runs(folder.runs), "val/loss")
     assert command == f"diffusion-lab sample run={folder.runs[-1].folder} seeds=0-63"
+
+
+def test_a_metric_of_before_a_run_went_on_has_a_note(tmp_path):
+    write_run(tmp_path / "a", "uniform", 0, steps=250)
+    for step, said in ((250, False), (200, True)):
+        line = {"name": "is1k_digits", "value": 1.0, "step": step, "better": "higher", "units": "", "protocol": {}}
+        (tmp_path / "a" / "evaluations.jsonl").write_text(f"{json.dumps(line)}\n")
+        folder = read_runs(tmp_path)
+        found = warnings(folder, group_runs(folder.runs), "is1k_digits")
+        assert any("was measured at step 200, and the run has gone on" in one for one in found) is said
 
 
 def test_of_two_sweep_commands_the_one_that_asks_for_the_run_is_named(tmp_path):
