@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from diffusion_lab.cli.checks.compatibility import guidance_fault
 from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.checks.settings import check_settings
 from diffusion_lab.cli.config import plain, run_name
@@ -71,11 +70,12 @@ def test_the_runs_in_a_sentence_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_part_is_called_as_it_was_chosen(composed) -> None:
-    solver: Any = SimpleNamespace(needs_null_label=True)
-    conditions: Any = SimpleNamespace(label_dropout=0)
-    composed("solver=guided", "sampler=uniform")
-    fault = guidance_fault(solver, conditions)
-    assert fault is not None and fault.startswith("solver=guided must have a model")
+    cfg = composed("solver=guided", "coupling=minibatch_ot")
+    said = (
+        "solver=Guided must have a model that was trained with labels, beside coupling=MinibatchOT or x=Guided"
+    )
+    assert by_origin(cfg, said) == said.replace("r=Guided", "r=guided").replace("=MinibatchOT", "=minibatch_ot")
+    assert by_origin(cfg, "solver=Other must fit") == "solver=Other must fit"
 
 
 def _run(folder: Path, step: int, max_steps: int) -> Path:

@@ -30,7 +30,7 @@ CASES = {
         ["cifar-10-python.tar.gz", "download=true"],
     ),
     "13 classes without labels": (["+network.num_classes=10"], "network.num_classes=10", ["dataset.conditional=true"]),
-    "13 guidance without labels": (["solver=guided"], "solver=Guided", ["label_dropout=0.1"]),
+    "13 guidance without labels": (["solver=guided"], "solver=guided", ["label_dropout=0.1"]),
     "13 labels withheld that are not given": (
         ["dataset.label_dropout=0.1"],
         "dataset.label_dropout=0.1",
@@ -155,7 +155,7 @@ CASES = {
     "policy without width": (["sampler=learned_beta", "sampler.hidden=0"], "sampler.hidden=0", [">= 1", "128"]),
     "bound of several heads": (
         ["sampler=learned_beta", "prediction=combined"],
-        "prediction=CombinedPrediction",
+        "prediction=combined",
         ["one head", "use prediction=eps"],
     ),
     "negative power of the weight": (["weighting=p2", "weighting.gamma=-1"], "weighting.gamma=-1", ["[0, inf)", "use"]),
@@ -171,7 +171,7 @@ CASES = {
     "21 probability that underflows": (
         ["sampler=power", "sampler.power=400", "sampler.reweight=true"],
         "sampler.reweight=True",
-        ["t=0", "use reweight=false"],
+        ["t=0", "use sampler.reweight=false"],
     ),
     "loss that is not a number": (
         ["sampler=equal_loss_slots", "sampler.loss_curve=[1.0,nan,2.0]"],
@@ -186,12 +186,12 @@ CASES = {
     "sampler that nothing drives": (
         ["method=speed", "~callbacks.timestep_sampling"],
         "callbacks.timestep_sampling=null",
-        ["sampler=SpeeD", "use sampler=uniform"],
+        ["sampler=speed", "use sampler=uniform"],
     ),
     "annealing that nothing drives": (
         ["method=mdlrc", "callbacks.annealing=null"],
         "callbacks.annealing=null",
-        ["annealing=MDLRC", "use annealing=constant"],
+        ["annealing=mdlrc", "use annealing=constant"],
     ),
     "normalisation that nothing drives": (
         ["weighting.normalize=mean1_uniform", "~callbacks.weight_normalization"],
@@ -205,7 +205,7 @@ CASES = {
     ),
     "momentum of an optimizer without one": (
         ["method=mdlrc", "optimizer._target_=torch.optim.SGD", *(f"~optimizer.{k}" for k in ("betas", "eps", "fused"))],
-        "annealing=MDLRC",
+        "annealing=mdlrc",
         ["betas", "SGD", "use optimizer=adam"],
     ),
     "weights in half precision": (
@@ -247,7 +247,7 @@ CASES = {
     "patches that do not tile the images": (
         ["network=dit_tiny", "network.patch_size=3"],
         "network.patch_size=3",
-        ["divide image_size=8", "use patch_size=2"],
+        ["divide image_size=8", "use network.patch_size=2"],
     ),
     "listed timesteps that rise": (
         ["solver=euler", "solver/spacing=listed", "solver.spacing.timesteps=[10,20]", "solver.steps=null"],

@@ -78,7 +78,7 @@ def test_one_process_and_two_pair_the_same_noise_with_the_same_images(tmp_path: 
 def test_microbatches_are_refused(capsys: pytest.CaptureFixture[str], in_folder: Path) -> None:
     code = main(["train", "coupling=minibatch_ot", "accumulate=2", *SMALL])
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert code == 2 and "accumulate=2 must be 1 with coupling=MinibatchOT" in line
+    assert code == 2 and "accumulate=2 must be 1 with coupling=minibatch_ot" in line
 
 
 @pytest.mark.slow

@@ -14,18 +14,12 @@ from torch import nn
 
 from diffusion_lab.annealing import Constant
 from diffusion_lab.callbacks import AnnealingCallback, HeadTracking, TimestepSampling, WeightNormalization
-from diffusion_lab.cli.config import choices_of
 from diffusion_lab.data import Conditions, ImageSource
 from diffusion_lab.diffusion import Coupling
 from diffusion_lab.metrics import Metric
 from diffusion_lab.solvers import Solver
 from diffusion_lab.timesteps import Uniform
 from diffusion_lab.training import ModelKind, RunModule
-
-
-def as_typed(group: str, part: Any) -> str:
-    """`solver=guided`: the option of a part; its class where no option was chosen, as for the solver of a run."""
-    return f"{group}={choices_of(OmegaConf.create()).get(group) or type(part).__name__}"
 
 
 def clip_fault(solver: Solver, source: ImageSource) -> str | None:
@@ -44,7 +38,7 @@ def guidance_fault(solver: Solver, conditions: Conditions) -> str | None:
     if not solver.needs_null_label or conditions.label_dropout > 0:
         return None
     return (
-        f"{as_typed('solver', solver)} must have a model that was trained with label dropout; train with "
+        f"solver={type(solver).__name__} must have a model that was trained with label dropout; train with "
         "dataset.conditional=true dataset.label_dropout=0.1, or use another solver"
     )
 
@@ -54,7 +48,7 @@ def coupling_fault(cfg: DictConfig, coupling: Coupling | None) -> str | None:
     if coupling is None or cfg.accumulate == 1:
         return None
     return (
-        f"accumulate={cfg.accumulate} must be 1 with {as_typed('coupling', coupling)}, which pairs the whole global "
+        f"accumulate={cfg.accumulate} must be 1 with coupling={type(coupling).__name__}, which pairs the whole global "
         "batch; use accumulate=1 and more devices, a smaller batch_size, or coupling=null"
     )
 
@@ -65,7 +59,7 @@ def missing_callbacks(parts: Mapping[str, Any], callbacks: Iterable[Any]) -> Ite
     sampler, annealing, weighting, prediction = (
         parts.get(group) for group in ("sampler", "annealing", "weighting", "prediction")
     )
-    names = {group: as_typed(group, part) for group, part in parts.items()}
+    names = {group: f"{group}={type(part).__name__}" for group, part in parts.items()}
     norm = getattr(weighting, "normalize", "none")
     names["weighting"] = f"weighting.normalize={norm}"
     for kind, key, needed, group, cure in (
@@ -109,7 +103,7 @@ def sharding_faults(cfg: DictConfig, sampler: Any) -> Iterator[str]:
             yield f"{key}=true must be false with trainer=fsdp, which cuts up plain tensors of a plain network"
     if sampler is not None and any(getattr(part, "uses_probe", False) for part in sampler.modules()):
         yield (
-            f"{as_typed('sampler', sampler)} must have the whole network on each process, because it evaluates its "
+            f"sampler={type(sampler).__name__} must have the whole network on each process, because it evaluates its "
             "loss beside training; use trainer=ddp, or another sampler"
         )
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, Node, OmegaConf
+
+from diffusion_lab.cli.config import choices_of
 
 REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")  # a whole value; relative references are not followed
 NAMED = re.compile(r"([\w.]+)(\[[^\]]*\])*=")  # a key with list indices
 
 
+PART = re.compile(r"(?<![\w.])([a-z_]+)=([A-Z]\w*)")  # `sampler=SpeeD`
 CURED = re.compile(r"(?<![\w.\[/-])[A-Za-z_]\w*(?==)")  # `min_size` in "or set min_size=40"
 
 
@@ -33,7 +37,10 @@ def origin(node: DictConfig | ListConfig, key: Any) -> str:
 
 
 def by_origin(cfg: DictConfig, message: str) -> str:
-    """A message `<key>=...` with the keys to type: the first one, and those of the same part that its cure names."""
+    """A message `<key>=...` with the words to type: the first key, those of the same part that its cure names, and the
+    options of parts that it names by their classes, sampler=speed for sampler=SpeeD."""
+    choices = choices_of(cfg)
+    message = PART.sub(lambda found: _chosen(cfg, choices, found), message)
     match = NAMED.match(message)
     if match is None:
         return message
@@ -59,3 +66,10 @@ def _beside(cfg: DictConfig, parent: str, key: str) -> str:
             return origin(node, key)
         parent = parent.rpartition(".")[0]
     return key
+
+
+def _chosen(cfg: DictConfig, choices: Mapping[str, Any], found: re.Match[str]) -> str:
+    """`group=option` for `group=Class`, if the part of the configuration is of this class and an option chose it."""
+    group, name = found.groups()
+    target = OmegaConf.select(cfg, f"{group}._target_")
+    return f"{group}={choices[group]}" if choices.get(group) and str(target).endswith(f".{name}") else found[0]

@@ -15,7 +15,6 @@ from omegaconf import DictConfig
 from diffusion_lab.annealing import Constant
 from diffusion_lab.cli.build import build_network
 from diffusion_lab.cli.checks.compatibility import (
-    as_typed,
     clip_fault,
     coupling_fault,
     deleted_faults,
@@ -111,7 +110,7 @@ class _PartsCheck:
             self.errors.append(type(error)(text))
 
     def _say(self, *texts: str | None) -> None:
-        self.errors += map(ConfigError, filter(None, texts))
+        self.errors += [ConfigError(by_origin(self.cfg, text)) for text in texts if text]
 
     def _check_objective(self, callbacks: Iterable[Any]) -> None:
         """A sweeper's objective must be a metric that this run measures, and be given to a sweeper that searches."""
@@ -194,7 +193,7 @@ class _PartsCheck:
         annealing, optimizer = self.objects["annealing"], self.objects["optimizer"]
         if type(annealing) is Constant:
             return
-        last, name = self.cfg.max_steps - 1, as_typed("annealing", annealing)
+        last, name = self.cfg.max_steps - 1, f"annealing={type(annealing).__name__}"
         if annealing(0).beta1 is not None and "betas" not in optimizer.defaults:
             kind = type(optimizer).__name__
             raise ConfigError(
@@ -217,7 +216,7 @@ class _PartsCheck:
 
 def probability_faults(sampler: Any) -> Iterable[str]:
     """The probabilities at step 0 must be a distribution that gives every t a finite weight."""
-    name = as_typed("sampler", sampler)
+    name = f"sampler={type(sampler).__name__}"
     p = torch.as_tensor(sampler.probabilities(0), dtype=torch.float64)
     bad, zero = (~torch.isfinite(p) | (p < 0)).nonzero().flatten(), (p == 0).nonzero().flatten()
     if len(bad):
