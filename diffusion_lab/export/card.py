@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from diffusion_lab.data.conditions import Conditions
 from diffusion_lab.export.form import Form
 from diffusion_lab.export.latents import decoding_code, decoding_facts
 from diffusion_lab.markup import markdown_text
@@ -35,6 +36,7 @@ def card(trained: Trained, run: Run, form: Form) -> str:
         f"# {markdown_text(name)}",
         f"{kind}, trained with diffusion-lab {version}.",
         _table(["", ""], _facts(trained, run)),
+        *_classes(trained.data.conditions),
         "## Use",
         f"{_needed(usage, own)}In this folder:\n\n```python\n{usage}\n```",
         *_decoded(decoding),
@@ -45,6 +47,18 @@ def card(trained: Trained, run: Run, form: Form) -> str:
         f"```\n{_plain(run.info.get('command'))}\n```",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _classes(conditions: Conditions) -> list[str]:
+    """What the labels of a class-conditional model mean; nothing for others."""
+    names, null = conditions.class_names, conditions.null_label
+    if names is None:
+        return []
+    rows = [[str(label), f"`{_plain(name)}`"] for label, name in enumerate(names)]
+    if null is not None:
+        rows.append([str(null), "no class: the label that the network was given where a label was dropped in training"])
+    text = f"The network has `num_classes` {conditions.num_labels}, the number of its labels:"
+    return ["## Classes", text, _table(["label", "class"], rows)]
 
 
 def _decoded(decoding: Mapping[str, Any] | None) -> list[str]:

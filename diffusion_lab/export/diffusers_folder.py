@@ -10,6 +10,7 @@ from typing import Any
 from diffusion_lab.diffusion import X0, Epsilon, Plain, Prediction, TimestepIndex, V
 from diffusion_lab.export.form import Form
 from diffusion_lab.networks.for_diffusers import ForDiffusers, InDiffusers
+from diffusion_lab.solvers import Guided, Solver
 from diffusion_lab.training import Trained
 
 PREDICTION_TYPES: dict[type[Prediction], str] = {Epsilon: "epsilon", X0: "sample", V: "v_prediction"}
@@ -64,7 +65,7 @@ class DiffusersFolder(Form):
             return f'{imports}\n\npipeline = DDIMPipeline.from_pretrained(".")\n{adjusted}images = {call}'
         channels, size, _ = trained.data.shape
         labels = trained.data.conditions.num_classes
-        given = ", class_labels=labels" if labels or found.needs_label else ""
+        needs = bool(labels or found.needs_label)
         asked = f"torch.arange(16) % {labels}" if labels else "torch.zeros(16, dtype=torch.int64)"
         lines = [
             "import torch",
@@ -75,15 +76,29 @@ class DiffusersFolder(Form):
             'scheduler = DDIMScheduler.from_pretrained(".", subfolder="scheduler")',
             "scheduler.set_timesteps(20)",
             f"x = torch.randn(16, {channels}, {size}, {size})",
-            *([f"labels = {asked}"] if given else []),
+            *([f"labels = {asked}"] if needs else []),
             "with torch.no_grad():",
             "    for t in scheduler.timesteps:",
-            f"        out = model(x, t.expand(16){given}).sample",
+            *(f"        {line}" for line in _calls(trained, needs)),
             f"        x = scheduler.step(out, t, x, use_clipped_model_output={clip}).prev_sample",
         ]
         if trained.data.source.decoding() is None:
             lines.append("images = x / 2 + 0.5  # in [0, 1]")
         return "\n".join(lines)
+
+
+def _calls(trained: Trained, labelled: bool) -> list[str]:
+    """Python that gives `out` (16,c,h,w) at x, t and labels, guided as the run's own samples are."""
+    solver, null = _solver(trained), trained.data.conditions.null_label
+    if not isinstance(solver, Guided) or null is None:
+        return [f"out = model(x, t.expand(16){', class_labels=labels' if labelled else ''}).sample"]
+    kept = [] if solver.channels is None else [f"out[:, {solver.channels}:] = with_label[:, {solver.channels}:]"]
+    return [
+        f"both = torch.cat([labels, torch.full_like(labels, {null})])  # {null}: no class",
+        "with_label, without = model(torch.cat([x, x]), t.expand(32), class_labels=both).sample.chunk(2)",
+        f"out = without + {solver.scale:g} * (with_label - without)  # guidance, as in the run's own samples",
+        *kept,
+    ]
 
 
 def _found(trained: Trained) -> ForDiffusers:
@@ -102,7 +117,13 @@ def _has_pipeline(trained: Trained, found: ForDiffusers) -> bool:
 
 
 def _clip(trained: Trained) -> bool:
-    return bool(trained.config["solver"].get("clip", True))
+    solver = _solver(trained)
+    return bool(getattr(solver.base if isinstance(solver, Guided) else solver, "clip", True))
+
+
+def _solver(trained: Trained) -> Solver | None:
+    """The one that the run samples with."""
+    return None if trained.own_solver is None else trained.own_solver()
 
 
 def _library() -> Any:

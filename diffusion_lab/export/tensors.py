@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 from abc import abstractmethod
@@ -30,6 +31,8 @@ class TensorFile(Form):
 
         network     `_target_`, the class, and all arguments of its constructor
         parts       schedule, prediction, variance, preconditioning and time, as in the run's configuration
+        classes     of a class-conditional model: the names of the labels 0, 1, ..
+        null_label  of one that was trained with label dropout: the label of no class, the last of `num_classes`
 
     `train init_from=FILE` starts a run from the file.
     """
@@ -41,7 +44,7 @@ class TensorFile(Form):
         tensors = {key: value.detach().cpu().contiguous() for key, value in network(trained).state_dict().items()}
         write_whole(folder / self.name, self.content(tensors))
         parts = {key: trained.config.get(key) for key in PARTS}
-        write_json(folder / CONFIG, {"network": network_config(trained), "parts": parts})
+        write_json(folder / CONFIG, {"network": network_config(trained), "parts": parts} | _classes(trained))
 
     @abstractmethod
     def content(self, tensors: dict[str, Tensor]) -> bytes:
@@ -54,6 +57,7 @@ class TensorFile(Form):
                 "import json",
                 "from pathlib import Path",
                 "",
+                "import torch",
                 f"from {module} import {name}",
                 self.reading,
                 "",
@@ -62,6 +66,8 @@ class TensorFile(Form):
                 f"network = {name}(**config)",
                 "network.load_state_dict(tensors)",
                 "network.eval()",
+                "",
+                *_one_prediction(trained),
             ]
         )
 
@@ -82,12 +88,51 @@ class Pickled(TensorFile):
     """`model.pt`, written by `torch.save`; `torch.load(..., weights_only=True)` reads it."""
 
     name = "model.pt"
-    reading = f'import torch\n\ntensors = torch.load("{name}", weights_only=True)'
+    reading = f'\ntensors = torch.load("{name}", weights_only=True)'
 
     def content(self, tensors: dict[str, Tensor]) -> bytes:
         buffer = io.BytesIO()
         torch.save(tensors, buffer)
         return buffer.getvalue()
+
+
+def _one_prediction(trained: Trained) -> list[str]:
+    """Python that calls the network once, at the last timestep, on noise, and says what goes in and what comes out."""
+    denoiser, conditions, shape = trained.denoiser, trained.data.conditions, (4, *trained.data.shape)
+    last, times = denoiser.num_timesteps - 1, denoiser.time.values(denoiser.schedule)
+    scales = denoiser.preconditioning.input_scale(denoiser.schedule)
+    signal, noise = (float(table[-1]) for table in (denoiser.schedule.signal_scale, denoiser.schedule.noise_scale))
+    time = f"{last})  # of 0..{last}" if times is None else f"{float(times[-1]):.8g})  # what timestep {last} is here"
+    lines = [
+        f"# x = {signal:.3g} image + {noise:.3g} noise at timestep {last}, images in [-1, 1]; here there is no image",
+        f"x = {noise:.6g} * torch.randn{shape}",
+        f"t = torch.full((4,), {time}",
+    ]
+    given = conditions.task.condition(torch.zeros(shape))
+    for key, value in given.items():
+        lines.append(f"{key} = torch.zeros{tuple(value.shape)}  # a condition of {type(conditions.task).__name__}")
+    if conditions.num_classes is not None:
+        given["label"] = torch.zeros(4)
+        lines.append(f"label = torch.arange(4) % {conditions.num_classes}  # the class of each row")
+    words = "".join(f", {key}={key}" for key in given)
+    shown = "x" if scales is None else f"{float(scales[-1]):.8g} * x"
+    return [*lines, "with torch.no_grad():", f"    out = network({shown}, t{words})", f"# {_meaning(trained)}"]
+
+
+def _meaning(trained: Trained) -> str:
+    """What the channels of the network's output are."""
+    denoiser, channels = trained.denoiser, trained.data.shape[0]
+    kind, variance = type(denoiser.prediction), denoiser.variance
+    words = (inspect.getdoc(kind) or "").partition("\n")[0]
+    rest = f", then {variance.channels * channels} of {type(variance).__name__}" if variance.channels else ""
+    return f"out has {denoiser.prediction.heads * channels} channels of {kind.__name__}{rest}. {kind.__name__}: {words}"
+
+
+def _classes(trained: Trained) -> dict[str, Any]:
+    """Entries of config.json for the labels; none for a model without."""
+    conditions = trained.data.conditions
+    null = {} if conditions.null_label is None else {"null_label": conditions.null_label}
+    return {} if conditions.class_names is None else {"classes": list(conditions.class_names)} | null
 
 
 def network(trained: Trained) -> torch.nn.Module:
