@@ -5,6 +5,7 @@ Message: `<name>=<value> must <allowed>; <cure>`. The name comes first, exactly 
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,6 +43,14 @@ def check_number(name: str, value: Any, interval: str, low: float, high: float, 
     if not inside:
         raise ValueError(f"{name}={value!r} must lie in {interval[0]}{low:g}, {high:g}{interval[1]}; {cure}")
     return float(value)
+
+
+def check_made(name: str, value: Any, kind: type, cure: str) -> Any:
+    """`value` if it is an object of the class `kind`, else ValueError: a name, or the class itself, is none."""
+    if not isinstance(value, kind):
+        shown = f"the class {value.__name__}" if isinstance(value, type) else reprlib.repr(value)
+        raise ValueError(f"{name}={shown} must be an object of a {kind.__name__}; {cure}")
+    return value
 
 
 def check_flag(name: str, value: Any, cure: str) -> bool:

@@ -11,6 +11,7 @@ from diffusion_lab.callbacks.base import StepCallback, diffusion, find
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.distributed import broadcast_
 from diffusion_lab.timesteps import Context, Draw, StepRecord, TimestepSampler, Uniform
+from diffusion_lab.timesteps.base import check_sampler
 from diffusion_lab.training import DenoiserProbe, DiffusionModule
 
 
@@ -27,7 +28,7 @@ class TimestepSampling(StepCallback):
     drives = DiffusionModule
 
     def __init__(self, sampler: TimestepSampler) -> None:
-        self.sampler = sampler
+        self.sampler = check_sampler("sampler", sampler)
         self._built = False
         self._saved: dict[str, Any] | None = None  # the state to load once the sampler is built
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.arguments import check_integer
+from diffusion_lab.arguments import check_integer, check_made
 from diffusion_lab.diffusion.weighting import Weighting
 
 # The features are part of the method, not of the run: the same ones for every seed, drawn without the global numbers.
@@ -39,6 +39,7 @@ class Uncertainty(Weighting):
 
     def __init__(self, base: Weighting, num_features: int = 128, normalize: str = "none") -> None:
         super().__init__(normalize)
+        check_made("base", base, Weighting, "use one such as EDM()")
         if base.normalize != "none":
             raise ValueError(f"base.normalize={base.normalize} must be none; use the normalize of uncertainty itself")
         self.base = base

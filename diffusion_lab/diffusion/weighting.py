@@ -84,7 +84,16 @@ class Weighting(nn.Module):
 
         Returns:
             (B,), the parts summed.
+
+        Raises:
+            ValueError: the shapes are others.
         """
+        if native_loss.ndim != 2 or scale.shape != native_loss.shape or snr.shape != native_loss.shape[:1]:
+            given = ", ".join(str(tuple(value.shape)) for value in (native_loss, snr, scale))
+            raise ValueError(
+                f"native_loss, snr, scale of shapes {given} must be (B,K), (B,), (B,K), K parts of the loss of a row; "
+                "with one part use weighting(loss[:, None], snr[t], scale[t, None], step)"
+            )
         weight = self.native_weight(snr[:, None].expand_as(scale), scale, step)
         loss = (native_loss * weight).sum(1)
         return loss if self.normalize == "none" else loss * self.factor

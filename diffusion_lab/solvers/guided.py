@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from diffusion_lab.arguments import check_number
+from diffusion_lab.arguments import check_made, check_number
 from diffusion_lab.diffusion import Denoiser, NoiseSchedule
 from diffusion_lab.diffusion.guidance import check_channels
 from diffusion_lab.solvers.base import Bar, Noise, Solver
@@ -33,6 +33,7 @@ class Guided(Solver):
     def __init__(
         self, base: Solver, scale: float = 1.5, steps: Steps | None = None, channels: int | None = None
     ) -> None:
+        check_made("base", base, Solver, "use one such as DDIM(steps=50)")
         self.base = base if steps is None else base.with_steps(steps)
         self.scale = check_number("scale", scale, "[)", 0, float("inf"), "use 1.5, or 1.0 for none")
         self.channels = check_channels(channels)

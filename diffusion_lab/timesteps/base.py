@@ -21,12 +21,12 @@ A sampler is a small `torch.nn.Module` without reference to trainer, module or l
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.arguments import check_flag, check_integer
+from diffusion_lab.arguments import check_flag, check_integer, check_made
 from diffusion_lab.timesteps.context import Context, StepRecord
 
 
@@ -167,8 +167,15 @@ def check_masses(name: str, values: Tensor, cure: str) -> Tensor:
     return values
 
 
+def check_sampler(name: str, value: Any) -> TimestepSampler:
+    """`value` if it is a sampler, else ValueError, e.g. for `LogitNormal` in place of `LogitNormal(1000)`."""
+    return check_made(name, value, TimestepSampler, "use one such as LogitNormal(num_timesteps=1000)")
+
+
 def check_drawn_by_quantile(base: TimestepSampler) -> None:
-    """ValueError if a sampler to be wrapped overrides `draw`: a wrapper calls only its `quantile`."""
+    """ValueError if what is to be wrapped is no sampler, or one with a `draw` of its own: a wrapper calls only its
+    `quantile`."""
+    check_sampler("base", base)
     if type(base).draw is not TimestepSampler.draw:
         raise ValueError(
             f"base={type(base).__name__} must draw by its inverse CDF; choose a sampler without a draw of its own"

@@ -14,7 +14,7 @@ from torch import Tensor
 from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.diffusion import NoiseSchedule
 from diffusion_lab.distributed import broadcast_, sum_
-from diffusion_lab.timesteps.base import TimestepSampler, invert
+from diffusion_lab.timesteps.base import TimestepSampler, check_sampler, invert
 from diffusion_lab.timesteps.context import Context, StepRecord
 
 FURTHEST = 600.0  # e^-600 is still a normal number
@@ -117,6 +117,7 @@ class InfoNoise(TimestepSampler):
         # Sum of the pixels' variances of the batches, and their number
         self.register_buffer("spread", torch.zeros(2, dtype=torch.float64))
         # The CDF is state, so that the cost of a draw does not depend on T.
+        check_sampler("warmup", warmup)
         self.register_buffer("_cdf", warmup.probabilities(0).double().cumsum(0))
 
     def probabilities(self, step: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,8 @@ from diffusion_lab.arguments import check_integer
 from diffusion_lab.distributed import broadcast_, rank, world_size
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, Draw, Position, StepRecord, TimestepSampler
+from diffusion_lab.timesteps.base import check_sampler
+from diffusion_lab.training.finite import NotFinite
 from diffusion_lab.training.probe import DenoiserProbe
 
 Losses = Callable[..., Tensor]  # (x0, eps, t, **cond) -> (b,)
@@ -51,7 +54,7 @@ class LoopSampler:
         losses: Losses | None = None,
         network: nn.Module | None = None,
     ) -> None:
-        self.sampler, self._streams = sampler, Streams(seed)
+        self.sampler, self._streams = check_sampler("sampler", sampler), Streams(seed)
         self.accumulate = check_integer("accumulate", accumulate, 1, "use 1 without gradient accumulation")
         if sampler.uses_probe and (losses is None or network is None):
             missing = "losses" if losses is None else "network"
@@ -64,6 +67,7 @@ class LoopSampler:
         self._step = 0
         self._shape: tuple[int, ...] | None = None
         self._drawn: list[tuple[Tensor, dict[str, Tensor], Draw]] = []  # of this optimizer step
+        self._sums: list[tuple[int, Tensor]] = []  # step and sum of its losses, which the host has not looked at
 
     @property
     def step(self) -> int:
@@ -78,8 +82,12 @@ class LoopSampler:
             **cond: what the network is given beside them, a row each; for samplers that evaluate losses.
 
         Raises:
-            ValueError: the losses of the last step were not shown to a sampler that learns from them.
+            ValueError: x0 is no batch, or the losses of the last step were not shown to a sampler that learns from
+                them.
         """
+        if not (isinstance(x0, Tensor) and x0.ndim >= 2):
+            shown = f"of shape {tuple(x0.shape)}" if isinstance(x0, Tensor) else reprlib.repr(x0)
+            raise ValueError(f"x0={shown} must be the clean images of the rows, (b,C,H,W); use draw(images)")
         if len(self._drawn) == self.accumulate:
             if self._adapts:
                 raise ValueError(
@@ -102,15 +110,14 @@ class LoopSampler:
 
         Raises:
             ValueError: another number of rows than were drawn.
+            NotFinite: a loss is NaN or infinite; on a GPU, where reading one makes the host wait, within 20 steps.
         """
-        rows = sum(len(drawn.t) for *_, drawn in self._drawn)
-        if len(self._drawn) != self.accumulate or loss.shape != (rows,):
-            raise ValueError(
-                f"loss of shape {tuple(loss.shape)} must have a value for each of the {rows} rows of "
-                f"{len(self._drawn)} of {self.accumulate} draws; call observe once per optimizer step with (rows,)"
-            )
+        weighted = self._check_losses(loss, loss if objective is None else objective)
+        self._sums.append((self._step + 1, loss.detach().float().sum() + weighted.detach().float().sum()))
+        if len(self._sums) >= _steps_between_looks(loss.device):
+            self._check_finite()
         if self._adapts:
-            records, weighted = [], loss if objective is None else objective
+            records = []
             sizes = [len(drawn.t) for *_, drawn in self._drawn]
             for (x0, cond, (t, weight)), own, ours in zip(
                 self._drawn, loss.detach().split(sizes), weighted.detach().split(sizes), strict=True
@@ -121,7 +128,12 @@ class LoopSampler:
         self._next_step()
 
     def state_dict(self) -> dict[str, Any]:
-        """The sampler's state and the step, for a checkpoint between two steps."""
+        """The sampler's state and the step, for a checkpoint between two steps.
+
+        Raises:
+            NotFinite: a loss since the last check was NaN or infinite.
+        """
+        self._check_finite()
         return {"step": self.step, "image_shape": self._shape, "sampler": dict(self.sampler.state_dict())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -130,6 +142,29 @@ class LoopSampler:
         if state["image_shape"] is not None:
             self._set_up(tuple(state["image_shape"]), torch.device("cpu"))
             self.sampler.load_state_dict(state["sampler"])
+
+    def _check_losses(self, loss: Tensor, objective: Tensor) -> Tensor:
+        """`objective`, if both have a value for each row that was drawn; else ValueError."""
+        rows = sum(len(drawn.t) for *_, drawn in self._drawn)
+        for name, value in (("loss", loss), ("objective", objective)):
+            if not isinstance(value, Tensor) or value.shape != (rows,) or len(self._drawn) != self.accumulate:
+                shown = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"={reprlib.repr(value)}"
+                raise ValueError(
+                    f"{name}{shown} must have a value for each of the {rows} rows of {len(self._drawn)} of "
+                    f"{self.accumulate} draws; call observe once per optimizer step with (rows,), not with their mean"
+                )
+        return objective
+
+    def _check_finite(self) -> None:
+        """Raise if a loss of the steps since the last check is not finite."""
+        sums, self._sums = self._sums, []
+        fine = torch.isfinite(torch.stack([value for _, value in sums])).tolist() if sums else []
+        if not all(fine):
+            step = sums[fine.index(False)][0]
+            raise NotFinite(
+                f"the loss is not finite at optimizer step {step}, and the sampler would learn from it; lower the "
+                "learning rate, check the images of this step, and go on from a state_dict from before it"
+            )
 
     def _next_step(self) -> None:
         self._step, self._drawn = self._step + 1, []
@@ -150,6 +185,11 @@ class LoopSampler:
         if self._evaluated is not None:
             probe = DenoiserProbe(self._evaluated, self._streams, max_rows=2 * rows)
         return Context(position, self._streams, device, probe, cond)
+
+
+def _steps_between_looks(device: torch.device) -> int:
+    """At the losses: the host waits for a GPU at each."""
+    return 1 if device.type == "cpu" else 20
 
 
 class _Evaluated:
