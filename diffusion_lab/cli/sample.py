@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.checks.asked import parse_ids, parse_labels
+from diffusion_lab.cli.checks.asked import parse_ids
 from diffusion_lab.cli.errors import config_errors
 from diffusion_lab.cli.evaluate import pick_solver
 from diffusion_lab.cli.folders import writable
@@ -32,18 +32,16 @@ def run(cfg: DictConfig) -> None:
     with config_errors("dataset.source"):
         trained.data.source.check_pixels()
     conditions = trained.data.conditions
-    labels = parse_labels(cfg.labels, conditions.num_classes, conditions.class_names or ())
+    with config_errors(""):
+        conditions_of = conditions.of_samples_with(ids, cfg.labels)
     solver = pick_solver(cfg, trained)
-    asked = conditions.of_samples(ids)
-    if labels:
-        asked["label"] = torch.tensor(labels)[torch.arange(len(ids)) % len(labels)]
+    asked = conditions_of(ids)
     folder = Path(cfg.outdir or Path(cfg.run) / GENERATED / numbered(trained.step))
     top, key = (None, "outdir") if cfg.outdir else (Path(cfg.run), "run")
     grids = ["grid.png", *(f"class-{label}.png" for label in range(conditions.num_classes or 0))]
     writable(key, folder, top, grids)
     writable(key, folder / IMAGES, top, {f"{number:06d}.png" for number in ids})
     strangers = unasked(folder / IMAGES, ids)
-    row = {number: k for k, number in enumerate(ids)}
     with ready(trained.module, cfg.device, cfg.precision) as device:
         images = generate(
             trained.module,
@@ -54,7 +52,7 @@ def run(cfg: DictConfig) -> None:
             cfg.batch_size,
             device,
             progress=True,
-            conditions=lambda some: {key: value[[row[i] for i in some]] for key, value in asked.items()},
+            conditions=conditions_of,
             to_pixels=trained.data.source.to_pixels,
         )
     for number, image in zip(ids, images, strict=True):

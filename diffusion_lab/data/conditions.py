@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from diffusion_lab.arguments import check_number
 from diffusion_lab.data.pixels import to_float
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.data.task import ImageGeneration, Task
+from diffusion_lab.runs.data_record import parse_labels
 from diffusion_lab.streams import Streams
 
 Cond = dict[str, Tensor]
@@ -124,6 +126,28 @@ class Conditions:
             return self.of_images(self.source.test(), self._test_ids(ids))[1]
         classes = self.num_classes
         return {} if classes is None else {"label": torch.tensor(ids, dtype=torch.int64) % classes}
+
+    def of_samples_with(self, ids: Sequence[int], labels: Any = None) -> Callable[[Sequence[int]], Cond]:
+        """A function that gives some of the samples `ids` their conditions: as `of_samples`, or with the given labels.
+
+        Args:
+            ids: numbers of all samples.
+            labels: classes by number or name as in `parse_labels`, which the samples take in turn; None: those of
+                `of_samples`.
+
+        Raises:
+            ValueError: as `parse_labels`.
+        """
+        chosen = parse_labels(labels, self.num_classes, self.class_names or ())
+        place = {number: k for k, number in enumerate(ids)}
+
+        def conditions(some: Sequence[int]) -> Cond:
+            cond = self.of_samples(some)
+            if chosen:
+                cond["label"] = torch.tensor([chosen[place[number] % len(chosen)] for number in some])
+            return cond
+
+        return conditions
 
     def given_and_truth(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
         """(n,C,H,W), (n,C,H,W) uint8: the conditions of samples of a paired task, enlarged, and the true images."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from diffusion_lab.printable import one_line
@@ -131,3 +132,36 @@ def _by(shape: tuple[int, ...]) -> str:
 
 def _listed(names: tuple[str, ...] | None) -> list[str] | None:
     return None if names is None else list(names)
+
+
+def parse_labels(labels: Any, num_classes: int | None, names: Sequence[str] = ()) -> list[int]:
+    """3 or [3, 5] -> the list of them; [cat, dog] -> their numbers; [] for None.
+
+    Args:
+        labels: numbers of classes, or names as text, with capitals or not.
+        num_classes: K; None for an unconditional model.
+        names: of the classes, in the order of their numbers.
+
+    Raises:
+        ValueError: the model is unconditional, or a number or name is not a class.
+    """
+    if labels is None:
+        return []
+    several = isinstance(labels, Sequence) and not isinstance(labels, str)
+    given: list[Any] = list(labels) if several else [labels]
+    typed = f"[{','.join(map(str, given))}]" if several else labels
+    if num_classes is None:
+        raise ValueError(f"labels={typed} must be null for this run, which was trained without labels")
+    of = {name.casefold(): label for label, name in enumerate(names)} | {name: k for k, name in enumerate(names)}
+    given = [of.get(label, of.get(label.casefold(), label)) if isinstance(label, str) else label for label in given]
+    wrong = [label for label in given if type(label) is not int or not 0 <= label < num_classes]
+    if wrong or not given:
+        known = numbered(names)
+        named = names if known else ()
+        close = [match for label in wrong for match in get_close_matches(str(label), named, n=1)]
+        example = f"{names[0]},{names[-1]}" if known else "0,1"
+        cure = f" (did you mean {close[0]!r}?)" if close else f"; use labels=[{example}]"
+        raise ValueError(
+            f"labels={typed} must be classes in 0..{num_classes - 1}{f' ({known})' if known else ''}{cure}"
+        )
+    return given

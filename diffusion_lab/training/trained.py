@@ -72,7 +72,14 @@ class TrainedModel(ABC):
         if count > n:
             raise ValueError(f"analysis.images={count} must be at most {n}, the test images of {self.name}; use {n}")
 
-    def samples(self, ids: Sequence[int], seed: int = 0, solver: Solver | None = None, batch_size: int = 64) -> Tensor:
+    def samples(
+        self,
+        ids: Sequence[int],
+        seed: int = 0,
+        solver: Solver | None = None,
+        batch_size: int = 64,
+        labels: int | str | Sequence[int | str] | None = None,
+    ) -> Tensor:
         """Generated images with the given numbers.
 
         Args:
@@ -80,12 +87,14 @@ class TrainedModel(ABC):
             seed: seed of the latents, >= 0.
             solver: how a diffusion model samples; other kinds of models do not use it. None: as the run itself.
             batch_size: images at a time.
+            labels: classes of a conditional model, numbers or names, which the images take in turn; None: image i has
+                class i mod K.
 
         Returns:
             (n,C,H,W) uint8 on the CPU, in the shape of the pixels.
 
         Raises:
-            ValueError: an image is not finite, or no solver is known.
+            ValueError: an image is not finite, a label is no class, or no solver is known.
         """
         if solver is None:
             if self.own_solver is None:
@@ -99,7 +108,7 @@ class TrainedModel(ABC):
             self.data.shape,
             batch_size=batch_size,
             device=self.device,
-            conditions=self.data.conditions.of_samples,
+            conditions=self.data.conditions.of_samples_with(ids, labels),
             to_pixels=self.data.source.to_pixels,
         )
 

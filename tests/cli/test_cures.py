@@ -71,9 +71,7 @@ def test_the_runs_in_a_sentence_are_counted(tmp_path: Path) -> None:
 
 def test_a_part_is_called_as_it_was_chosen(composed) -> None:
     cfg = composed("solver=guided", "coupling=minibatch_ot")
-    said = (
-        "solver=Guided must have a model that was trained with labels, beside coupling=MinibatchOT or x=Guided"
-    )
+    said = "solver=Guided must have a model that was trained with labels, beside coupling=MinibatchOT or x=Guided"
     assert by_origin(cfg, said) == said.replace("r=Guided", "r=guided").replace("=MinibatchOT", "=minibatch_ot")
     assert by_origin(cfg, "solver=Other must fit") == "solver=Other must fit"
 

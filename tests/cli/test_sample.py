@@ -3,8 +3,9 @@
 import pytest
 from omegaconf import OmegaConf
 
-from diffusion_lab.cli.checks.asked import parse_ids, parse_labels
+from diffusion_lab.cli.checks.asked import parse_ids
 from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.runs.data_record import parse_labels
 
 
 @pytest.mark.parametrize(
@@ -32,21 +33,21 @@ def test_labels_by_the_names_of_their_classes():
     assert parse_labels(OmegaConf.create(["dog", 0, "ankle boot"]), 3, names) == [2, 0, 1]
     assert parse_labels(2, 3, ["2", "3", "10"]) == [2] and parse_labels("2", 3, ["2", "3", "10"]) == [0]
     known = r"^labels=bird must be classes in 0\.\.2 \(0 cat, 1 Ankle boot, 2 dog\); use labels=\[cat,dog\]$"
-    with pytest.raises(ConfigError, match=known):
+    with pytest.raises(ValueError, match=known):
         parse_labels("bird", 3, names)
     near = r"^labels=\[cats\] must be classes .* dog\) \(did you mean 'cat'\?\)$"
-    with pytest.raises(ConfigError, match=near):
+    with pytest.raises(ValueError, match=near):
         parse_labels(["cats"], 3, names)
-    with pytest.raises(ConfigError, match=r"^labels=x must be classes in 0\.\.9; use labels=\[0,1\]$"):
+    with pytest.raises(ValueError, match=r"^labels=x must be classes in 0\.\.9; use labels=\[0,1\]$"):
         parse_labels("x", 10, [str(i) for i in range(10)])
 
 
 @pytest.mark.parametrize(("labels", "classes"), [(10, 10), (-1, 10), (True, 10), ([], 10), ("3", 10), ([1, 2.5], 10)])
 def test_labels_that_are_no_classes(labels, classes):
-    with pytest.raises(ConfigError, match=r"^labels=.* must be classes in 0\.\.9"):
+    with pytest.raises(ValueError, match=r"^labels=.* must be classes in 0\.\.9"):
         parse_labels(labels, classes)
 
 
 def test_labels_of_an_unconditional_run():
-    with pytest.raises(ConfigError, match="^labels=3 must be null"):
+    with pytest.raises(ValueError, match="^labels=3 must be null"):
         parse_labels(3, None)

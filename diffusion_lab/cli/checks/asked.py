@@ -7,7 +7,7 @@ What only the checkpoint tells, such as the names of its averages, is checked wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.config import choices_of, config_folders
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors, nearest
 from diffusion_lab.cli.same_data import recorded_data
-from diffusion_lab.runs.data_record import numbered
+from diffusion_lab.runs.data_record import parse_labels
 from diffusion_lab.runs.names import is_run
 from diffusion_lab.runs.record import read_record
 
@@ -105,7 +105,8 @@ def _check_labels(labels: Any, record: dict[str, Any]) -> None:
     known, dataset = recorded_data(record), record["config"].get("dataset")
     if known is not None and isinstance(dataset, dict):
         classes = known.classes if dataset.get("conditional") is True else None
-        parse_labels(labels, None if classes is None else len(classes), classes or ())
+        with config_errors(""):
+            parse_labels(labels, None if classes is None else len(classes), classes or ())
 
 
 def parse_seeds(seeds: Any) -> list[int]:
@@ -120,37 +121,6 @@ def parse_seeds(seeds: Any) -> list[int]:
     known = all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in given)
     if not known or len(set(given)) < len(given) or len(given) < 2:
         raise ConfigError(f"seeds={seeds} must be at least two different integers >= 0; use seeds=[0,1,2]")
-    return given
-
-
-def parse_labels(labels: Any, num_classes: int | None, names: Sequence[str] = ()) -> list[int]:
-    """3 or [3, 5] -> the list of them; [cat, dog] -> their numbers; [] for None.
-
-    Args:
-        labels: numbers of classes, or names as text, with capitals or not.
-        num_classes: K; None for an unconditional model.
-        names: of the classes, in the order of their numbers.
-
-    Raises:
-        ConfigError: the model is unconditional, or a number or name is not a class.
-    """
-    if labels is None:
-        return []
-    several = isinstance(labels, Sequence) and not isinstance(labels, str)
-    given: list[Any] = list(labels) if several else [labels]
-    typed = f"[{','.join(map(str, given))}]" if several else labels
-    if num_classes is None:
-        raise ConfigError(f"labels={typed} must be null for this run, which was trained without labels")
-    of = {name.casefold(): label for label, name in enumerate(names)} | {name: k for k, name in enumerate(names)}
-    given = [of.get(label, of.get(label.casefold(), label)) if isinstance(label, str) else label for label in given]
-    wrong = [label for label in given if type(label) is not int or not 0 <= label < num_classes]
-    if wrong or not given:
-        known = numbered(names)
-        near = next((hint for label in wrong if (hint := nearest(str(label), names))), "") if known else ""
-        cure = near or f"; use labels=[{f'{names[0]},{names[-1]}' if known else '0,1'}]"
-        raise ConfigError(
-            f"labels={typed} must be classes in 0..{num_classes - 1}{f' ({known})' if known else ''}{cure}"
-        )
     return given
 
 
