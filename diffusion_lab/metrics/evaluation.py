@@ -18,7 +18,13 @@ from diffusion_lab.metrics.features import FeatureExtractor
 from diffusion_lab.metrics.first_samples import FirstSamples
 from diffusion_lab.metrics.generated import Batch, Generated
 from diffusion_lab.metrics.hue_error import HueError
-from diffusion_lab.metrics.image_sets import check_classes, check_extractor, check_reference, check_same_shape
+from diffusion_lab.metrics.image_sets import (
+    check_classes,
+    check_extractor,
+    check_reference,
+    check_same_shape,
+    check_weights,
+)
 from diffusion_lab.metrics.metric import (
     OF_CLASSES,
     OF_EXTRACTOR,
@@ -29,6 +35,7 @@ from diffusion_lab.metrics.metric import (
     Model,
     SampleMetric,
     check_metric,
+    samples_alone,
 )
 from diffusion_lab.metrics.protocol import protocol
 from diffusion_lab.metrics.psnr import PSNR
@@ -94,9 +101,13 @@ class Evaluation:
 
     def check_weights(self, data_module: ImageDataModule) -> None:
         """The part of `check` that is about the extractor's weights, an error in whose file is one of the data set's
-        `features`: raise ValueError or FileNotFoundError if a metric needs them and they cannot be used here."""
-        if data_module.features is not None and self._featured(self.measured(data_module)):
-            data_module.features.check()
+        `features`: raise ValueError or FileNotFoundError if a metric needs them and they cannot be used here; the
+        latter also says what can be measured without."""
+        measured = self.measured(data_module)
+        if data_module.features is None or not (featured := self._featured(measured)):
+            return
+        rest = [metric.name for metric in self.metrics if metric in measured and metric.name not in featured]
+        check_weights(data_module.features, featured, rest or samples_alone())
 
     def _featured(self, measured: Sequence[Metric]) -> list[str]:
         return [metric.name for metric in self.metrics if metric in measured and metric.needs & OF_EXTRACTOR]

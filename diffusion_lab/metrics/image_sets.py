@@ -69,6 +69,21 @@ def check_extractor(extractor: FeatureExtractor, source: ImageSource, names: Seq
         )
 
 
+def check_weights(extractor: FeatureExtractor, featured: Sequence[str], rest: Sequence[str]) -> None:
+    """Raise ValueError or FileNotFoundError unless the extractor is on this machine.
+
+    Args:
+        extractor: the feature extractor.
+        featured: the metrics that need it.
+        rest: metrics that can be measured without, for the message.
+    """
+    try:
+        extractor.check()
+    except FileNotFoundError as error:
+        others = f"'metrics.names=[{','.join(rest)}]'"
+        raise FileNotFoundError(f"{error}; or leave out {', '.join(featured)}, which need it: {others}") from error
+
+
 def check_classes(extractor: FeatureExtractor | None, metrics: Sequence[Metric]) -> None:
     """Raise ValueError if a metric needs class scores and the extractor has none."""
     if extractor is None or extractor.has_classes:

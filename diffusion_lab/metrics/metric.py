@@ -192,6 +192,11 @@ def check_metric(metric: Metric) -> Metric:
     return metric
 
 
+def samples_alone() -> list[str]:
+    """Names of the metrics that need nothing but samples."""
+    return sorted(kind.name for kind in Metric.__subclasses__() if getattr(kind, "needs", None) == {"samples"})
+
+
 class SampleMetric(Metric):
     """The mean over the samples of a value of each sample, e.g. its distance to its truth.
 

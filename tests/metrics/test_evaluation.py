@@ -221,3 +221,17 @@ def test_images_of_another_size_are_refused(digits):
     small = digits.source.test().images
     with pytest.raises(ValueError, match=r"generated images are \(1, 8, 8\) and reference images \(1, 16, 16\)"):
         evaluate_images(small, small.repeat_interleave(2, 2).repeat_interleave(2, 3), digits.features, named())
+
+
+@pytest.mark.parametrize(
+    ("names", "way_out"),
+    [
+        (("fid", "kid"), "or leave out fid, kid, which need it: 'metrics.names=[sample_variance]'"),
+        (("fid", "bits_per_dim"), "or leave out fid, which need it: 'metrics.names=[bits_per_dim]'"),
+    ],
+)
+def test_missing_weights_name_what_can_be_measured_without(digits, names, way_out):
+    data = ImageDataModule(digits, batch_size=16, features=InceptionFeatures(os.devnull + "/none.pth"))
+    with pytest.raises(FileNotFoundError) as error:
+        Evaluation(num_samples=5000, metrics=named(*names)).check_weights(data)
+    assert str(error.value).startswith("weights=/dev/null/none.pth: there is no file") and way_out in str(error.value)
