@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from diffusion_lab.inside import NotInside, read_inside
 
 DEPTH = 64  # of nested objects and lists; our own files have fewer than 20
 _BITS = 2**63
+_NUMBERS = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')  # and texts, inside which these are words
 
 
 @contextmanager
@@ -142,11 +144,35 @@ def object_in(path: Path, top: Path | None = None) -> dict[str, Any]:
     return content
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write `content`, plain values only, to `path` as JSON.
+def json_text(content: Any, infinity: str = "null", **layout: Any) -> str:
+    """`content`, plain values only, as JSON that any program reads: JSON has no NaN, which is written as null.
+
+    Args:
+        content: the values.
+        infinity: what an infinite number is written as: null; or 1e999, a number of JSON that is read back as infinite.
+        layout: as of `json.dumps`.
+
+    Raises:
+        TypeError: a value is not plain.
+    """
+    text = json.dumps(content, **layout)
+    if "NaN" not in text and "Infinity" not in text:
+        return text
+    return _NUMBERS.sub(lambda found: _of_json(found[0], infinity), text)
+
+
+def _of_json(token: str, infinity: str) -> str:
+    """A token of what `json.dumps` writes: texts stay, and so does the sign of a number."""
+    if token[0] == '"':
+        return token
+    return "null" if token == "NaN" or infinity == "null" else token.replace("Infinity", infinity)
+
+
+def write_json(path: Path, content: Any, infinity: str = "null") -> None:
+    """Write `content`, plain values only, to `path` as `json_text`.
 
     Raises:
         OSError: as `write_whole`.
         TypeError: a value is not plain.
     """
-    write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
+    write_whole(path, (json_text(content, infinity, indent=1) + "\n").encode())

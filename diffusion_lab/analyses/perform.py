@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +69,15 @@ def perform(
     write_whole(folder / DATA, data)
     write_whole(folder / FIGURE, vector)
     write_whole(folder / PICTURE, raster)
-    write_json(folder / FACTS, content | {"data": _digest(data)})
+    write_facts(folder, content | {"data": _digest(data)})
     shutil.rmtree(pieces, ignore_errors=True)
     return sentence
+
+
+def write_facts(folder: Path, content: dict[str, Any]) -> None:
+    """facts.json; JSON has no NaN, so that its places are listed under `nan`."""
+    nan = _nan(content["facts"])
+    write_json(folder / FACTS, content | ({"nan": nan} if nan else {}), infinity="1e999")
 
 
 def _complete(folder: Path, protocol: dict[str, Any]) -> Result | None:
@@ -78,9 +87,20 @@ def _complete(folder: Path, protocol: dict[str, Any]) -> Result | None:
         return None
     try:
         data = read_inside(folder / DATA, largest=None)
+        for path in content.get("nan", []):
+            inner = reduce(getitem, path[:-1], content["facts"])
+            inner[path[-1]] = math.nan
         return Result(unpack(data), content["facts"]) if content.get("data") == _digest(data) else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, LookupError, TypeError):
         return None
+
+
+def _nan(facts: Any, path: tuple[str | int, ...] = ()) -> list[list[str | int]]:
+    """The places of all NaN in plain containers, each the keys that lead there."""
+    if isinstance(facts, float):
+        return [list(path)] if math.isnan(facts) else []
+    inner = facts.items() if isinstance(facts, dict) else enumerate(facts) if isinstance(facts, list) else ()
+    return [place for key, value in inner for place in _nan(value, (*path, key))]
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

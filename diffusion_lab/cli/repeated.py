@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,14 @@ def _lines(path: Path, step: int) -> list[str]:
         lines = read_inside(path).decode(errors="replace").splitlines()
     except FileNotFoundError:
         return []
-    return [line for line in lines if not (_step(line) > step)]
+    return [_as_now(line) for line in lines if not (_step(line) > step)]
+
+
+def _as_now(line: str) -> str:
+    """A line without what does not depend on the training: null was not JSON in older runs, and the direction of a
+    metric is that of its class."""
+    line = re.sub(r"\bNaN\b|-?\bInfinity\b", "null", line)
+    return re.sub(r'"better": "\w+", ', "", line)
 
 
 def _without_added(theirs: list[str], ours: list[str]) -> list[str]:

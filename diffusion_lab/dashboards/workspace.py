@@ -7,7 +7,6 @@ a JSON document, its specification; the same document is written and uploaded.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Sequence
 from functools import singledispatch
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 from diffusion_lab.dashboards.layout import Section
 from diffusion_lab.dashboards.panels import Bars, Chart, Lines, Panel, Pictures
-from diffusion_lab.files import write_whole
+from diffusion_lab.files import write_json
 from diffusion_lab.runs.mirror import LINES, TABLE, VALUE
 
 GROUPED = ("method", "seed_group")  # keys of the runs' configuration
@@ -71,7 +70,7 @@ def write_specification(path: Path, workspace: Workspace) -> Path:
     Raises:
         OSError: the path cannot be written to.
     """
-    write_whole(path, (json.dumps(specification(workspace), indent=1) + "\n").encode())
+    write_json(path, specification(workspace))
     return path
 
 

@@ -16,8 +16,8 @@ class JsonlLogger(RunLogger):
     """Writes `<directory>/metrics.jsonl`, a JSON object {"step": k, key: number or list of numbers, ...} per line.
 
     Each call writes one line and flushes it to the operating system. Nothing depends on a clock: equal runs write equal
-    bytes. Numbers are written so that reading them gives the same float64; numbers that are not finite are written as
-    NaN, Infinity or -Infinity, which Python can read but strict JSON does not allow.
+    bytes. Numbers are written so that reading them gives the same float64; those that are not finite are written as
+    null, because JSON has no word for them.
 
     Differs from Lightning's CSVLogger, which deletes the earlier rows when a run is resumed.
     """

@@ -34,7 +34,7 @@ def curve(rows: Iterable[dict[str, Any]], key: str, batch: int) -> Curve:
         key: logged key; rows whose list has another length than the last one are left out.
         batch: images per step, for rows without "images".
     """
-    points = {row["step"]: row for row in rows if _usable(row.get(key))}
+    points = {row["step"]: row for row in rows if key in row and _usable(row[key])}
     steps = sorted(points)
     values = [_array(points[step][key]) for step in steps]
     if values:
@@ -58,9 +58,9 @@ def _array(value: Any) -> np.ndarray:
 
 
 def _usable(value: Any) -> bool:
-    if isinstance(value, list):
-        return bool(value) and all(v is None or _is_number(v) for v in value)
-    return _is_number(value)
+    """Whether it is a number or a list of them; null is one that was not finite."""
+    values = value if isinstance(value, list) else [value]
+    return bool(values) and all(v is None or _is_number(v) for v in values)
 
 
 def _is_number(value: Any) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.files import is_count, parse, read_object, replacing, write_json
+from diffusion_lab.files import is_count, json_text, parse, read_object, replacing, write_json
 from diffusion_lab.held_folder import current, with_folders
 from diffusion_lab.inside import read_inside, regular
 from diffusion_lab.runs.names import EVALUATED, EVALUATIONS, LOGGED, TIMING
@@ -22,7 +21,7 @@ def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     path = with_folders(path)
     # Opened for each call, because `cut_lines` may have replaced the file in between.
     with open(path, "ab", opener=regular) as file:
-        file.write("".join(f"{json.dumps(row)}\n" for row in rows).encode())
+        file.write("".join(f"{json_text(row)}\n" for row in rows).encode())
 
 
 def read_lines(path: Path, top: Path | None = None) -> list[dict[str, Any]]:

@@ -70,7 +70,7 @@ def write_record(folder: Path, record: Mapping[str, Any], own: bool) -> None:
         record: its content.
         own: whether this user has typed all that it names, so that the user's signature (`signature`) is added.
     """
-    write_json(folder / RECORD, signed(record) if own else record)
+    write_json(folder / RECORD, signed(record) if own else record, infinity="1e999")  # a setting may be infinite
 
 
 def read_checked(path: Path, kinds: Kinds, top: Path | None = None) -> tuple[dict[str, Any], list[str]]:
@@ -130,9 +130,10 @@ def result_stamp(folder: Path) -> tuple[int, int] | None:
 def write_result(folder: Path, status: str, step: int, exception: BaseException | None = None, **cost: float) -> None:
     """Write the result of a run that ends: the newest metrics of its line files, the exception that ended it, and
     `seconds` and `images_per_second` if they are known."""
-    folder, metrics = current(folder), dict[str, float]()
+    folder, metrics = current(folder), dict[str, float | None]()
     for line in read_lines(folder / METRICS):
-        metrics |= {k: v for k, v in line.items() if isinstance(v, float) and k.startswith(("metrics/", "val/"))}
+        numbers = {key: value for key, value in line.items() if value is None or isinstance(value, float)}
+        metrics |= {key: value for key, value in numbers.items() if key.startswith(("metrics/", "val/"))}
     evaluations = read_lines(folder / EVALUATIONS)
     last = max((line["step"] for line in evaluations), default=0)
     error = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def _of_ranges(loss_curve: Sequence[float] | str | Path) -> Tensor:
     try:
         if path.suffix == Path(METRICS).suffix:
             values = [row for row in read_lines(path.resolve()) if "val/loss_t" in row][-1]["val/loss_t"]
+            values = [math.nan if value is None else value for value in values]
         else:
             values = parse(read_inside(path.resolve()).decode("utf-8-sig"))  # the user may have named a link
         return torch.tensor([float(value) for value in values], dtype=torch.float64)

@@ -35,7 +35,7 @@ def test_lines_come_back_and_damage_costs_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "new" / "metrics.jsonl"
     append_lines(path, rows(1, 2))
     append_lines(path, [{"step": 3, "value": math.inf}])
-    assert read_lines(path) == [*rows(1, 2), {"step": 3, "value": math.inf}]
+    assert read_lines(path) == [*rows(1, 2), {"step": 3, "value": None}]
     path.write_bytes(path.read_bytes() + b'{"stp": 4}\n[5]\n\xff\n{"step": "6"}\n{"step": 7}\n{"ste')
     assert [row["step"] for row in read_lines(path)] == [1, 2, 3, 7]
     assert read_lines(tmp_path / "none.jsonl") == []
