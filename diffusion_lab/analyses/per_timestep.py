@@ -163,6 +163,7 @@ class PerTimestep(Analysis):
         data, curves = result.data, result.facts["curves"]
         figure, axes = panels(len(PANELS), height=3.6)
         for axis, (key, error, title) in zip(axes, PANELS, strict=True):
+            hidden = 0
             for i, curve in enumerate(curves):
                 if data[key].ndim == 3:
                     values, errors = data[key][..., curve["head"]], data[error][..., curve["head"]]
@@ -171,15 +172,17 @@ class PerTimestep(Analysis):
                 else:
                     continue
                 mean, half = with_error(values, errors, curve["members"])
-                _band(axis, data["timesteps"], mean, half, line_style(i), curve["name"] or "loss")
-            axis.set_title(title)
+                _band(axis, data["timesteps"], mean, half, line_style(i), curve["name"] or "loss of the test images")
+                hidden += int((mean <= 0).sum())
+            axis.set_title(f"{title}\n{hidden} points at or below 0 are not drawn" if hidden else title)
         for axis, key, floors in ((axes[0], "mean", data["floor"]), (axes[2], "bound_mean", data["bound_floor"])):
             _draw_floors(axis, data["timesteps"], data[key].min(), floors, curves, result.facts["floor_of"])
         for axis in axes:
             log_axis(axis)
             axis.set_xlabel("timestep t")
         words = band_words([curve["members"] for curve in curves], f"{result.facts['images']} test images")
-        heading(figure, f"mean over {result.facts['images']} test images, common noise; shaded: {words}")
+        images = f"loss: mean over {result.facts['images']} test images, common noise"
+        heading(figure, f"{images}; shaded: {words}{_other_images(result)}")
         handles, names = axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower left", ncols=5, handlelength=3)
         return figure
@@ -199,7 +202,14 @@ class PerTimestep(Analysis):
             parts.append(f"{curve['name'] + ': the' if curve['name'] else 'The'} largest native loss, {where}; {floor}")
         worst = max(curve["relative_half_width"] for curve in result.facts["curves"])
         words = band_words([curve["members"] for curve in result.facts["curves"]], f"{result.facts['images']} images")
-        return f"{joined(parts)}; the bands ({words}) are at most {100 * worst:.2g} % of the mean to each side."
+        below = int((result.data["excess"] < 0).any((0, 2)).sum())
+        under = (
+            f"; at {below} of {len(result.data['timesteps'])} timesteps a loss lies below the floor" if below else ""
+        )
+        return (
+            f"{joined(parts)}{under}{_other_images(result) if below else ''}; the bands ({words}) are at most "
+            f"{100 * worst:.2g} % of the mean to each side."
+        )
 
 
 def _values(data: Mapping[str, np.ndarray], members: Sequence[int], head: int) -> tuple[np.ndarray, ...]:
@@ -208,6 +218,12 @@ def _values(data: Mapping[str, np.ndarray], members: Sequence[int], head: int) -
     loss = with_error(cut["mean"], cut["standard_error"], members)
     excess = with_error(cut["excess"], cut["excess_standard_error"], members)
     return *loss, *excess, data["floor"][members, :, head].mean(0)
+
+
+def _other_images(result: Result) -> str:
+    """Why a loss may lie below its floor; "" where the floor is a formula."""
+    known = not result.data["floor_standard_error"].any()
+    return "" if known else "; the floor is a mean over training images, so that a loss of test images may lie below it"
 
 
 def _draw_floors(

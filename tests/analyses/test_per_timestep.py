@@ -8,6 +8,7 @@ from hydra.utils import instantiate
 from torch import nn
 
 from diffusion_lab.analyses import PerTimestep, Work
+from diffusion_lab.analyses.base import Result
 from diffusion_lab.analyses.floor import least_losses
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.hydra_version import initialized
@@ -326,3 +327,20 @@ def test_more_images_than_there_are():
 def test_arguments_out_of_range(name, value):
     with pytest.raises(ValueError, match=f"^{name}={value} must be an integer >="):
         PerTimestep(**{name: value})
+
+
+def test_a_loss_below_the_floor_is_explained_and_points_that_are_not_drawn_are_counted(tmp_path):
+    """A floor of training images above the losses of test images, which are other images."""
+    analysis, result = measured([trained(Constant(), source())], tmp_path, every=10)
+    assert "training images" not in analysis.sentence(result)  # a floor that is a formula
+    data = dict(result.data) | {"floor_standard_error": np.full_like(result.data["floor"], 0.1)}
+    data["excess"] = np.where(np.arange(T // 10)[:, None] >= T // 10 - 3, -0.1, data["excess"])
+    above = Result(data, result.facts | {"floor_of": "the 108 training images"})
+    why = "the floor is a mean over training images, so that a loss of test images may lie below it"
+    assert f"at 3 of {T // 10} timesteps a loss lies below the floor; {why}" in analysis.sentence(above)
+    figure = analysis.figure(above)
+    assert why in " ".join(figure.get_suptitle().split())
+    assert figure.axes[1].get_title().endswith("\n3 points at or below 0 are not drawn")
+    assert "not drawn" not in figure.axes[0].get_title()
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["loss of the test images", "floor of the 108 training images"]

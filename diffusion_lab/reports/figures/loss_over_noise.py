@@ -6,6 +6,7 @@ which the run records at about a hundred timesteps; those in between are interpo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from diffusion_lab.plotting import (
 )
 from diffusion_lab.reports.figures.base import Figure
 from diffusion_lab.reports.figures.losses import last_losses, loss_seeds
-from diffusion_lab.reports.figures.timestep_bins import edges
+from diffusion_lab.reports.figures.timestep_bins import edges, measured
 from diffusion_lab.reports.groups import Group
 
 AXIS = "log SNR: noise on the left, the image on the right"
@@ -78,8 +79,9 @@ def _lines(present: Sequence[_Present]) -> str:
     ends = []
     for index, group, at, loss in present:
         color, dash = line_style(index)
-        axis.plot(at, loss, color=color, linestyle=dash, marker="o", markersize=2.5, label=group.label)
-        ends.append((float(loss[0]), group.label, color))
+        noise, values = measured(at, loss)
+        axis.plot(noise, values, color=color, linestyle=dash, marker="o", markersize=2.5, label=group.label)
+        ends.append((float(values[0]) if len(values) else math.nan, group.label, color))
     axis.set_title("validation loss")
     axis.set_xlabel(AXIS)
     log_axis(axis)
@@ -92,9 +94,9 @@ def _panels(present: Sequence[_Present]) -> str:
     figure, axes = small_multiples(len(present))
     for axis, own in zip(axes, present, strict=True):
         for _, _, at, loss in present:
-            axis.plot(at, loss, color="#CCCCCC", linewidth=0.6)
+            axis.plot(*measured(at, loss), color="#CCCCCC", linewidth=0.6)
         color = line_style(own.index).color
-        axis.plot(own.at, own.loss, color=color)
+        axis.plot(*measured(own.at, own.loss), color=color)
         panel_title(axis, own.group.label, color, len(present))
     log_axis(axes[0])
     label_bottom(axes, "log SNR")

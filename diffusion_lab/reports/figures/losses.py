@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from diffusion_lab.plotting import (
     style,
 )
 from diffusion_lab.reports.figures.base import Figure, Mean, over_seeds, seeds_text
-from diffusion_lab.reports.figures.timestep_bins import TimeAxis, edges
+from diffusion_lab.reports.figures.timestep_bins import TimeAxis, edges, measured
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.tables import VAL_LOSS, ruler
 
@@ -49,6 +50,11 @@ def loss_by_timestep(groups: Sequence[Group]) -> Figure | None:
         "Unweighted loss on held-out images by range of timesteps, with averaged weights where the run keeps them, at "
         f"the last validation; mean over seeds ({loss_seeds(groups)}). t = 0 is the least noise.{ratios}"
     )
+    if empty := max(int(np.isnan(p.last.loss).sum()) for p in present):
+        caption += (
+            f" {empty} of {len(first.loss)} ranges have no validation image and no point; more images "
+            "(dataset.val_images) or fewer ranges (callbacks.validation.bins) fill them."
+        )
     if len(alike) < len(present):
         others = ", ".join(p.group.label for p in present if p not in alike)
         caption += f" No ratio for groups with another prediction or schedule: {others}."
@@ -66,14 +72,14 @@ def _loss_lines(present: Sequence[_Present], same: Sequence[_Present]) -> str:
         _over_t(axes[0], group, last.loss, i, time)
     axes[0].set_title("validation loss")
     log_axis(axes[0])
-    ends = [[(last.loss[-1], group.label, line_style(i).color) for i, group, last in present]]
+    ends = [[(_end(last.loss), group.label, line_style(i).color) for i, group, last in present]]
     if len(same) > 1:
         base = same[0].last.loss
         for i, group, last in same:
             _over_t(axes[1], group, last.loss / base, i, time)
         name = same[0].group.label
         axes[1].set_title(f"its ratio to {name if len(name) <= SHORT_NAME else 'the first of the table'}")
-        ends.append([(last.loss[-1] / base[-1], group.label, line_style(i).color) for i, group, last in same])
+        ends.append([(_end(last.loss / base), group.label, line_style(i).color) for i, group, last in same])
     name_lines(figure, axes, ends)
     return data_uri(figure)
 
@@ -85,9 +91,9 @@ def _ratio_panels(same: Sequence[_Present]) -> str:
     for axis, own in zip(axes, same, strict=True):
         for _, group, last in same:
             at = edges(group, len(base))
-            axis.plot((at[:-1] + at[1:]) / 2, last.loss / base, color="#CCCCCC", linewidth=0.6)
+            axis.plot(*measured((at[:-1] + at[1:]) / 2, last.loss / base), color="#CCCCCC", linewidth=0.6)
         at, color = edges(own.group, len(base)), line_style(own.index).color
-        axis.plot((at[:-1] + at[1:]) / 2, own.last.loss / base, color=color)
+        axis.plot(*measured((at[:-1] + at[1:]) / 2, own.last.loss / base), color=color)
         panel_title(axis, own.group.label, color, len(same))
     log_if_wide(axes[0], [last.loss / base for _, _, last in same], ratio=4)
     label_bottom(axes, "timestep t")
@@ -149,12 +155,16 @@ def loss_seeds(groups: Sequence[Group]) -> str:
     return seeds_text(present, lambda group: group.comparable(LOSS_BY_T))
 
 
+def _end(values: np.ndarray) -> float:
+    """The last value of a line; NaN without one."""
+    return float(values[np.isfinite(values)][-1]) if np.isfinite(values).any() else math.nan
+
+
 def _over_t(axis, group: Group, values: np.ndarray, index: int, time: TimeAxis) -> None:
     color, dash = line_style(index)
     at = time.edges(group, len(values))
-    axis.plot(
-        (at[:-1] + at[1:]) / 2, values, color=color, linestyle=dash, marker="o", markersize=2.5, label=group.label
-    )
+    points = measured((at[:-1] + at[1:]) / 2, values)
+    axis.plot(*points, color=color, linestyle=dash, marker="o", markersize=2.5, label=group.label)
     axis.set_xlabel(time.label)
 
 
@@ -162,8 +172,8 @@ def _draw_loss_course(axis, mean: Mean, at: np.ndarray, count: int) -> list[tupl
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    bins = mean.mean.shape[1]
-    chosen = np.unique(np.linspace(0, bins - 1, min(bins, SHOWN_BINS)).round().astype(int))
+    there = np.flatnonzero(np.isfinite(mean.mean).any(0))  # the bins that have a validation image
+    chosen = there[np.unique(np.linspace(0, len(there) - 1, min(len(there), SHOWN_BINS)).round().astype(int))]
     ends = []
     for k, b in enumerate(chosen):
         color = to_hex(colormaps["viridis"](0.85 * k / max(1, len(chosen) - 1)))

@@ -113,6 +113,13 @@ def objective(groups: Sequence[Group]) -> Figure | None:
     return Figure("Effective objective", caption, image)
 
 
+def measured(at: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The points of a line over ranges, (bins,) each, without those of ranges that have no value, such as ranges of
+    timesteps in which no validation image lies: the line goes on to the next that has one."""
+    there = np.isfinite(values)
+    return at[there], values[there]
+
+
 def relative(group: Group, shares: np.ndarray) -> np.ndarray:
     """Shares of n ranges (n,) as multiples of those of the uniform distribution."""
     widths = np.diff(edges(group, len(shares)))

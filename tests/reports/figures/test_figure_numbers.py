@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from diffusion_lab.reports import group_runs, read_runs
-from diffusion_lab.reports.figures import losses, paired_differences, quality
+from diffusion_lab.reports.figures import loss_over_noise, losses, paired_differences, quality
 from diffusion_lab.reports.figures.base import over_seeds
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.runs.curve import Curve
@@ -81,3 +82,35 @@ def test_only_numbers_of_images_that_all_seeds_have_are_averaged() -> None:
     mean = over_seeds([one, two])
     assert mean is not None and mean.images.tolist() == [10, 30]
     assert (mean.mean.tolist(), mean.low.tolist(), mean.high.tolist()) == ([2.0, 5.0], [1.0, 4.0], [3.0, 6.0])
+
+
+def test_a_line_over_timesteps_goes_on_over_ranges_without_a_validation_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: list[Any]
+) -> None:
+    """12 validation images leave most of the ranges empty; every second one here, the last among them."""
+    monkeypatch.setattr(loss_over_noise, "data_uri", lambda figure: drawn.append(figure) or "data:")
+    there = np.arange(BINS) % 2 == 0
+    for k, method in enumerate(("uniform", "logit_normal")):
+        write(tmp_path / str(k), method, 0, 2.0, 0.1, 100.0, 10.0)
+        log(
+            tmp_path / str(k),
+            300,
+            val__loss_t=[float(v) if t else None for v, t in zip((k + 1) * RISE, there, strict=True)],
+        )
+        info = json.loads((tmp_path / str(k) / "run.json").read_text())
+        (tmp_path / str(k) / "run.json").write_text(json.dumps(info | {"log_snr": [9.0, -9.0]}))
+    groups = group_runs(read_runs(tmp_path).runs)
+    figure = losses.loss_by_timestep(groups)
+    assert figure is not None and f"{BINS // 2} of {BINS} ranges have no validation image" in figure.caption
+    assert loss_over_noise.loss_by_log_snr(groups) is not None
+    assert losses.loss_course(groups) is not None
+    (loss, ratio), (over_noise,), course = (figure.axes for figure in drawn)
+    for axis, factors in ((loss, (1, 2)), (over_noise, (1, 2))):
+        for line, factor in zip(axis.lines, factors, strict=True):
+            np.testing.assert_allclose(line.get_ydata(), factor * RISE[there])
+            assert np.isfinite(line.get_xdata()).all()
+    for line, factor in zip(ratio.lines, (1, 2), strict=True):
+        np.testing.assert_allclose(line.get_ydata(), factor)
+    assert all(np.isfinite(line.get_ydata()[-1]) for axis in course for line in axis.lines)
+    # and the names stand at the ends of the lines
+    assert {text.get_text() for text in loss.texts} == {"uniform", "logit_normal"}
