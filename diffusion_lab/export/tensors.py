@@ -103,8 +103,10 @@ def _one_prediction(trained: Trained) -> list[str]:
     scales = denoiser.preconditioning.input_scale(denoiser.schedule)
     signal, noise = (float(table[-1]) for table in (denoiser.schedule.signal_scale, denoiser.schedule.noise_scale))
     time = f"{last})  # of 0..{last}" if times is None else f"{float(times[-1]):.8g})  # what timestep {last} is here"
+    pixels = trained.data.source.decoding() is None
+    images = "images in [-1, 1]" if pixels else "the images being latents of mean 0 and variance 1"
     lines = [
-        f"# x = {signal:.3g} image + {noise:.3g} noise at timestep {last}, images in [-1, 1]; here there is no image",
+        f"# x = {signal:.3g} image + {noise:.3g} noise at timestep {last}, {images}; here there is no image",
         f"x = {noise:.6g} * torch.randn{shape}",
         f"t = torch.full((4,), {time}",
     ]
