@@ -36,7 +36,8 @@ class MedianStop(StepCallback):
 
     Args:
         directory: the run folder.
-        objective: key of metrics.jsonl, e.g. val/loss. A metric says which direction is better; of other keys lower is.
+        objective: key of metrics.jsonl, e.g. val/loss. A metric says which direction is better, and one of which
+            neither is ends no run; of other keys lower is.
         after: optimizer steps before which no run is ended, >= 0.
         siblings: finished runs that are needed, >= 1.
     """
@@ -62,7 +63,10 @@ class MedianStop(StepCallback):
     def reason(self, step: int) -> str:
         """Why the run should end after `step`; "" if it should go on."""
         own = Run(self.directory, "running")
-        lower = own.better(self.objective.removeprefix("metrics/")) != "higher"
+        better = own.better(self.objective.removeprefix("metrics/"))
+        if better == "neither":
+            return ""
+        lower = better != "higher"
         mine = _best(own, self.objective, step, lower)
         others = [_best(run, self.objective, step, lower) for run in self._finished()]
         values = [value for value in others if value is not None]

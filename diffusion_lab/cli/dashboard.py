@@ -101,7 +101,8 @@ def _write_sweeps(out: Path, source: Source, project: str) -> list[Path]:
         with suppress(NotInside):  # then it is no file that this command has written
             if read_inside(path).decode(errors="replace").startswith(SWEEP_HEAD):
                 path.unlink()
-    written, metric = [], next(iter(source.logged.better.items()), None)
+    written, ranked = [], {name: word for name, word in source.logged.better.items() if word != "neither"}
+    metric = next(iter(ranked.items()), None)
     for table, jobs in source.jobs.items():
         for i, grid in enumerate(grids(jobs), 1):
             words = [table, *([str(i)] if i > 1 else [])]

@@ -125,7 +125,8 @@ def _table(measured: dict[str, list[MetricResult]], together: Sequence[MetricRes
     for name, first in rest[0].items():
         row = [results.get(name) for results in rest]
         best = (min if first.better == "lower" else max)(result.value for result in row if result)
-        marks = [" *" if several and r and r.value == best else "" for r in row]
+        marked = several and first.better != "neither"
+        marks = [" *" if marked and r and r.value == best else "" for r in row]
         table.add_row(name, *(f"{r.value:.4g}{mark}" if r else "" for r, mark in zip(row, marks, strict=True)))
     for result in together:
         table.add_row(result.name, f"{result.value:.4g}")

@@ -69,7 +69,7 @@ def _quality(logged: Logged) -> Iterator[Panel]:
     numbers = {f"metrics/{name}": (name, better) for name, better in logged.better.items()}
     for key, (name, better) in {**numbers, "val/loss": ("validation loss", "lower")}.items():
         for axis, words in AXES.items():
-            yield Lines(f"{name}, {better} is better", axis, (key,), words)
+            yield Lines(f"{name}, {better}{' direction' * (better == 'neither')} is better", axis, (key,), words)
 
 
 def _optimization() -> Iterator[Panel]:

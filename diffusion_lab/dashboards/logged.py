@@ -33,7 +33,7 @@ class Logged(NamedTuple):
         numbers: keys of numbers.
         lists: key of a list -> columns of its table.
         pictures: keys of pictures.
-        better: metric without `metrics/` -> "lower" or "higher"; its order is that of the panels.
+        better: metric without `metrics/` -> "lower", "higher" or "neither"; its order is that of the panels.
     """
 
     numbers: frozenset[str]
@@ -46,7 +46,7 @@ def expected(better: Mapping[str, str], clipped: bool = True, adversarial: bool 
     """What runs of diffusion models with sample grids will log.
 
     Args:
-        better: their metrics, name -> "lower" or "higher".
+        better: their metrics, name -> "lower", "higher" or "neither".
         clipped: whether gradients are clipped, without which their norm is not known.
         adversarial: whether there are GANs among them.
     """

@@ -75,7 +75,7 @@ class RunLogger(Logger):
         """Add labels by which runs are selected."""
 
     def log_directions(self, better: Mapping[str, str]) -> None:
-        """State which direction of a value is better: key -> "lower" or "higher"."""
+        """State which direction of a value is better: key -> "lower", "higher" or "neither"."""
 
     def cut(self, step: int) -> None:
         """Drop the values after `step`, from which a resumed run continues."""
@@ -119,7 +119,7 @@ def mirror_values(trainer: Trainer, values: Mapping[str, float]) -> None:
 
 
 def log_directions(trainer: Trainer, better: Mapping[str, str]) -> None:
-    """State which direction of each value is better, "lower" or "higher"; first process only."""
+    """State which direction of each value is better, "lower", "higher" or "neither"; first process only."""
     for logger in _own(trainer):
         logger.log_directions(better)
 

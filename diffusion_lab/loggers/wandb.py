@@ -198,7 +198,7 @@ class WandbLogger(RunLogger):
         new = {key: word for key, word in better.items() if self._better.get(key) != word}
         self._better |= new
         for key, word in new.items():
-            kept = {"summary": "last,min" if word == "lower" else "last,max"}
+            kept = {"summary": {"lower": "last,min", "higher": "last,max"}.get(word, "last")}
             kept |= {"step_metric": IMAGES if key.startswith("metrics/") else STEP}
             self._do("stating a direction", lambda run, key=key, kept=kept: run.define_metric(key, **kept))
 

@@ -160,7 +160,7 @@ class Evaluation:
         return [self._name(metric, data_module) for metric in self.measured(data_module)]
 
     def directions(self, data_module: ImageDataModule) -> dict[str, str]:
-        """Names of the results, each with "lower" or "higher", whichever is better."""
+        """Names of the results, each with `Metric.better`."""
         return {self._name(metric, data_module): metric.better for metric in self.measured(data_module)}
 
     def _name(self, metric: Metric, data: ImageDataModule) -> str:

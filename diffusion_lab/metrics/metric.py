@@ -140,7 +140,7 @@ class Metric(ABC):
 
     Attributes:
         name: name in `metrics.names`, equal to the name of its yaml file.
-        better: "lower" or "higher".
+        better: "lower" or "higher"; "neither" if the best value is that of the data, with which it has to be compared.
         needs: what `given` must have.
         units: units such as "dB"; "" if there are none.
         elsewhere: its name if the extractor is not Inception, because such values cannot be compared; "" for `name`.
@@ -148,7 +148,7 @@ class Metric(ABC):
     """
 
     name: str
-    better: Literal["lower", "higher"]
+    better: Literal["lower", "higher", "neither"]
     needs: frozenset[Need]
     units: str = ""
     elsewhere: str = ""
@@ -182,7 +182,7 @@ def check_metric(metric: Metric) -> Metric:
     Raises:
         ValueError: an attribute is missing or has a value that is not allowed.
     """
-    allowed = {"better": ("lower", "higher"), "needs": get_args(Need)}
+    allowed = {"better": ("lower", "higher", "neither"), "needs": get_args(Need)}
     for key in ("name", "better", "needs"):
         value = getattr(metric, key, None)
         words = {value} if isinstance(value, str) else set(value or ())

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 class MetricResult(NamedTuple):
     """The value of a metric with its protocol (extractor, samples, solver, EMA decay, reference and seed), which
-    direction is better, "lower" or "higher", and its units; if it summarizes several values, these as well."""
+    direction is better, as `Metric.better`, and its units; if it summarizes several values, these as well."""
 
     name: str
     value: float

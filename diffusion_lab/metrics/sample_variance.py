@@ -2,8 +2,9 @@
 
     mean over pixels d of  1/(N - 1) sum_i (x_id - mean_d)^2,   x in [-1, 1]
 
-0 if all samples are equal. It is smaller than that of the data for a collapsed or blurring model and larger for noise,
-so use it together with a distance.
+Neither direction is better: it is best when it is that of the data. It is 0 if all samples are equal, smaller than that
+of the data for a collapsed or blurring model, and larger for noise, so that it falls while a new model learns. Use it
+together with a distance.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _ROWS = 4096  # rows at a time, so that their float64 copy stays small
 class SampleVariance(Metric):
     """Over N >= 2 samples, in [0, N/(N - 1)]; needs no feature extractor."""
 
-    name, better = "sample_variance", "higher"
+    name, better = "sample_variance", "neither"
     needs = frozenset({"samples"})
 
     def __call__(self, given: Given) -> float:

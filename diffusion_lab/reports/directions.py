@@ -18,6 +18,17 @@ def rising(groups: Sequence[Group], metric: str) -> bool:
     return family(metric) in _RISING_BEFORE if better is None else better == "higher"
 
 
+def directed(groups: Sequence[Group], metric: str) -> bool:
+    """Whether one of the directions is better: not of a metric whose best value is that of the data."""
+    return not any(run.better(metric) == "neither" for group in groups for run in group.runs)
+
+
+def with_direction(groups: Sequence[Group], metric: str) -> str:
+    """`psnr1k [dB] (higher is better)`"""
+    word = ("higher" if rising(groups, metric) else "lower") if directed(groups, metric) else "neither direction"
+    return f"{with_units(groups, metric)} ({word} is better)"
+
+
 def with_units(groups: Sequence[Group], metric: str) -> str:
     """`psnr1k [dB]`, or the name alone if no record has units."""
     units = next((word for group in groups for run in group.runs if (word := run.units(metric))), "")
@@ -25,8 +36,9 @@ def with_units(groups: Sequence[Group], metric: str) -> str:
 
 
 def with_arrow(groups: Sequence[Group], metric: str) -> str:
-    """`psnr1k [dB] ↑`"""
-    return f"{with_units(groups, metric)} {'↑' if rising(groups, metric) else '↓'}"
+    """`psnr1k [dB] ↑`; no arrow where neither direction is better."""
+    arrow = ("↑" if rising(groups, metric) else "↓") if directed(groups, metric) else ""
+    return f"{with_units(groups, metric)} {arrow}".rstrip()
 
 
 def family(metric: str) -> str:

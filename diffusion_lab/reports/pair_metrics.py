@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from diffusion_lab.intervals import Interval, paired_difference
 from diffusion_lab.reports.cells import Cell, Comparison, decimals, with_interval
-from diffusion_lab.reports.directions import rising, with_arrow
+from diffusion_lab.reports.directions import directed, rising, with_arrow
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.pair import Pair, measured_differently
 from diffusion_lab.reports.tables import interval, pairs, protocols, values
@@ -39,7 +39,11 @@ class Line(NamedTuple):
 def lines_of(pair: Pair) -> list[Line]:
     """One line per metric, with verdicts that are corrected for all of them together."""
     lines = [_line(pair, name) for name in pair.metrics]
-    falling = [[(-a, -b) for a, b in line.common] if rising(pair.groups, line.name) else line.common for line in lines]
+    judged = [line.common if directed(pair.groups, line.name) else [] for line in lines]
+    falling = [
+        [(-a, -b) for a, b in common] if rising(pair.groups, line.name) else common
+        for line, common in zip(lines, judged, strict=True)
+    ]
     return [line._replace(verdict=verdict) for line, verdict in zip(lines, judge(falling, rising=False), strict=True)]
 
 

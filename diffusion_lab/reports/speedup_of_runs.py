@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffusion_lab.reports.directions import rising
+from diffusion_lab.reports.directions import directed, rising
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.hours import same_hours
 from diffusion_lab.reports.measurement import measurement
@@ -69,6 +69,8 @@ def in_seconds(base: Group, own: Group, metric: str) -> OfRuns:
 
 
 def _paired(base: Group, own: Group, metric: str, course) -> OfRuns:
+    if not directed([base, own], metric):
+        return OfRuns(None, f"neither direction of {metric} is better")
     mixed = any(len(protocols(group, metric)) > 1 for group in (base, own))
     if mixed or measurement(base, metric) != measurement(own, metric):
         return OfRuns(None, "it was measured differently")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from diffusion_lab.intervals import Interval, mean_interval, paired_difference
-from diffusion_lab.reports.directions import family, rising, samples
+from diffusion_lab.reports.directions import directed, family, rising, samples
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.hours import same_hours
 from diffusion_lab.reports.verdicts import Verdict, judge, usual_size
@@ -70,7 +70,8 @@ class Row:
 def choose_metric(groups: Sequence[Group], name: str | None = None) -> str:
     """The metric for the comparison: `name`, or the first metric, on the most samples, of those that most runs have.
 
-    The first metric is the first one listed by a run, usually the Fréchet distance.
+    The first metric is the first one listed by a run, usually the Fréchet distance; one of which neither direction is
+    better is only compared if it is named.
 
     Args:
         name: a metric (fd1k_digits), with or without `metrics/`, a logged key (val/loss), or a unique prefix.
@@ -81,6 +82,7 @@ def choose_metric(groups: Sequence[Group], name: str | None = None) -> str:
     runs = [run for group in groups for run in group.runs]
     have = Counter(metric for run in runs for metric in run.metric_names)
     if name is None:
+        have = Counter({metric: count for metric, count in have.items() if directed(groups, metric)})
         first = list(dict.fromkeys(map(family, have)))
         rank = {metric: (have[metric], -first.index(family(metric)), samples(metric)) for metric in have}
         return max(rank, key=rank.__getitem__, default=VAL_LOSS)
@@ -105,7 +107,10 @@ def summarise(groups: Sequence[Group], metric: str, size: float | None = None) -
     """
     base = baseline(groups, metric)
     rows = [_row(group, base, metric) for group in groups]
-    compared = [pairs(values(row.group, metric), values(base, metric)) if row.difference else [] for row in rows]
+    judgeable = directed(groups, metric)
+    compared = [
+        pairs(values(row.group, metric), values(base, metric)) if row.difference and judgeable else [] for row in rows
+    ]
     judged = judge(compared, rising(groups, metric), size or visible_size(groups, metric))
     return [replace(row, verdict=verdict) for row, verdict in zip(rows, judged, strict=True)]
 

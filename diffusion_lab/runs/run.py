@@ -155,8 +155,8 @@ class Run:
         return protocol if isinstance(protocol, dict) else {}
 
     def better(self, name: str) -> str | None:
-        """Which direction of a metric is better, "lower" or "higher"; None if it is not recorded."""
-        return self._recorded(name, "better", "lower|higher")
+        """Which direction of a metric is better, "lower", "higher" or "neither"; None if it is not recorded."""
+        return self._recorded(name, "better", "lower|higher|neither")
 
     def units(self, name: str) -> str | None:
         """Units of a metric; None if none that could be a unit are recorded."""

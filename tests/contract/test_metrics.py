@@ -68,6 +68,6 @@ def test_the_record_says_direction_units_and_protocol(
 ) -> None:
     line = json.loads(json.dumps(results[0][name].line(step=3)))
     assert list(line) == ["step", "name", "value", "better", "units", "protocol"] and line["step"] == 3
-    assert line["better"] in ("lower", "higher") and isinstance(line["units"], str)
+    assert line["better"] in ("lower", "higher", "neither") and isinstance(line["units"], str)
     assert str(COUNT) in line["name"]
     assert {"seed", "ema_decay"} <= set(line["protocol"])

@@ -63,3 +63,9 @@ def test_what_the_files_of_a_run_have(tmp_path):
     assert logged.lists["val/loss_t"] == ("timestep", "log_snr", "value")
     assert logged.better["fd1k_digits"] == "lower" and "samples" in logged.pictures
     assert logged_by([]).lists == {} and sections(logged_by([]))[0].name == "Cost"
+
+
+def test_a_metric_of_which_neither_direction_is_better_says_so():
+    assert titles(expected({"sample_variance1k": "neither"}), "Quality")[0] == (
+        "sample_variance1k, neither direction is better"
+    )

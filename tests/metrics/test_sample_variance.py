@@ -35,6 +35,6 @@ def test_an_evaluation_measures_its_samples_without_an_extractor(perfect) -> Non
     plain = ImageDataModule(Digits(), batch_size=16)
     found = Evaluation(60, batch_size=25, metrics=named("sample_variance"))(perfect, DDIM(steps=5), plain, keep=60)
     (result,) = found.results
-    assert result.name == "sample_variance60" and (result.better, result.units) == ("higher", "")
+    assert result.name == "sample_variance60" and (result.better, result.units) == ("neither", "")
     assert result.value == pytest.approx((found.images.numpy() / 127.5 - 1).var(axis=0, ddof=1).mean(), rel=1e-12)
     assert result.protocol == {"samples": 60, "solver": "ddim-5-eta0", "ema_decay": None, "seed": 0}

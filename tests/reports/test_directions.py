@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from diffusion_lab.reports import Group, choose_metric, compare, group_runs, read_runs, summarise
-from diffusion_lab.reports.directions import rising, with_arrow
+from diffusion_lab.reports.directions import rising, with_arrow, with_direction
 from diffusion_lab.reports.figures.paired_differences import differences
 from diffusion_lab.reports.figures.quality import course
+from diffusion_lab.reports.pair import pair
+from diffusion_lab.reports.pair_metrics import lines_of
+from diffusion_lab.reports.speedup_of_runs import in_images
 from tests.reports.figures.test_paired_differences import drawing
 from tests.reports.test_tables import write_seeds
 
@@ -92,3 +95,18 @@ def test_the_first_metric_of_the_record_is_compared_unless_one_is_named(tmp_path
     groups = groups_with(tmp_path, {"better": "higher"})
     assert choose_metric(groups) == "fd1k_digits"
     assert choose_metric(groups, "bright") == NAME
+
+
+def test_a_metric_of_which_neither_direction_is_better_has_no_arrow_and_no_verdict(tmp_path: Path) -> None:
+    groups = groups_with(tmp_path, {"better": "neither", "units": ""})
+    assert with_arrow(groups, NAME) == NAME and with_direction(groups, NAME) == f"{NAME} (neither direction is better)"
+    row = summarise(groups, NAME)[1]
+    assert row.difference is not None and row.difference.mean > 0.9 and row.verdict is None
+    compared = compare(groups, NAME)
+    assert compared.titles[2] == NAME and "better" not in str(compared.answer)
+    figure = differences(groups, NAME)
+    assert figure is not None and f"← lower      difference in {NAME}      higher →" in drawing(figure)
+    assert in_images(groups[0], groups[1], NAME).found is None
+    assert choose_metric(groups) != NAME and choose_metric(groups, NAME) == NAME
+    (line,) = (line for line in lines_of(pair(groups[0], groups[1])) if line.name == NAME)
+    assert line.difference is not None and line.verdict is None

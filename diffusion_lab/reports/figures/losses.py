@@ -172,7 +172,7 @@ def _draw_loss_course(axis, mean: Mean, at: np.ndarray, count: int) -> list[tupl
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    there = np.flatnonzero(np.isfinite(mean.mean).any(0))  # the bins that have a validation image
+    there = np.flatnonzero(np.isfinite(mean.mean[-1]))  # the ranges that have a validation image
     chosen = there[np.unique(np.linspace(0, len(there) - 1, min(len(there), SHOWN_BINS)).round().astype(int))]
     ends = []
     for k, b in enumerate(chosen):

@@ -9,7 +9,7 @@ import numpy as np
 from diffusion_lab.intervals import Interval
 from diffusion_lab.plotting import SHORT_NAME, data_uri, line_style, panels, row_names, style
 from diffusion_lab.reports.cells import decimals, with_interval
-from diffusion_lab.reports.directions import rising, with_units
+from diffusion_lab.reports.directions import directed, rising, with_units
 from diffusion_lab.reports.figures.base import Figure, seeds_text
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.tables import Row, baseline, pairs, summarise, values, visible_size
@@ -123,4 +123,6 @@ def _finish(axis, groups: Sequence[Group], rows: Sequence[Row], metric: str) -> 
     axis.tick_params(axis="y", length=0, pad=10)
     axis.spines["left"].set_visible(False)
     better, worse = ("worse", "better") if rising(groups, metric) else ("better", "worse")
+    if not directed(groups, metric):
+        better, worse = "lower", "higher"
     axis.set_xlabel(f"← {better}      difference in {with_units(groups, metric)}      {worse} →")

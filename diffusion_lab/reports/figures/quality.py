@@ -17,7 +17,7 @@ from diffusion_lab.plotting import (
     small_multiples,
     style,
 )
-from diffusion_lab.reports.directions import rising, with_units
+from diffusion_lab.reports.directions import with_direction
 from diffusion_lab.reports.figures.base import Figure, Mean, over_seeds, seeds_text, shown
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.tables import VAL_LOSS
@@ -67,8 +67,7 @@ def _means(groups: Sequence[Group], key: str) -> list[tuple[int, Group, Mean]]:
 
 
 def _direction(groups: Sequence[Group], key: str) -> str:
-    name = key.removeprefix("metrics/")
-    return f"{with_units(groups, name)} ({'higher' if rising(groups, name) else 'lower'} is better)"
+    return with_direction(groups, key.removeprefix("metrics/"))
 
 
 def _course_lines(groups: Sequence[Group], keys: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from diffusion_lab.plotting import (
     small_multiples,
     style,
 )
-from diffusion_lab.reports.directions import rising, with_units
+from diffusion_lab.reports.directions import with_direction
 from diffusion_lab.reports.figures.base import Figure, over_seeds, seeds_text, shown
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.seconds import Timed, only_training, time_of
@@ -123,8 +123,7 @@ def _panels(groups: Sequence[Group], drawn: dict[str, list[Line]], time: str) ->
 
 
 def _title(groups: Sequence[Group], key: str) -> str:
-    name = key.removeprefix("metrics/")
-    return f"{with_units(groups, name)} ({'higher' if rising(groups, name) else 'lower'} is better)"
+    return with_direction(groups, key.removeprefix("metrics/"))
 
 
 def _caption(groups: Sequence[Group], alone: bool, in_panels: bool) -> str:
