@@ -107,7 +107,7 @@ def _one_prediction(trained: Trained) -> list[str]:
     images = "images in [-1, 1]" if pixels else "the images being latents of mean 0 and variance 1"
     lines = [
         f"# x = {signal:.3g} image + {noise:.3g} noise at timestep {last}, {images}; here there is no image",
-        f"x = {noise:.6g} * torch.randn{shape}",
+        f"x = {'' if f'{noise:.6g}' == '1' else f'{noise:.6g} * '}torch.randn{shape}",
         f"t = torch.full((4,), {time}",
     ]
     given = conditions.task.condition(torch.zeros(shape))
