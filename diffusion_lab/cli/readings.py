@@ -20,6 +20,7 @@ from diffusion_lab.reports.differences import (
     names_of,
     place_of,
     read_plainly,
+    seeds_of,
     within,
     without_keys,
 )
@@ -46,19 +47,21 @@ def read(run: Run) -> Reading:
     own = {group for group, option in options.items() if option is not None and not _known(group, option)}
     names = names_of(config, run)
     if not options or own & {*_WHOLE} or not all(_is_own(group, options[group]) for group in own):
-        return Reading(config, names=names)
+        return Reading(config, derived=seeds_of(config, run), names=names)
     named_by = {"base": options.get("base"), "method": options.get("method")}
     alone = _compose(_words(named_by))
     if alone is None:
-        return Reading(config, names=names)
+        return Reading(config, derived=seeds_of(config, run), names=names)
     parts = {group: option for group, option in options.items() if group not in _WHOLE}
     further = {group: option for group, option in parts.items() if group not in own and option != alone[1].get(group)}
     composed = _compose(_words({**named_by, **further}))
     if composed is None:
-        return Reading(config, names=names)
+        return Reading(config, derived=seeds_of(config, run), names=names)
     named = alone[1]
     if not options.get("method"):  # its name has the sampler and the options that are not the default
-        named = named | {group: options.get(group) for group in ("sampler", *DEFAULT_CHOICES)}
+        inside = {group: options.get(group) for group in ("sampler", *DEFAULT_CHOICES)}
+        whole = _compose(_words({**named_by, **{group: further[group] for group in further if group in inside}}))
+        named = (whole or alone)[1] | inside  # with the parts inside a part, as the base of a stratified sampler
     expected, derived = _in_context(composed[0], saved)
     places = {place for group in own if lookup(config, place := place_of(group)) is not MISSING}
     for place in places:

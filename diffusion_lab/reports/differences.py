@@ -30,7 +30,9 @@ from diffusion_lab.runs.run import Run
 MISSING = object()
 WORD = re.compile(r"\w[\w./-]*")  # an option as it is typed
 # Keys that do not change the results: runs that differ only in these have the same configuration.
-_NOT_SHOWN = ("seed", "name", "paths", "hydra", "resume", "dry_run", "cost", "objective", "threads", "logger", "extras")
+NOT_SHOWN = ("seed", "name", "paths", "hydra", "resume", "dry_run", "cost", "objective", "threads", "logger", "extras")
+# How often something is recorded; it makes other curves of the same training.
+RECORDING = ("log_every", "snapshot_every", "metrics_every", "checkpoint_every", "keep_every")
 
 
 Names = Sequence[tuple[Any, str]]  # parts of a configuration, and the option that was typed for each
@@ -78,13 +80,22 @@ def read_plainly(run: Run) -> Reading:
 
     def strip(node: Any) -> Any:
         if isinstance(node, dict):
-            return {k: strip(v) for k, v in node.items() if not (k == "seed" and v == run.seed)}
+            return {k: strip(v) for k, v in node.items()}
         if isinstance(node, list):
             return [strip(v) for v in node]
         return "<run>" if isinstance(node, str) and "/" in node and run.name in node.split("/") else node
 
-    config = {key: value for key, value in strip(run.config).items() if key not in _NOT_SHOWN}
-    return Reading(config, names=names_of(config, run))
+    config = {key: value for key, value in strip(run.config).items() if key not in NOT_SHOWN}
+    return Reading(config, derived=seeds_of(config, run), names=names_of(config, run))
+
+
+def seeds_of(config: Any, run: Run, path: str = "") -> frozenset[str]:
+    """The keys below the top that are called `seed` and have the value of the run's, which they most likely follow."""
+    found: frozenset[str] = frozenset()
+    for key, value in config.items() if isinstance(config, dict) else ():
+        place = f"{path}.{key}".lstrip(".")
+        found |= {place} if key == "seed" and path and value == run.seed else seeds_of(value, run, place)
+    return found
 
 
 def names_of(config: Mapping[str, Any], run: Run) -> Names:
@@ -103,9 +114,11 @@ def is_part(value: Any) -> bool:
 def differences(own: Reading, base: Reading) -> list[Difference]:
     """The differences of `own` from `base` to be listed, whole parts first."""
     if own.expected is None or base.expected is None:
-        return _once([Difference(k, *_words(own, base, k)) for k in changed(own.config, base.config)])
+        following = own.derived & base.derived
+        keys = [key for key in changed(own.config, base.config) if key not in following and key not in RECORDING]
+        return _once([Difference(key, *_words(own, base, key)) for key in keys])
     options = [
-        Difference(group, str(own.options.get(group)), str(base.options.get(group)))
+        Difference(place_of(group), *(str(one.options.get(group) or "none") for one in (own, base)))
         for group in dict.fromkeys([*own.options, *base.options])
         if own.options.get(group) != base.options.get(group)
         and any(one.options.get(group) != one.named.get(group) for one in (own, base))
@@ -114,7 +127,7 @@ def differences(own: Reading, base: Reading) -> list[Difference]:
     keys = dict.fromkeys([*changed(own.config, own.expected), *changed(base.config, base.expected)])
     for place in sorted(own.own & base.own):  # one option of the user's, perhaps from two editions of its yaml file
         keys |= dict.fromkeys(changed(lookup(own.config, place), lookup(base.config, place), place))
-    different = [key for key in keys if lookup(own.config, key) != lookup(base.config, key)]
+    different = [key for key in keys if lookup(own.config, key) != lookup(base.config, key) and key not in RECORDING]
     different = [key for key in different if not any(within(key, other) and key != other for other in different)]
     return [*options, *(Difference(key, *_words(own, base, key)) for key in sorted(different, key=_depth))]
 
@@ -140,6 +153,13 @@ def without_keys(config: Mapping[str, Any], keys: frozenset[str], path: str = ""
         if place not in keys:
             kept[key] = without_keys(value, keys, place) if isinstance(value, dict) else value
     return kept
+
+
+def replaced(config: Any, node: Any, value: Any) -> Any:
+    """A copy in which `value` stands wherever an equal node stood."""
+    if config == node:
+        return value
+    return {k: replaced(v, node, value) for k, v in config.items()} if isinstance(config, dict) else config
 
 
 def lookup(config: Any, key: str) -> Any:

@@ -1,12 +1,14 @@
 """Groups of runs that differ only in their seed, with names that distinguish them.
 
-Only runs with the same `group_hash` and the same data are averaged. A group is named by its method (or by the value of
+Only runs with the same `group_hash` and the same data are averaged; the same data from another place are no difference,
+although the hash is another. A group is named by its method (or by the value of
 a key that the user chose); groups that share that name are distinguished by the configuration keys in which they
 differ:
 
     uniform    logit_normal std=0.5    logit_normal std=1.0
 
-A key is abbreviated to its last part if that is unambiguous. Only keys set on the command line are used if they are
+A key is abbreviated to its last part if that is unambiguous, beside the keys at the top of the configuration too: the
+`batch_size` of an evaluation is not the one of the training. Only keys set on the command line are used if they are
 enough to distinguish the groups: `ddpm` and `ddpm prediction=x0`. A key with the same values in all groups as a shorter
 key with the same last part is an interpolation of it and is left out. A label need not contain all differences of a
 row; `differences` lists the rest.
@@ -14,15 +16,17 @@ row; `differences` lists the rest.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from diffusion_lab.printable import one_line
 from diffusion_lab.reports.differences import (
     MISSING,
+    RECORDING,
     WORD,
     Names,
     Reader,
@@ -30,11 +34,12 @@ from diffusion_lab.reports.differences import (
     lookup,
     names_of,
     read_plainly,
+    replaced,
     short,
     within,
     without_keys,
 )
-from diffusion_lab.reports.other_data import data_words
+from diffusion_lab.reports.other_data import data_keys, data_words
 from diffusion_lab.runs.run import Run
 
 WORDS = re.compile(r"[\s-]+")  # what separates the words of a label
@@ -51,6 +56,7 @@ class Group:
         name: start of the label: the method, or the value of the chosen key.
         by: the chosen key that names the groups; None: the method.
         data: which data they had, if other runs of their data set had others; else "".
+        data_key: equal for groups with the same data; "" if only their source is known.
         said: configuration key -> value, for the keys that the label adds to the name.
         differences: configuration key -> value, for the keys in which the groups of the report differ.
         read: reads the configuration of a run.
@@ -62,6 +68,7 @@ class Group:
     name: str = ""
     by: str | None = None
     data: str = ""
+    data_key: str = ""
     said: dict[str, str] = field(default_factory=dict)
     differences: dict[str, str] = field(default_factory=dict)
     read: Reader = read_plainly
@@ -72,8 +79,19 @@ class Group:
 
     @cached_property
     def reading(self) -> Reading:
-        """The reading of its configuration."""
-        return self.read(self.runs[0])
+        """The reading of its configuration, in which the source of the data stands for the data."""
+        found = self.read(self.runs[0])
+        return replace(found, config=self._by_data(found.config))
+
+    @cached_property
+    def without_followers(self) -> dict[str, Any]:
+        """The configuration of `reading` without the keys that only follow another one, such as the seed of the data:
+        equal for all seeds."""
+        return without_keys(self.reading.config, self.reading.derived)
+
+    def _by_data(self, config: dict[str, Any]) -> dict[str, Any]:
+        source = lookup(config, "dataset.source")
+        return replaced(config, source, self.data_key) if isinstance(source, dict) and self.data_key else config
 
     @cached_property
     def done(self) -> list[Run]:
@@ -130,21 +148,19 @@ def check_key(groups: Sequence[Group], by: str | None) -> None:
 def collect(runs: Sequence[Run], read: Reader = read_plainly) -> list[Group]:
     """Groups in the order of their first run, without names."""
     begun = [run for run in runs if run.config]
+    words, keys = data_words(begun), data_keys(begun)
     members: dict[tuple[str, str], list[Run]] = {}
-    data = data_words(begun)
     for run in begun:
-        members.setdefault((run.group_key, data[run.folder]), []).append(run)
-    return [_one_per_seed(same, read, data) for (_, data), same in members.items()]
+        members.setdefault((run.group_key, keys[run.folder]), []).append(run)
+    groups = [Group(same, data=words[same[0].folder], data_key=key, read=read) for (_, key), same in members.items()]
+    return [_one_per_seed(group) for group in _merged(groups)]
 
 
 def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:
     """The same groups with names that distinguish them within one table."""
-    configs = [read_plainly(group.runs[0]).config for group in groups]
-    for group, config in zip(groups, configs, strict=True):
-        group.name, group.by = _name(group, config, names_of(config, group.runs[0]), by), by
-    if len(groups) > 1:
-        following = frozenset.intersection(*(group.reading.derived for group in groups))
-        configs = [without_keys(config, following) for config in configs]
+    for group in groups:
+        group.name, group.by, group.label = _name(group, by), by, ""
+    configs = _comparable(groups) if len(groups) > 1 else [{}]
     names = [names_of(config, group.runs[0]) for group, config in zip(groups, configs, strict=True)]
     for group, different in zip(groups, configuration_words(configs, names), strict=True):
         group.differences = different
@@ -153,7 +169,8 @@ def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:
         further = _as_typed(
             [groups[i] for i in same], configuration_words([configs[i] for i in same], [names[i] for i in same])
         )
-        words = _last_parts({key for keys in further for key in keys})
+        top = {key for i in same for key in groups[i].config}
+        words = _last_parts({key for keys in further for key in keys}, top)
         for i, keys in zip(same, further, strict=True):
             groups[i].said = {key: value for key, value in keys.items() if key != by}
             label = " ".join([name, *(f"{words[key]}={value}" for key, value in groups[i].said.items())])
@@ -167,6 +184,20 @@ def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:
     return groups
 
 
+def _comparable(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """The configurations of several groups without keys that follow others in all of them, and without those of
+    `RECORDING` where something else differs."""
+    readings = [group.reading for group in groups]
+    same_data = len({group.data_key for group in groups}) == 1
+    following = frozenset.intersection(*(reading.derived for reading in readings))
+    configs = [
+        without_keys(reading.config if same_data else group.read(group.runs[0]).config, following)
+        for group, reading in zip(groups, readings, strict=True)
+    ]
+    brief = [without_keys(config, frozenset(RECORDING)) for config in configs]
+    return brief if len(set(map(_text, brief))) == len(set(map(_text, configs))) else configs
+
+
 def matching(name: str, labels: Sequence[str]) -> list[str]:
     """The label that is the name; without one, those that have its words: `uniform-v-min_snr` has `uniform`, and
     `ddpm precision=32-true` has `precision=32-true`."""
@@ -178,21 +209,41 @@ def _by_seed(run: Run) -> tuple[int, str]:
     return (-1 if run.seed is None else run.seed, run.name)
 
 
-def _one_per_seed(runs: list[Run], read: Reader, data: str) -> Group:
-    """Of several runs with one seed, keep the finished one, else the one with the largest step."""
+def _merged(groups: list[Group]) -> list[Group]:
+    """The groups, of which those that only read the same data from other places are one."""
+    sources: dict[str, set[str]] = {}
+    for group in groups:
+        sources.setdefault(group.data_key, set()).add(_text(lookup(group.config, "dataset.source")))
+    merged: dict[tuple[str, str], Group] = {}
+    for group in groups:
+        several = group.data_key and len(sources[group.data_key]) > 1
+        key = _text(group.without_followers) if several else group.runs[0].group_key
+        first = merged.setdefault((group.data_key, key), group)
+        if first is not group:
+            first.runs += group.runs
+    return list(merged.values())
+
+
+def _text(node: Any) -> str:
+    return json.dumps(node, sort_keys=True, default=str)
+
+
+def _one_per_seed(group: Group) -> Group:
+    """The group with, of several runs with one seed, the finished one, else the one with the largest step."""
     best: dict[int | None, Run] = {}
-    for run in sorted(runs, key=lambda r: (r.status == "done", r.step), reverse=True):
+    for run in sorted(group.runs, key=lambda r: (r.status == "done", r.step), reverse=True):
         best.setdefault(run.seed, run)
-    kept = [run for run in runs if run is best[run.seed]]
-    return Group(kept, [run for run in runs if run is not best[run.seed]], read=read, data=data)
+    kept = [run for run in group.runs if run is best[run.seed]]
+    return replace(group, runs=kept, duplicates=[run for run in group.runs if run is not best[run.seed]])
 
 
-def _name(group: Group, config: dict[str, Any], names: Names, by: str | None) -> str:
+def _name(group: Group, by: str | None) -> str:
+    names = names_of(group.config, group.runs[0])
     if by is not None:
-        value = lookup(config, by)
+        value = lookup(group.config, by)
         return "-" if value is MISSING else short(value, names)
     method = group.runs[0].info.get("method")
-    return str(method) if method else short(config.get("sampler", group.runs[0].name), names)
+    return str(method) if method else short(group.config.get("sampler", group.runs[0].name), names)
 
 
 def configuration_words(configs: list[dict[str, Any]], names: Sequence[Names] | None = None) -> list[dict[str, str]]:
@@ -224,10 +275,11 @@ def _as_typed(groups: list[Group], keys: list[dict[str, str]]) -> list[dict[str,
     return typed if len(different) == len(keys) else keys
 
 
-def _last_parts(keys: set[str]) -> dict[str, str]:
-    """key -> its last part, or the whole key if two have the same last part."""
+def _last_parts(keys: set[str], top: set[str]) -> dict[str, str]:
+    """key -> its last part, or the whole key if two have the same last part, or a key at the `top` is called so."""
     parts = {key: key.rpartition(".")[2] for key in keys}
-    return {key: part if list(parts.values()).count(part) == 1 else key for key, part in parts.items()}
+    clear = {key for key, part in parts.items() if list(parts.values()).count(part) == 1 and part not in top - {key}}
+    return {key: part if key in clear else key for key, part in parts.items()}
 
 
 def _differences(nodes: list[Any], names: Sequence[Names], path: str) -> list[dict[str, str]]:

@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 from diffusion_lab.reports.differences import Difference, Reader, changed, differences, lookup, read_plainly, short
 from diffusion_lab.reports.groups import Group, group_runs, label_groups, matching
-from diffusion_lab.reports.measurement import measurement
 from diffusion_lab.reports.notes import metric_names
 from diffusion_lab.reports.other_data import data_words
 from diffusion_lab.reports.sections import data_name, subject
-from diffusion_lab.reports.tables import VAL_LOSS, choose_metric, values
+from diffusion_lab.reports.tables import VAL_LOSS, choose_metric, ruler, values
 from diffusion_lab.runs.find import read_runs
 from diffusion_lab.runs.run import RunFolder
 
@@ -108,15 +107,15 @@ def pair(base: Group, own: Group, metric: str | None = None) -> Pair:
         raise ValueError(
             f"B must have the data of A to be compared, and its images are not the same; they have {words}"
         )
-    if base.runs[0].group_key == own.runs[0].group_key:
+    same = bool(base.data_key) and base.without_followers == own.without_followers  # perhaps read from another place
+    if same or base.runs[0].group_key == own.runs[0].group_key:
         raise ValueError("B must be another configuration than A; runs of one configuration are averaged by `report`")
     about, other = subject(base), subject(own)
     if about != other:
         key = next(key for key in about if about[key] != other[key])
         both = zip((about, other), (base, own), strict=True)
         words = " and ".join(
-            "none" if one[key] is None else data_name([group], one[key]) if key == "dataset" else group.word(key)
-            for one, group in both
+            "none" if one[key] is None else _data(group) if key == "dataset" else group.word(key) for one, group in both
         )
         raise ValueError(f"B must have the {key} of A to be compared; they have {words}")
     label_groups([base, own])
@@ -156,7 +155,7 @@ def configuration(pair: Pair) -> list[Difference]:
 
 def measured_differently(pair: Pair, metric: str) -> str:
     """In which settings of the measurement of a metric the two differ; "" if in none."""
-    rulers = [measurement(group, metric) for group in (pair.base, pair.own)]
+    rulers = [ruler(group, metric) for group in (pair.base, pair.own)]
     if rulers[0] == rulers[1]:
         return ""
     if max(map(len, rulers)) > 1:
@@ -164,6 +163,11 @@ def measured_differently(pair: Pair, metric: str) -> str:
     (one,), (other,) = rulers
     keys = changed(one, other)
     return "; ".join(f"{key} {short(lookup(one, key))} and {short(lookup(other, key))}" for key in keys)
+
+
+def _data(group: Group) -> str:
+    """Name of the data, and which they were if that is recorded."""
+    return f"{data_name([group])} ({group.data_key[:6]})" if group.data_key else data_name([group])
 
 
 def _both(base: Group, own: Group, name: str) -> bool:

@@ -14,8 +14,8 @@ from diffusion_lab.reports.html import rendered
 from diffusion_lab.reports.pair import Pair, configuration
 from diffusion_lab.reports.pair_metrics import lines_of, table_of
 from diffusion_lab.reports.pair_samples import remark, strips
-from diffusion_lab.reports.speedup_of_runs import OfRuns, in_images, in_seconds
-from diffusion_lab.reports.speedup_words import HOW, sentences
+from diffusion_lab.reports.speedup_of_runs import SNAPSHOTS, OfRuns, in_images, in_seconds
+from diffusion_lab.reports.speedup_words import HOW, none_of, sentences
 
 
 class PairReport(NamedTuple):
@@ -46,16 +46,21 @@ def make_pair_report(pair: Pair) -> PairReport:
 
 def speed_words(pair: Pair) -> list[str]:
     """The speed-up in images and in training time, or why there is none."""
+    names = pair.base.label, pair.own.label, pair.metric
+    both: list[OfRuns] = [of_runs(pair.base, pair.own, pair.metric) for of_runs in (in_images, in_seconds)]
+    whys = {one.why if one.found is None else none_of(one.found, *names) for one in both}
+    if len(whys) == 1 and (why := whys.pop()):  # of both
+        return [f"No speed-up can be given: {why}."]
     said, any_found = [], False
-    for unit, of_runs in (("images", in_images), ("seconds", in_seconds)):
-        measured: OfRuns = of_runs(pair.base, pair.own, pair.metric)
-        if measured.found is None:
-            said.append(f"No speed-up in {unit}: {measured.why}.")
+    for unit, measured in zip(("images", "seconds"), both, strict=True):
+        why = measured.why if measured.found is None else none_of(measured.found, *names)
+        if measured.found is None or why:
+            said.append(f"No speed-up in {unit}: {why}.")
             continue
         any_found = True
-        said += sentences(measured.found, pair.base.label, pair.own.label, pair.metric, unit)
+        said += sentences(measured.found, *names, unit)
         if measured.left_out:
-            said.append(f"Without {measured.left_out} common seeds that have fewer than two snapshots.")
+            said.append(f"Without {measured.left_out} common seeds that have fewer than {SNAPSHOTS} snapshots.")
     return [*said, HOW] if any_found else said
 
 

@@ -1,5 +1,5 @@
 """A folder of runs as sections: one per data set, task and protocol, because only within one can values be compared.
-Runs whose images changed in between have sections of their own.
+The data set is the images and labels themselves (`other_data`); where they were read from is no difference.
 
 Each section has its own metric, baseline and names. Groups without evaluations are in the largest section of their data
 set and task.
@@ -54,7 +54,7 @@ def sections_of(
     check_key(groups, by)
     alike: dict[str, list[Group]] = {}
     for group in groups:
-        alike.setdefault(_text([subject(group), group.data]), []).append(group)
+        alike.setdefault(_text(subject(group)), []).append(group)
     if metric is not None and not any(_has(same, metric) for same in alike.values()):
         choose_metric(groups, metric)
     measured = [part for same in alike.values() for part in _by_ruler(same, metric)]
@@ -70,11 +70,15 @@ def sections_of(
 
 
 def subject(group: Group) -> dict[str, Any]:
-    """The data set and the task."""
-    run = group.runs[0]
-    source = run.info.get("dataset") or lookup(group.config, "dataset.source")
+    """The data, or their source if no more is known, and the task."""
     task = lookup(group.config if "task" in group.config else group.reading.config, "task")
-    return {"dataset": None if source is MISSING else source, "task": None if task is MISSING else task}
+    return {"dataset": group.data_key or source(group), "task": None if task is MISSING else task}
+
+
+def source(group: Group) -> Any:
+    """The part that reads the data, None if it is not recorded."""
+    found = group.runs[0].info.get("dataset") or lookup(group.config, "dataset.source")
+    return None if found is MISSING else found
 
 
 def _by_ruler(groups: list[Group], metric: str | None) -> list[tuple[list[Group], str]]:
@@ -111,29 +115,43 @@ def _titles(sections: Sequence[tuple[list[Group], str]]) -> list[str]:
     """Data set and metric, and other settings that distinguish a section from the others."""
     subjects = [subject(groups[0]) for groups, _ in sections]
     rulers = [{"measured": ruler(groups[0], name)[0]} if values(groups[0], name) else {} for groups, name in sections]
-    words = configuration_words([a | b for a, b in zip(subjects, rulers, strict=True)])
+    of = [[source(g) for other, _ in sections for g in other if subject(g) == about] for about in subjects]
+    sources = [{"dataset": _common(nodes)} for nodes in of]
+    tasks = [{"task": about["task"]} for about in subjects]
+    words = configuration_words([a | b | c for a, b, c in zip(sources, tasks, rulers, strict=True)])
     titles = []
-    for (groups, metric), about, further in zip(sections, subjects, words, strict=True):
-        name = data_name(groups, about["dataset"])
+    for (groups, _), about, node, further in zip(sections, subjects, sources, words, strict=True):
         task = further.pop("task", None)
-        twins = [i for i, other in enumerate(subjects) if other == about]
-        parts = [
-            f"{key.rpartition('.')[2]}={value[:24]}" for key, value in further.items() if key.startswith("dataset.")
-        ]
-        parts += [f"({groups[0].data})"] if groups[0].data else []
-        if len(twins) > 1:
+        own = [key for key in further if key.startswith("dataset.") and lookup(node, key) is not MISSING]
+        parts = [f"{key.rpartition('.')[2]}={further[key][:24]}" for key in own]
+        if subjects.count(about) > 1:
             parts += [f"{key.rpartition('.')[2]}={v[:24]}" for key, v in further.items() if key.startswith("measured")]
-        titles.append(" ".join([name, *([task] if task else []), *parts]) + f": {metric}")
+        titles.append(" ".join([data_name(groups), *([task] if task else []), *parts]))
+    twice = {
+        title for title in titles if len({_text(s) for s, t in zip(subjects, titles, strict=True) if t == title}) > 1
+    }
+    for i, (groups, metric) in enumerate(sections):
+        counted = f" ({groups[0].data})" if groups[0].data and titles[i] in twice else ""
+        titles[i] = f"{titles[i]}{counted}: {metric}"
     return [title if titles.count(title) == 1 else f"{title} ({i + 1})" for i, title in enumerate(titles)]
 
 
-def data_name(groups: Sequence[Group], source: Any) -> str:
+def _common(nodes: Sequence[Any]) -> Any:
+    """The node without the keys in which the nodes differ, such as the places of copies."""
+    first = nodes[0]
+    if not all(isinstance(node, dict) for node in nodes):
+        return first
+    return {key: value for key, value in first.items() if all(node.get(key, MISSING) == value for node in nodes)}
+
+
+def data_name(groups: Sequence[Group]) -> str:
     """The option that was typed for the data set if the groups have one, else the name of its class."""
     options = {(group.runs[0].info.get("choices") or {}).get("dataset") for group in groups}
     typed = options.pop() if len(options) == 1 else None
     if isinstance(typed, str) and WORD.fullmatch(typed):
         return typed
-    return short(source) if source else "data"
+    node = source(groups[0])
+    return short(node) if node else "data"
 
 
 def _text(value: Any) -> str:

@@ -38,7 +38,7 @@ from typing import NamedTuple
 import numpy as np
 
 from diffusion_lab.intervals import mean_interval
-from diffusion_lab.reports.smooth_course import Course, SmoothCourse, smoothed
+from diffusion_lab.reports.smooth_course import CLOSE, Course, SmoothCourse, smoothed
 
 LEVEL = 0.95
 
@@ -52,12 +52,14 @@ class Factor(NamedTuple):
             snapshot.
         rises_again: whether a snapshot of the method is worse than v after it has reached v.
         reached_before: whether the baseline's smoothed curve is at v before its end, which makes F too large.
+        ends_worse: whether the method has reached v and its smoothed curve ends worse than it.
     """
 
     value: float
     bound: str = ""
     rises_again: bool = False
     reached_before: bool = False
+    ends_worse: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,11 @@ class SpeedUp:
     def rises_again(self) -> int:
         """Seeds with a snapshot that is worse than the baseline's final value after the method has reached it."""
         return sum(one.rises_again for one in self.factors)
+
+    @property
+    def ends_worse(self) -> int:
+        """Seeds whose method has reached the baseline's final value and is worse at its end."""
+        return sum(one.ends_worse for one in self.factors)
 
     @property
     def reached_before(self) -> int:
@@ -153,7 +160,8 @@ def _factor(baseline: SmoothCourse, method: SmoothCourse) -> Factor:
         return Factor(math.exp(end - method.u[-1]), "at most", False, before)
     first = max(own, float(method.u[0]))
     worse = bool(np.any(method.snapshots[method.at > first] > target))
-    return Factor(math.exp(end - first), "at least" if own == -math.inf else "", worse, before)
+    lost = bool(method.z[-1] > target + CLOSE * float(np.ptp(method.z)))
+    return Factor(math.exp(end - first), "at least" if own == -math.inf else "", worse, before, lost)
 
 
 def _beyond_median(n: int) -> int | None:

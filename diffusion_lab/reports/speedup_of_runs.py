@@ -10,14 +10,13 @@ import numpy as np
 from diffusion_lab.reports.directions import directed, rising
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.hours import same_hours
-from diffusion_lab.reports.measurement import measurement
 from diffusion_lab.reports.seconds import only_training, time_of
 from diffusion_lab.reports.smooth_course import Course
 from diffusion_lab.reports.speedup import SpeedUp, speed_up
-from diffusion_lab.reports.tables import protocols
+from diffusion_lab.reports.tables import protocols, ruler
 from diffusion_lab.runs.run import Run
 
-SNAPSHOTS = 2  # fewer are no curve
+SNAPSHOTS = 4  # fewer are not smoothed but joined by a line, in which their noise is all of the answer
 
 
 class OfRuns(NamedTuple):
@@ -26,7 +25,7 @@ class OfRuns(NamedTuple):
     Attributes:
         found: the speed-up, None if there is none.
         why: the reason, "" with a speed-up.
-        left_out: common seeds without two snapshots in both runs.
+        left_out: common seeds with fewer than `SNAPSHOTS` snapshots in one of the runs.
         courses: (baseline's, method's) curve of each factor.
     """
 
@@ -72,7 +71,7 @@ def _paired(base: Group, own: Group, metric: str, course) -> OfRuns:
     if not directed([base, own], metric):
         return OfRuns(None, f"neither direction of {metric} is better")
     mixed = any(len(protocols(group, metric)) > 1 for group in (base, own))
-    if mixed or measurement(base, metric) != measurement(own, metric):
+    if mixed or ruler(base, metric) != ruler(own, metric):
         return OfRuns(None, "it was measured differently")
     theirs = {run.seed: run for run in base.done}
     common = [(theirs[run.seed], run) for run in own.done if run.seed is not None and run.seed in theirs]
@@ -81,7 +80,7 @@ def _paired(base: Group, own: Group, metric: str, course) -> OfRuns:
     courses = [(course(one), course(other)) for one, other in common]
     whole = [pair for pair in courses if min(len(pair[0].x), len(pair[1].x)) >= SNAPSHOTS]
     if not whole:
-        return OfRuns(None, "fewer than two snapshots were measured; train with metrics_every=0")
+        return OfRuns(None, f"it needs a curve of {SNAPSHOTS} snapshots or more; train longer, or with {_more(metric)}")
     better = "higher" if rising([base, own], metric) else "lower"
     ours = speed_up([pair[0] for pair in whole], [pair[1] for pair in whole], better)
     return OfRuns(ours, "", len(common) - len(whole), tuple(whole))
@@ -94,6 +93,11 @@ def _usable(x: np.ndarray, values: np.ndarray) -> Course:
     x, at = np.unique(x, return_index=True)
     used = (x > 0) & np.isfinite(values[at])
     return Course(x[used].astype(np.float64), values[at][used])
+
+
+def _more(metric: str) -> str:
+    """What makes more snapshots with a metric."""
+    return "a smaller snapshot_every" if "/" in metric else "metrics_every=0"
 
 
 def _key(metric: str) -> str:

@@ -33,14 +33,28 @@ def sentences(found: SpeedUp, base: str, own: str, metric: str, unit: str) -> li
     return [text, *_counts(found, base, own)]
 
 
+def none_of(found: SpeedUp, base: str, own: str, metric: str) -> str:
+    """Why there is nothing to say of a speed-up, for "No speed-up: ...": the method does not reach the level, or ends
+    above it in most seeds; "" if it does neither."""
+    seeds = "" if found.total == 1 else f" in {found.total} of {found.total} seeds"
+    if not found.reached:
+        return f"{own} does not reach the final {metric} of {base}{seeds}"
+    if 2 * found.ends_worse > found.total:
+        return f"{own} ends with a worse {metric} than {base}{_seeds(found.ends_worse, found)}"
+    return ""
+
+
 def number(value: float) -> str:
     """Three digits: 0.874, 2.51, 12.3."""
     return f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:.0f}"
 
 
 def cell(found: SpeedUp) -> str:
-    """`2.50 [1.93, 3.24]`, `at most 1.42 (not reached by 1 of 3 seeds)`, `not reached by 2 of 2 seeds`."""
+    """`2.50 [1.93, 3.24]`, `at most 1.42 (not reached by 1 of 3 seeds)`, `not reached by 2 of 2 seeds`,
+    `ends worse in 2 of 2 seeds`."""
     missed = found.total - found.reached
+    if 2 * found.ends_worse > found.total:
+        return f"ends worse in {found.ends_worse} of {found.total} seeds"
     note = f"not reached by {missed} of {found.total} seeds"
     if found.factor is None:
         return note if missed == found.total else f"no common factor, {note}"

@@ -26,6 +26,7 @@ from diffusion_lab.runs.run import STATUSES, Run
 
 VAL_LOSS = "val/loss"
 BASELINE = "baseline"
+INDIFFERENT = ("every", "batch_size")  # of a validation: when, and how many images at a time
 
 
 @dataclass(frozen=True)
@@ -244,5 +245,7 @@ def ruler(group: Group, metric: str) -> list[dict[str, Any]]:
         return measured
     config = group.config
     validation = (config.get("callbacks") or {}).get("validation")
+    if isinstance(validation, dict):
+        validation = {key: value for key, value in validation.items() if key not in INDIFFERENT}
     parts = {key: config.get(key) for key in ("prediction", "schedule")}
-    return [{"dataset": group.runs[0].info.get("dataset"), **parts, "validation": validation}]
+    return [{"dataset": group.data_key or group.runs[0].info.get("dataset"), **parts, "validation": validation}]

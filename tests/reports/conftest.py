@@ -7,6 +7,7 @@ import io
 import pytest
 
 from diffusion_lab.cli.report import main
+from diffusion_lab.reports import html, pair_page
 from tests.reports.synthetic import write_sweep
 
 
@@ -34,3 +35,10 @@ def report(sweep, tmp_path_factory):
 def text(report):
     """The page of the sweep."""
     return report[1].read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def without_figures(monkeypatch):
+    """Figures take most of the time of a report and of a comparison; tests of their words do without."""
+    monkeypatch.setattr(html, "_figures", lambda *of: [])
+    monkeypatch.setattr(pair_page, "drawn", lambda pair: [])

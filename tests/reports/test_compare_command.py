@@ -13,7 +13,6 @@ import pytest
 
 from diffusion_lab.cli.compare import main
 from diffusion_lab.plotting import line_style
-from diffusion_lab.reports import pair_page
 from tests.reports.curves import FD, STEPS, power_law, write_curves
 
 LEVELS = (1.0, 1.1, 0.9)
@@ -70,20 +69,14 @@ def test_the_page_loads_nothing_and_has_curves_and_grids_of_both(compared: tuple
     assert line_style(1).color in page
 
 
-@pytest.fixture
-def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures take most of the time of a comparison; tests of its words do without."""
-    monkeypatch.setattr(pair_page, "drawn", lambda pair: [])
-
-
 @pytest.mark.usefixtures("without_figures")
 def test_b_is_described_relative_to_a(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [f"{folder}:logit_normal", f"{folder}:uniform", "--out", str(tmp_path / "c.html")]
     assert main([*arguments, "--metric", "val/loss"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("uniform compared with logit_normal") and "worse, p=" in text
-    assert "To reach the final val/loss of logit_normal, logit_normal needs at most 1.00 times as many images" in text
-    assert "Not reached by uniform in 3 of 3 seeds" in text
+    why = "uniform does not reach the final val/loss of logit_normal in 3 of 3 seeds"
+    assert f"No speed-up can be given: {why}." in text and "to reach" not in text.lower().replace(why, "")
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -96,7 +89,36 @@ def test_single_runs_are_compared_without_interval(
     assert "(n=1)" in text and "no claim" in text and "needs 2.50 times as many images" in text
     assert main([sides[0], str(folder / "logit_normal-1"), "--out", str(tmp_path / "c.html")]) == 0
     text = capsys.readouterr().out
-    assert "n/a (no common seed)" in text and "No speed-up in images: they have no finished run" in text
+    assert "n/a (no common seed)" in text and "No speed-up can be given: they have no finished run" in text
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_two_snapshots_make_one_sentence_and_no_speed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for method, level in (("uniform", 1.0), ("logit_normal", 1.1)):
+        write_curves(tmp_path / method, method, 0, power_law(STEPS, level=level))
+        for name in ("metrics", "evaluations", "timing"):
+            path = tmp_path / method / f"{name}.jsonl"
+            path.write_text("".join(path.read_text().splitlines(keepends=True)[-2:]))
+    sides = [str(tmp_path / "uniform"), str(tmp_path / "logit_normal")]
+    assert main([*sides, "--out", str(tmp_path / "c.html")]) == 0
+    text = capsys.readouterr().out
+    assert (
+        "No speed-up can be given: it needs a curve of 4 snapshots or more; train longer, or with metrics_every=0"
+        in text
+    )
+    assert text.lower().count("speed-up") == 1 and "smoothed" not in text and "to reach" not in text.lower()
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_method_that_passes_the_level_and_ends_worse_is_not_said_to_be_faster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_curves(tmp_path / "a", "uniform", 0, power_law(STEPS))
+    write_curves(tmp_path / "b", "logit_normal", 0, 2.0 + np.arange(len(STEPS)) / 10)  # better at first, worse at last
+    assert main([*(str(tmp_path / name) for name in "ab"), "--out", str(tmp_path / "c.html")]) == 0
+    text = capsys.readouterr().out
+    assert f"No speed-up can be given: logit_normal ends with a worse {FD} than uniform." in text
+    assert "times as many" not in text
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -107,7 +129,7 @@ def test_another_protocol_is_refused_with_the_reason(
     assert main([str(folder / "uniform-0"), str(tmp_path / "b"), "--out", str(tmp_path / "c.html")]) == 0
     text = capsys.readouterr().out
     assert "n/a, measured differently: samples 1000 and 5000" in text
-    assert "No speed-up in images: it was measured differently." in text and "No speed-up in seconds" in text
+    assert "No speed-up can be given: it was measured differently." in text
 
 
 @pytest.mark.usefixtures("without_figures")

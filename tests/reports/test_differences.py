@@ -121,6 +121,13 @@ def test_a_part_of_the_users_own_makes_no_difference_of_what_the_names_say(tmp_p
         assert [label for label in found if label != "speed" and found[label]] == [], name
 
 
+def test_what_comes_with_a_part_that_is_in_the_name_is_no_difference(tmp_path):
+    make(tmp_path / "a", "sampler=uniform")
+    make(tmp_path / "b", "sampler=stratified", "log_every=7")
+    make(tmp_path / "c", "sampler=stratified", "sampler@sampler.base=logit_normal")
+    assert list(notes(tmp_path).values()) == [[], ["sampler.base=logit_normal (baseline none)"]]
+
+
 def test_what_differs_beside_a_part_of_the_users_own_is_said(tmp_path):
     make(tmp_path / "a", "sampler=uniform")
     own_sampler(tmp_path / "b", "late", "optimizer.lr=1e-2", "schedule=linear")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from diffusion_lab.reports import group_runs, read_runs, summarise
+from diffusion_lab.reports import beyond, group_runs, read_runs, summarise
 from diffusion_lab.reports.groups import matching, short
 from tests.reports.synthetic import METHODS, write_run
 
@@ -73,6 +73,33 @@ def test_equal_last_parts_keep_the_whole_key(tmp_path):
         weighting = {"_target_": "x.MinSNR", "gamma": gamma}
         write_run(tmp_path / str(k), "uniform", 0, steps=50, weighting=weighting, optimizer={"gamma": gamma + 5})
     assert groups_of(tmp_path)[0].label == "uniform weighting.gamma=1.0 optimizer.gamma=6.0"
+
+
+def test_a_key_is_whole_where_a_key_at_the_top_has_its_last_part(tmp_path):
+    for k, size in enumerate((64, 128)):
+        callbacks = {"generation": {"evaluation": {"batch_size": size}}}
+        write_run(tmp_path / str(k), "uniform", 0, steps=50, batch_size=16, callbacks=callbacks)
+    labels = {group.label for group in groups_of(tmp_path)}
+    assert labels == {f"uniform callbacks.generation.evaluation.batch_size={size}" for size in (64, 128)}
+
+
+def test_how_often_something_is_recorded_names_a_row_only_if_nothing_else_does(tmp_path):
+    for k, (rate, every) in enumerate(((1e-4, 50), (2e-4, 100))):
+        optimizer = {"_target_": "torch.optim.Adam", "lr": rate}
+        write_run(tmp_path / str(k), "uniform", 0, steps=50, optimizer=optimizer, log_every=every, snapshot_every=every)
+    groups = groups_of(tmp_path)
+    assert {group.label for group in groups} == {"uniform lr=0.0001", "uniform lr=0.0002"}
+    assert [one.key for one in beyond(groups[1], groups[0])] == ["optimizer.lr"]
+    write_run(tmp_path / "c", "uniform", 0, steps=50, optimizer=optimizer, log_every=7, snapshot_every=every)
+    assert len({group.label for group in groups_of(tmp_path)}) == 3
+
+
+def test_the_seed_of_a_part_names_no_row_where_the_part_has_one_of_its_own(tmp_path):
+    """Row a begins with seed 0, which the validation has in all runs; row b with seed 1."""
+    for seed, rate in ((0, 1e-4), (1, 2e-4)):
+        optimizer, callbacks = {"_target_": "torch.optim.Adam", "lr": rate}, {"validation": {"seed": 0}}
+        write_run(tmp_path / str(seed), "uniform", seed, steps=50, optimizer=optimizer, callbacks=callbacks)
+    assert {group.label for group in groups_of(tmp_path)} == {"uniform lr=0.0001", "uniform lr=0.0002"}
 
 
 def test_rows_are_named_by_the_chosen_key_and_still_not_merged(tmp_path):
