@@ -14,6 +14,7 @@ from diffusion_lab.files import refuse_folder
 from diffusion_lab.progress import waiting
 
 if TYPE_CHECKING:
+    from diffusion_lab.reports.pair import Pair
     from diffusion_lab.reports.pair_page import PairReport
     from diffusion_lab.runs.run import Run, RunFolder
 
@@ -51,9 +52,19 @@ def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
 
     one, other = side("A", options.a), side("B", options.b)
 
-    def compared(a: RunFolder, b: RunFolder) -> tuple[PairReport, str, list[Run]]:
+    def paired(a: RunFolder, b: RunFolder) -> Pair:
         groups = group_of(one._replace(folder=a), read), group_of(other._replace(folder=b), read)
-        report = make_pair_report(pair(*groups, options.metric))
+        return pair(*groups, options.metric)
+
+    def able(a: RunFolder, b: RunFolder) -> tuple[RunFolder, RunFolder]:
+        paired(a, b)
+        return a, b
+
+    def words(folder: RunFolder) -> None:
+        list(alone(folder, read))
+
+    def compared(a: RunFolder, b: RunFolder) -> tuple[PairReport, str, list[Run]]:
+        report = make_pair_report(paired(a, b))
         left_out = {run.folder: run for folder in (a, b) for run in folder.runs if not run.info and run.faults}
         return report, pair_page(report, _command(options)), list(left_out.values())
 
@@ -61,7 +72,9 @@ def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
         for itself in alone(folder, read):
             pair_page(make_pair_report(itself), "")
 
-    return apart(one.folder, lambda a: apart(other.folder, lambda b: compared(a, b), trial), trial)
+    # Apart from the figures, which take long: what is wrong with an option is found here.
+    first, second = apart(one.folder, lambda a: apart(other.folder, lambda b: able(a, b), words), words)
+    return apart(first, lambda a: apart(second, lambda b: compared(a, b), trial), trial)
 
 
 def _parser() -> argparse.ArgumentParser:

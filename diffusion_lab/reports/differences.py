@@ -124,6 +124,7 @@ def differences(own: Reading, base: Reading) -> list[Difference]:
         and any(one.options.get(group) != one.named.get(group) for one in (own, base))
         and lookup(own.config, place_of(group)) != lookup(base.config, place_of(group))
     ]
+    options = [one for one in options if not any(within(one.key, other.key) and one != other for other in options)]
     keys = dict.fromkeys([*changed(own.config, own.expected), *changed(base.config, base.expected)])
     for place in sorted(own.own & base.own):  # one option of the user's, perhaps from two editions of its yaml file
         keys |= dict.fromkeys(changed(lookup(own.config, place), lookup(base.config, place), place))

@@ -160,7 +160,7 @@ def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:
     """The same groups with names that distinguish them within one table."""
     for group in groups:
         group.name, group.by, group.label = _name(group, by), by, ""
-    configs = _comparable(groups) if len(groups) > 1 else [{}]
+    configs = _comparable(groups) if len(groups) > 1 else [{} for _ in groups]
     names = [names_of(config, group.runs[0]) for group, config in zip(groups, configs, strict=True)]
     for group, different in zip(groups, configuration_words(configs, names), strict=True):
         group.differences = different

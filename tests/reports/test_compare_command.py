@@ -13,6 +13,7 @@ import pytest
 
 from diffusion_lab.cli.compare import main
 from diffusion_lab.plotting import line_style
+from diffusion_lab.reports import pair_page
 from tests.reports.curves import FD, STEPS, power_law, write_curves
 
 LEVELS = (1.0, 1.1, 0.9)
@@ -90,6 +91,14 @@ def test_single_runs_are_compared_without_interval(
     assert main([sides[0], str(folder / "logit_normal-1"), "--out", str(tmp_path / "c.html")]) == 0
     text = capsys.readouterr().out
     assert "n/a (no common seed)" in text and "No speed-up can be given: they have no finished run" in text
+
+
+def test_what_is_wrong_with_an_option_is_found_without_a_figure(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pair_page, "drawn", lambda pair: pytest.fail("a figure takes seconds"))
+    assert main([f"{folder}:speed", f"{folder}:uniform"]) == 2
+    assert "must end in the name of one of its 2 rows" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("without_figures")

@@ -1,6 +1,7 @@
 """What a row says beside the baseline."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from omegaconf import OmegaConf
@@ -126,6 +127,9 @@ def test_what_comes_with_a_part_that_is_in_the_name_is_no_difference(tmp_path):
     make(tmp_path / "b", "sampler=stratified", "log_every=7")
     make(tmp_path / "c", "sampler=stratified", "sampler@sampler.base=logit_normal")
     assert list(notes(tmp_path).values()) == [[], ["sampler.base=logit_normal (baseline none)"]]
+    a, b, _ = group_runs(read_runs(tmp_path).runs, read=read)
+    whole = differences(*(replace(group.reading, named={}) for group in (b, a)))  # as `compare` lists them
+    assert [str(one) for one in whole] == ["sampler=stratified (baseline uniform)"]
 
 
 def test_what_differs_beside_a_part_of_the_users_own_is_said(tmp_path):
