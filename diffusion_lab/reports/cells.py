@@ -14,7 +14,7 @@ from diffusion_lab.reports.answer import answer
 from diffusion_lab.reports.beyond import notes_of
 from diffusion_lab.reports.directions import with_arrow
 from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.tables import Row, baseline, status_words, summarise, visible_size
+from diffusion_lab.reports.tables import VAL_LOSS, Row, baseline, status_words, summarise, visible_size
 from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS
 
 WIDTH = 180  # maximum width of the table in characters, before column titles are abbreviated
@@ -48,7 +48,8 @@ class Comparison(NamedTuple):
 
 
 def compare(groups: Sequence[Group], metric: str, by: str | None = None, size: float | None = None) -> Comparison:
-    """The comparison of one or more groups; titles are abbreviated if the table is wider than `WIDTH`.
+    """The comparison of one or more groups, without empty columns; titles are abbreviated if the table is wider than
+    `WIDTH`.
 
     Args:
         groups: groups of one section, named by `label_groups`.
@@ -61,9 +62,13 @@ def compare(groups: Sequence[Group], metric: str, by: str | None = None, size: f
     rows = summarise(groups, metric, size)
     named = with_arrow(groups, metric)
     lines, titles = cells(rows), header(named, first.label, by, size)
+    told = {"val loss"} if metric == VAL_LOSS else set()
+    kept = [i for i, title in enumerate(titles) if title not in told and any(line[i].text for line in lines)]
+    lines, titles = [[line[i] for i in kept] for line in lines], [titles[i] for i in kept]
     widest = [max(len(line[i].text) for line in lines) for i in range(len(titles))]
     if sum(max(len(title), width) + 2 for title, width in zip(titles, widest, strict=True)) > WIDTH:
-        titles = header(named, first.label, by, size, brief=True)
+        brief = header(named, first.label, by, size, brief=True)
+        titles = [brief[i] for i in kept]
     notes = [*notes_of(groups, first), *cautions(rows), *of_other_hours(rows, first.label)]
     return Comparison(titles, lines, legend(rows, size), notes, answer=answer(rows, size))
 
@@ -171,11 +176,17 @@ def with_interval(interval: Interval | None, places: int | None = None, signed: 
         return "n/a"
     places = decimals([interval.mean]) if places is None else places
     mean, *ends = (
-        number(value, signed=signed) if places < 0 else _minus(f"{value:{'+' if signed else ''}.{places}f}")
+        number(value, signed=signed) if places < 0 else _fixed(value, places, signed)
         for value in (interval.mean, interval.low, interval.high)
         if value is not None
     )
     return f"{mean} [{ends[0]}, {ends[1]}]" if ends else f"{mean} (n=1, no interval)"
+
+
+def _fixed(value: float, places: int, signed: bool) -> str:
+    """`value` with decimals; what rounds to 0 has no sign."""
+    text = f"{value:.{places}f}"
+    return text.lstrip("-") if not float(text) else _minus(f"{value:{'+' if signed else ''}.{places}f}")
 
 
 def decimals(means: Sequence[float], digits: int = 4) -> int:

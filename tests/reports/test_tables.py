@@ -7,8 +7,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from diffusion_lab.intervals import Interval
 from diffusion_lab.reports import choose_metric, compare, group_runs, read_runs, summarise, with_baseline
-from diffusion_lab.reports.cells import cells, decimals, duration, header, latex, legend, markdown, number, tex
+from diffusion_lab.reports.cells import (
+    cells,
+    decimals,
+    duration,
+    header,
+    latex,
+    legend,
+    markdown,
+    number,
+    tex,
+    with_interval,
+)
 from tests.reports.synthetic import METHODS, set_rate, write_run
 
 FD = "fd1k_digits"
@@ -108,12 +120,13 @@ def test_a_baseline_without_a_finished_run_is_refused_while_others_have_one(tmp_
 
 def test_titles_are_cut_short_where_the_table_is_too_wide(tmp_path):
     write_seeds(tmp_path, [1.0], "uniform")
-    assert compare(group_runs(read_runs(tmp_path).runs), FD).titles == header(f"{FD} ↓", "uniform", size=0.1)
+    empty = ("verdict", "seeds for ±0.1")
+    whole = [title for title in header(f"{FD} ↓", "uniform", size=0.1) if title not in empty]
+    assert compare(group_runs(read_runs(tmp_path).runs), FD).titles == whole
     groups = group_runs(read_runs(tmp_path).runs)
     groups[0].label = "x" * 120
     assert compare(groups, FD).titles == [
-        *("method", "runs", "fd1k_digits ↓", "diff. to baseline", "verdict", "seeds for ±0.1"),
-        *("loss", "img/s", "cost", "time"),
+        *("method", "runs", "fd1k_digits ↓", "diff. to baseline", "loss", "img/s", "cost", "time"),
     ]
 
 
@@ -244,3 +257,22 @@ def test_decimals_follow_the_smallest_mean():
 
 def test_durations():
     assert [duration(s) for s in (2.34, 41.2, 725, 12000)] == ["2.3 s", "41 s", "12 min 05 s", "3 h 20 min"]
+
+
+def test_a_column_without_anything_in_it_is_left_out(tmp_path):
+    for seed in range(2):
+        for method in ("uniform", "logit_normal"):
+            write_run(tmp_path / f"{method}{seed}", method, seed, steps=250)
+    table = compare(group_runs(read_runs(tmp_path).runs), "fd1k_digits")
+    assert "verdict" in table.titles and not any(title.startswith("seeds") for title in table.titles)
+    assert all(len(line) == len(table.titles) for line in table.lines)
+    assert all(any(line[i].text for line in table.lines) for i in range(len(table.titles)))
+
+
+def test_the_validation_loss_is_one_column_and_what_rounds_to_nothing_has_no_sign(tmp_path):
+    for seed in range(2):
+        for method in ("uniform", "logit_normal"):
+            write_run(tmp_path / f"{method}{seed}", method, seed, steps=250)
+    groups = group_runs(read_runs(tmp_path).runs)
+    assert "val loss" in compare(groups, FD).titles and "val loss" not in compare(groups, "val/loss").titles
+    assert with_interval(Interval(-1e-9, 1.0, -0.25, 1e-9, 2), 2, signed=True) == "0.00 [−0.25, 0.00]"

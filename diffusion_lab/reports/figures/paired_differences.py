@@ -52,7 +52,9 @@ def differences(groups: Sequence[Group], metric: str, size: float | None = None)
         "edge points to values beyond it."
     )
     if size:
-        caption += f" Grey: differences up to ±{size:g}, the size for which the table gives the number of seeds."
+        caption += f" Grey: differences up to ±{size:g}"
+        tested = any(row.verdict is not None and row.verdict.p is not None for row in rows)
+        caption += ", the size for which the table gives the number of seeds." if tested else "."
     name = base.label if len(base.label) <= SHORT_NAME else "the baseline"
     return Figure(f"Difference to {name}", caption, image)
 
