@@ -219,8 +219,9 @@ def log_if_wide(axis: Axes, numbers: Sequence[np.ndarray], ratio: float = 20.0) 
 
 
 def log_axis(axis: Axes) -> None:
-    """Logarithmic y axis with ticks at 1, 2 and 5 if there is room, labelled without exponents where possible."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    """Logarithmic y axis with ticks at 1, 2 and 5 if there is room, labelled without exponents where possible; in a
+    range that may have less than two of these, with ticks at equal steps."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     axis.set_yscale("log")
     low, high = axis.get_ylim()
@@ -229,7 +230,11 @@ def log_axis(axis: Axes) -> None:
     inches = 0.75 * height / (spec.get_gridspec().nrows if spec else 1)
     there = 0 < low < high  # else nothing positive was drawn, such as values of bins without images
     roomy = there and 3 * math.log10(high / low) * LABEL_INCHES < inches
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if roomy else (1.0,), numticks=8))
+    if there and high / low < 5:
+        axis.yaxis.set_major_locator(MaxNLocator(5))
+        axis.yaxis.set_minor_locator(NullLocator())
+    else:
+        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if roomy else (1.0,), numticks=8))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
 

@@ -98,3 +98,15 @@ def test_groups_with_other_numbers_of_timesteps_share_an_axis():
 def test_no_two_groups_look_alike():
     styles = [line_style(i) for i in range(28)]
     assert len(set(styles)) == 28
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.83, 1.12), (0.21, 0.49), (1.0, 4.9), (3.0, 40.0), (1e-3, 10.0)])
+def test_a_logarithmic_axis_has_two_labels_or_more(low, high):
+    with plotting.style():
+        figure, (axis,) = plotting.panels(1)
+        axis.plot([0, 1], [low, high])
+        plotting.log_axis(axis)
+        figure.draw_without_rendering()
+        labels = [label.get_text() for label in axis.get_yticklabels(which="both") if label.get_text()]
+        low, high = axis.get_ylim()
+        assert len([text for text in labels if low <= float(text) <= high]) >= 2
