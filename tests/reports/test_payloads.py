@@ -330,6 +330,7 @@ def test_no_payload_ends_other_commands(
     assert says in check(every, capsys, before)
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_run_that_nobody_has_thought_of_is_set_apart(
     in_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -391,6 +392,7 @@ def test_a_full_disk_is_no_fault_of_a_run(error: Exception, in_folder: Path) -> 
         apart(read_runs("runs"), fails, fails)
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_comparison_leaves_out_the_run_that_would_end_it(
     in_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,6 +418,7 @@ def test_a_comparison_leaves_out_the_run_that_would_end_it(
     )
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_run_that_is_wrong_beside_others_alone_is_set_apart(
     in_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
