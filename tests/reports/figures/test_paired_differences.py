@@ -78,12 +78,15 @@ def test_the_axis_is_never_empty(rows):
     assert low < 0 < high
 
 
-def test_the_band_is_the_size_of_the_table(sweep):
+def test_the_band_is_the_size_of_the_table(sweep, tmp_path):
     groups = group_runs(read_runs(sweep).runs)
     usual = f"{visible_size(groups, FD):g}"
-    assert f"Grey: differences up to ±{usual}, the size" in differences(groups, FD).caption
-    assert "up to ±0.25, the size" in differences(groups, FD, 0.25).caption
+    assert differences(groups, FD).caption.endswith(f"Grey: differences up to ±{usual}.")  # two seeds: no such column
     assert drawing(differences(groups, FD)).count(BAND_COLOR) == 1
+    write_seeds(tmp_path, [1.0, 1.1, 1.2], "uniform")
+    write_seeds(tmp_path, [2.0, 3.0, 2.5], "logit_normal")
+    caption = differences(group_runs(read_runs(tmp_path).runs), FD, 0.25).caption
+    assert caption.endswith("up to ±0.25, the size for which the table gives the number of seeds.")
 
 
 def test_there_is_no_band_without_a_size(tmp_path):
