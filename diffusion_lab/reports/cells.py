@@ -176,17 +176,11 @@ def with_interval(interval: Interval | None, places: int | None = None, signed: 
         return "n/a"
     places = decimals([interval.mean]) if places is None else places
     mean, *ends = (
-        number(value, signed=signed) if places < 0 else _fixed(value, places, signed)
+        number(value, signed=signed) if places < 0 else _minus(f"{value:{'+' if signed else ''}.{places}f}")
         for value in (interval.mean, interval.low, interval.high)
         if value is not None
     )
     return f"{mean} [{ends[0]}, {ends[1]}]" if ends else f"{mean} (n=1, no interval)"
-
-
-def _fixed(value: float, places: int, signed: bool) -> str:
-    """`value` with decimals; what rounds to 0 has no sign."""
-    text = f"{value:.{places}f}"
-    return text.lstrip("-") if not float(text) else _minus(f"{value:{'+' if signed else ''}.{places}f}")
 
 
 def decimals(means: Sequence[float], digits: int = 4) -> int:
