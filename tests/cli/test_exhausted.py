@@ -41,6 +41,7 @@ def test_a_full_disk_is_one_sentence_in_every_command(command, in_folder, monkey
     def fails(cfg) -> None:
         raise full()
 
+    monkeypatch.setattr("diffusion_lab.cli.app.check_asked", lambda *_: None)
     monkeypatch.setattr(f"diffusion_lab.cli.{command}.run", fails)
     assert main([command, COMMANDS[command]]) == 1
     (line,) = capsys.readouterr().err.splitlines()
@@ -112,6 +113,7 @@ def test_an_allocation_that_fails_while_building_is_one_sentence(error, composed
 
 
 def test_an_allocation_that_fails_elsewhere_is_one_sentence(in_folder, monkeypatch, capsys):
+    monkeypatch.setattr("diffusion_lab.cli.app.check_asked", lambda *_: None)
     monkeypatch.setattr("diffusion_lab.cli.sample.run", lambda cfg: bytearray(1 << 62))
     assert main(["sample", "run=run"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
@@ -128,6 +130,7 @@ def test_what_may_not_be_read_is_a_sentence(
     monkeypatch.setattr("diffusion_lab.cli.report.main", refuse)
     assert main(["report", "closed"]) == 2
     assert "closed/run.json must be readable" in capsys.readouterr().err
+    monkeypatch.setattr("diffusion_lab.cli.app.check_asked", lambda *_: None)
     monkeypatch.setattr("diffusion_lab.cli.export.run", refuse)
     assert main(["export", "run=closed"]) == 1
     assert "failed: closed/run.json must be readable" in capsys.readouterr().err

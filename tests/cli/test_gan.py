@@ -40,8 +40,8 @@ def test_parts_of_timesteps_are_refused_by_name(group, option, faults):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["task=gan", "network=unet_tiny"], "network=UNet must be a generator with its discriminator"),
-        (["network=dcgan"], "network=DCGAN must be a denoiser"),
+        (["task=gan", "network=unet_tiny"], "network=unet_tiny must be a generator with its discriminator"),
+        (["network=dcgan"], "network=dcgan must be a denoiser"),
         (["task=gan", "gradient_clip=1.0"], "gradient_clip=1.0 must be null, because a GAN's two networks"),
         (["task=gan", "accumulate=2"], "accumulate=2 must be 1, because a GAN's norms are of a whole batch"),
         (["task=gan", "trainer.devices=2"], "trainer.devices=2 must be 1"),

@@ -47,10 +47,10 @@ def check_asked(command: str, cfg: DictConfig) -> None:
         names = sorted({file.stem for top in _folders() for file in (top / "analysis").glob("*.yaml")})
         cure = "`diffusion-lab list analysis` describes them"
         raise ConfigError(f"analysis=null must be one of {', '.join(names)}; {cure}")
-    records = list(_records(command, cfg))
     own = {key: setting for key, setting in LATENTS.items() if key in cfg}
     if faults := faults_of(cfg, own | {"device": SETTINGS["device"]}):
         raise InvalidConfig(faults)
+    records = list(_records(command, cfg))
     for record in records:
         _check_weights(cfg, record["config"])
     if command == "evaluate":
