@@ -73,6 +73,8 @@ def test_a_part_is_called_as_it_was_chosen(composed) -> None:
     cfg = composed("solver=guided", "coupling=minibatch_ot")
     said = "solver=Guided must have a model that was trained with labels, beside coupling=MinibatchOT or x=Guided"
     assert by_origin(cfg, said) == said.replace("r=Guided", "r=guided").replace("=MinibatchOT", "=minibatch_ot")
+    said = "callbacks.annealing=null must be an AnnealingCallback; leave it in, or use annealing=constant"
+    assert by_origin(cfg, said) == said  # not the callback
     assert by_origin(cfg, "solver=Other must fit") == "solver=Other must fit"
 
 

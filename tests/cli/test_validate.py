@@ -38,7 +38,7 @@ CASES = {
     ),
     "13 a low resolution that nobody listens to": (
         ["task=super_resolution"],
-        "task=SuperResolution",
+        "task=super_resolution",
         ["low_res", "network=adm_sr_tiny"],
     ),
     "13 a factor that does not divide the images": (

@@ -40,7 +40,10 @@ def by_origin(cfg: DictConfig, message: str) -> str:
     """A message `<key>=...` with the words to type: the first key, those of the same part that its cure names, and the
     options of parts that it names by their classes, sampler=speed for sampler=SpeeD."""
     choices = choices_of(cfg)
-    message = PART.sub(lambda found: _chosen(cfg, choices, found), message)
+    return PART.sub(lambda found: _chosen(cfg, choices, found), _by_origin(cfg, message))
+
+
+def _by_origin(cfg: DictConfig, message: str) -> str:
     match = NAMED.match(message)
     if match is None:
         return message
@@ -62,7 +65,7 @@ def _beside(cfg: DictConfig, parent: str, key: str) -> str:
     """What to type for an argument of the part at `parent`, or of one around it; the key itself if none has it."""
     while parent:
         node = OmegaConf.select(cfg, parent)
-        if isinstance(node, DictConfig) and key in node:
+        if isinstance(node, DictConfig) and "_target_" in node and key in node:  # no container such as the callbacks
             return origin(node, key)
         parent = parent.rpartition(".")[0]
     return key
