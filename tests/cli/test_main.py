@@ -130,6 +130,8 @@ def test_exit_codes(raised, code, said, in_folder: Path, capsys, monkeypatch) ->
 )
 def test_a_stopped_command_says_where_it_goes_on(words, said, in_folder: Path, capsys, monkeypatch) -> None:
     stop = KeyboardInterrupt()
+    Path("x").mkdir()
+    Path("x", "run.json").write_text('{"config": {}}')
     monkeypatch.setattr(f"diffusion_lab.cli.{words[0]}.run", lambda cfg: (_ for _ in ()).throw(stop))
     assert main(words) == 130
     assert capsys.readouterr().err.strip() == f"stopped by signal 2; the same command {said}"

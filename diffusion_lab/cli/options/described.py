@@ -99,7 +99,11 @@ def described(group: str, name: str, folders: Sequence[Path], modules: Sequence[
         for name, kind in places(option.inside[key], tuple(modules)).items()
         if kind == "read" and not part.arguments().get(name, "known")
     )
-    return Described(option, definition, doc, tuple(_settings(option, definition, meanings, folders)), owner, needed)
+    found = _settings(option, definition, meanings, folders)
+    told = tuple(
+        one for one in found if one.meaning or "." not in one.name
+    )  # inside another: not what is only passed on
+    return Described(option, definition, doc, told, owner, needed)
 
 
 def _owner(group: str, folders: Sequence[Path]) -> str:
