@@ -100,9 +100,7 @@ def described(group: str, name: str, folders: Sequence[Path], modules: Sequence[
         if kind == "read" and not part.arguments().get(name, "known")
     )
     found = _settings(option, definition, meanings, folders)
-    told = tuple(
-        one for one in found if one.meaning or "." not in one.name
-    )  # inside another: not what is only passed on
+    told = tuple(one for one in found if one.meaning or "." not in one.name)  # not what is only passed on inside
     return Described(option, definition, doc, told, owner, needed)
 
 
