@@ -8,14 +8,16 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.files import refuse_folder, write_whole
 from diffusion_lab.held_folder import current, hold
 from diffusion_lab.inside import NotInside
 from diffusion_lab.runs.names import FILES, HYDRA, MULTIRUN, SWEEP, WRITTEN
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 PLACES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "resume", "name", "paths.root")
 
@@ -146,6 +148,8 @@ def all_or_nothing(folder: Path) -> Iterator[Path]:
 @contextmanager
 def held_runs(cfg: DictConfig) -> Iterator[None]:
     """Hold the run folders that a command reads and may write to, `run=DIR` or a list; see `held_folder`."""
+    from omegaconf import ListConfig
+
     runs = cfg.get("run")
     with ExitStack() as stack:
         for folder in runs if isinstance(runs, ListConfig) else [runs]:
@@ -156,6 +160,8 @@ def held_runs(cfg: DictConfig) -> Iterator[None]:
 
 def write_hydra_folder(folder: Path, cfg: DictConfig, hydra_cfg: DictConfig) -> None:
     """Write the files that Hydra writes to .hydra, after the configuration has passed its checks."""
+    from omegaconf import OmegaConf
+
     target = folder / HYDRA
     contents = {"config": cfg, "hydra": OmegaConf.create({"hydra": hydra_cfg}), "overrides": hydra_cfg.overrides.task}
     for name, content in contents.items():
