@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from importlib import metadata
 from pathlib import Path
 
@@ -85,9 +86,14 @@ def _no_option(command: str, arguments: list[str]) -> str:
 
 
 def _hint(key: str, error: BaseException, command: str, arguments: list[str]) -> str:
-    """The group or dotted key nearest to the unknown one, in the configuration that it was meant for; first the keys of
-    parts that end with it."""
-    dotted = _dotted(_meant(error, command, arguments))
+    """The group or dotted key nearest to the unknown one, in the configuration that it was meant for.
+
+    First a setting of the command that differs in a letter, then the keys of parts that end with it.
+    """
+    meant = _meant(error, command, arguments)
+    dotted = _dotted(meant)
+    if close := get_close_matches(key, [str(name) for name in meant], n=1, cutoff=0.85):
+        return f" (did you mean '{close[0]}'?)"
     same = [f"'{one}'" for one in dotted if one.endswith(f".{key}")]
     if 0 < len(same) <= MOST_OF_A_NAME:
         return f" (did you mean {' or '.join(same)}?)"

@@ -193,8 +193,9 @@ def check_metric(metric: Metric) -> Metric:
 
 
 def samples_alone() -> list[str]:
-    """Names of the metrics that need nothing but samples."""
-    return sorted(kind.name for kind in Metric.__subclasses__() if getattr(kind, "needs", None) == {"samples"})
+    """Names of this package's metrics that need nothing but samples."""
+    ours = (kind for kind in Metric.__subclasses__() if kind.__module__.startswith(f"{__package__}."))
+    return sorted(kind.name for kind in ours if getattr(kind, "needs", None) == {"samples"})
 
 
 class SampleMetric(Metric):

@@ -108,7 +108,11 @@ def test_facts_are_written_last(tmp_path, monkeypatch):
     folder, data = tmp_path / "analyses" / "sum", source()
     perform(Sum(), [trained(Constant(1.0), data)], folder, {})
     assert [one.name for one in read_analyses(tmp_path)] == ["sum"]
-    monkeypatch.setitem(perform.__globals__, "write_json", lambda *given, **named: (_ for _ in ()).throw(KeyboardInterrupt))
+
+    def interrupted(*_: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(perform.__globals__, "write_json", interrupted)
     with pytest.raises(KeyboardInterrupt):
         perform(Sum(), [trained(Constant(2.0), data)], folder, {})
     assert read_analyses(tmp_path) == []

@@ -183,6 +183,6 @@ def test_the_command_says_it_before_anything_else(user: Path) -> None:
     (user / "contrast.py").write_text(text.replace('"higher"', '"more"'))
     code, said = run(user, "train", *OWN, *SMALL)
     assert code == 2 and said.startswith("config error: "), said
-    assert "Contrast.better='more' must be given of lower, higher; set it in the class" in said
-    code, said = run(user, "evaluate", *OWN, "run=nowhere", "metrics.names=[contrsat]")
+    assert "Contrast.better='more' must be given of lower, higher, neither; set it in the class" in said
+    code, said = run(user, "train", *OWN, "metrics.names=[contrsat]")
     assert code == 2 and said.startswith("config error: metrics.names=[contrsat] must be"), said
