@@ -201,9 +201,10 @@ def check_state(optimizer: torch.optim.Optimizer) -> None:
                     raise ValueError(f"{key}={shape!r:.80} must have the shape of its weight, {tuple(weight.shape)}")
     for group in optimizer.param_groups:
         for key, default in optimizer.defaults.items():
-            values = group[key] if isinstance(group[key], list | tuple) else [group[key]]
+            given = group.get(key)  # the groups of Muon have other settings
+            values = given if isinstance(given, list | tuple) else [given]
             if isinstance(default, int | float | tuple) and any(isinstance(value, str | dict) for value in values):
-                raise ValueError(f"{key}={group[key]!r:.80} must be a number as in the optimizer's settings, {default}")
+                raise ValueError(f"{key}={given!r:.80} must be a number as in the optimizer's settings, {default}")
 
 
 def match_layout(optimizer: torch.optim.Optimizer) -> None:
