@@ -50,14 +50,13 @@ def check_asked(command: str, cfg: DictConfig) -> None:
     own = {key: setting for key, setting in LATENTS.items() if key in cfg}
     if faults := faults_of(cfg, own | {"device": SETTINGS["device"]}):
         raise InvalidConfig(faults)
-    records = list(_records(command, cfg))
-    for record in records:
-        _check_weights(cfg, record["config"])
     if command == "evaluate":
         parse_seeds(cfg.seeds)
     if command == "sample":
         parse_ids(str(cfg.seeds))
-        for record in records:
+    for record in _records(command, cfg):
+        _check_weights(cfg, record["config"])
+        if command == "sample":
             _check_labels(cfg.labels, record)
 
 
