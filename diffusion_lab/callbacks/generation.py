@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,11 +16,13 @@ from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.held_folder import current
 from diffusion_lab.loggers import log_directions, log_image, log_values
-from diffusion_lab.metrics import Evaluation, save_grid
+from diffusion_lab.metrics import Evaluation, MetricResult, save_grid
 from diffusion_lab.runs.lines import append_evaluations
 from diffusion_lab.runs.names import SAMPLES, numbered
 from diffusion_lab.solvers import Solver, network_calls
 from diffusion_lab.training import DiffusionModule, RunModule
+
+log = logging.getLogger(__name__)
 
 
 class Generation(EvaluationCallback):
@@ -53,6 +57,7 @@ class Generation(EvaluationCallback):
         self.directory, self.solver, self.evaluation = Path(directory), solver, evaluation
         self.every, self.grid = check_interval("every", every), grid
         self.metrics_every = check_interval("metrics_every", metrics_every)
+        self._warned: set[str] = set()  # names of metrics
 
     def results(self, data: ImageDataModule) -> Sequence[str]:
         return [f"metrics/{name}" for name in self.evaluation.result_names(data)]
@@ -84,9 +89,17 @@ class Generation(EvaluationCallback):
         save_grid(images, path, columns)
         log_image(trainer, "samples", path)
         if results:
+            self._warn(results, step)
             log_directions(trainer, {f"metrics/{result.name}": result.better for result in results})
             log_values(trainer, {f"metrics/{result.name}": result.value for result in results})
             append_evaluations(self.directory, [result.line(step) for result in results])
+
+    def _warn(self, results: Sequence[MetricResult], step: int) -> None:
+        """Warn once of each metric whose value is not finite; a table and a figure have no place for it."""
+        for result in results:
+            if not math.isfinite(result.value) and result.name not in self._warned:
+                self._warned.add(result.name)
+                log.warning("metrics/%s is not finite at step %d (%s)", result.name, step, result.value)
 
 
 def measured(step: int, every: int, metrics_every: int, last: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,7 +125,8 @@ def _table(measured: dict[str, list[MetricResult]], together: Sequence[MetricRes
     rest = [{result.name: result for result in results} for results in measured.values()]
     for name, first in rest[0].items():
         row = [results.get(name) for results in rest]
-        best = (min if first.better == "lower" else max)(result.value for result in row if result)
+        finite = [result.value for result in row if result and math.isfinite(result.value)]
+        best = (min if first.better == "lower" else max)(finite, default=None)
         marked = several and first.better != "neither"
         marks = [" *" if marked and r and r.value == best else "" for r in row]
         table.add_row(name, *(f"{r.value:.4g}{mark}" if r else "" for r, mark in zip(row, marks, strict=True)))

@@ -80,7 +80,7 @@ def _value(run: Run, name: str) -> tuple[str, str] | None:
     """Name and last value with its change; None if it was never measured."""
     last = run.last(name)
     if last is None:
-        return None
+        return (name, f"not finite (at step {run.step_of_last(name)})") if run.is_not_finite(name) else None
     curve = run.curve(name if "/" in name else f"metrics/{name}")
     remarks, step = [], run.step_of_last(name)
     if step not in (None, run.step):  # it was evaluated before the run went on

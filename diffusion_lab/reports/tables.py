@@ -183,7 +183,9 @@ def _row(group: Group, base: Group, metric: str) -> Row:
     own = values(group, metric)
     note = ""
     if not own:
-        note = "n/a (none finished)" if not group.done else "n/a (not measured)"
+        strange = any(run.is_not_finite(metric) for run in group.done)
+        why = "none finished" if not group.done else "not finite" if strange else "not measured"
+        note = f"n/a ({why})"
     elif len(protocols(group, metric)) > 1:
         note = "n/a (mixed protocols)"
     difference, unpaired = _difference(group, base, metric)

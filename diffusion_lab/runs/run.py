@@ -147,6 +147,10 @@ class Run:
         found = int(steps[-1]) if len(steps) else lines[-1] if lines else None
         return found if isinstance(found, int) else None
 
+    def is_not_finite(self, name: str) -> bool:
+        """Whether a metric was measured and its newest value is NaN or infinite."""
+        return self.last(name) is None and self.step_of_last(name) is not None
+
     def protocol(self, name: str) -> dict[str, Any]:
         """How the newest value of a metric was measured: of the lines with its name, the last with its value."""
         value = self.last(name)

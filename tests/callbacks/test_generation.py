@@ -1,8 +1,15 @@
-"""When the samples of a snapshot are measured."""
+"""When the samples of a snapshot are measured, and what is said of a value that is no number."""
+
+import math
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch import nn
 
 from diffusion_lab.callbacks.generation import Generation, measured
+from diffusion_lab.metrics import Evaluated, MetricResult
 
 
 @pytest.mark.parametrize(
@@ -25,3 +32,18 @@ def test_the_snapshots_with_metrics(every, metrics_every, last, wanted):
 def test_an_interval_below_zero_is_refused():
     with pytest.raises(ValueError, match="^metrics_every=-1 must be an integer >= 0"):
         Generation("run", None, None, metrics_every=-1)
+
+
+def test_a_value_that_is_not_finite_is_warned_of_once_with_its_metric_and_step(tmp_path, caplog):
+    results = [MetricResult(name, value, {}, "lower", "") for name, value in (("mine32", math.nan), ("fid32", 1.0))]
+    generation = Generation(
+        tmp_path, None, lambda *_, **how: Evaluated(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), results, None)
+    )
+    plugin = SimpleNamespace(precision_plugin=SimpleNamespace(forward_context=nullcontext))
+    trainer = SimpleNamespace(callbacks=[], loggers=[], is_global_zero=True, global_step=4, max_steps=8)
+    trainer.strategy, trainer.datamodule = plugin, SimpleNamespace(batch_size=2)
+    module = nn.Linear(1, 1)
+    module.model, module.device = nn.Identity(), "cpu"
+    for step in (4, 8):
+        generation.evaluate(trainer, module, step)
+    assert caplog.messages == ["metrics/mine32 is not finite at step 4 (nan)"]

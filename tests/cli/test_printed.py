@@ -10,6 +10,7 @@ import ast
 import io
 import json
 import logging.config
+import math
 import os
 import re
 import sys
@@ -316,6 +317,14 @@ def test_streams_are_restored_and_not_wrapped_twice(monkeypatch: pytest.MonkeyPa
     with pytest.raises(KeyError), escaped_output():
         raise KeyError
     assert isinstance(sys.stderr, Escaping)  # Python prints the traceback there
+
+
+def test_the_best_of_a_table_is_a_number() -> None:
+    rows = [[MetricResult("mine", value, {}, "lower", "")] for value in (math.nan, 2.0, 1.0)]
+    console, file = make_console(width=200), io.StringIO()
+    console.file = file
+    console.print(_table(dict(zip("abc", rows, strict=True)), [], ""))
+    assert "1 *" in file.getvalue() and "nan *" not in file.getvalue()
 
 
 def test_the_table_of_metrics_shows_names_as_they_are() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from diffusion_lab.cli.outcome import outcome
 from diffusion_lab.reports import choose_metric, compare, group_runs, read_runs, summarise, with_baseline
 from diffusion_lab.reports.cells import (
     cells,
@@ -39,6 +40,16 @@ def write_seeds(folder, fd, method="uniform", **changed):
                 line |= {f"metrics/{FD}": value} if f"metrics/{FD}" in line else {}
                 line |= {"value": value} if line.get("name") == FD else {}
             (path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_value_that_is_not_finite_is_not_one_that_was_not_measured(tmp_path):
+    write_seeds(tmp_path, [None])  # as a NaN is written
+    (row,) = rows_of(tmp_path)
+    assert row.note == "n/a (not finite)"
+    (run,) = read_runs(tmp_path).runs
+    assert f"  {FD}  not finite (at step 250)" in [re.sub(" {2,}", "  ", line) for line in outcome(run)]
+    (row,) = rows_of(tmp_path, "another")
+    assert row.note == "n/a (not measured)"
 
 
 def test_means_and_intervals_are_those_of_scipy(sweep):
