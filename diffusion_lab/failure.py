@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
+import reprlib
+
 
 class Failure(RuntimeError):
     """The run cannot continue; the message says why and what to do. Exit code 1."""
+
+
+class WrongResult(Failure):
+    """A method of a part returned what it must not; the message names its class.
+
+    Args:
+        part: the part.
+        method: its method, or what of a part it has returned.
+        wanted: what it must return.
+        returned: what it returned.
+    """
+
+    def __init__(self, part: object, method: str, wanted: str, returned: object) -> None:
+        self.kind = kind = type(part)
+        name = f"{kind.__module__}.{kind.__qualname__}.{method}"
+        super().__init__(
+            f"{name} must return {wanted}, and returned {_shown(returned)}; correct it in {kind.__module__}"
+        )
+
+
+def _shown(value: object) -> str:
+    """What a value is, in a few words: tensors and arrays by their shape, numbers as they are."""
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"{type(value).__name__} of shape {tuple(shape)}"
+    plain = value is None or isinstance(value, bool | int | float)
+    return str(value) if plain else f"{type(value).__name__} {reprlib.repr(value)}"
 
 
 class MissingData(FileNotFoundError):

@@ -20,6 +20,7 @@ from diffusion_lab import plotting
 from diffusion_lab.analyses.arrays import pack
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.work import Work
+from diffusion_lab.failure import WrongResult
 from diffusion_lab.files import read_object, write_json, write_whole
 from diffusion_lab.inside import read_inside
 from diffusion_lab.npz import unpack
@@ -58,10 +59,14 @@ def perform(
     pieces = folder / f"{PIECES}{_digest(json.dumps(protocol).encode())[:8]}"
     if result is None:
         computed = analysis.run(trained, Work(pieces, Streams(seed), device, show))
-        result = Result(computed.data, _plain(computed.facts))
+        result = _result(analysis, computed)
     sentence = analysis.sentence(result)
+    if not isinstance(sentence, str):
+        raise WrongResult(analysis, "sentence", "one sentence, a str", sentence)
     with plotting.style():
         figure = analysis.figure(result)
+        if not hasattr(figure, "savefig"):
+            raise WrongResult(analysis, "figure", "a Matplotlib figure, as of plotting.panels", figure)
         vector, raster = plotting.svg(figure), plotting.png(figure)
     data = pack(result.data)
     content = {"analysis": folder.name, "sentence": sentence, "facts": result.facts, "protocol": protocol}
@@ -72,6 +77,26 @@ def perform(
     write_facts(folder, content | {"data": _digest(data)})
     shutil.rmtree(pieces, ignore_errors=True)
     return sentence
+
+
+def _result(analysis: Analysis, computed: Any) -> Result:
+    """What `Analysis.run` returned, with its facts as they are read back.
+
+    Raises:
+        WrongResult: it is no `Result` of arrays and plain values.
+    """
+    if not isinstance(computed, Result):
+        raise WrongResult(analysis, "run", "Result({name: array}, {name: plain value})", computed)
+    if not isinstance(computed.data, dict):
+        raise WrongResult(analysis, "run", "Result(data, facts) with arrays by name as data", computed.data)
+    try:
+        facts = _plain(computed.facts)
+    except TypeError as error:
+        wanted = f"Result(data, facts) with plain values as facts ({error})"
+        raise WrongResult(analysis, "run", wanted, computed.facts) from error
+    if not isinstance(facts, dict):
+        raise WrongResult(analysis, "run", "Result(data, facts) with plain values by name as facts", computed.facts)
+    return Result(computed.data, facts)
 
 
 def write_facts(folder: Path, content: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from diffusion_lab.callbacks.base import StepCallback, diffusion, find
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.distributed import broadcast_
+from diffusion_lab.failure import WrongResult
 from diffusion_lab.timesteps import Context, Draw, StepRecord, TimestepSampler, Uniform
 from diffusion_lab.timesteps.base import check_sampler
 from diffusion_lab.training import DenoiserProbe, DiffusionModule
@@ -104,7 +105,12 @@ class TimestepSampling(StepCallback):
         diffusion(pl_module).use_uniform_timesteps()
 
     def _draw(self, x0: Tensor, cond: dict[str, Tensor]) -> Draw:
-        return self.sampler.draw(x0, self._module.context(x0, cond, self._probe))
+        drawn = self.sampler.draw(x0, self._module.context(x0, cond, self._probe))
+        rows = (len(x0),)  # shapes alone, which are known without waiting for the device
+        if not isinstance(drawn, Draw) or drawn.t.shape != rows or drawn.weight.shape != rows:
+            given = drawn if not isinstance(drawn, Draw) else drawn.weight if drawn.t.shape == rows else drawn.t
+            raise WrongResult(self.sampler, "draw", f"Draw(t, weight) with two tensors of shape {rows}", given)
+        return drawn
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         if (

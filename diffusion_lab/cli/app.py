@@ -45,16 +45,18 @@ from diffusion_lab.cli.hydra_version import behaviour
 from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.moved import where_now
 from diffusion_lab.cli.outcome import opening
+from diffusion_lab.cli.own_code import part_of
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
 from diffusion_lab.cli.single import composed_once
 from diffusion_lab.cli.targets import beside, importable
-from diffusion_lab.failure import Failure, MissingData, OtherData
+from diffusion_lab.failure import Failure, MissingData, OtherData, WrongResult
 from diffusion_lab.held_folder import FolderMoved
 from diffusion_lab.inside import NotInside
 from diffusion_lab.printable import logged_once, one_line, printable
 from diffusion_lab.progress import status
 from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, open_log
 from diffusion_lab.runs.names import LOG
+from diffusion_lab.runs.record import read_result
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.run_parts import RunParts
@@ -78,6 +80,7 @@ class App:
         self.sweep_folder: Path | None = None  # set by the launcher
         self.searching: str | None = None  # the sweeper that needs a value of each job; also set by the launcher
         self.error: BaseException | None = None
+        self.own = ""  # the part of the user's own that it comes from
         self.called = False  # whether Hydra has called the task; it makes the run folder before
         self._debug = bool(os.environ.get("DIFFUSION_LAB_TRACEBACK"))
         self.output: Path | None = None  # the run folder, once it is known
@@ -135,7 +138,7 @@ class App:
             with logged_once() if cfg.get("dry_run") else nullcontext():
                 return self._task(cfg, hydra_cfg)
         except BaseException as error:
-            self.error = error
+            self.error, self.own = error, part_of(error, cfg)
             if hydra_cfg.mode == RunMode.MULTIRUN:
                 raise
             return None
@@ -205,7 +208,8 @@ class App:
             return EXIT_LOCKED
         if isinstance(error, Failure):
             where = "" if isinstance(error, FolderMoved) or self.output is None else f"; folder {self.output}"
-            _say(f"failed: {error}{where}")
+            part = f"{self.own}: " if self.own and isinstance(error, WrongResult) else ""
+            _say(f"failed: {part}{error}{where}")
             return EXIT_FAILED
         if self._is_exhausted(error):
             return EXIT_FAILED
@@ -242,9 +246,13 @@ class App:
 
     def _report_failure(self, error: BaseException) -> int:
         lines = traceback.format_exception(error)
-        where = "this is a fault of diffusion-lab, not of the configuration"
+        own = self.own
+        where = f"correct {own}" if own else "this is a fault of diffusion-lab, not of the configuration"
         if self.output is not None and self.output.is_dir():  # it is not made again if it was moved or removed
-            where = f"folder {self.output}, traceback in {self.output / LOG}"
+            done = read_result(self.output)
+            mine = (done.get("error") or {}).get("message") == str(error)
+            step = f" after step {done.get('step')}" if own and mine else ""
+            where = f"{f'in {own}{step}; ' if own else ''}folder {self.output}, traceback in {self.output / LOG}"
             try:
                 with open_log(self.output) as file:
                     file.writelines(map(printable, lines))

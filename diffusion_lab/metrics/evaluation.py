@@ -36,6 +36,7 @@ from diffusion_lab.metrics.metric import (
     SampleMetric,
     check_metric,
     samples_alone,
+    value_of,
 )
 from diffusion_lab.metrics.protocol import protocol
 from diffusion_lab.metrics.psnr import PSNR
@@ -200,11 +201,9 @@ class Evaluation:
         points = self.num_samples if any("features" in metric.needs for metric in measured) else 0
         given = Given(self.num_samples, generated, partial(self._reference, model, points), model)
         results = [
-            MetricResult(
-                self._name(metric, data_module), float(value), protocol(metric, given), metric.better, metric.units
-            )
+            MetricResult(self._name(metric, data_module), value, protocol(metric, given), metric.better, metric.units)
             for metric in measured
-            if (value := metric(given)) is not None
+            if (value := value_of(metric, given)) is not None
         ]
         return Evaluated(first.pictures, results, first.columns)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.distributed import gather_rows, sum_
+from diffusion_lab.failure import WrongResult
 from diffusion_lab.metrics.moments import Moments, ScoreSums
 
 SPLITS = 10  # of the inception score
@@ -75,6 +76,10 @@ class Generated:
         for name, function in self._each.items():
             values = function(batch)
             if values is not None:
+                if getattr(values, "shape", None) != (len(batch.ids),):
+                    part = getattr(function, "__self__", function)
+                    wanted = f"a tensor ({len(batch.ids)},), a value for each sample of the batch, or None"
+                    raise WrongResult(part, "of", wanted, values)
                 self._rows.setdefault(name, []).append(values)
 
     def across_ranks(self) -> Generated:

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.data import ImageDataModule
+from diffusion_lab.failure import WrongResult
 from diffusion_lab.metrics.features import FeatureExtractor, thousands
 from diffusion_lab.metrics.generated import Batch, Generated
 from diffusion_lab.metrics.moments import ScoreSums, Statistics
@@ -190,6 +191,19 @@ def check_metric(metric: Metric) -> Metric:
             among = f" of {', '.join(allowed[key])}" if key in allowed else ", as typed in metrics.names"
             raise ValueError(f"{type(metric).__name__}.{key}={value!r} must be given{among}; set it in the class")
     return metric
+
+
+def value_of(metric: Metric, given: Given) -> float | None:
+    """The metric's value.
+
+    Raises:
+        WrongResult: it is neither a number nor None.
+    """
+    value = metric(given)
+    one = isinstance(value, int | float) or getattr(value, "shape", None) in ((), (1,))
+    if value is not None and not one:
+        raise WrongResult(metric, "__call__", "one number, or None if it is not defined", value)
+    return None if value is None else float(value)
 
 
 def samples_alone() -> list[str]:

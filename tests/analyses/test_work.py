@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from diffusion_lab.analyses import Analysis, Result, Work, perform
 from diffusion_lab.analyses.arrays import pack, read, unpack
+from diffusion_lab.failure import WrongResult
 from diffusion_lab.runs.analyses import read_analyses
 from diffusion_lab.streams import Streams
 from diffusion_lab.training.trained import digest, labels
@@ -147,3 +148,20 @@ def test_labels_say_what_differs():
     assert labels([model("x/a", 1), model("x/b", 1)]) == ["a", "b"]
     assert labels([model("x/a", 1), model("y/a", 1)]) == ["x/a", "y/a"]
     assert labels([model("a", 1), model("a", 2), model("b", 1)]) == ["a, step 1", "a, step 2", "b, step 1"]
+
+
+@pytest.mark.parametrize(
+    ("result", "wanted"),
+    [
+        ({"a": 1}, r"run must return Result\(.*, and returned dict {'a': 1}; correct it in "),
+        (Result([1], {}), r"run must return Result\(data, facts\) with arrays by name as data, and returned list"),
+        (Result({"a": np.ones(1)}, {"b": np.ones(1)}), r"run must return Result\(data, facts\) with plain values"),
+    ],
+)
+def test_what_is_no_result_is_named_with_its_class(result, wanted, tmp_path):
+    class Own(Sum):
+        def run(self, trained, work):
+            return result
+
+    with pytest.raises(WrongResult, match=rf"Own\.{wanted}"):
+        perform(Own(), [trained(Constant(1.0), source(4))], tmp_path, {})

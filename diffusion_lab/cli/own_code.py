@@ -1,0 +1,91 @@
+"""Which part of the user's own an error comes from: the option of the command line, the class, the line of its file."""
+
+from __future__ import annotations
+
+import site
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from diffusion_lab.cli.config import choices_of, plain
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig
+from diffusion_lab.cli.metric_files import GROUP, with_metrics
+from diffusion_lab.failure import Failure, WrongResult
+
+OURS = ("diffusion_lab", "hydra_plugins")
+
+
+def part_of(error: BaseException, cfg: DictConfig) -> str:
+    """`sampler=mine (mine.Sampler)` for an error that a part of the user's own is the reason of, with the line of its
+    file if it was raised there; "" for any other. Called inside of the job, which knows the options.
+
+    Args:
+        error: as it was caught.
+        cfg: the configuration of the command.
+    """
+    if isinstance(error, WrongResult):
+        return option_of(cfg, error.kind)
+    known = isinstance(error, Failure | ConfigError | InvalidConfig) or not isinstance(error, Exception)
+    return "" if known else raised_in(error, cfg)
+
+
+def raised_in(error: BaseException, cfg: DictConfig) -> str:
+    """`sampler=mine (mine.Sampler), mine.py line 7` for an error that was raised in code of the user's own, or in what
+    it called; "" for any other.
+
+    Args:
+        error: as it was caught.
+        cfg: the configuration of the command.
+    """
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):  # the innermost part, and the innermost line
+        if not _is_own(frame):
+            continue
+        owner = frame.f_locals.get("self")
+        part = option_of(cfg, type(owner)) if owner is not None else ""
+        name = part or found.partition(", ")[0] or frame.f_globals.get("__name__", "")
+        found = f"{name}, {frame.f_code.co_filename} line {line}"
+    return found
+
+
+def option_of(cfg: DictConfig, kind: type) -> str:
+    """`sampler=mine (mine.Sampler)`, the part of this class in a configuration; "" without one."""
+    target = f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        content, choices = plain(with_metrics(cfg)), choices_of(cfg)
+    except (ConfigError, OmegaConfBaseException, ValueError):
+        return ""
+    path = next((path for path, node in _parts(content) if node["_target_"] == target), None)
+    if path is None:
+        return ""
+    group, _, name = path.partition(".")
+    if group == GROUP:
+        return f"metrics.names=[{name}] ({target})"
+    option = choices.get(path.replace(".", "/"))
+    return f"{path}={option} ({target})" if option else f"{path} ({target})"
+
+
+def _parts(content: dict[Any, Any], path: str = "") -> Iterator[tuple[str, dict[Any, Any]]]:
+    """Path and content of each node with a `_target_`."""
+    for key, value in content.items():
+        if isinstance(value, dict):
+            if "_target_" in value:
+                yield f"{path}{key}", value
+            yield from _parts(value, f"{path}{key}.")
+
+
+def _is_own(frame: FrameType) -> bool:
+    """Whether it runs code that is neither this package's nor installed."""
+    if str(frame.f_globals.get("__name__")).partition(".")[0] in OURS:
+        return False
+    file = Path(frame.f_code.co_filename)
+    places = [sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), *site.getsitepackages()]
+    installed = "site-packages" in file.parts or any(file.is_relative_to(place) for place in places)
+    return file.is_file() and not installed
