@@ -6,9 +6,13 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from omegaconf import DictConfig
+
 from diffusion_lab.cli.command_line import config_dirs
 from diffusion_lab.cli.conf_folder import conf_dir
+from diffusion_lab.cli.config import choices_of, config_folders
 from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.metric_files import GROUP
 
 
 def check_encoding(words: Sequence[str]) -> None:
@@ -37,6 +41,22 @@ def check_encoding(words: Sequence[str]) -> None:
             except UnicodeDecodeError:
                 found = "has another encoding"
         raise ConfigError(f"{path} must be UTF-8 without a byte order mark, and {found}; save it again as plain UTF-8")
+
+
+def own_file(group: str, name: str = "") -> Path | None:
+    """The yaml file of the user's own from which a part was composed; None for one of this package.
+
+    Args:
+        group: the part's group, whose option is that of the job; in a metric's group the name is the option.
+        name: what follows the group in the path of the part.
+    """
+    folders = [Path(folder) for folder in config_folders()]
+    if group == GROUP:
+        option = name
+    else:
+        option = "" if name else str(choices_of(DictConfig({})).get(group))
+    found = [folder / group / f"{option}.yaml" for folder in folders]
+    return next((file for file in found if option and file.is_file()), None)
 
 
 def _files(words: Sequence[str]) -> Iterator[Path]:

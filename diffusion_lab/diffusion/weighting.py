@@ -10,10 +10,13 @@ The published weightings are in `weightings.py`, the learned one in `uncertainty
 
 from __future__ import annotations
 
+import inspect
+
 import torch
 from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_choice
+from diffusion_lab.failure import WrongResult
 
 NORMALIZATIONS = ("none", "mean1_uniform", "mean1_sampler")
 
@@ -34,15 +37,30 @@ class Weighting(nn.Module):
         normalize: one of the three.
 
     Raises:
-        ValueError: another word.
+        ValueError: another word, or a subclass without `x0_weight`, or with one of other arguments.
     """
 
     factor: Tensor
 
     def __init__(self, normalize: str = "none") -> None:
         super().__init__()
+        self._check_methods()
         self.normalize = check_choice("normalize", normalize, NORMALIZATIONS, "use none as published")
         self.register_buffer("factor", torch.ones(()))
+
+    def _check_methods(self) -> None:
+        """The subclass defines one of the two weights, with the arguments with which it will be called."""
+        kind = type(self)
+        if kind is not Weighting and kind.x0_weight is Weighting.x0_weight:
+            if kind.native_weight is Weighting.native_weight:
+                raise ValueError(f"{kind.__name__} must define x0_weight(snr, step), the weight on the x0-loss")
+        for method, names in ((self.x0_weight, ("snr", "step")), (self.native_weight, ("snr", "scale", "step"))):
+            signature, asked = inspect.signature(method), f"{method.__name__}({', '.join(names)})"
+            try:
+                signature.bind(*names)
+            except TypeError as error:
+                taken = f"{method.__name__}{signature}"
+                raise ValueError(f"{kind.__name__} must define {asked}, and defines {taken}: {error}") from error
 
     @torch.no_grad()
     def refresh(self, snr: Tensor, scale: Tensor, probabilities: Tensor, step: int) -> None:
@@ -63,11 +81,15 @@ class Weighting(nn.Module):
 
     def x0_weight(self, snr: Tensor, step: int) -> Tensor:
         """w_x at this optimizer step: (B,) -> (B,)."""
-        raise NotImplementedError(f"{type(self).__name__} is not defined on the x0-loss; call native_weight")
+        raise NotImplementedError(f"{type(self).__name__} has no x0_weight(snr, step); call its native_weight")
 
     def native_weight(self, snr: Tensor, scale: Tensor, step: int) -> Tensor:
         """Weight on the native loss, w_x / scale, before normalisation; both arguments of one shape, the result's."""
-        return self.x0_weight(snr, step) / scale
+        weight = self.x0_weight(snr, step)
+        shape = () if isinstance(weight, int | float) else getattr(weight, "shape", None)
+        if shape not in (snr.shape, ()):
+            raise WrongResult(self, "x0_weight", f"a tensor of the shape of snr, {tuple(snr.shape)}", weight)
+        return weight / scale
 
     def weight_to_normalize(self, snr: Tensor, scale: Tensor, step: int) -> Tensor:
         """The weight that `refresh` normalises to mean 1: the native weight; for a learned weighting its fixed part."""

@@ -143,7 +143,7 @@ def faults(cfg: DictConfig, user: Path, monkeypatch: pytest.MonkeyPatch, **chang
     [
         ("_target_: os.system\ncommand: touch marker", "metric.contrast._target_=os.system must be a class of"),
         ("_target_: diffusion_lab.diffusion.Epsilon", "diffusion_lab.diffusion.Epsilon must be a Metric; choose"),
-        ("_target_: diffusion_lab.metrics.Metric", "must be a concrete Metric, and is abstract"),
+        ("_target_: diffusion_lab.metrics.Metric", "must be a concrete Metric, and lacks __call__; name one"),
         ("scale: 2.0", "metric.contrast._target_ is missing"),
         ("_target_: contrast.Contrast\nscales: 2.0", "metric.contrast.scales=2.0: Contrast has no argument scales"),
         ("- 1", "must hold _target_ and the arguments of a metric"),

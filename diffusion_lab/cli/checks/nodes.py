@@ -142,8 +142,7 @@ class _NodesCheck:
         kinds = (_load(base),) if base else asked if isinstance(asked, tuple) else _asked_for(asked)
         if "_target_" not in content:
             if base is not None:
-                group = path.partition(".")[0]
-                self.foreign.append(f"{path}._target_ is missing; choose an option of the group, {group}=...")
+                self.foreign.append(_without_class(path))
             else:
                 self.values(content, node, path, kinds)
             return
@@ -170,10 +169,20 @@ class _NodesCheck:
             if value is not None:
                 (parts if isinstance(value, DictConfig) and "_target_" in value else alone).append(str(child))
         if len(alone) > len(parts) or not parts:  # a part without its class, not a family with an unexpected value
-            self.unfit.append(f"{key}._target_ is missing; choose an option of the group, {key}=...")
+            self.unfit.append(_without_class(key))
             return
         for child in alone:
             self.unfit.append(f"{key}.{child} has no _target_, so nothing takes it{nearest(child, parts)}")
+
+
+def _without_class(path: str) -> str:
+    """The message for a part without its class: what its own yaml file lacks, or which option is to be chosen."""
+    from diffusion_lab.cli.own_yaml import own_file
+
+    group, _, name = path.partition(".")
+    file = own_file(group, name)
+    cure = f"add `_target_: file.Class` to {file}" if file else f"choose an option of the group, {group}=..."
+    return f"{path}._target_ is missing; {cure}"
 
 
 @functools.cache
@@ -204,6 +213,8 @@ def _check_kind(key: str, path: str, target: Any, kinds: Kinds) -> None:
         advice = "" if is_class else ", or a function annotated to return one"
         raise ConfigError(f"{key} must be a {wanted}{advice}; choose an option of the group or a class of that kind")
     if inspect.isabstract(target):
-        raise ConfigError(f"{key} must be a concrete {wanted}, and is abstract; name one of its subclasses")
+        missing = sorted(getattr(target, "__abstractmethods__", ()))
+        cure = "name one of its subclasses" if target in kinds else f"define them in {target.__name__}"
+        raise ConfigError(f"{key} must be a concrete {wanted}, and lacks {', '.join(missing)}; {cure}")
     if path == "network" and not set(NETWORK_ARGUMENTS) <= set(described(target).parameters):
         raise ConfigError(f"{key} must be a network that takes {', '.join(NETWORK_ARGUMENTS)}; use network=unet_tiny")

@@ -29,6 +29,8 @@ from diffusion_lab.cli.checks.machine import check_disk
 from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.errors import ConfigError, at, nearest
 from diffusion_lab.cli.run_parts import RunParts
+from diffusion_lab.diffusion.objective import native_scales
+from diffusion_lab.failure import WrongResult
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.training import DiffusionModel, ShardedStrategy
 
@@ -76,6 +78,8 @@ class _PartsCheck:
             self._check_data(world_size)
         if "schedule" in self.objects:
             self._check_timesteps()
+        if self.objects.keys() >= {"schedule", "prediction", "weighting"}:
+            self._try("weighting", self._check_weighting)
         if "annealing" in self.objects and "optimizer" in self.objects:
             self._try("annealing", self._check_annealing)
         if isinstance(self.cfg.trainer.get("strategy"), DictConfig):
@@ -100,6 +104,8 @@ class _PartsCheck:
         """Record an error of the node at `path`, once and with the key to type."""
         if isinstance(error, ValueError | FileNotFoundError):
             error = error if isinstance(error, ConfigError) else at(path, error)
+        elif isinstance(error, WrongResult):
+            error = ConfigError(f"{path}={self.parts.cfg[path]['_target_']}: {error}")
         elif self.errors:
             return  # probably a consequence of an error that is recorded
         else:
@@ -185,14 +191,33 @@ class _PartsCheck:
         total = schedule.num_timesteps
         if sampler is not None:
             if sampler.num_timesteps != total:
-                self._say(
-                    f"sampler.num_timesteps={sampler.num_timesteps} must be {total}, as schedule.num_timesteps; "
-                    "use ${schedule.num_timesteps}"
-                )
+                self._say(self._other_timesteps(type(sampler).__name__, sampler.num_timesteps, total))
             self._try("sampler", sampler.check, self.cfg.batch_size)
             self._try("sampler", lambda: self._say(*probability_faults(sampler)))
         if solver is not None:
             self._try("solver", solver.check, schedule)
+
+    def _other_timesteps(self, kind: str, found: int, total: int) -> str:
+        """The message for a sampler of another number of timesteps: the fault of its yaml file, or of its class."""
+        if self.cfg.sampler.get("num_timesteps") == total:
+            return (
+                f"sampler={kind} must have num_timesteps={total}, as it is given, and has {found}, the number of its "
+                f"probabilities; correct {self.cfg.sampler['_target_']}"
+            )
+        cure = "${schedule.num_timesteps}"
+        if "num_timesteps" in self.cfg.sampler:
+            return f"sampler.num_timesteps={found} must be {total}, as schedule.num_timesteps; use {cure}"
+        return (
+            f"sampler={kind} must have {total} timesteps, as the schedule, and has {found}; let its class take "
+            f"num_timesteps, with num_timesteps: {cure} in its yaml file"
+        )
+
+    def _check_weighting(self) -> None:
+        """Weights of all timesteps at step 0: one for each."""
+        schedule = self.objects["schedule"]
+        with torch.no_grad():
+            scale = native_scales(schedule, self.objects["prediction"])
+            self.objects["weighting"].native_weight(schedule.snr, scale, 0)
 
     def _check_annealing(self) -> None:
         """Check lr factor and beta1 at up to 65 steps of the run, including the first and the last."""
@@ -224,6 +249,10 @@ def probability_faults(sampler: Any) -> Iterable[str]:
     """The probabilities at step 0 must be a distribution that gives every t a finite weight."""
     name = f"sampler={type(sampler).__name__}"
     p = torch.as_tensor(sampler.probabilities(0), dtype=torch.float64)
+    if p.shape != (sampler.num_timesteps,):
+        wanted = f"a probability for each of the {sampler.num_timesteps} timesteps"
+        yield f"{name} must give {wanted}, and gives {tuple(p.shape)}; fix it"
+        return
     bad, zero = (~torch.isfinite(p) | (p < 0)).nonzero().flatten(), (p == 0).nonzero().flatten()
     if len(bad):
         t = int(bad[0])

@@ -1,0 +1,139 @@
+"""What is said of a fault in a part of the user's own: which part, what it must be, and where it is."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from diffusion_lab.cli.main import main
+from tests.harness import Child
+
+PARTS = '''
+import torch
+from diffusion_lab.diffusion import Weighting
+from diffusion_lab.metrics import Metric
+from diffusion_lab.timesteps import FixedSampler
+
+
+class Good(FixedSampler):
+    def __init__(self, num_timesteps):
+        super().__init__(torch.ones(num_timesteps).double())
+
+
+class Ten(FixedSampler):
+    def __init__(self, num_timesteps):
+        super().__init__(torch.ones(10).double())
+
+
+class Draws(Good):
+    def draw(self, *arguments):
+        raise KeyError("my own bug")
+
+
+class NoMethod(Weighting):
+    """Neither weight."""
+
+
+class Fewer(Weighting):
+    def x0_weight(self, snr):
+        return snr
+
+
+class Three(Weighting):
+    def x0_weight(self, snr, step):
+        return snr[:3]
+
+
+class NoCall(Metric):
+    name, better, needs = "nocall", "lower", frozenset({"samples"})
+
+
+class Each(NoCall):
+    name = "each"
+
+    def __call__(self, given):
+        return given.samples.double().flatten(1).mean(1)
+'''
+STEPS = "num_timesteps: ${schedule.num_timesteps}\n"
+FILES = {
+    "sampler/good": f"_target_: parts.Good\n{STEPS}",
+    "sampler/ten": f"_target_: parts.Ten\n{STEPS}",
+    "sampler/draws": f"_target_: parts.Draws\n{STEPS}",
+    "sampler/notarget": STEPS,
+    "samplers/plural": f"_target_: parts.Good\n{STEPS}",
+    "top": f"_target_: parts.Good\n{STEPS}",
+    "weighting/nomethod": "_target_: parts.NoMethod\n",
+    "weighting/fewer": "_target_: parts.Fewer\n",
+    "weighting/three": "_target_: parts.Three\n",
+    "metric/nocall": "_target_: parts.NoCall\n",
+    "metric/each": "_target_: parts.Each\n",
+    "metric/notarget": "a: 1\n",
+}
+SMALL = ("base=ddpm", "metrics=default", "metrics.num_samples=4", "solver.steps=2", "max_steps=1", "batch_size=8")
+SMALL += ("network.base_channels=8", "network.channel_multipliers=[1,2]", "trainer.accelerator=cpu", "logger=none")
+NONE = "metrics.names=[]"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("own")
+    (home / "mine").mkdir()
+    (home / "mine" / "parts.py").write_text(PARTS)
+    for name, text in FILES.items():
+        (home / "mine" / f"{name}.yaml").parent.mkdir(exist_ok=True)
+        (home / "mine" / f"{name}.yaml").write_text(text)
+    return home
+
+
+def said(home: Path, *words: str) -> tuple[int, str]:
+    """Exit code and output of `diffusion-lab WORDS` in a folder."""
+    log = home / "log"
+    log.unlink(missing_ok=True)
+
+    def work() -> None:
+        os.chdir(home)
+        raise SystemExit(main(list(words)))
+
+    return Child(work, log).wait(), log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["sampler=ten", NONE], "sampler=ten must have num_timesteps=1000, as it is given, and has 10, the number of"),
+        (["sampler=notarget", NONE], "_target_ is missing; add `_target_: file.Class` to {mine}/sampler/notarget.yaml"),
+        (["metrics.names=[notarget]"], "missing; add `_target_: file.Class` to {mine}/metric/notarget.yaml"),
+        (["weighting=nomethod", NONE], "NoMethod must define x0_weight(snr, step)"),
+        (["weighting=fewer", NONE], "Fewer must define x0_weight(snr, step), and defines x0_weight(snr)"),
+        (["weighting=three", NONE], "parts.Three.x0_weight must return a tensor of the shape of snr, (1000,), and ret"),
+        (["metrics.names=[nocall]"], "must be a concrete Metric, and lacks __call__; define them in NoCall"),
+    ],
+)
+def test_a_fault_of_ones_own_part_is_named_before_the_run(home: Path, words: list[str], sentence: str) -> None:
+    code, output = said(home, "train", "--config-dir", "mine", *SMALL, *words)
+    assert code == 2 and output.count("config error: ") == 1, output
+    assert sentence.format(mine=home / "mine") in output
+    assert not list(home.glob("runs/*"))
+
+
+def test_a_metric_of_several_numbers_is_named_with_what_it_must_return(home: Path) -> None:
+    code, output = said(home, "train", "--config-dir", "mine", *SMALL, "metrics.names=[each]", "paths.root=each")
+    last = output.splitlines()[-1]
+    assert code == 1 and last.startswith(
+        "failed: metrics.names=[each] (parts.Each): parts.Each.__call__ must return one number, or None if it is not "
+        "defined, and returned Tensor of shape (4,); correct it in parts; folder "
+    ), output
+
+
+def test_an_error_in_ones_own_code_names_the_part_the_line_and_the_step(home: Path) -> None:
+    code, output = said(home, "train", "--config-dir", "mine", *SMALL, NONE, "sampler=draws", "paths.root=draws")
+    line = PARTS.splitlines().index('        raise KeyError("my own bug")') + 1
+    assert code == 1 and (
+        f"failed: KeyError: 'my own bug'; in sampler=draws (parts.Draws), {home}/mine/parts.py line {line} "
+        "after step 0; folder " in output.splitlines()[-1]
+    ), output
+    (record,) = home.glob("draws/*/result.json")
+    assert json.loads(record.read_text())["error"]["type"] == "KeyError"
