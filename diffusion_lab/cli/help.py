@@ -50,7 +50,7 @@ examples
   diffusion-lab train dataset=fashion_mnist network=unet_small max_steps=20000
   diffusion-lab train -m sampler=uniform,stratified seed=0,1,2 hydra.launcher.n_jobs=2
   diffusion-lab train resume=runs/digits-uniform-s0-1a2b3c4d     (so does the same command again)
-  diffusion-lab train --config-dir ./my_conf sampler=mine        your own class, see README
+  diffusion-lab train --config-dir ./my_conf sampler=mine        your own class, see docs/own-parts.md
   diffusion-lab train sampler=stratified --cfg job               the composed configuration
 
 A sweep skips finished jobs and continues after a failed one; run the same command again for the missing jobs.

@@ -95,7 +95,10 @@ class Evaluation:
         if split not in ("train", "test"):
             raise ValueError(f"split={split!r} must be 'train' or 'test'; use 'train', as published FIDs do")
         if metrics and not num_samples:
-            raise ValueError("num_samples=0 must be at least 1 to measure anything; use 1000, or names=[] for none")
+            raise ValueError(
+                "num_samples=0 must be at least 1 to measure anything, and scale=smoke sets it to 0; add "
+                "num_samples=1000, or metrics.names=[] for none"
+            )
         self.num_samples, self.batch_size, self.metrics = num_samples, batch_size, tuple(metrics)
         self.seed, self.split = seed, split
         self.reference = None if reference is None else str(reference)

@@ -13,8 +13,9 @@ NAME, CURVE, GAP, ROWS = 17, 30, 2, 2  # characters; a line has 80
 
 
 def plain_lines(found: Sequence[Shown], loss: str) -> list[str]:
-    """One line per method and range of timesteps, as the run's log has them: p and p w summed, w averaged."""
-    lines = [f"# method  timestep  log_snr  p  w({loss})  p*w"]
+    """One line per method and range of timesteps, as the run's log has them: p and p w summed, w averaged.
+    p w is divided by its sum over all timesteps."""
+    lines = [f"# method  timestep  log_snr  p  w({loss})  p*w(sum=1)"]
     for one in found:
         size = binned(np.ones_like(one.p))
         middle, log_snr = binned(np.arange(len(one.p)) + 0.5) / size, binned(one.log_snr) / size

@@ -152,7 +152,10 @@ def test_two_processes_find_what_one_finds(digits, perfect, tmp_path):
     [
         ({"num_samples": -1}, "num_samples=-1 must be an integer >= 0"),
         ({"num_samples": 1e5}, "num_samples=100000.0 must be an integer"),
-        ({"num_samples": 0, "metrics": named("fid")}, "num_samples=0 must be at least 1 to measure anything"),
+        (
+            {"num_samples": 0, "metrics": named("fid")},
+            "num_samples=0 must be at least 1 to measure anything, and scale=smoke",
+        ),
         ({"batch_size": 0}, "batch_size=0 must be an integer >= 1"),
         ({"seed": -3}, "seed=-3 must be an integer >= 0"),
         ({"metrics": named("fid", "fid")}, "names=.'fid', 'fid'. must be different metrics"),
