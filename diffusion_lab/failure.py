@@ -12,19 +12,27 @@ class Failure(RuntimeError):
 class WrongResult(Failure):
     """A method of a part returned what it must not; the message names its class.
 
-    Args:
-        part: the part.
-        method: its method, or what of a part it has returned.
-        wanted: what it must return.
-        returned: what it returned.
+    Attributes:
+        kind: the class.
     """
 
-    def __init__(self, part: object, method: str, wanted: str, returned: object) -> None:
-        self.kind = kind = type(part)
-        name = f"{kind.__module__}.{kind.__qualname__}.{method}"
-        super().__init__(
-            f"{name} must return {wanted}, and returned {_shown(returned)}; correct it in {kind.__module__}"
-        )
+    kind: type = object
+
+    @classmethod
+    def of(cls, part: object, method: str, wanted: str, returned: object) -> WrongResult:
+        """The error of a part.
+
+        Args:
+            part: the part.
+            method: its method.
+            wanted: what it must return.
+            returned: what it returned.
+        """
+        kind = type(part)
+        name, given = f"{kind.__module__}.{kind.__qualname__}.{method}", _shown(returned)
+        error = cls(f"{name} must return {wanted}, and returned {given}; correct it in {kind.__module__}")
+        error.kind = kind
+        return error
 
 
 def _shown(value: object) -> str:

@@ -62,11 +62,11 @@ def perform(
         result = _result(analysis, computed)
     sentence = analysis.sentence(result)
     if not isinstance(sentence, str):
-        raise WrongResult(analysis, "sentence", "one sentence, a str", sentence)
+        raise WrongResult.of(analysis, "sentence", "one sentence, a str", sentence)
     with plotting.style():
         figure = analysis.figure(result)
         if not hasattr(figure, "savefig"):
-            raise WrongResult(analysis, "figure", "a Matplotlib figure, as of plotting.panels", figure)
+            raise WrongResult.of(analysis, "figure", "a Matplotlib figure, as of plotting.panels", figure)
         vector, raster = plotting.svg(figure), plotting.png(figure)
     data = pack(result.data)
     content = {"analysis": folder.name, "sentence": sentence, "facts": result.facts, "protocol": protocol}
@@ -86,16 +86,16 @@ def _result(analysis: Analysis, computed: Any) -> Result:
         WrongResult: it is no `Result` of arrays and plain values.
     """
     if not isinstance(computed, Result):
-        raise WrongResult(analysis, "run", "Result({name: array}, {name: plain value})", computed)
+        raise WrongResult.of(analysis, "run", "Result({name: array}, {name: plain value})", computed)
     if not isinstance(computed.data, dict):
-        raise WrongResult(analysis, "run", "Result(data, facts) with arrays by name as data", computed.data)
+        raise WrongResult.of(analysis, "run", "Result(data, facts) with arrays by name as data", computed.data)
     try:
         facts = _plain(computed.facts)
     except TypeError as error:
         wanted = f"Result(data, facts) with plain values as facts ({error})"
-        raise WrongResult(analysis, "run", wanted, computed.facts) from error
+        raise WrongResult.of(analysis, "run", wanted, computed.facts) from error
     if not isinstance(facts, dict):
-        raise WrongResult(analysis, "run", "Result(data, facts) with plain values by name as facts", computed.facts)
+        raise WrongResult.of(analysis, "run", "Result(data, facts) with plain values by name as facts", computed.facts)
     return Result(computed.data, facts)
 
 

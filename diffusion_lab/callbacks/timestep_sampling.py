@@ -109,7 +109,7 @@ class TimestepSampling(StepCallback):
         rows = (len(x0),)  # shapes alone, which are known without waiting for the device
         if not isinstance(drawn, Draw) or drawn.t.shape != rows or drawn.weight.shape != rows:
             given = drawn if not isinstance(drawn, Draw) else drawn.weight if drawn.t.shape == rows else drawn.t
-            raise WrongResult(self.sampler, "draw", f"Draw(t, weight) with two tensors of shape {rows}", given)
+            raise WrongResult.of(self.sampler, "draw", f"Draw(t, weight) with two tensors of shape {rows}", given)
         return drawn
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:

@@ -88,7 +88,7 @@ class Weighting(nn.Module):
         weight = self.x0_weight(snr, step)
         shape = () if isinstance(weight, int | float) else getattr(weight, "shape", None)
         if shape not in (snr.shape, ()):
-            raise WrongResult(self, "x0_weight", f"a tensor of the shape of snr, {tuple(snr.shape)}", weight)
+            raise WrongResult.of(self, "x0_weight", f"a tensor of the shape of snr, {tuple(snr.shape)}", weight)
         return weight / scale
 
     def weight_to_normalize(self, snr: Tensor, scale: Tensor, step: int) -> Tensor:

@@ -79,7 +79,7 @@ class Generated:
                 if getattr(values, "shape", None) != (len(batch.ids),):
                     part = getattr(function, "__self__", function)
                     wanted = f"a tensor ({len(batch.ids)},), a value for each sample of the batch, or None"
-                    raise WrongResult(part, "of", wanted, values)
+                    raise WrongResult.of(part, "of", wanted, values)
                 self._rows.setdefault(name, []).append(values)
 
     def across_ranks(self) -> Generated:

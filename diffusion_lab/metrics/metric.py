@@ -202,7 +202,7 @@ def value_of(metric: Metric, given: Given) -> float | None:
     value = metric(given)
     one = isinstance(value, int | float) or getattr(value, "shape", None) in ((), (1,))
     if value is not None and not one:
-        raise WrongResult(metric, "__call__", "one number, or None if it is not defined", value)
+        raise WrongResult.of(metric, "__call__", "one number, or None if it is not defined", value)
     return None if value is None else float(value)
 
 

@@ -105,7 +105,7 @@ class _PartsCheck:
         if isinstance(error, ValueError | FileNotFoundError):
             error = error if isinstance(error, ConfigError) else at(path, error)
         elif isinstance(error, WrongResult):
-            error = ConfigError(f"{path}={self.parts.cfg[path]['_target_']}: {error}")
+            error = ConfigError(f"{path}={error.kind.__name__}: {error}")
         elif self.errors:
             return  # probably a consequence of an error that is recorded
         else:
