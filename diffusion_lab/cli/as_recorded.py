@@ -20,7 +20,7 @@ from diffusion_lab.cli.command_line import KEYED, config_dirs, placed
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.metric_files import GROUP
 from diffusion_lab.cli.moved import typed_for_a_run
-from diffusion_lab.cli.own_run import config_dirs_of
+from diffusion_lab.cli.own_run import config_dirs_of, lost_dir
 from diffusion_lab.files import read_object
 from diffusion_lab.printable import one_line
 from diffusion_lab.runs.names import RECORD
@@ -42,7 +42,7 @@ def as_recorded(command: str, words: list[str]) -> list[str]:
         words = [*words, *(word for folder in found if os.path.isdir(folder) for word in ("--config-dir", folder))]
     if command != "evaluate" or len(records) != 1 or not isinstance(records[0].get("config"), dict):
         return words
-    return _with_metrics(_with_extractor(words, records[0]["config"]), records[0]["config"])
+    return _with_metrics(_with_extractor(words, records[0]["config"]), records[0])
 
 
 def for_train(words: list[str]) -> list[str]:
@@ -58,8 +58,8 @@ def _records(folder: Path) -> Iterator[dict[str, Any]]:
     yield from (one for one in (record, *inside) if one is not None)
 
 
-def _with_metrics(words: list[str], config: dict[str, Any]) -> list[str]:
-    node = config.get("metrics")
+def _with_metrics(words: list[str], record: dict[str, Any]) -> list[str]:
+    node = record["config"].get("metrics")
     names = node.get("names") if isinstance(node, dict) else None
     if not isinstance(names, list) or any(re.match(r"metrics(\.names)?=", word) for word in words):
         return words
@@ -68,7 +68,9 @@ def _with_metrics(words: list[str], config: dict[str, Any]) -> list[str]:
     known = [name for name in names if isinstance(name, str) and name in files and re.fullmatch(r"\w+", name)]
     if len(known) < len(names):
         lost = ", ".join(one_line(str(name)) for name in names if name not in known)
-        print(f"not measured: {lost}, of the run, for which there is no file here; give --config-dir")
+        gone = lost_dir(record)
+        was = f", which was in --config-dir {one_line(gone)}" if gone else ""
+        print(f"not measured: {lost}, of the run, for which there is no file here{was}; give --config-dir")
     return [*words, f"metrics.names=[{','.join(known)}]"] if known else words
 
 

@@ -12,9 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from diffusion_lab.cli.command_line import config_dirs
 from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.errors import nearest
 from diffusion_lab.cli.hydra_version import initialized
+from diffusion_lab.cli.own_run import own_ones
+from diffusion_lab.cli.own_yaml import misplaced
 from diffusion_lab.cli.synonyms import suggested
 
 NO_OPTION = re.compile(r"Config group override must be a string or a list\. Got ")  # a ValueError, as Hydra raises it
@@ -152,10 +155,13 @@ def _missing_option(text: str, arguments: list[str]) -> str:
     group, _, option = match[1].rpartition("/")
     listed = re.search(r"Available options in '[^']*':\n((?:\t.*\n)+)", text)
     options = [name.strip() for name in listed[1].splitlines()] if listed else []
+    if wrong := misplaced(group, option, config_dirs(arguments)):
+        return f"{group}={option}: {wrong}"
     inherited = "" if any(word.startswith(f"{group}=") for word in arguments) else " (asked for by another yaml file)"
     allowed = f"one of {', '.join(options)}" if options else f"a yaml file in {group}/, which has none"
     hint = _extra(option, group) or nearest(option, options) or _elsewhere(option, group)
-    return f"{group}={option}{inherited} must be {allowed}{hint}"
+    own = "" if hint or inherited or group.startswith("hydra/") else own_ones(arguments)
+    return f"{group}={option}{inherited} must be {allowed}{hint}{own}"
 
 
 def _extra(option: str, group: str) -> str:

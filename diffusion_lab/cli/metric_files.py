@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,7 @@ def _names(cfg: DictConfig) -> list[str]:
 def _read(name: Any, names: Sequence[Any], files: Mapping[str, Path]) -> DictConfig:
     """The content of metric/NAME.yaml."""
     if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name not in files:
-        known = sorted(files)
-        raise ConfigError(
-            f"metrics.names={_shown(names)} must be metrics, and there is no {name}{nearest(str(name), known)}; "
-            f"use some of {', '.join(known)}"
-        )
+        raise ConfigError(_no_metric(name, names, sorted(files)))
     path = files[name]
     try:
         content = OmegaConf.load(path)
@@ -68,6 +65,19 @@ def _read(name: Any, names: Sequence[Any], files: Mapping[str, Path]) -> DictCon
     if not isinstance(content, DictConfig):
         raise ConfigError(f"{path} must hold _target_ and the arguments of a metric; see {conf_dir() / GROUP}")
     return content
+
+
+def _no_metric(name: Any, names: Sequence[Any], known: Sequence[str]) -> str:
+    """The message for a name without a file; says where a file of the user's own lies or is to be looked for."""
+    from diffusion_lab.cli.own_run import own_ones
+    from diffusion_lab.cli.own_yaml import misplaced
+
+    key = f"metrics.names={_shown(names)}"
+    if isinstance(name, str) and re.fullmatch(r"\w+", name) and (wrong := misplaced(GROUP, name, config_folders())):
+        return f"{key}: {wrong}"
+    hint = nearest(str(name), known)
+    own = "" if hint else own_ones(sys.argv[1:])
+    return f"{key} must be metrics, and there is no {name}{hint}; use some of {', '.join(known)}{own}"
 
 
 def _shown(names: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -57,6 +58,25 @@ def own_file(group: str, name: str = "") -> Path | None:
         option = "" if name else str(choices_of(DictConfig({})).get(group))
     found = [folder / group / f"{option}.yaml" for folder in folders]
     return next((file for file in found if option and file.is_file()), None)
+
+
+def misplaced(group: str, option: str, folders: Sequence[str]) -> str:
+    """Where a yaml file of the user's own lies that was meant as an option of a group, and where it must lie; "" if
+    there is none.
+
+    Args:
+        group: the group, e.g. sampler.
+        option: the name that was typed.
+        folders: given with --config-dir.
+    """
+    for folder in map(Path, folders if re.fullmatch(r"[\w-]+", option) else ()):
+        right = folder / group
+        if (right / f"{option}.yml").is_file():
+            return f"{right / option}.yml must end in .yaml; rename it"
+        for file in (folder / f"{option}.yaml", *sorted(folder.glob(f"*/{option}.yaml"))):
+            if file.is_file() and file.parent != right:
+                return f"{file.name} lies in {file.parent}, but a {group}'s must lie in {right}; move it there"
+    return ""
 
 
 def _files(words: Sequence[str]) -> Iterator[Path]:

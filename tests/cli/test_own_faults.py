@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from diffusion_lab.cli import own_run
+from diffusion_lab.cli.checks.read_back import _together
+from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.main import main
+from diffusion_lab.cli.targets import Trust, _allowed
 from tests.harness import Child
 
 PARTS = '''
@@ -75,6 +79,7 @@ FILES = {
 SMALL = ("base=ddpm", "metrics=default", "metrics.num_samples=4", "solver.steps=2", "max_steps=1", "batch_size=8")
 SMALL += ("network.base_channels=8", "network.channel_multipliers=[1,2]", "trainer.accelerator=cpu", "logger=none")
 NONE = "metrics.names=[]"
+OWN = (("sampler", "ramp.Bump"), ("weighting", "soft.Soft"))
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +90,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in FILES.items():
         (home / "mine" / f"{name}.yaml").parent.mkdir(exist_ok=True)
         (home / "mine" / f"{name}.yaml").write_text(text)
+    (home / "mine" / "sampler" / "ending.yml").write_text("")
     return home
 
 
@@ -108,7 +114,10 @@ def said(home: Path, *words: str) -> tuple[int, str]:
         (["metrics.names=[notarget]"], "missing; add `_target_: file.Class` to {mine}/metric/notarget.yaml"),
         (["weighting=nomethod", NONE], "NoMethod must define x0_weight(snr, step)"),
         (["weighting=fewer", NONE], "Fewer must define x0_weight(snr, step), and defines x0_weight(snr)"),
-        (["weighting=three", NONE], "parts.Three.x0_weight must return a tensor of the shape of snr, (1000,), and ret"),
+        (
+            ["weighting=three", NONE],
+            "weighting=three: parts.Three.x0_weight must return a tensor of the shape of snr, (1000,)",
+        ),
         (["metrics.names=[nocall]"], "must be a concrete Metric, and lacks __call__; define them in NoCall"),
     ],
 )
@@ -117,6 +126,60 @@ def test_a_fault_of_ones_own_part_is_named_before_the_run(home: Path, words: lis
     assert code == 2 and output.count("config error: ") == 1, output
     assert sentence.format(mine=home / "mine") in output
     assert not list(home.glob("runs/*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["sampler=top"],
+            "sampler=top: top.yaml lies in mine, but a sampler's must lie in mine/sampler; move it there",
+        ),
+        (["sampler=plural"], "sampler=plural: plural.yaml lies in mine/samplers, but a sampler's must lie in mine/sam"),
+        (["weighting=good"], "weighting=good: good.yaml lies in mine/sampler, but a weighting's must lie in mine/wei"),
+        (["sampler=ending"], "sampler=ending: mine/sampler/ending.yml must end in .yaml; rename it"),
+        (
+            ["metrics.names=[top]"],
+            "metrics.names=[top]: top.yaml lies in {mine}, but a metric's must lie in {mine}/metric",
+        ),
+    ],
+)
+def test_a_yaml_file_in_the_wrong_place_is_named(home: Path, words: list[str], sentence: str) -> None:
+    code, output = said(home, "train", "--config-dir", "mine", *words)
+    assert code == 2 and sentence.format(mine=home / "mine") in output, output
+
+
+def test_an_option_of_ones_own_needs_its_folder(home: Path) -> None:
+    code, output = said(home, "train", "sampler=plural")
+    assert code == 2 and output.endswith("; your own ones are found with --config-dir DIR\n"), output
+
+
+@pytest.mark.parametrize(
+    ("words", "config_dirs", "own", "sentence"),
+    [
+        (["run=R", "metrics.names=[a]"], ["gone"], True, "; its --config-dir was gone, which is not there; give"),
+        (["resume=R", "sampler=a"], ["gone"], False, "; if it is your own, repeat --config-dir"),
+        (["run=R", "sampler=a", "--config-dir", "there"], ["gone"], True, ""),
+        (["run=other"], ["gone"], True, "; your own ones are found with --config-dir DIR"),
+    ],
+)
+def test_where_the_options_of_a_run_were_is_said(
+    words: list[str], config_dirs: list[str], own: bool, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(own_run, "is_own", lambda record: own)
+    Path("R").mkdir()
+    Path("R/run.json").write_text(json.dumps({"own_parts": {"config_dirs": config_dirs, "modules": {}}}))
+    said = own_run.own_ones(words)
+    assert said.startswith(sentence) and bool(said) == bool(sentence)
+
+
+def test_classes_that_are_not_allowed_are_one_sentence() -> None:
+    texts = [f"{key}._target_={name} must be {_allowed(Trust(read_back=True), name)}" for key, name in OWN]
+    (one, rest) = _together([*map(ConfigError, texts), ConfigError("seed is missing")], Trust(read_back=True))
+    assert str(rest) == "seed is missing"
+    assert str(one).startswith("sampler._target_=ramp.Bump, weighting._target_=soft.Soft must be a class of diffusion_")
+    assert str(one).endswith("; if the classes are your own, repeat --config-dir or add 'allow=[ramp.Bump,soft.Soft]'")
 
 
 def test_a_metric_of_several_numbers_is_named_with_what_it_must_return(home: Path) -> None:

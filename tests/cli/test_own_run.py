@@ -129,9 +129,10 @@ def test_any_other_run_asks_as_before(
     assert f"repeat it: diffusion-lab train resume={copy}" in sentence(["train", f"resume={copy}"], capsys)
     for words in (["sample", "seeds=0-2"], [*EVALUATE, "metrics.names=[sample_variance]"], ["export"]):
         said = sentence([*words, f"run={copy}"], capsys)
-        assert "sampler._target_=late.Late must be a class of diffusion_lab" in said and "add allow=late.Late" in said
+        assert "weighting._target_=square.Square, sampler._target_=late.Late must be a class of diffusion_lab" in said
+        assert "repeat --config-dir or add 'allow=[square.Square,late.Late]'" in said
     assert "must be a class of diffusion_lab" in sentence(["show", str(copy)], capsys)
-    with pytest.raises(InvalidConfig, match="add allow="):
+    with pytest.raises(InvalidConfig, match=r"add allow=\['square.Square', 'late.Late'\]"):
         diffusion_lab.load_run(copy)
 
 

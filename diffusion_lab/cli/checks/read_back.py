@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from diffusion_lab.cli.checks.nodes import check_nodes
 from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.foreign import read_back
-from diffusion_lab.cli.targets import Trust
+from diffusion_lab.cli.targets import READ_BACK, Trust
 from diffusion_lab.runs.names import RECORD
 
 
@@ -32,4 +33,19 @@ def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[Co
     lacking = sorted(name for name in required if cfg.get(name) is None)
     if lacking:
         return [ConfigError(f"{lacking[0]} is missing in {RECORD}; it is damaged, or of another program")]
-    return check_nodes(cfg, trust, only=parts)
+    return _together(check_nodes(cfg, trust, only=parts), trust)
+
+
+def _together(errors: list[ConfigError], trust: Trust) -> list[ConfigError]:
+    """One sentence for all classes that are not allowed, because one option allows them all."""
+    split = [str(error).split(f" must be {READ_BACK}; ") for error in errors]
+    keys = [before for before, *after in split if after]
+    first = {key.partition("=")[2]: key for key in reversed(keys)}  # class -> the first place that names it
+    names = list(reversed(first))
+    if len(names) < 2:
+        return errors
+    repeat = "repeat --config-dir or " if trust.command else ""
+    allow = shlex.quote(f"allow=[{','.join(names)}]") if trust.command else f"allow={names}"
+    cure = f"if the classes are your own, {repeat}add {allow}"
+    one = ConfigError(f"{', '.join(first[name] for name in names)} must be {READ_BACK}; {cure}")
+    return [one, *(error for error, parts in zip(errors, split, strict=True) if len(parts) == 1)]
