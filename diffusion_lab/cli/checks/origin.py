@@ -74,5 +74,7 @@ def _beside(cfg: DictConfig, parent: str, key: str) -> str:
 def _chosen(cfg: DictConfig, choices: Mapping[str, Any], found: re.Match[str]) -> str:
     """`group=option` for `group=Class`, if the part of the configuration is of this class and an option chose it."""
     group, name = found.groups()
+    if not choices.get(group):  # no group, such as init_from, whose value may be a list
+        return found[0]
     target = OmegaConf.select(cfg, f"{group}._target_")
-    return f"{group}={choices[group]}" if choices.get(group) and str(target).endswith(f".{name}") else found[0]
+    return f"{group}={choices[group]}" if str(target).endswith(f".{name}") else found[0]
