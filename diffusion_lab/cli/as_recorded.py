@@ -20,11 +20,11 @@ from diffusion_lab.cli.command_line import KEYED, config_dirs, placed
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.metric_files import GROUP
 from diffusion_lab.cli.moved import typed_for_a_run
-from diffusion_lab.cli.own_run import config_dirs_of, lost_dir
+from diffusion_lab.cli.own_run import lost_dir
 from diffusion_lab.files import read_object
 from diffusion_lab.printable import one_line
 from diffusion_lab.runs.names import RECORD
-from diffusion_lab.runs.signature import is_own
+from diffusion_lab.runs.signature import config_dirs_of, is_own
 
 EXTRACTOR, OF_DATA = "features", "dataset.features"  # its node in `evaluate` and in `train`
 

@@ -12,13 +12,13 @@ from diffusion_lab.cli.config import choices_of, sweep_name_of
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.foreign import repeated
 from diffusion_lab.cli.labels import tag
-from diffusion_lab.cli.own_run import config_dirs_of
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, table_names
 from diffusion_lab.cli.table_jobs import Job, Jobs
 from diffusion_lab.dashboards import Logged, Selection, expected, logged_by
 from diffusion_lab.runs.find import read_runs
 from diffusion_lab.runs.mirror import PROJECT, check_name, check_project
 from diffusion_lab.runs.run import Run
+from diffusion_lab.runs.signature import config_dirs_of
 from diffusion_lab.tables import Scale
 
 

@@ -20,9 +20,8 @@ from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.targets import Trust, importable, is_own_module, own_folder
 from diffusion_lab.files import read_object
 from diffusion_lab.runs.names import RECORD
-from diffusion_lab.runs.signature import is_own
+from diffusion_lab.runs.signature import OWN_PARTS, config_dirs_of, is_own, own_parts_of
 
-OWN_PARTS = "own_parts"
 WHERE_NOW = "give --config-dir, a folder of yaml files beside which it is now"
 
 
@@ -47,7 +46,7 @@ def with_own(trust: Trust, record: Any, key: str) -> Trust:
     Raises:
         ConfigError: such a module is not where it was, and the command line does not say where it is.
     """
-    modules = _own(record).get("modules", {})
+    modules = own_parts_of(record).get("modules", {})
     wanted = {name: Path(folder) for name, folder in modules.items() if not _typed(name, trust)}
     importable(tuple(wanted.values()))
     trust = dataclasses.replace(trust, folders=tuple(dict.fromkeys((*trust.folders, *wanted.values()))))
@@ -69,11 +68,6 @@ def config_dir_of(record: Any, key: str) -> list[str]:
         if not Path(folder).is_dir():
             raise ConfigError(f"{key}: {_gone(folder)}")
     return [word for folder in folders for word in ("--config-dir", folder)]
-
-
-def config_dirs_of(record: Any) -> list[str]:
-    """The folders that were given with --config-dir for a run of the user's own, whether they are there or not."""
-    return _own(record).get("config_dirs", [])
 
 
 def lost_dir(record: Any) -> str | None:

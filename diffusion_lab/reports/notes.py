@@ -183,8 +183,9 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
         had = {run.seed for run in own}  # those of the other groups come first: differences are paired by seed
         wanted = [s for s in dict.fromkeys([*seeds, *range(seeds[0], seeds[0] + 2 * CLAIM_SEEDS)]) if s not in had]
         more = wanted[: max(CLAIM_SEEDS - len(had), 1)]
-        command = _command_for(folder, own[-1])
-        return _with_seeds(command, more), f"more seeds: {CLAIM_SEEDS} allow a claim{_where(folder, own[-1], more)}"
+        command = _with_seeds(_command_for(folder, own[-1]), sorted(more), sorted(had - {None}))
+        of = f" of {few.label}, paired with those of the others" if few and len(groups) > 1 else ""
+        return command, f"more seeds{of}: {CLAIM_SEEDS} allow a claim{_where(folder, own[-1], more)}"
     measured = [{name for run in group.done for name in run.metric_names} for group in groups]
     others = [name for name in metric_names(groups) if name != metric and all(name in names for names in measured)]
     if others or metric != "val/loss":
@@ -205,20 +206,37 @@ def _where(folder: RunFolder, run: Run, seeds: Sequence[int]) -> str:
 def _command_for(folder: RunFolder, run: Run) -> str:
     """The newest command of the run's sweep that includes it; outside a sweep, its own."""
     commands = folder.sweeps.get(run.folder.parent, ())
-    asked = [command for command in commands if _asks_for(command, run.overrides)]
+    asked = sorted(commands, key=lambda command: _asks_for(command, run.overrides))  # the newest of those alike last
+    asked = [command for command in asked if _asks_for(command, run.overrides)]
     return [run.command, *commands, *asked][-1]
 
 
-def _asks_for(command: str, overrides: Sequence[str]) -> bool:
-    """Whether each override is in the command, alone or in a list a,b,c."""
-    words = [word.partition("=") for word in shlex.split(command)]
+def _asks_for(command: str, overrides: Sequence[str]) -> float:
+    """1 if each override is in the command, alone or in a list a,b,c; of the command for a table, whose runs have more
+    settings, 1 if the run's experiment has its name, and 0.5 if it is of the same paper. Else 0."""
+    typed = shlex.split(command)
+    if _is_table(typed):
+        own = next((word.removeprefix("experiment=") for word in overrides if word.startswith("experiment=")), "")
+        return float(own in typed) or 0.5 * any(word.startswith(f"{own.partition('/')[0]}/") for word in typed)
+    words = [word.partition("=") for word in typed]
     wanted = [override.partition("=") for override in overrides]
-    return all(any(k == key and v in (value, *value.split(",")) for k, _, value in words) for key, _, v in wanted)
+    return float(
+        all(any(k == key and v in (value, *value.split(",")) for k, _, value in words) for key, _, v in wanted)
+    )
 
 
-def _with_seeds(command: str, seeds: list[int]) -> str:
-    """The command with other seeds; as a sweep if they are several."""
+def _is_table(words: Sequence[str]) -> bool:
+    return list(words[:2]) == ["diffusion-lab", "reproduce"]
+
+
+def _with_seeds(command: str, seeds: list[int], had: list[int]) -> str:
+    """The command with other seeds; as a sweep if they are several. That of a table names those that it had as well,
+    because its page is about the seeds that it names."""
     words = [word for word in shlex.split(command) if not word.startswith("seed=")]
+    if _is_table(words):
+        values = {i + 1 for i, word in enumerate(words) if word == "--seeds"}
+        kept = [word for i, word in enumerate(words) if i not in values and word.partition("=")[0] != "--seeds"]
+        return shlex.join([*kept, "--seeds", ",".join(map(str, sorted({*had, *seeds})))])
     if len(seeds) > 1 and not {"-m", "--multirun"} & set(words):
         words.insert(words.index("train") + 1 if "train" in words else len(words), "-m")
     return shlex.join([*words, f"seed={','.join(map(str, seeds))}"])

@@ -28,6 +28,7 @@ from diffusion_lab.runs.clock import Clock, clock
 from diffusion_lab.runs.curve import Curve, curve, finite
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS, LOG, METRICS, SAMPLES, TIMING, step_of
+from diffusion_lab.runs.signature import config_dirs_of
 
 STATUSES = ("done", "failed", "damaged", "unreported", "interrupted", "pruned", "running", "lost", "pending")
 
@@ -234,9 +235,10 @@ class Run:
 
     @property
     def command(self) -> str:
-        """The command that repeats this run alone."""
+        """The command that repeats this run alone, with the --config-dir of a run of the user's own."""
         if self.overrides:
-            return shlex.join(["diffusion-lab", "train", *self.overrides])
+            own = [word for folder in config_dirs_of(self.info) for word in ("--config-dir", folder)]
+            return shlex.join(["diffusion-lab", "train", *own, *self.overrides])
         return str(self.info.get("command") or "diffusion-lab train")
 
 

@@ -26,6 +26,7 @@ from diffusion_lab.files import integer
 SIGNATURE = "signature"  # of run.json: hex digits
 KEY = "run.key"
 SIZE = 32  # bytes of the key
+OWN_PARTS = "own_parts"  # of run.json: where the parts of the user's own were when it was trained
 CONTEXT = b"diffusion-lab run.json 1\n"  # no other text that is ever signed with this key begins like this
 
 
@@ -51,6 +52,16 @@ def is_own(record: Any) -> bool:
         return key is not None and hmac.compare_digest(_code(record, key).encode(), record[SIGNATURE].encode())
     except (TypeError, ValueError, RecursionError):  # a file from elsewhere may hold anything
         return False
+
+
+def own_parts_of(record: Any) -> dict[str, Any]:
+    """`own_parts` of a run.json that this user has signed; {} of any other and of one without."""
+    return record.get(OWN_PARTS, {}) if is_own(record) else {}
+
+
+def config_dirs_of(record: Any) -> list[str]:
+    """The folders that were given with --config-dir for a run of the user's own, whether they are there or not."""
+    return own_parts_of(record).get("config_dirs", [])
 
 
 def key_file() -> Path | None:

@@ -10,6 +10,7 @@ import pytest
 from diffusion_lab.cli.report import main
 from diffusion_lab.reports import group_runs, read_runs
 from diffusion_lab.reports.notes import next_command, warnings
+from diffusion_lab.runs.signature import signed
 from tests.reports.synthetic import write_run
 
 
@@ -150,3 +151,27 @@ def test_the_figures_of_the_page_are_written_as_files(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert main([str(tmp_path), "--figures", str(tmp_path / "file")]) == 2
     assert "figures=" in capsys.readouterr().err
+
+
+def test_a_run_of_the_users_own_is_repeated_with_its_config_dir(tmp_path):
+    write_run(tmp_path / "a", "uniform", 0, steps=50, result="failed")
+    path, own = tmp_path / "a" / "run.json", {"config_dirs": ["/x/my conf"], "modules": {"ramp": "/x"}}
+    record = json.loads(path.read_text()) | {"own_parts": own}
+    path.write_text(json.dumps(signed(record)))
+    expected = "diffusion-lab train --config-dir '/x/my conf' sampler=uniform seed=0"
+    assert next_of(tmp_path) == read_runs(tmp_path).runs[0].command == expected
+    path.write_text(json.dumps(record))  # somebody else's: no folder of theirs in a command to paste
+    assert next_of(tmp_path) == "diffusion-lab train sampler=uniform seed=0"
+
+
+def test_more_seeds_of_a_table_are_named_as_its_command_takes_them(tmp_path):
+    for seed in (0, 1):
+        write_run(tmp_path / f"u{seed}", "uniform", seed, steps=250)
+    path = tmp_path / "u1" / "run.json"
+    words = ["experiment=some/table3", "sampler=uniform", "seed=1"]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"overrides": words}))
+    typed = "diffusion-lab reproduce {} scale=smoke --seeds 0"
+    commands = [typed.format(table) for table in ("some/table3", "some/table1", "other/table1")]
+    jobs = [{"dir": f"u{seed}", "overrides": [], "config_hash": "x"} for seed in (0, 1)]
+    (tmp_path / "sweep.json").write_text(json.dumps({"command": "c", "commands": commands, "jobs": jobs}))
+    assert next_of(tmp_path) == "diffusion-lab reproduce some/table3 scale=smoke --seeds 0,1,2"

@@ -11,7 +11,7 @@ from diffusion_lab.cli.config import choices_of, compose_train, conf_dir, group_
 from diffusion_lab.cli.readings import read
 from diffusion_lab.reports import Reading, beyond, compare, differences, group_runs, read_runs
 from diffusion_lab.reports.cells import latex, markdown
-from diffusion_lab.reports.differences import changed, short
+from diffusion_lab.reports.differences import changed, read_plainly, short
 from tests.reports.synthetic import write_run
 
 
@@ -262,3 +262,15 @@ def test_a_run_from_before_bases_has_the_parts_that_were_the_defaults_then(tmp_p
     (folder / "run.json").write_text(json.dumps(info))
     read(read_runs(tmp_path).runs[0])
     assert composed == [words]
+
+
+def test_a_seed_of_its_own_is_a_difference_only_where_it_differs(tmp_path):
+    metrics = {"_target_": "diffusion_lab.metrics.Evaluation", "seed": 0}
+    for seed, method in ((0, "uniform"), (7, "logit_normal")):
+        write_run(tmp_path / str(seed), method, seed, steps=250, metrics=metrics)
+    runs = read_runs(tmp_path).runs
+    assert all(set(group.differences) == {"sampler"} for group in group_runs(runs))  # nor dataset.seed, which follows
+    one, other = (read_plainly(run) for run in runs)
+    assert [difference.key for difference in differences(one, other)] == ["sampler"]
+    write_run(tmp_path / "b", "uniform", 1, steps=250, metrics=metrics | {"seed": 1})
+    assert all("metrics.seed" in group.differences for group in group_runs(read_runs(tmp_path).runs))
