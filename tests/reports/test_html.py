@@ -171,3 +171,11 @@ def test_the_page_is_replaced_as_a_whole(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="out=.* must be a file that can be written"):
         write_page(tmp_path / "file" / "page.html", report)
+
+
+def test_grey_lines_of_the_objective_have_names(tmp_path):
+    for method in ("uniform", "logit_normal"):
+        write_run(tmp_path / method, method, 0, steps=100)
+    image = objective(group_runs(read_runs(tmp_path).runs)).image
+    drawn = base64.b64decode(image.partition("base64,")[2]).decode()
+    assert drawn.count("the other groups") == 1 and "simple loss of DDPM" in drawn

@@ -61,13 +61,12 @@ def drawn(groups: Sequence[Group]) -> Figure | None:
             axis.stairs(
                 shares, time.edges(group, len(shares)), fill=True, color=color, alpha=0.4, label="drawn since the start"
             )
-            _panel(axis, group, i, len(present))
+            _panel(axis, group, i, len(present), "1: uniform")
             _draw_probabilities(axis, group, time)
         label_bottom(axes, time.label)
         axes[0].set_ylim(bottom=0)
         axes[0].set_ylabel("relative to uniform")
-        # Above the panels, where it covers no curve.
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+        _legend(figure, axes[0])
         image = data_uri(figure)
     caption = (
         "Filled: share of all rows trained on since the start, by range of timesteps; solid: the sampler's "
@@ -90,7 +89,8 @@ def objective(groups: Sequence[Group]) -> Figure | None:
         for axis, (i, group, mean) in zip(axes, present, strict=True):
             for other, values in everything:
                 if other is not group:
-                    axis.stairs(values, time.edges(other, len(values)), color="#BBBBBB", linewidth=0.9, baseline=None)
+                    at = time.edges(other, len(values))
+                    axis.stairs(values, at, color="#BBBBBB", linewidth=0.9, baseline=None, label="the other groups")
             axis.stairs(
                 relative(group, mean.mean[-1]),
                 time.edges(group, mean.mean.shape[1]),
@@ -98,7 +98,8 @@ def objective(groups: Sequence[Group]) -> Figure | None:
                 linewidth=2,
                 baseline=None,
             )
-            _panel(axis, group, i, len(present))
+            _panel(axis, group, i, len(present), "1: simple loss of DDPM")
+        _legend(figure, axes[0])
         label_bottom(axes, time.label)
         log_if_wide(axes[0], [values for _, values in everything])
         if axes[0].get_yscale() == "linear":
@@ -159,6 +160,12 @@ def _draw_probabilities(axis, group: Group, time: TimeAxis) -> None:
         )
 
 
-def _panel(axis, group: Group, index: int, count: int) -> None:
-    axis.axhline(1, color="#999999", linewidth=0.7, zorder=0)
+def _panel(axis, group: Group, index: int, count: int, level: str) -> None:
+    axis.axhline(1, color="#999999", linewidth=0.7, linestyle="--", zorder=0, label=level)
     panel_title(axis, group.label, line_style(index).color, count)
+
+
+def _legend(figure, axis) -> None:
+    """The names of the lines of a panel, each once, above the panels, where they cover no curve."""
+    lines = {text: handle for handle, text in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(lines.values(), lines, loc="outside upper left", ncols=4)
