@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from diffusion_lab.cli.config import given_config_dirs
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, InvalidConfig, config_errors, nearest, refuse
 from diffusion_lab.cli.folders import writable
-from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.study import Study
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, measure_of, scale_names, table_names
 from diffusion_lab.failure import Failure
 from diffusion_lab.progress import waiting
+from diffusion_lab.runs.advice import command
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.table_jobs import Job
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("table", nargs="?", metavar="PAPER/TABLE", help="e.g. adaptive_beta/table1")
     parser.add_argument("--list", action="store_true", help="the tables and scales there are")
-    parser.add_argument("--only", metavar="ROW,..", help="train these rows alone")
+    parser.add_argument("--only", metavar="ROW,..", help="train these rows alone, by the names or titles in the plan")
     parser.add_argument("--seeds", metavar="0,1,2", help="seeds; default: the scale's")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     parser.add_argument(
@@ -108,14 +108,19 @@ def _run(study: Study, rows: Sequence[Row], chosen: Sequence[Row], dry_run: bool
     seeds = [*study.seeds, *sorted(seeds_on_page(study.place(out)) - {*study.seeds})]
     first, after = ([row for row in rows if bool(row.start) == late] for late in (False, True))
     with waiting("composing the runs"):
-        jobs = list(study.jobs.of(first, seeds, {}))
+        jobs = list(study.jobs.of([row for row in first if row in chosen], seeds, {}))
     code = _stage(study, jobs, chosen, dry_run, out, after)
-    if after and not dry_run and code in (0, EXIT_FAILED):
+    if dry_run or code not in (0, EXIT_FAILED):
+        return code
+    with waiting("composing the other runs"):  # which the page may have from before
+        jobs = list(study.jobs.of(first, seeds, {}))
+    if after:
         starts = {(job.row.name, job.column.name, job.seed): study.root / job.folder for job in study.done(jobs)}
-        later = list(study.jobs.of(after, seeds, starts))
+        with waiting("composing the runs that go on from others"):
+            later = list(study.jobs.of(after, seeds, starts))
         code = max(code, _stage(study, later, chosen, False, out, []))
         jobs += later
-    if dry_run or code not in (0, EXIT_FAILED):
+    if code not in (0, EXIT_FAILED):
         return code
     done = {job.folder for job in study.done(jobs)}
     return write_all(study, [job for job in jobs if job.seed in study.seeds or job.folder in done], chosen, out) or code
@@ -133,10 +138,12 @@ def _stage(
     from diffusion_lab.cli.table_pages import print_plan
     from diffusion_lab.cli.table_plan import plan_of
 
-    with importing(), config_errors(""):  # of the parts that are made to measure their time
+    with config_errors(""):  # of the parts that are made to measure their time
         plan = plan_of([job for job in jobs if job.row in chosen and job.seed in study.seeds], study.root)
-    print_plan(study, plan, later)
+    print_plan(study, plan, later, study.place(out))
     if dry_run:
+        again = [word for word in study.typed if word != "--dry-run" and not word.startswith("dry_run=")]
+        print(f"next: {command(*again)}")
         return 0
     if plan.missing:
         raise InvalidConfig([ConfigError(text) for text in plan.missing])
@@ -164,7 +171,10 @@ def _seeds(text: str | None) -> list[int]:
 
 def _chosen(rows: Sequence[Row], only: str | None) -> list[Row]:
     names = [row.name for row in rows]
-    chosen = only.split(",") if only else names
+    titles = {row.title: row.name for row in rows}
+    if only in titles:  # which may have commas
+        only = titles[only]
+    chosen = [titles.get(name.strip(), name.strip()) for name in only.split(",")] if only else names
     for name in chosen:
         if name not in names:
             raise ConfigError(f"only={name} must be a row; use one of {', '.join(names)}{nearest(name, names)}")

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from diffusion_lab.tables.page import TablePage
 
 
-def print_plan(study: Study, plan: Plan, later: Sequence[Row]) -> None:
-    """Jobs, time, disk, what is missing, and settings."""
+def print_plan(study: Study, plan: Plan, later: Sequence[Row], place: Path) -> None:
+    """Jobs, time, disk, what is missing, settings, and the folder `place` of the table's files."""
     from diffusion_lab.cli.dry_run import duration, size
     from diffusion_lab.cli.table_plan import common_and_different
     from diffusion_lab.reports.cells import Cell, Comparison
 
     done = len(plan.jobs) - len(plan.open)
     print(f"{study.table.title} at scale {study.scale.name}: {study.scale.says}")
-    print(f"{len(plan.jobs)} runs with seeds {', '.join(map(str, study.seeds))}, {done} done before", flush=True)
+    print(f"{_runs(len(plan.jobs), study.seeds)}; {done} of them {'is' if done == 1 else 'are'} done", flush=True)
     if later:
         print(f"after them, from their weights: {', '.join(row.title for row in later)}")
     if plan.open:
@@ -42,7 +42,21 @@ def print_plan(study: Study, plan: Plan, later: Sequence[Row]) -> None:
     print(f"all: {', '.join(f'{key} {value}' for key, value in shared.items())}")
     if lines:
         _show(Comparison(titles, [[Cell(text) for text in line] for line in lines], "", []))
-    sys.stdout.flush()
+    ids = ", ".join(f"{row.name} ({row.title})" for row in rows_here(study))
+    print(f"rows, as --only takes them: {ids}")
+    print(f"runs in {study.root}, table in {place}", flush=True)
+
+
+def _runs(count: int, seeds: Sequence[int]) -> str:
+    """`6 runs with seeds 0 and 1`, `1 run with seed 0`."""
+    return f"{count} run{'s' * (count != 1)} with {_seeds(seeds)}"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """`seeds 0, 1 and 2`, `seed 0`."""
+    words = [str(seed) for seed in seeds]
+    listed = " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    return f"seed{'s' * (len(words) != 1)} {listed}"
 
 
 def seeds_on_page(place: Path) -> set[int]:
@@ -70,7 +84,7 @@ def write_all(study: Study, jobs: Sequence[Job], chosen: Sequence[Row], out: Pat
     print(f"\n{next(iter(page.tables.values())).legend}")
     before = set(page.gathered.values.seeds) - {*study.seeds}
     if before:
-        print(f"with seeds {', '.join(map(str, sorted(before)))}, which the page had before")
+        print(f"with {_seeds(sorted(before))}, which the page had before")
     if page.summary:
         print(page.summary)
     for _, text in page.verdicts:
@@ -81,7 +95,8 @@ def write_all(study: Study, jobs: Sequence[Job], chosen: Sequence[Row], out: Pat
         for note in table.notes:
             print(note)
     print(f"\nwritten to {place}: {', '.join(path.name for path in paths)}")
-    print(f"next: open {place / 'page.html'}, or {command('report', study.root)}")
+    print(f"page: {place / 'page.html'}")
+    print(f"next: {command('report', study.root)}")
     return int(any(row.name in {name for name, _ in page.gathered.missing} for row in chosen))
 
 
@@ -131,5 +146,7 @@ def _show(table: Any) -> None:
     from diffusion_lab.reports.terminal import rich_table
 
     console = make_console(width=None if sys.stdout.isatty() else WIDTH)
-    made, _ = rich_table(table, console.width)
+    made, left_out = rich_table(table, console.width)
     console.print(made)
+    if left_out:
+        print(f"Not shown, for lack of room here: {', '.join(left_out)}.")

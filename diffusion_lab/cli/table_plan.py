@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
+from diffusion_lab import progress
 from diffusion_lab.cli.config import choices_of
+from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.table_jobs import Job
 from diffusion_lab.runs.record import is_done, read_result
 
+FURTHER = "further"  # title of the rows' own settings beside their options
 BUDGET_S = 2.0  # for the measured steps of one job
 
 
@@ -41,17 +44,20 @@ def plan_of(jobs: Sequence[Job], root: Path) -> Plan:
     """The plan of a table's jobs, whose folders are in `root`."""
     distinct = list({job.folder: job for job in jobs}.values())
     waiting = [job for job in distinct if not is_done(read_result(root / job.folder), job.config.max_steps)]
-    missing = _missing(waiting)
     if not waiting:
         return Plan(distinct, waiting, 0.0, 0.0, 0.0, "", [])
-    from diffusion_lab.cli.cost.cost import cost_of, counted_flops
-
+    with importing():
+        from diffusion_lab.cli.cost.cost import cost_of, counted_flops
+    with progress.waiting("checking what is here"):
+        missing = _missing(waiting)
     counted = [job for job in waiting if job.config.get("prediction") is not None]
     if not counted:
         return Plan(distinct, waiting, 0.0, 0.0, 0.0, "a GAN's cost is not estimated", missing)
-    first = cost_of(counted[0].config, BUDGET_S, bool(missing))
-    rate = first.seconds / counted_flops(counted[0].config)
-    seconds = sum(rate * counted_flops(job.config) for job in counted)
+    with progress.waiting("timing some steps of the first run"):
+        first = cost_of(counted[0].config, BUDGET_S, bool(missing))
+    with progress.waiting("counting the operations of the runs"):
+        rate = first.seconds / counted_flops(counted[0].config)
+        seconds = sum(rate * counted_flops(job.config) for job in counted)
     basis = first.basis + (", without the GANs" if len(counted) < len(waiting) else "")
     return Plan(distinct, waiting, seconds, first.gpus * seconds / 3600, first.disk * len(counted), basis, missing)
 
@@ -104,6 +110,7 @@ def common_and_different(jobs: Sequence[Job]) -> tuple[dict[str, str], list[str]
     paper, which is named where there are several."""
     lines = {(job.column.title, job.row.title, job.model): settings_of(job.config) | _further(job) for job in jobs}
     keys = list(dict.fromkeys(key for settings in lines.values() for key in settings))
+    keys.sort(key=lambda key: key != FURTHER)  # first: where room lacks, the last columns are left out
     shared = {key for key in keys if len({settings.get(key) for settings in lines.values()}) == 1}
     first = next(iter(lines.values()), {})
     different = [key for key in keys if key not in shared]
@@ -120,7 +127,7 @@ def _further(job: Job) -> dict[str, str]:
     model = job.row.models[job.model]
     words = {*model.overrides, *model.paper, *model.scaled, *job.row.within.get(job.column.name, ())}
     own = " ".join(word for word in job.words if word in words and "." in word.partition("=")[0])
-    return {"further": own} if own else {}
+    return {FURTHER: own} if own else {}
 
 
 def _text(value: Any) -> str:

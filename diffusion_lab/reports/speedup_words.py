@@ -50,12 +50,12 @@ def number(value: float) -> str:
 
 
 def cell(found: SpeedUp) -> str:
-    """`2.50 [1.93, 3.24]`, `at most 1.42 (not reached by 1 of 3 seeds)`, `not reached by 2 of 2 seeds`,
+    """`2.50 [1.93, 3.24]`, `at most 1.42 (final value not reached by 1 of 3 seeds)`, `final value not reached by ..`,
     `ends worse in 2 of 2 seeds`."""
     missed = found.total - found.reached
     if 2 * found.ends_worse > found.total:
         return f"ends worse in {found.ends_worse} of {found.total} seeds"
-    note = f"not reached by {missed} of {found.total} seeds"
+    note = f"final value not reached by {missed} of {found.total} seeds"
     if found.factor is None:
         return note if missed == found.total else f"no common factor, {note}"
     return f"{_bounded(found)} ({note})" if missed else _bounded(found)

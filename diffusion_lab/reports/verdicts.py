@@ -16,6 +16,7 @@ from typing import NamedTuple
 from diffusion_lab.intervals import holm, paired_difference, seeds_needed, width_ratio
 
 CLAIM_SEEDS = 3  # fewer pairs support no claim
+NO_CLAIM = "no claim"
 ALPHA = 0.05
 SHARE = 0.1  # default difference for the number of seeds, as a share of the baseline's mean
 
@@ -58,7 +59,7 @@ def judge(rows: Sequence[Pairs], rising: bool, size: float | None = None) -> lis
     for i, pairs in enumerate(rows):
         if i not in corrected:
             repeats = len(pairs) >= CLAIM_SEEDS
-            verdicts.append(Verdict("identical" if repeats else "no claim") if pairs else None)
+            verdicts.append(Verdict("identical" if repeats else NO_CLAIM) if pairs else None)
             continue
         word = "not decided"
         if corrected[i] <= ALPHA:

@@ -76,7 +76,7 @@ def write_pages(page: TablePage, folder: Path) -> list[Path]:
     texts = {
         "table.md": as_markdown(page, drawn),
         "table.tex": as_latex(page),
-        "table.csv": table_csv(page.results),
+        "table.csv": table_csv(page.results, {place: data_of(own[0]) for place, own in page.gathered.runs.items()}),
         PER_SEED: per_seed_csv(page.gathered.values.values),
         "page.html": as_html(page, drawn),
     }
@@ -97,6 +97,9 @@ def curves(page: TablePage) -> dict[str, figures.Figure]:
     for column in page.results.table.columns:
         groups = list(groups_of(page.results.table, column, page.gathered).values())
         folders = tuple(run.folder for group in groups for run in group.runs)
+        distinct = {tuple(run.folder for run in group.runs) for group in groups}
+        if len(groups) > 1 and len(distinct) == 1:  # rows are several numbers of the same runs, not of their courses
+            continue
         if folders and folders not in drawn:  # columns may be several numbers of the same runs
             drawn[folders] = column, groups[0].runs[0], _figures(groups, metric)
     several = len(drawn) > 1
@@ -110,9 +113,13 @@ def curves(page: TablePage) -> dict[str, figures.Figure]:
 def _file_name(name: str, run: Run, column: str) -> str:
     """`images-digits.svg`: what is drawn, and the data of the runs, which a scale may have put in the place of the
     paper's; with the column where there are several."""
+    return "-".join(filter(None, [name, Path(data_of(run)).name, column])) + ".svg"
+
+
+def data_of(run: Run) -> str:
+    """The option that named the data set of a run; "" if it is not recorded."""
     choices = run.info.get("choices")
-    data = choices.get("dataset") if isinstance(choices, dict) else None
-    return "-".join(filter(None, [name, data and Path(str(data)).name, column])) + ".svg"
+    return str(choices.get("dataset") or "") if isinstance(choices, dict) else ""
 
 
 def _under(title: str, figure: figures.Figure) -> figures.Figure:
@@ -164,6 +171,7 @@ def notes_of(page: TablePage) -> dict[str, Sequence[str]]:
     notes = {
         "What differs from the paper": [*page.scale.differs, *table.differs] if scaled else [],
         "Not stated in the paper, or stated twice": table.not_stated,
+        "Rows, as --only takes them": [f"{row.name}: {row.title}" for row in table.rows],
     }
     return {title: said for title, said in notes.items() if said}
 
@@ -179,7 +187,7 @@ def _provenance(page: TablePage) -> str:
     when = f", begun {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
     took = duration(sum(run.seconds or 0.0 for run in runs))
     versions = ", ".join(f"{library} {' and '.join(own)}" for library, own in page.versions.items())
-    return f"{len(runs)} runs, {took} in all with their evaluations{when}; {versions}"
+    return f"{len(runs)} run{'s' * (len(runs) != 1)}, {took} in all with their evaluations{when}; {versions}"
 
 
 def _settings_markdown(settings: Settings) -> str:

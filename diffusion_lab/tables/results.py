@@ -12,6 +12,7 @@ has none, by the word of the row (`Row.expects`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from diffusion_lab.intervals import Interval, mean_interval, paired_difference, seeds_needed
@@ -161,10 +162,17 @@ def published_baseline(table: Table, cell: Cell) -> float | None:
     return theirs[-1] if theirs else None
 
 
-def table_csv(results: Results) -> str:
-    """Everything that is printed, with all digits: a function of the values."""
+def table_csv(results: Results, data: Mapping[tuple[str, str], str] | None = None) -> str:
+    """Everything that is printed, with all digits: a function of the values.
+
+    Args:
+        results: the numbers.
+        data: (row, column) -> the data set of the runs, which a scale may have put in the place of the column's;
+            None: no such field.
+    """
     titles = ("row", "column", "cell", "step", "quantity", "n", "mean", "low", "high", "published")
     titles += ("difference", "difference_low", "difference_high", "p_corrected", "verdict", "outcome")
+    titles += () if data is None else ("data",)
     outcomes = {id(outcome.cell): outcome.word for outcome in results.outcomes}
     lines = []
     for cell in results.cells:
@@ -174,5 +182,6 @@ def table_csv(results: Results) -> str:
         paired = (difference.mean, difference.low, difference.high) if difference else (None, None, None)
         judged = (verdict.p, verdict.word) if verdict else (None, "")
         line = (*first, *numbers, cell.published, *paired, *judged, outcomes.get(id(cell), ""))
+        line += () if data is None else (data.get((cell.row.name, cell.column.name), ""),)
         lines.append(["" if entry is None else repr(entry) if isinstance(entry, float) else entry for entry in line])
     return csv_text(titles, lines)

@@ -50,7 +50,7 @@ class Screen:
         self._live: Any = None
 
     def __enter__(self) -> Screen:
-        print(f"{len(self.jobs)} jobs in {self.folder}", flush=True)
+        print(f"{len(self.jobs)} job{'s' * (len(self.jobs) != 1)} in {self.folder}", flush=True)
         if sys.stdout.isatty():
             from rich.live import Live
 

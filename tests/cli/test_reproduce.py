@@ -10,11 +10,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from diffusion_lab.cli.main import main
-from diffusion_lab.cli.table_files import conf_folders, load_table, table_names
+from diffusion_lab.cli.reproduce import _chosen
+from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, table_names
+from diffusion_lab.cli.table_jobs import Jobs
+from diffusion_lab.cli.table_pages import print_plan
+from diffusion_lab.cli.table_plan import Plan
 from diffusion_lab.runs.find import read_runs
 
 
@@ -125,7 +130,7 @@ def test_a_fault_in_a_table_of_ones_own_is_said_before_the_runs(
 def test_the_dry_run_prints_the_plan_and_writes_nothing(capsys, tmp_path: Path) -> None:
     code, out, _ = run(capsys, "clts_mdlrc/table3", "scale=smoke", "--dry-run", f"paths.root={tmp_path}")
     assert code == 0
-    assert "6 runs with seeds 0, 1, 0 done before" in out
+    assert "6 runs with seeds 0 and 1; 0 of them are done" in out
     assert "schedule cosine" in out and "solver steps 4" in out
     assert not list(tmp_path.iterdir())
 
@@ -158,13 +163,12 @@ def test_one_row_of_a_table_reaches_its_pages(capsys, tmp_path: Path) -> None:
     assert len(runs) == 4 and all(one.status == "done" for one in runs)
     # the folders are those that the table expects: a second time nothing is trained
     code, out, _ = run(capsys, *words)
-    assert "4 runs with seeds 0, 1, 4 done before" in out
+    assert "4 runs with seeds 0 and 1; 4 of them are done" in out
     # fewer seeds take none away from the page, whose command has no folder of this machine
     numbers = [(place / name).read_bytes() for name in ("table.csv", "per_seed.csv")]
     code, out, _ = run(capsys, *words, "--seeds", "0")
-    assert (
-        code == 0 and "2 runs with seeds 0, 2 done before" in out and "with seeds 1, which the page had before" in out
-    )
+    assert code == 0 and "2 runs with seed 0; 2 of them are done" in out
+    assert "with seed 1, which the page had before" in out
     assert numbers == [(place / name).read_bytes() for name in ("table.csv", "per_seed.csv")]
     command = "diffusion-lab reproduce clts_mdlrc/table3 scale=smoke --only=id,ours\n"
     assert command in (place / "table.md").read_text()
@@ -275,3 +279,31 @@ def test_a_row_brings_its_start_along(capsys, tmp_path: Path) -> None:
     assert code == 0 and "power 2: seed 0 is not there" in out
     command = "reproduce equal_loss_slots/figure1 scale=smoke --seeds=0 --only=base,power1\n"
     assert command in (place / "table.md").read_text()
+
+
+def test_the_plan_counts_runs_names_rows_and_says_where_it_writes(capsys, tmp_path: Path) -> None:
+    found = load_table("clts_mdlrc/table1", conf_folders(None))
+    scale = load_scale("smoke", conf_folders(None))
+    study = SimpleNamespace(table=found, scale=scale, seeds=[0, 1], root=tmp_path)
+    print_plan(study, Plan([], [], 0.0, 0.0, 0.0, "", []), [], tmp_path / "place")
+    out = capsys.readouterr().out
+    assert "0 runs with seeds 0 and 1; 0 of them are done" in out
+    assert "gd (Guided diffusion, two structures)" in out and f"table in {tmp_path / 'place'}" in out
+
+
+def test_a_job_of_a_table_is_composed_once(monkeypatch) -> None:
+    jobs = Jobs(load_table("clts_mdlrc/table3", conf_folders(None)), load_scale("smoke", conf_folders(None)))
+    row = jobs.table.row("id")
+    first = [job.folder for job in jobs.of([row], [0, 1], {})]
+
+    def again(*_, **__):
+        raise AssertionError("it has been composed")
+
+    monkeypatch.setattr("hydra.compose", again)
+    assert [job.folder for job in jobs.of([row], [0, 1], {})] == first
+
+
+def test_rows_are_chosen_by_their_names_or_titles() -> None:
+    rows = load_table("clts_mdlrc/table1", conf_folders(None)).rows
+    for only in ("gd,dcgan", "Guided diffusion, two structures", "U-ViT, large and huge"):
+        assert {row.name for row in _chosen(rows, only)} in ({"gd", "dcgan"}, {"gd"}, {"uvit"})

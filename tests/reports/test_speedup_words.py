@@ -66,10 +66,13 @@ def test_three_digits(value, text):
 
 def test_a_cell_of_a_table():
     assert cell(over_seeds([Factor(2.0)] * 3)) == "2.00 [2.00, 2.00]"
-    assert cell(over_seeds([Factor(1.0, "at most"), Factor(4.0)])) == "at most 2.00 (not reached by 1 of 2 seeds)"
+    assert (
+        cell(over_seeds([Factor(1.0, "at most"), Factor(4.0)]))
+        == "at most 2.00 (final value not reached by 1 of 2 seeds)"
+    )
     assert (
         cell(over_seeds([Factor(1.0, "at most"), Factor(4.0, "at least")]))
-        == "no common factor, not reached by 1 of 2 seeds"
+        == "no common factor, final value not reached by 1 of 2 seeds"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -165,3 +166,22 @@ def test_a_bar_in_a_setting_stays_in_its_cell(tmp_path: Path) -> None:
     settings = {}, ["row", "column", "further"], [["|S| = 1", "linear", "a=1"], ["|S| = 3", "linear", "a=3"]]
     lines = as_markdown(page(tmp_path)._replace(settings=settings), {}).splitlines()
     assert r"| \|S\| = 1 | linear | a=1 |" in lines
+
+
+def test_rows_that_are_numbers_of_the_same_runs_have_no_pictures_of_their_courses(tmp_path: Path) -> None:
+    one = page(tmp_path)
+    ((place, runs), *_) = one.gathered.runs.items()
+    assert curves(one)
+    same = one.gathered._replace(runs=dict.fromkeys([place, ("ours", place[1])], runs))
+    assert curves(one._replace(gathered=same)) == {}
+
+
+def test_the_file_says_what_data_were_measured_and_the_page_the_names_of_the_rows(tmp_path: Path) -> None:
+    one = page(tmp_path / "runs")
+    for runs in one.gathered.runs.values():
+        for run in runs:
+            run.info["choices"] = {"dataset": "digits"}
+    write_pages(one, tmp_path)
+    lines = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
+    assert {line["data"] for line in lines} == {"digits"}
+    assert "- ours: Ours" in (tmp_path / "table.md").read_text()

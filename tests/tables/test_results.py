@@ -152,3 +152,10 @@ def test_what_is_not_there_is_a_dash_with_its_reason() -> None:
     assert tables["linear"].lines[2][1].text == "–"
     assert tables["linear"].notes == ["Other: seed 1 is not there: killed."]
     assert tables["linear"].lines[1][1].text == "8.14 ± 0.21 / 8.00"
+
+
+def test_too_few_seeds_have_one_word_in_the_table_its_legend_and_its_sentences() -> None:
+    results = made({("base", "linear", "200k"): [5.0], ("ours", "linear", "200k"): [3.0]})
+    shown = comparisons(results, {})["linear"]
+    assert [line[-1].text for line in shown.lines][1] == OPEN and f'"{OPEN}"' in shown.legend
+    assert "no claim" not in str(shown)
