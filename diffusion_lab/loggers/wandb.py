@@ -142,18 +142,19 @@ class WandbLogger(RunLogger):
 
     def _init(self, wandb: Any, settings: Any, mode: str) -> Any:
         self.directory.mkdir(parents=True, exist_ok=True)
-        run = wandb.init(
-            dir=str(self.directory),
-            project=self.project,
-            group=self.group,
-            job_type=self.job_type,
-            tags=self.tags,
-            name=self.run_name,
-            id=self._stable_id(),
-            resume="allow" if mode == "online" else None,  # has no effect offline, where W&B warns about it
-            mode=mode,
-            settings=settings,
-        )
+        with waiting("waiting for W&B to open the run"):  # named again: a line about W&B may have been printed since
+            run = wandb.init(
+                dir=str(self.directory),
+                project=self.project,
+                group=self.group,
+                job_type=self.job_type,
+                tags=self.tags,
+                name=self.run_name,
+                id=self._stable_id(),
+                resume="allow" if mode == "online" else None,  # has no effect offline, where W&B warns about it
+                mode=mode,
+                settings=settings,
+            )
         run.define_metric(STEP)
         run.define_metric(IMAGES)
         run.define_metric(SECONDS)

@@ -34,6 +34,7 @@ from diffusion_lab.cli.imports import importing
 from diffusion_lab.cli.processes import local_devices
 from diffusion_lab.held_folder import hold
 from diffusion_lab.printable import logged_once
+from diffusion_lab.progress import waiting
 from diffusion_lab.runs.folder import forget_sweep
 from hydra_plugins.diffusion_lab_launcher._composed import ComposedOnce
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome, compose_job, name_jobs
@@ -99,15 +100,16 @@ class DiffusionLabLauncher(Launcher):
         folder = Path(str(self.config.hydra.sweep.dir))
         threads = _start_single_threaded()
         if len(job_overrides) > ANNOUNCED:
-            print(f"checking {len(job_overrides)} jobs", flush=True)
+            print(f"checking {len(job_overrides)} job{'s' * (len(job_overrides) != 1)}", flush=True)
         with logged_once():
             try:
-                jobs = [
-                    compose_job(self.context, self.config, list(overrides), initial_job_idx + i)
-                    for i, overrides in enumerate(job_overrides)
-                ]
-                self.loader.forget()
-                self._check(jobs)
+                with waiting("composing and checking the jobs"):
+                    jobs = [
+                        compose_job(self.context, self.config, list(overrides), initial_job_idx + i)
+                        for i, overrides in enumerate(job_overrides)
+                    ]
+                    self.loader.forget()
+                    self._check(jobs)
             except BaseException:
                 forget_sweep(folder)
                 raise
