@@ -18,6 +18,7 @@ from diffusion_lab.reports.html import environment
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.gather import Gathered
 from diffusion_lab.tables.layout import comparisons
+from diffusion_lab.tables.numbers_figure import numbers
 from diffusion_lab.tables.results import FAILS, HOLDS, Results, table_csv
 from diffusion_lab.tables.scale import Scale
 from diffusion_lab.tables.speed import LEGEND, groups_of, speed
@@ -91,7 +92,8 @@ def write_pages(page: TablePage, folder: Path) -> list[Path]:
 
 def curves(page: TablePage) -> dict[str, figures.Figure]:
     """File name -> figure of how far all rows of a column have come: what is measured, and the validation loss, against
-    images and against time; the losses of training where runs have no curve of what is measured."""
+    images and against time; the losses of training where runs have no curve of what is measured. Of rows that are
+    numbers of the same runs: these numbers."""
     metric = page.results.values.quantity
     drawn: dict[tuple[Path, ...], tuple[Column, Run, dict[str, figures.Figure]]] = {}
     for column in page.results.table.columns:
@@ -99,8 +101,9 @@ def curves(page: TablePage) -> dict[str, figures.Figure]:
         folders = tuple(run.folder for group in groups for run in group.runs)
         distinct = {tuple(run.folder for run in group.runs) for group in groups}
         if len(groups) > 1 and len(distinct) == 1:  # rows are several numbers of the same runs, not of their courses
-            continue
-        if folders and folders not in drawn:  # columns may be several numbers of the same runs
+            made = numbers(page.results, column)
+            drawn[*folders, Path(column.name)] = column, groups[0].runs[0], {} if made is None else {"numbers": made}
+        elif folders and folders not in drawn:  # columns may be several numbers of the same runs
             drawn[folders] = column, groups[0].runs[0], _figures(groups, metric)
     several = len(drawn) > 1
     return {

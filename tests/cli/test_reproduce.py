@@ -9,11 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from omegaconf import OmegaConf
 
+from diffusion_lab import progress
+from diffusion_lab.cli import table_plan
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.reproduce import _chosen
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, table_names
@@ -289,6 +293,27 @@ def test_the_plan_counts_runs_names_rows_and_says_where_it_writes(capsys, tmp_pa
     out = capsys.readouterr().out
     assert "0 runs with seeds 0 and 1; 0 of them are done" in out
     assert "gd (Guided diffusion, two structures)" in out and f"table in {tmp_path / 'place'}" in out
+
+
+def test_the_plan_says_what_it_waits_for(monkeypatch, tmp_path: Path) -> None:
+    from diffusion_lab.cli.cost import cost
+
+    said: list[str] = []
+    monkeypatch.setattr(progress, "waiting", lambda text: said.append(text) or nullcontext())
+    monkeypatch.setattr(table_plan, "_missing", lambda jobs: [])
+    monkeypatch.setattr(cost, "cost_of", lambda *_: SimpleNamespace(seconds=1.0, basis="", gpus=0, disk=1))
+    monkeypatch.setattr(cost, "counted_flops", lambda cfg: 1.0)
+    config = OmegaConf.create({"max_steps": 1, "prediction": {}})
+    assert table_plan.plan_of([SimpleNamespace(folder="a", config=config)], tmp_path).seconds == 1.0
+    words = ["checking what is here", "timing some steps of the first run", "counting the operations of the runs"]
+    assert said == words
+
+
+def test_models_of_a_row_say_what_differs_where_room_lacks() -> None:
+    jobs = Jobs(load_table("clts_mdlrc/table1", conf_folders(None)), load_scale("smoke", conf_folders(None)))
+    made = list(jobs.of([jobs.table.row("id"), jobs.table.row("gd")], [0], {}))
+    _, titles, lines = table_plan.common_and_different(made)
+    assert titles[:2] == ["row", "further"] and len({tuple(line[:2]) for line in lines}) == len(lines) == 3
 
 
 def test_a_job_of_a_table_is_composed_once(monkeypatch) -> None:

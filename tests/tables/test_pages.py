@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import re
@@ -168,12 +169,16 @@ def test_a_bar_in_a_setting_stays_in_its_cell(tmp_path: Path) -> None:
     assert r"| \|S\| = 1 | linear | a=1 |" in lines
 
 
-def test_rows_that_are_numbers_of_the_same_runs_have_no_pictures_of_their_courses(tmp_path: Path) -> None:
+def test_rows_that_are_numbers_of_the_same_runs_are_drawn_as_numbers(
+    tmp_path: Path,
+) -> None:
     one = page(tmp_path)
     ((place, runs), *_) = one.gathered.runs.items()
     assert curves(one)
     same = one.gathered._replace(runs=dict.fromkeys([place, ("ours", place[1])], runs))
-    assert curves(one._replace(gathered=same)) == {}
+    (made,) = curves(one._replace(gathered=same)).items()
+    drawn = base64.b64decode(made[1].image.partition("base64,")[2]).decode()
+    assert made[0] == "numbers.svg" and all(word in drawn for word in ("measured", "published", "Base", "Ours"))
 
 
 def test_the_file_says_what_data_were_measured_and_the_page_the_names_of_the_rows(tmp_path: Path) -> None:
