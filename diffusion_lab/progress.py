@@ -127,16 +127,21 @@ def status(text: str) -> None:
         atexit.register(_clear)
 
 
+_waits: list[str] = []  # the texts of those that last, the innermost last
+
+
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
     """Say what is waited for: on a terminal at once and until it is over, as `status`; elsewhere in a line on standard
-    error if it takes longer than `NAMED_AFTER` seconds. What is inside should print nothing."""
+    error if it takes longer than `NAMED_AFTER` seconds. What is inside should print nothing. After a wait inside
+    another, a terminal names the outer one again."""
 
     def line() -> None:
         if not over.wait(NAMED_AFTER):
             print(text, file=sys.stderr, flush=True)
 
     status(text)
+    _waits.append(text)
     over = threading.Event()
     watch = None if sys.stderr.isatty() else threading.Thread(target=line, daemon=True)
     if watch is not None:
@@ -147,7 +152,8 @@ def waiting(text: str) -> Iterator[None]:
         over.set()
         if watch is not None:
             watch.join()  # nothing is printed after the wait, and no thread is there when jobs are forked
-        status("")
+        _waits.remove(text)
+        status(_waits[-1] if _waits else "")
 
 
 def _clear() -> None:

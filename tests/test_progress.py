@@ -110,6 +110,14 @@ def test_a_terminal_names_a_wait_at_once_and_keeps_nothing_of_it() -> None:
     assert screen.shown_at[0][1].startswith("importing much") and screen.last == ["done"]
 
 
+def test_after_a_wait_inside_another_the_outer_one_is_named_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(module, "status", shown.append)
+    with waiting("checking the jobs"), waiting("importing much"):
+        pass
+    assert shown == ["checking the jobs", "importing much", "checking the jobs", ""]
+
+
 HEAVY = """
 import sys
 import threading
