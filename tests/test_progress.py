@@ -125,6 +125,7 @@ import time
 from diffusion_lab.cli.imports import importing
 with importing():
     sys.modules["torch"] = sys.modules["lightning.pytorch"] = sys
+    time.sleep(0.2)  # long enough for a screen to be read
 with importing():
     print("imported")
 """
