@@ -24,8 +24,9 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.as_recorded import as_recorded, for_train
 from diffusion_lab.cli.checks.asked import check_asked
 from diffusion_lab.cli.checks.origin import by_origin
-from diffusion_lab.cli.command_line import KEYED, config_dirs, lists, options_first, resume_arguments
+from diffusion_lab.cli.command_line import KEYED, lists, options_first, resume_arguments
 from diffusion_lab.cli.compose_errors import explain, is_compose_error
+from diffusion_lab.cli.conf_folder import config_dirs
 from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.errors import (
     EXIT_CONFIG,

@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.cli.command_line import KEYED, config_dirs, placed
-from diffusion_lab.cli.conf_folder import conf_dir
-from diffusion_lab.cli.metric_files import GROUP
+from diffusion_lab.cli.command_line import KEYED, placed
+from diffusion_lab.cli.conf_folder import METRIC, conf_dir, config_dirs
 from diffusion_lab.cli.moved import typed_for_a_run
-from diffusion_lab.cli.own_run import lost_dir
+from diffusion_lab.cli.own_yaml import lost_dir
 from diffusion_lab.files import read_object
 from diffusion_lab.printable import one_line
 from diffusion_lab.runs.names import RECORD
@@ -64,7 +63,7 @@ def _with_metrics(words: list[str], record: dict[str, Any]) -> list[str]:
     if not isinstance(names, list) or any(re.match(r"metrics(\.names)?=", word) for word in words):
         return words
     folders = [conf_dir(), *map(Path, config_dirs(words))]
-    files = {file.stem for folder in folders for file in (folder / GROUP).glob("*.yaml")}
+    files = {file.stem for folder in folders for file in (folder / METRIC).glob("*.yaml")}
     known = [name for name in names if isinstance(name, str) and name in files and re.fullmatch(r"\w+", name)]
     if len(known) < len(names):
         lost = ", ".join(one_line(str(name)) for name in names if name not in known)

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from diffusion_lab.cli.conf_folder import config_dirs
 from diffusion_lab.cli.errors import ConfigError, config_errors
 from diffusion_lab.cli.foreign import identity_of_source, replayed
 from diffusion_lab.runs.advice import setting
@@ -129,12 +130,6 @@ def placed(word: str) -> list[str]:
 
 def _is_folder(word: str) -> bool:
     return "=" not in word and word[:1] not in ("-", "~", "") and ("/" in word or os.path.isdir(word))
-
-
-def config_dirs(words: list[str]) -> list[str]:
-    """Values of `--config-dir DIR`, `--config-dir=DIR` and `-cd DIR`."""
-    folders = [word.split("=", 1)[1] for word in words if word.startswith(("--config-dir=", "-cd="))]
-    return folders + [value for flag, value in zip(words, words[1:], strict=False) if flag in ("--config-dir", "-cd")]
 
 
 def command_line() -> tuple[list[str], str]:

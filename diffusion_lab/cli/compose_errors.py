@@ -12,12 +12,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from diffusion_lab.cli.command_line import config_dirs
+from diffusion_lab.cli.conf_folder import config_dirs
 from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.errors import nearest
 from diffusion_lab.cli.hydra_version import initialized
-from diffusion_lab.cli.own_run import own_ones
-from diffusion_lab.cli.own_yaml import misplaced
+from diffusion_lab.cli.own_yaml import misplaced, own_ones
 from diffusion_lab.cli.synonyms import suggested
 
 NO_OPTION = re.compile(r"Config group override must be a string or a list\. Got ")  # a ValueError, as Hydra raises it

@@ -1,9 +1,11 @@
-"""Where the yaml files of the configuration are; found without importing Hydra or OmegaConf."""
+"""Where the yaml files are, the package's and the user's; found without importing Hydra or OmegaConf."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+
+METRIC = "metric"  # the group whose files `metrics.names` lists
 
 
 def conf_dir() -> Path:
@@ -17,6 +19,12 @@ def conf_dir() -> Path:
         if (candidate / "train.yaml").is_file():
             return candidate
     raise FileNotFoundError(f"no conf folder in {package} or beside it; reinstall diffusion-lab")
+
+
+def config_dirs(words: list[str]) -> list[str]:
+    """Values of `--config-dir DIR`, `--config-dir=DIR` and `-cd DIR`."""
+    folders = [word.split("=", 1)[1] for word in words if word.startswith(("--config-dir=", "-cd="))]
+    return folders + [value for flag, value in zip(words, words[1:], strict=False) if flag in ("--config-dir", "-cd")]
 
 
 def yaml_file(path: Path) -> dict[str, Any]:

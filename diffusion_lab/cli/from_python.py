@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.app import App
-from diffusion_lab.cli.command_line import check_words, config_dirs
+from diffusion_lab.cli.command_line import check_words
+from diffusion_lab.cli.conf_folder import config_dirs
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.own_yaml import check_encoding
 

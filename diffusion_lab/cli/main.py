@@ -16,7 +16,8 @@ from pathlib import Path
 
 from diffusion_lab.cache_folder import home_folder
 from diffusion_lab.cli import help as help_text
-from diffusion_lab.cli.command_line import KEYED, PLACED, check_words, config_dirs, run_folders_named
+from diffusion_lab.cli.command_line import KEYED, PLACED, check_words, run_folders_named
+from diffusion_lab.cli.conf_folder import config_dirs
 from diffusion_lab.cli.encodings import replace_what_cannot_be_encoded
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, nearest, refuse
 from diffusion_lab.cli.exhausted import full_disk, no_access, no_memory

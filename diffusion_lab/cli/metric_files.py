@@ -17,10 +17,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from diffusion_lab.cli.config import conf_dir, config_folders
+from diffusion_lab.cli.conf_folder import METRIC, conf_dir
+from diffusion_lab.cli.config import config_folders
 from diffusion_lab.cli.errors import ConfigError, nearest
-
-GROUP = "metric"
 
 
 def with_metrics(cfg: DictConfig) -> DictConfig:
@@ -38,11 +37,11 @@ def with_metrics(cfg: DictConfig) -> DictConfig:
         return cfg
     names, files = _names(cfg), {}
     for folder in reversed([conf_dir(), *map(Path, config_folders(cfg))]):  # the first folder that has a name is used
-        files |= {path.stem: path for path in (folder / GROUP).glob("*.yaml")}
+        files |= {path.stem: path for path in (folder / METRIC).glob("*.yaml")}
     with open_dict(cfg):
-        cfg[GROUP] = {name: _read(name, names, files) for name in names}
+        cfg[METRIC] = {name: _read(name, names, files) for name in names}
         del node["names"]
-        node.metrics = f"${{oc.dict.values:{GROUP}}}" if names else []
+        node.metrics = f"${{oc.dict.values:{METRIC}}}" if names else []
     return cfg
 
 
@@ -63,17 +62,16 @@ def _read(name: Any, names: Sequence[Any], files: Mapping[str, Path]) -> DictCon
     except (OSError, YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}; correct it") from error
     if not isinstance(content, DictConfig):
-        raise ConfigError(f"{path} must hold _target_ and the arguments of a metric; see {conf_dir() / GROUP}")
+        raise ConfigError(f"{path} must hold _target_ and the arguments of a metric; see {conf_dir() / METRIC}")
     return content
 
 
 def _no_metric(name: Any, names: Sequence[Any], known: Sequence[str]) -> str:
     """The message for a name without a file; says where a file of the user's own lies or is to be looked for."""
-    from diffusion_lab.cli.own_run import own_ones
-    from diffusion_lab.cli.own_yaml import misplaced
+    from diffusion_lab.cli.own_yaml import misplaced, own_ones
 
     key = f"metrics.names={_shown(names)}"
-    if isinstance(name, str) and re.fullmatch(r"\w+", name) and (wrong := misplaced(GROUP, name, config_folders())):
+    if isinstance(name, str) and re.fullmatch(r"\w+", name) and (wrong := misplaced(METRIC, name, config_folders())):
         return f"{key}: {wrong}"
     hint = nearest(str(name), known)
     own = "" if hint else own_ones(sys.argv[1:])

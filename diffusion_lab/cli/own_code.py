@@ -14,9 +14,10 @@ from typing import Any
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from diffusion_lab.cli.conf_folder import METRIC
 from diffusion_lab.cli.config import choices_of, plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
-from diffusion_lab.cli.metric_files import GROUP, with_metrics
+from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.failure import Failure, WrongResult
 
 OURS = ("diffusion_lab", "hydra_plugins")
@@ -66,7 +67,7 @@ def option_of(cfg: DictConfig, kind: type) -> str:
     if path is None:
         return ""
     group, _, name = path.partition(".")
-    if group == GROUP:
+    if group == METRIC:
         return f"metrics.names=[{name}] ({target})"
     option = choices.get(path.replace(".", "/"))
     return f"{path}={option} ({target})" if option else f"{path} ({target})"

@@ -7,16 +7,16 @@ of each module with a class of the user's own. The modules themselves are not si
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.command_line import config_dirs
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.metric_files import with_metrics
+from diffusion_lab.cli.own_yaml import gone
 from diffusion_lab.cli.targets import Trust, importable, is_own_module, own_folder
 from diffusion_lab.files import read_object
 from diffusion_lab.runs.names import RECORD
@@ -66,38 +66,8 @@ def config_dir_of(record: Any, key: str) -> list[str]:
     folders = config_dirs_of(record)
     for folder in folders:
         if not Path(folder).is_dir():
-            raise ConfigError(f"{key}: {_gone(folder)}")
+            raise ConfigError(f"{key}: {gone(folder)}")
     return [word for folder in folders for word in ("--config-dir", folder)]
-
-
-def lost_dir(record: Any) -> str | None:
-    """The first --config-dir of a run of the user's own that is not there any more."""
-    return next((folder for folder in config_dirs_of(record) if not Path(folder).is_dir()), None)
-
-
-def own_ones(words: Sequence[str]) -> str:
-    """What to add to the message for an option that does not exist: where the user's own ones are looked for.
-
-    Args:
-        words: after the command, among them `run=` or `resume=` of a run that may have options of its own.
-    """
-    if config_dirs([*words]):
-        return ""
-    folders = [word.partition("=")[2].strip("'\"") for word in words if word.startswith(("run=", "resume="))]
-    records = [record for folder in folders if (record := read_object(Path(folder) / RECORD)) is not None]
-    if lost := next(filter(None, map(lost_dir, records)), None):
-        return f"; {_gone(lost)}"
-    if any(record.get(OWN_PARTS) and not is_own(record) for record in records):
-        return "; if it is your own, repeat --config-dir"
-    return "; your own ones are found with --config-dir DIR"
-
-
-def _gone(folder: str) -> str:
-    return f"its --config-dir was {folder}, which is not there; give --config-dir, where it is"
-
-
-def _own(record: Any) -> dict[str, Any]:
-    return record.get(OWN_PARTS, {}) if is_own(record) else {}
 
 
 def _typed(module: str, trust: Trust) -> bool:

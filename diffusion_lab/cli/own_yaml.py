@@ -6,14 +6,13 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from omegaconf import DictConfig
-
-from diffusion_lab.cli.command_line import config_dirs
-from diffusion_lab.cli.conf_folder import conf_dir
-from diffusion_lab.cli.config import choices_of, config_folders
+from diffusion_lab.cli.conf_folder import METRIC, conf_dir, config_dirs
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.metric_files import GROUP
+from diffusion_lab.files import read_object
+from diffusion_lab.runs.names import RECORD
+from diffusion_lab.runs.signature import OWN_PARTS, config_dirs_of, is_own
 
 
 def check_encoding(words: Sequence[str]) -> None:
@@ -51,8 +50,12 @@ def own_file(group: str, name: str = "") -> Path | None:
         group: the part's group, whose option is that of the job; in a metric's group the name is the option.
         name: what follows the group in the path of the part.
     """
+    from omegaconf import DictConfig
+
+    from diffusion_lab.cli.config import choices_of, config_folders
+
     folders = [Path(folder) for folder in config_folders()]
-    if group == GROUP:
+    if group == METRIC:
         option = name
     else:
         option = "" if name else str(choices_of(DictConfig({})).get(group))
@@ -93,3 +96,30 @@ def _files(words: Sequence[str]) -> Iterator[Path]:
         yield from sorted(folder.glob("*.yaml"))
         for group in sorted(groups):
             yield from sorted((folder / group).rglob("*.yaml"))
+
+
+def lost_dir(record: Any) -> str | None:
+    """The first --config-dir of a run of the user's own that is not there any more."""
+    return next((folder for folder in config_dirs_of(record) if not Path(folder).is_dir()), None)
+
+
+def own_ones(words: Sequence[str]) -> str:
+    """What to add to the message for an option that does not exist: where the user's own ones are looked for.
+
+    Args:
+        words: after the command, among them `run=` or `resume=` of a run that may have options of its own.
+    """
+    if config_dirs([*words]):
+        return ""
+    folders = [word.partition("=")[2].strip("'\"") for word in words if word.startswith(("run=", "resume="))]
+    records = [record for folder in folders if (record := read_object(Path(folder) / RECORD)) is not None]
+    if lost := next(filter(None, map(lost_dir, records)), None):
+        return f"; {gone(lost)}"
+    if any(record.get(OWN_PARTS) and not is_own(record) for record in records):
+        return "; if it is your own, repeat --config-dir"
+    return "; your own ones are found with --config-dir DIR"
+
+
+def gone(folder: str) -> str:
+    """The sentence about a --config-dir that is not there any more."""
+    return f"its --config-dir was {folder}, which is not there; give --config-dir, where it is"

@@ -185,11 +185,14 @@ def label_groups(groups: list[Group], by: str | None = None) -> list[Group]:
 
 
 def _comparable(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """The configurations of several groups without keys that follow others in all of them, and without those of
-    `RECORDING` where something else differs."""
+    """The configurations of several groups without keys that follow others in all that have them, and without those
+    of `RECORDING` where something else differs."""
     readings = [group.reading for group in groups]
     same_data = len({group.data_key for group in groups}) == 1
-    following = frozenset.intersection(*(reading.derived for reading in readings))
+    derived = frozenset.union(*(reading.derived for reading in readings))
+    following = frozenset(
+        key for key in derived if all(key in one.derived or lookup(one.config, key) is MISSING for one in readings)
+    )
     configs = [
         without_keys(reading.config if same_data else group.read(group.runs[0]).config, following)
         for group, reading in zip(groups, readings, strict=True)

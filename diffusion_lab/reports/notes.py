@@ -180,10 +180,12 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
     few = min(groups, key=lambda group: len(group.done), default=None)
     if seeds and (few is None or len(few.done) < CLAIM_SEEDS):
         own = few.runs if few else folder.runs
-        had = {run.seed for run in own}  # those of the other groups come first: differences are paired by seed
+        had = {
+            run.seed for run in own if run.seed is not None
+        }  # those of the other groups come first: differences are paired by seed
         wanted = [s for s in dict.fromkeys([*seeds, *range(seeds[0], seeds[0] + 2 * CLAIM_SEEDS)]) if s not in had]
         more = wanted[: max(CLAIM_SEEDS - len(had), 1)]
-        command = _with_seeds(_command_for(folder, own[-1]), sorted(more), sorted(had - {None}))
+        command = _with_seeds(_command_for(folder, own[-1]), sorted(more), sorted(had))
         of = f" of {few.label}, paired with those of the others" if few and len(groups) > 1 else ""
         return command, f"more seeds{of}: {CLAIM_SEEDS} allow a claim{_where(folder, own[-1], more)}"
     measured = [{name for run in group.done for name in run.metric_names} for group in groups]

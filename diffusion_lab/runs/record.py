@@ -33,7 +33,7 @@ RESULT_KINDS: Kinds = {"status": str, "step": (int, float), "metrics": dict, "ev
 class _Result(NamedTuple):
     status: str  # done, failed, interrupted or pruned
     step: int = 0  # the last finished optimizer step
-    metrics: Mapping[str, float] = {}  # the newest value of each scalar
+    metrics: Mapping[str, float | None] = {}  # the newest value of each scalar; None if it is not finite
     evaluations: list[dict[str, Any]] = []  # the newest lines of evaluations.jsonl
     error: dict[str, str] | None = None
     seconds: float | None = None  # training time, summed over resumes

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.cli import main as command
-from diffusion_lab.cli.command_line import config_dirs, options_first
+from diffusion_lab.cli.command_line import options_first
+from diffusion_lab.cli.conf_folder import config_dirs
 from diffusion_lab.cli.errors import JobsFailed, StoppedBySignal, at, config_errors
 from diffusion_lab.cli.main import main
 from diffusion_lab.runs.folder import RunLocked

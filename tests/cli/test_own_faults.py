@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from diffusion_lab.cli import own_run
+from diffusion_lab.cli import own_yaml
 from diffusion_lab.cli.checks.read_back import _together
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.targets import Trust, _allowed
+from diffusion_lab.runs import signature
 from tests.harness import Child
 
 PARTS = '''
@@ -167,10 +168,11 @@ def test_where_the_options_of_a_run_were_is_said(
     words: list[str], config_dirs: list[str], own: bool, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(own_run, "is_own", lambda record: own)
+    for module in (own_yaml, signature):
+        monkeypatch.setattr(module, "is_own", lambda record: own)
     Path("R").mkdir()
     Path("R/run.json").write_text(json.dumps({"own_parts": {"config_dirs": config_dirs, "modules": {}}}))
-    said = own_run.own_ones(words)
+    said = own_yaml.own_ones(words)
     assert said.startswith(sentence) and bool(said) == bool(sentence)
 
 

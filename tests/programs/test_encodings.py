@@ -27,6 +27,7 @@ def in_the_locale(source: str) -> Iterator[int]:
         if (
             name in METHODS
             and method
+            and not (name == "read_text" and node.args)  # its first argument is the encoding
             or (builtin and (is_text or not modes))
             or (name == "open" and method and is_text)
         ):
@@ -43,6 +44,7 @@ def test_no_text_file_is_opened_in_the_encoding_of_the_locale():
     [
         ("path.read_text()", True),
         ("path.read_text(encoding='utf-8')", False),
+        ("path.read_text('utf-8')", False),
         ("open(path)", True),
         ("open(path, 'w')", True),
         ("open(path, 'wb')", False),

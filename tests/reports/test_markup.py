@@ -121,7 +121,11 @@ def put(run: Path, payload: str) -> None:
 
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
 def test_a_payload_is_text_in_a_model_card(payload: str) -> None:
-    source = SimpleNamespace(shape=(1, 8, 8), source=SimpleNamespace(decoding=lambda: None))
+    source = SimpleNamespace(
+        shape=(1, 8, 8),
+        source=SimpleNamespace(decoding=lambda: None),
+        conditions=SimpleNamespace(class_names=[payload], null_label=None, num_labels=1),
+    )
     denoiser = SimpleNamespace(network=torch.nn.Linear(1, 1), num_timesteps=10)
     trained = SimpleNamespace(data=source, denoiser=denoiser, decay=None, step=2, config_hash=payload)
     names = ("dataset", "network", "schedule", "sampler", "solver")
@@ -138,11 +142,15 @@ def test_a_payload_is_text_in_a_model_card(payload: str) -> None:
     form = SimpleNamespace(usage=lambda _: "import torch\nfrom mine import Net")
     found = kinds(card(trained, run, form).split("---\n", 2)[2])  # type: ignore[arg-type]
     assert not {"html_inline", "html_block", "link_open", "image"} & set(found)
-    assert found.count("fence") == 2 and found.count("table_open") == 3 and "code_block" not in found
+    assert found.count("fence") == 2 and found.count("table_open") == 4 and "code_block" not in found
 
 
 def test_a_model_card_names_the_classes_of_ones_own_and_where_a_reader_gets_them() -> None:
-    source = SimpleNamespace(shape=(1, 8, 8), source=SimpleNamespace(decoding=lambda: None))
+    source = SimpleNamespace(
+        shape=(1, 8, 8),
+        source=SimpleNamespace(decoding=lambda: None),
+        conditions=SimpleNamespace(class_names=None, null_label=None, num_labels=1),
+    )
     denoiser = SimpleNamespace(network=torch.nn.Linear(1, 1), num_timesteps=10)
     trained = SimpleNamespace(data=source, denoiser=denoiser, decay=None, step=2, config_hash="0" * 8)
 

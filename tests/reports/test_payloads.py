@@ -325,6 +325,8 @@ def test_no_payload_ends_other_commands(
         for name in ("line_breaks_in_overrides", "overrides_that_are_none"):  # in this order
             assert main(words) == 2 and "an override must read key=value" in capsys.readouterr().err
             shutil.rmtree(f"runs/{name}")
+    else:
+        shutil.rmtree("runs/an_unusual_data_set")  # which is no data set to compare with
     with limited(30):
         assert main(words) == 0
     assert says in check(every, capsys, before)

@@ -17,16 +17,15 @@ from omegaconf import DictConfig, OmegaConf
 from diffusion_lab.cli.checks.arguments import argument_faults
 from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.checks.written import written
-from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
+from diffusion_lab.cli.conf_folder import METRIC, conf_dir, yaml_file
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.metric_files import GROUP
 from diffusion_lab.cli.options.files import PART
 
 
 def check_arguments(cfg: DictConfig) -> list[ConfigError] | None:
     """Errors in the arguments of all parts; None if `nodes.py` might find others, which are reported together."""
     content = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=False))
-    nodes = [(path, node) for path, node in _nodes(content, "") if not path.startswith(f"{GROUP}.")]  # read from files
+    nodes = [(path, node) for path, node in _nodes(content, "") if not path.startswith(f"{METRIC}.")]  # read from files
     complete = all(
         _is_part_or_family(content.get(group), default) for group, default in part_groups().items() if group != "hydra"
     )
