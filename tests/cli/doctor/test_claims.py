@@ -74,7 +74,11 @@ def written(folder: Path) -> Path:
         "global_step": 30,
         "state_dict": {"weight": torch.linspace(0, 1, 7)},
         "optimizer_states": [{"state": {0: {"exp_avg": torch.ones(3)}}}],
-        "callbacks": {"EMA": {"average": torch.ones(2)}, "Progress": {"seconds": time.time()}, "RunRecord": {}},
+        "callbacks": {
+            "EMA": {"0.9999": {"average": torch.ones(2)}},
+            "Progress": {"seconds": time.time()},
+            "RunRecord": {},
+        },
     }
     save(content, folder / "checkpoints" / "last.ckpt")
     (folder / "metrics.jsonl").write_bytes(b'{"step": 30}\n')
@@ -90,7 +94,7 @@ def test_one_bit_of_a_resumed_run_is_noticed(key: str, tmp_path: Path) -> None:
     else:
         path = other / "checkpoints" / "last.ckpt"
         content = load(path)
-        node = {"state_dict": content["state_dict"], "callbacks": content["callbacks"]["EMA"]}
+        node = {"state_dict": content["state_dict"], "callbacks": content["callbacks"]["EMA"]["0.9999"]}
         tensors = node.get(key) or content["optimizer_states"][0]["state"][0]
         tensor = next(iter(tensors.values()))
         tensor.view(torch.int32)[-1] ^= 1
