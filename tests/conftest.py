@@ -33,15 +33,23 @@ def modules_of_the_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
             del sys.modules[name]
 
 
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Restore the root logger, which a command sets up in the test's process as Hydra's configuration says."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
 @pytest.fixture
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder of its own; Hydra's logging set-up and the import path are restored."""
+    """A working folder of its own; the import path is restored."""
     monkeypatch.chdir(tmp_path)
-    root = logging.getLogger()
-    handlers, level, path = root.handlers[:], root.level, sys.path[:]
+    path = sys.path[:]
     yield tmp_path
-    root.handlers[:], sys.path[:] = handlers, path
-    root.setLevel(level)
+    sys.path[:] = path
 
 
 def _file(name: str) -> str:
