@@ -31,7 +31,7 @@ def test_samples_are_of_the_classes_that_are_named(trained: Trained) -> None:
 
 
 def test_a_label_that_is_no_class_is_a_sentence(trained: Trained) -> None:
-    with pytest.raises(ValueError, match=r"^labels=\['bird'\] must be classes in 0..2 \(0 cats, 1 dogs, 2 birds\)"):
+    with pytest.raises(ValueError, match=r"^labels=\[bird\] must be classes in 0..2 \(0 cats, 1 dogs, 2 birds\)"):
         trained.samples([0], labels=["bird"])
 
 
