@@ -116,7 +116,7 @@ def _contradictions(cfg: DictConfig) -> Iterator[str]:
         if isinstance(node, DictConfig) and name not in node:
             yield f"~{key} must not be deleted, because {setting}={shown(wanted)} reaches the run there; leave it out"
         elif isinstance(node, DictConfig) and value != wanted:
-            own = "the run's own folder" if setting == "paths.run_dir" else f"{shown(wanted)} as {setting}"
+            own = "the run's own folder" if setting == "paths.run_dir" else f"{shown(wanted)}, as {setting} is"
             cure = "set paths.root for another place" if setting == "paths.run_dir" else f"set {setting}"
             yield f"{key}={shown(value)} must be {own}; leave it out, and {cure}"
 
