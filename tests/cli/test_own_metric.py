@@ -91,8 +91,10 @@ def test_it_is_measured_tabulated_and_drawn_in_its_direction(user: Path) -> None
     # Whoever has the folder but not the class can evaluate it by other metrics, and is refused this one.
     other = [*measure[:2], "metrics.names=[sample_variance]", measure[3]]
     assert run(user, *other)[0] == 0
+    (user / "my_conf").rename(user / "away")
     code, said = run(user, *measure)
     assert code == 2 and "metrics.names=[contrast] must be metrics, and there is no contrast" in said
+    (user / "away").rename(user / "my_conf")
     code, said = run(user, "train", f"resume={folders[1]}", "max_steps=3")  # a run of one's own knows its --config-dir
     assert code == 0, said
     assert [line["step"] for line in lines(folders[1]) if line["name"] == "contrast20"][-1] == 3
@@ -104,7 +106,7 @@ def _check_report(user: Path, folders: Sequence[Path]) -> None:
     code, said = run(user, *report)
     assert code == 0 and "contrast20 [grey levels] ↑" in said, said
     page = (user / "runs" / "own" / "report.html").read_text()
-    assert "contrast20 [grey levels] ↑" in page and "sample_variance20 ↑" in page
+    assert "contrast20 [grey levels] ↑" in page and "sample_variance20 ↑" not in page
     figure = (user / "figures" / "difference-to-uniform.svg").read_text()
     assert "← worse      difference in contrast20 [grey levels]      better →" in figure
     forget_directions(folders)
