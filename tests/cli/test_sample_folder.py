@@ -50,9 +50,9 @@ def test_torch_fidelity_measures_the_folder(in_folder: Path, capsys: pytest.Capt
     for _ in range(2):  # also where there are samples already
         assert main(["sample", f"run={run.folder}", "seeds=0-9", f'outdir="{out}"', "batch_size=8"]) == 0
     said = capsys.readouterr().out
-    words = shlex.split(said[said.rindex("next: fidelity") :].splitlines()[0].removeprefix("next: "))
-    images = Path(words[words.index("--input1") + 1])
-    assert images == out / "images" and "other files" not in said
+    words = shlex.split(said[said.rindex("next: ") :].splitlines()[0].removeprefix("next: "))
+    assert words == ["diffusion-lab", "evaluate", f"run={run.folder}"] and "other files" not in said
+    images = out / "images"
     assert sorted(path.name for path in images.iterdir()) == [f"{i:06d}.png" for i in range(10)]
     assert (out / "grid.png").is_file()
     torch_fidelity.register_feature_extractor("means", Means)
