@@ -18,10 +18,9 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data.conditions import Conditions
-from diffusion_lab.data.doubts import doubts
 from diffusion_lab.data.loading import TrainingRows, training_loader
 from diffusion_lab.data.order import EpochOrder, StepOrder, check_batch_size
-from diffusion_lab.data.pixels import to_float
+from diffusion_lab.data.pixels import doubts, to_float
 from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.data.task import Task
 from diffusion_lab.data.validation import ValBatch, ValBatches
@@ -158,7 +157,9 @@ class ImageDataModule(LightningDataModule):
         self._check_enough(len(images), world_size)
         self.conditions.check_labels(images, "training")
         if not self._doubted and (self.trainer is None or self.trainer.global_rank == 0):
-            for doubt in doubts(self.source):
+            which, bounds = f"training images of {self.source.name}", self.source.value_range
+            of = None if bounds is None else images.judged()
+            for doubt in doubts(which, len(images), images.all_equal(), of, bounds):
                 log.warning(doubt)
         self._doubted = True
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.data.pixels import Extremes, is_unscaled, scaled, to_float
+from diffusion_lab.data.pixels import Extremes, doubts, to_float
 
 KNOWN = "use (B,C,H,W) images, a pair (images, labels), or a dict with the key image"
 
@@ -72,12 +72,7 @@ def _parts(batch: Any) -> tuple[Tensor, dict[str, Any]]:
 def _warn_of_values(image: Tensor) -> None:
     """Of floats in 0..1 or 0..255 and of images that are all equal; reads three numbers from the device, once."""
     low, high = (float(value) for value in image.aminmax())
+    equal = len(image) > 1 and bool((image == image[:1]).all())
     of = Extremes(low, high, image.is_floating_point())
-    if is_unscaled(of):
-        warnings.warn(
-            f"the images of the first batch lie in {low:g}..{high:g}, and the model's range is -1..1; "
-            f"{scaled(of).rstrip(',')}",
-            stacklevel=2,
-        )
-    if len(image) > 1 and bool((image == image[:1]).all()):
-        warnings.warn(f"all {len(image)} images of the first batch are equal; check the data set", stacklevel=2)
+    for doubt in doubts("images of the first batch", len(image), equal, of):
+        warnings.warn(doubt, stacklevel=2)

@@ -52,18 +52,32 @@ def check_range(of: Extremes, name: str, value_range: tuple[float, float] | None
             "they become bytes"
         )
     if of.floating and value_range and not (of.low >= value_range[0] and of.high <= value_range[1]):
-        cure = "scale the images" if value_range != (-1.0, 1.0) or of.low < 0 else scaled(of)
+        cure = "scale the images" if value_range != (-1.0, 1.0) or of.low < 0 else f"{_scaled(of)},"
         raise ValueError(
             f"source={name} must give values in {list(value_range)}, but the images lie in [{of.low:g}, {of.high:g}]; "
             f"{cure} or declare another value_range"
         )
 
 
-def is_unscaled(of: Extremes) -> bool:
-    """Whether floats are as files and torchvision's ToTensor have them, in 0..255 or 0..1, and not in -1..1."""
-    return of.floating and of.low >= 0 and of.high > 0
+def doubts(
+    which: str, count: int, equal: bool, of: Extremes | None, bounds: tuple[float, float] | None = (-1.0, 1.0)
+) -> list[str]:
+    """What is valid in images and most likely a mistake, a sentence each.
+
+    Args:
+        which: what images they are, such as "training images of digits".
+        count: their number.
+        equal: whether all are known to be the same one.
+        of: their extremes; None if these are not known.
+        bounds: smallest and largest value of the model's images; None: any.
+    """
+    found = [f"all {count} {which} are equal; check the files"] if equal else []
+    if bounds and of is not None and bounds[0] < 0 and of.floating and of.low >= 0 and of.high > 0:
+        lie = f"the {which} lie in {of.low:g}..{of.high:g}"
+        found.append(f"{lie}, and the model's range is {bounds[0]:g}..{bounds[1]:g}; {_scaled(of)}")
+    return found
 
 
-def scaled(of: Extremes) -> str:
-    """What to give in place of floats that are `is_unscaled`."""
-    return f"give {'x * 2 - 1' if of.high <= 1 else 'x / 127.5 - 1'}, or bytes 0..255,"
+def _scaled(of: Extremes) -> str:
+    """What to give in place of floats in 0..1, as of torchvision's ToTensor, or in 0..255, as of files."""
+    return f"give {'x * 2 - 1' if of.high <= 1 else 'x / 127.5 - 1'}, or bytes 0..255"

@@ -264,7 +264,7 @@ def test_images_that_are_all_equal_are_said_once(tmp_path, caplog):
         data = ImageDataModule(source, 8)
         data.setup("fit"), data.setup("validate")
         (said,) = [text for text in caplog.messages if "equal" in text]
-        assert said.endswith(f"all {number} training images are equal; check the files")
+        assert said == f"all {number} training images of {source.name} are equal; check the files"
     one[-1, 0, 0, 0] += 1
     caplog.clear()
     ImageDataModule(Memory(one), 8).setup("fit")

@@ -154,7 +154,7 @@ def test_batches_that_cannot_be_read_are_refused_in_one_sentence() -> None:
         UserWarning, match=r"lie in 0\.\.255, and the model's range is -1..1; give x / 127.5 - 1, or bytes"
     ):
         trainer(sampling(), max_epochs=1).fit(module(), DataLoader([BYTES[:8].float()], None))
-    with pytest.warns(UserWarning, match=r"all 8 images of the first batch are equal; check the data set"):
+    with pytest.warns(UserWarning, match=r"all 8 images of the first batch are equal; check the files"):
         trainer(sampling(), max_epochs=1).fit(module(), DataLoader([torch.zeros_like(BYTES[:8])], None))
     with pytest.raises(ValueError, match=r"fit\(module, ...\) must be given an ImageDataModule for these callbacks"):
         trainer(sampling(), Validation(every=1), max_epochs=1).fit(module(), loaders()["bytes"]())

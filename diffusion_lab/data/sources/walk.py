@@ -38,7 +38,8 @@ class Found(NamedTuple):
         if self.links:
             more = ", .." if len(self.links) > SHOWN else ""
             named = ", ".join(ascii(name)[1:-1] for name in self.links[:SHOWN])
-            words.append(f"{len(self.links)} links to folders that are searched already ({named}{more})")
+            links = "1 link to a folder" if len(self.links) == 1 else f"{len(self.links)} links to folders"
+            words.append(f"{links} searched already ({named}{more})")
         return f"left out: {'; '.join(words)}" if words else ""
 
 

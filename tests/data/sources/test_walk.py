@@ -50,7 +50,7 @@ def test_a_link_back_multiplies_nothing(tmp_path: Path, caplog: pytest.LogCaptur
     assert [file.name for file in looped._good_files()] == names and len(names) == 40
     assert looped.class_names == ["cats", "dogs"] and looped.train().fingerprint() == whole.train().fingerprint()
     (line,) = [r.message for r in caplog.records if "left out" in r.message]
-    assert line == f"{root}: left out: 5 links to folders that are searched already (again, cats/back, cats/self, ..)"
+    assert line == f"{root}: left out: 5 links to folders searched already (again, cats/back, cats/self, ..)"
 
 
 def test_links_to_other_places_are_followed_once(tmp_path: Path) -> None:
