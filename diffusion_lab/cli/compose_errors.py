@@ -45,7 +45,9 @@ def explain(error: BaseException, command: str, arguments: list[str]) -> str:
     if match := re.match(r"Additional config directory '([^']+)' not found", text):
         return f"--config-dir={match[1]} must be a folder with your own yaml files; make it or leave the option out"
     if match := re.match(r"Could not override '([^']+)'", text):
-        return _unknown_key(match[1], error, command, arguments)
+        inner = getattr(error.__cause__, "full_key", None)  # of a mapping that is given, dataset.source={a: 1}
+        key = inner if isinstance(inner, str) and inner.startswith(f"{match[1]}.") else match[1]
+        return _unknown_key(key, error, command, arguments)
     if match := re.match(r"Could not delete from config. '([^']+)' does not exist", text):
         return f"~{match[1]}: there is no setting {match[1]}{_hint(match[1], error, command, arguments)}"
     if match := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '([^']+)'", text):
@@ -111,7 +113,8 @@ def _beside(key: str, error: BaseException, command: str, arguments: list[str]) 
     if not isinstance(node, DictConfig):
         return f"`diffusion-lab {command} --help` lists them"
     names = [str(name) for name in node if not str(name).startswith("_")]
-    chosen = next((word for word in arguments if word.startswith(f"{part}=")), part)
+    options = (word for word in arguments if word.startswith(f"{part}=") and not word.startswith(f"{part}={{"))
+    chosen = next(options, part)
     return f"{chosen} has {', '.join(names)}" if names else f"{chosen} has none"
 
 

@@ -24,6 +24,10 @@ from tests.conf.test_options import composed
         ("model=dit", "must be one of diffusion, gan .*network=dit_b"),
         ("data=cifar10", "use dataset=cifar10"),
         ("batch=32", "use batch_size=32"),
+        (
+            "optimizer={lrr: 1}",
+            "optimizer.lrr: there is no setting optimizer.lrr .*'optimizer.lr'.*; optimizer has lr, ",
+        ),
         ("sampler.foo=1", "there is no setting sampler.foo .*sampler has num_timesteps"),
     ],
 )
