@@ -125,15 +125,15 @@ def make_console(stderr: bool = False, width: int | None = None) -> Console:
 @contextmanager
 def logged_once() -> Iterator[None]:
     """Inside, the handlers of the root logger write no message twice, whichever part of a sweep it comes from."""
-    told: dict[logging.Handler, set[str]] = {handler: set() for handler in logging.getLogger().handlers}
+    seen: dict[logging.Handler, set[str]] = {handler: set() for handler in logging.getLogger().handlers}
 
     def fresh(handler: logging.Handler, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        known = text in told[handler]
-        told[handler].add(text)
+        known = text in seen[handler]
+        seen[handler].add(text)
         return not known
 
-    filters = {handler: partial(fresh, handler) for handler in told}
+    filters = {handler: partial(fresh, handler) for handler in seen}
     for handler, once in filters.items():
         handler.addFilter(once)
     try:

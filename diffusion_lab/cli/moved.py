@@ -1,6 +1,6 @@
 """The images of a run that were moved: the words that say where they are now, and the sentence that asks for them.
 
-`train resume=R dataset.source.root=NEW/PLACE` composes its data set anew. A command that reads a run takes the same
+`train resume=R dataset.source.root=NEW/PLACE` composes its data set again. A command that reads a run takes the same
 words; `load` replaces the places of the run's record by them, and the images are compared with the record as always.
 """
 

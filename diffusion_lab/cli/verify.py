@@ -118,9 +118,9 @@ def stopped_after(log: Path, step: int) -> Iterator[None]:
 
 def _report(app: App, error: BaseException, again: Path, folder: Path) -> int:
     """Print what ended the repetition, of the folder that was named; returns the exit code."""
-    with redirect_stderr(io.StringIO()) as told:
+    with redirect_stderr(io.StringIO()) as said:
         code = app.code_of(error)
-    text, name = told.getvalue(), one_line(str(folder))
+    text, name = said.getvalue(), one_line(str(folder))
     text = text.replace(command("train", setting("resume", again)), one_line(command("verify", folder)))
     print(text.replace(f"resume={again}", f"run={name}").replace(str(again), name), end="", file=sys.stderr)
     return code

@@ -81,7 +81,8 @@ def check_weights(extractor: FeatureExtractor, featured: Sequence[str], rest: Se
         extractor.check()
     except FileNotFoundError as error:
         others = f"'metrics.names=[{','.join(rest)}]'"
-        raise FileNotFoundError(f"{error}; or leave out {', '.join(featured)}, which need it: {others}") from error
+        need = "which needs it" if len(featured) == 1 else "which need it"
+        raise FileNotFoundError(f"{error}; or leave out {', '.join(featured)}, {need}: {others}") from error
 
 
 def check_classes(extractor: FeatureExtractor | None, metrics: Sequence[Metric]) -> None:

@@ -89,10 +89,10 @@ def _judged(error: Exception) -> tuple[str, str]:
     reason = f"{type(error).__name__}: {' '.join(str(error).split())[:SHOWN]}"
     if isinstance(error, READING):
         return "damaged", f"its files cannot be read ({reason})"
-    told = bool(os.environ.get(TRACEBACK))
-    if told:
+    printed = bool(os.environ.get(TRACEBACK))
+    if printed:
         traceback.print_exception(error)
-    how = "with the traceback" if told else f"with the traceback that the same command prints after {TRACEBACK}=1"
+    how = "with the traceback" if printed else f"with the traceback that the same command prints after {TRACEBACK}=1"
     return "unreported", (
         f"its files can be read, and a report of it fails ({reason}), which is a fault of diffusion-lab and not of the "
         f"run; please report it {how}"

@@ -180,9 +180,8 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
     few = min(groups, key=lambda group: len(group.done), default=None)
     if seeds and (few is None or len(few.done) < CLAIM_SEEDS):
         own = few.runs if few else folder.runs
-        had = {
-            run.seed for run in own if run.seed is not None
-        }  # those of the other groups come first: differences are paired by seed
+        had = {run.seed for run in own if run.seed is not None}
+        # The seeds of the other groups come first: differences are paired by seed.
         wanted = [s for s in dict.fromkeys([*seeds, *range(seeds[0], seeds[0] + 2 * CLAIM_SEEDS)]) if s not in had]
         more = wanted[: max(CLAIM_SEEDS - len(had), 1)]
         command = _with_seeds(_command_for(folder, own[-1]), sorted(more), sorted(had))

@@ -49,8 +49,16 @@ TRAIN = [
     (["trainer.max_steps=-1"], "trainer.max_steps=-1 must be 2000, as max_steps is", "set max_steps"),
     (["~trainer.max_steps"], "~trainer.max_steps must not be deleted", "max_steps=2000"),
     (["trainer.max_epochs=5"], "trainer.max_epochs=5 must be -1", "set max_steps"),
-    (["trainer.accumulate_grad_batches=0"], "trainer.accumulate_grad_batches=0 must be 1, as accumulate is", "set accumulate"),
-    (["trainer.gradient_clip_val=-1"], "trainer.gradient_clip_val=-1 must be 1.0, as gradient_clip is", "set gradient_clip"),
+    (
+        ["trainer.accumulate_grad_batches=0"],
+        "trainer.accumulate_grad_batches=0 must be 1, as accumulate is",
+        "set accumulate",
+    ),
+    (
+        ["trainer.gradient_clip_val=-1"],
+        "trainer.gradient_clip_val=-1 must be 1.0, as gradient_clip is",
+        "set gradient_clip",
+    ),
     (["trainer.precision=8"], "trainer.precision=8 must be 32-true, as precision is", "set precision"),
     (["dataset.batch_size=8"], "dataset.batch_size=8 must be 64, as batch_size is", "set batch_size"),
     (["callbacks.checkpoint.directory=x"], "callbacks.checkpoint.directory=x must be the run's own", "paths.root"),

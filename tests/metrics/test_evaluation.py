@@ -230,7 +230,7 @@ def test_images_of_another_size_are_refused(digits):
     ("names", "way_out"),
     [
         (("fid", "kid"), "or leave out fid, kid, which need it: 'metrics.names=[sample_variance]'"),
-        (("fid", "bits_per_dim"), "or leave out fid, which need it: 'metrics.names=[bits_per_dim]'"),
+        (("fid", "bits_per_dim"), "or leave out fid, which needs it: 'metrics.names=[bits_per_dim]'"),
     ],
 )
 def test_missing_weights_name_what_can_be_measured_without(digits, names, way_out):
