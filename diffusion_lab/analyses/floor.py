@@ -95,8 +95,10 @@ def bound_floor(denoiser: Denoiser, t: Tensor, x0_floor: np.ndarray) -> np.ndarr
     """
     if denoiser.variance.channels:
         return np.full(len(t), np.nan)
-    schedule, none = denoiser.schedule, torch.empty(len(t), 0, 1, 1, dtype=torch.float64)
-    log_variance = denoiser.variance.log_variance(none, t, schedule).flatten().double().cpu()
+    schedule = denoiser.schedule
+    there = t.to(schedule.betas.device)
+    none = torch.empty(len(t), 0, 1, 1, dtype=torch.float64, device=there.device)
+    log_variance = denoiser.variance.log_variance(none, there, schedule).flatten().double().cpu()
     log_ratio = schedule.posterior_log_variance_clipped.cpu()[t] - log_variance
     error = schedule.posterior_mean_coef1.cpu()[t].square() * torch.from_numpy(x0_floor) * torch.exp(-log_variance)
     least = 0.5 * (torch.expm1(log_ratio) - log_ratio + error) / math.log(2)

@@ -91,8 +91,8 @@ class Denoiser(nn.Module):
 
     def respace(self, timesteps: Tensor) -> Denoiser:
         """The same network on a schedule that visits only `timesteps` (S,), increasing; indices then run to S-1."""
-        timesteps = timesteps.to(self.timesteps.device)
-        return self._with(self.network, self.schedule.respace(timesteps), self.timesteps[timesteps])
+        kept = self.timesteps[timesteps.to(self.timesteps.device, non_blocking=True)]
+        return self._with(self.network, self.schedule.respace(timesteps), kept)
 
     def guided(self, scale: float, channels: int | None = None) -> Denoiser:
         """The same model with classifier-free guidance, of the first `channels` of the image alone unless None.

@@ -102,7 +102,7 @@ class NoiseSchedule(nn.Module):
             "posterior_mean_coef1": b * a_prev.sqrt() / (1 - a),
             "posterior_mean_coef2": (1 - b).sqrt() * (1 - a_prev) / (1 - a),
         }
-        position = midpoints(len(b))
+        position = midpoints(len(b)).to(b.device)
         self._register(tables | slopes_of(a.sqrt(), (1 - a).sqrt(), position) | {"position": position, "norm": None})
 
     def _register(self, tables: Mapping[str, Tensor | None]) -> None:
@@ -155,11 +155,16 @@ class NoiseSchedule(nn.Module):
         Args:
             timesteps: (S,) int64, increasing.
         """
-        kept = timesteps.to(self.betas.device)
-        a = self.alphas_cumprod[kept]
+        # On the host, where checking the tables costs nothing; in one copy from a GPU and without a wait back to it.
+        names = ("position", "signal_slope", "noise_slope")
+        tables = torch.stack([self.alphas_cumprod, *(getattr(self, name) for name in names)])
+        a, *kept = tables.cpu()[:, timesteps.cpu()]
         schedule = NoiseSchedule(1 - a / torch.cat([a.new_ones(1), a[:-1]]))
         # Those of the path, not of its fewer points: the network was trained with them.
-        schedule._register({name: getattr(self, name)[kept] for name in ("position", "signal_slope", "noise_slope")})
+        schedule._register(dict(zip(names, kept, strict=True)))
+        schedule._register(
+            {name: table.to(self.betas.device, non_blocking=True) for name, table in schedule.named_buffers()}
+        )
         return schedule
 
     def extra_repr(self) -> str:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import torch
 from lightning.pytorch.accelerators import CUDAAccelerator
 from lightning.pytorch.strategies import SingleDeviceStrategy
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._pytree import tree_map
 
@@ -85,6 +85,14 @@ def _loaded(*args: Any, **kwargs: Any) -> Any:
         return _load(*args, **kwargs)
 
 
+def _copied(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    """`copy.deepcopy` of a tensor of the device, for which PyTorch asks where its numbers lie."""
+    if id(tensor) not in memo:
+        copied = tensor.detach().clone()
+        memo[id(tensor)] = nn.Parameter(copied, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copied
+    return memo[id(tensor)]
+
+
 def _zero_gradients(
     roots: Any, *args: Any, inputs: tuple[Any, ...] = (), accumulate_grad: bool = False, **_: Any
 ) -> Any:
@@ -148,6 +156,7 @@ def paper_machine(values: bool = True, mixed: bool = False) -> Iterator[PaperGPU
             "to": _moved,
             "cpu": lambda tensor, *_: tensor.to(CPU),
             "cuda": lambda tensor, *_, **__: tensor.to(CUDA),
+            "__deepcopy__": _copied,
             "is_cuda": property(lambda tensor: tensor.device.type == "cuda"),
             "tolist": lambda tensor: tensor.cpu().tolist(),
             "numpy": lambda tensor, *_, **__: Tensor.numpy(tensor.cpu()),

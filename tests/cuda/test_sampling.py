@@ -29,7 +29,8 @@ def built(folder: Path, choice: str | None = None, *overrides: str) -> tuple[Any
     return cfg, data, build_module(parts).denoiser.eval().to(CUDA)
 
 
-VARIANTS = {  # of options that have more to read
+VARIANTS = {  # of options that have more to read, or by themselves visit every timestep
+    "ddpm": ("solver.steps=7",),
     "dpm_solver_pp": ("solver.sde=true", "solver.spacing.shift=3"),
     "unipc": ("solver/spacing=karras",),
     "heun": ("solver.s_churn=5",),

@@ -17,7 +17,7 @@ from tests.cuda.waits import STEP, not_allowed
 
 # Group: why its options are not trained with here.
 ELSEWHERE = {
-    "analysis": "tests/analyses: of trained models",
+    "analysis": "tests/cuda/test_analyses.py",
     "autoencoder": "AutoencoderKL and VQModel are diffusers'",
     "base": "parts that are trained with one by one",
     "callbacks": "tests/cuda/test_callbacks.py",

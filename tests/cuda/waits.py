@@ -111,6 +111,12 @@ ALLOWED = [
     _allowed("metrics/sampling.py:generate_batches", TO_DEVICE, SAMPLING, "first noise and conditions of a batch"),
     _allowed("metrics/sampling.py:generate_batches", TO_HOST, SAMPLING, "finished images of a batch"),
     _allowed("metrics/sampling.py:_finite", TO_HOST, SAMPLING, "whether they are finite"),
+    _allowed(
+        "diffusion/schedule.py:NoiseSchedule.respace",
+        TO_HOST,
+        SAMPLING,
+        "solver=ddpm with fewer steps: its tables, once for a batch",
+    ),
     _allowed("solvers/ddim.py:DDIM.solve", TO_DEVICE, SAMPLING, "which timesteps a batch visits"),
     _allowed("solvers/ddim.py:DDIM.solve", TO_HOST, SAMPLING, "their coefficients, once for a batch"),
     _allowed("solvers/heun.py:Heun.solve", TO_HOST, SAMPLING, "their noise levels, once for a batch"),
