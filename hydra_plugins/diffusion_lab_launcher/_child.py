@@ -12,6 +12,7 @@ import sys
 import traceback
 import warnings
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from hydra.core.utils import JobStatus, run_job
@@ -27,7 +28,7 @@ from diffusion_lab.cli.errors import (
     describe,
 )
 from diffusion_lab.cli.processes import RANK_VARIABLES as RANKS
-from diffusion_lab.cli.processes import end_with_parent
+from diffusion_lab.cli.processes import end_with_parent, on_cpu
 from diffusion_lab.printable import escape_output
 from diffusion_lab.runs.folder import RunLocked, open_log
 from diffusion_lab.runs.record import as_error
@@ -38,6 +39,7 @@ RANK_VARIABLES = (*RANKS, "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MAST
 RANK_VARIABLES += tuple(f"SLURM_{name}" for name in ("NTASKS", "NTASKS_PER_NODE", "PROCID", "LOCALID", "NODEID"))
 OWN_COMMAND = ("hydra.mode", "hydra.run.", "hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper")
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+GPU_MEMORY = "/dev/nvidia-uvm"
 MESSAGE_LIMIT = 12_000  # characters of at most 4 bytes; a pipe holds 64 KiB without a reader
 
 
@@ -199,6 +201,12 @@ def command(job: Job, arguments: list[str]) -> list[str]:
     return [sys.executable, "-m", "diffusion_lab.cli.main", "train", *options, *job.overrides, *own, *last]
 
 
+def needs_command(job: Job) -> bool:
+    """Whether the job cannot be a copy of this process."""
+    trainer = job.config.get("trainer")
+    return starts_processes(job) or (trainer is not None and gpu_in_use() and not on_cpu(trainer))
+
+
 def starts_processes(job: Job) -> bool:
     """Whether the job's strategy starts processes by executing `sys.argv` again."""
     trainer = job.config.get("trainer")
@@ -212,6 +220,17 @@ def starts_processes(job: Job) -> bool:
     if isinstance(devices, str) and devices.isdigit():
         devices = int(devices)
     return devices > 1 if isinstance(devices, int) else len(str(devices).split(",")) > 1
+
+
+def gpu_in_use() -> bool:
+    """Whether this process has initialised NVIDIA's driver, which then holds the device of its memory open: a copy of
+    the process could not use a GPU. Nothing of ours does that before a fork; a sweep's own parts may."""
+    folder = Path("/proc/self/fd")
+    for number in os.listdir(folder) if folder.is_dir() else ():
+        with suppress(OSError):  # the file of the listing is closed by now
+            if os.readlink(folder / number).startswith(GPU_MEMORY):
+                return True
+    return False
 
 
 def _gpus() -> int:

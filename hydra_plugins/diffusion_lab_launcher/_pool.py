@@ -21,8 +21,8 @@ from hydra_plugins.diffusion_lab_launcher._child import (
     Child,
     fork,
     handled_signals,
+    needs_command,
     start_command,
-    starts_processes,
 )
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
 from hydra_plugins.diffusion_lab_launcher._screen import GOOD, Screen
@@ -114,7 +114,7 @@ class Pool:
         if self.gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in self.gpus[slot :: self.n_jobs])
         before = result_stamp(job.folder)
-        if starts_processes(job):
+        if needs_command(job):
             child = start_command(job, getattr(self.task, "arguments", []), environment)
         else:
             child = fork(job, self.task, self.context, environment, self.threads)

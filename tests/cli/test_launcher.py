@@ -11,12 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from hydra import compose
 from omegaconf import OmegaConf, open_dict
 
-from diffusion_lab.cli.config import register_resolvers
+from diffusion_lab.cli.checks.machine import optimizer_states
+from diffusion_lab.cli.config import compose_train, conf_dir, register_resolvers
 from diffusion_lab.cli.hydra_version import initialized
-from hydra_plugins.diffusion_lab_launcher._child import command, starts_processes
+from hydra_plugins.diffusion_lab_launcher import _child
+from hydra_plugins.diffusion_lab_launcher._child import command, needs_command, starts_processes
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
 from hydra_plugins.diffusion_lab_launcher._pool import pause
 from tests.cli import sweep_app
@@ -263,6 +266,28 @@ def _job(tmp_path: Path, *overrides: str) -> Job:
 )
 def test_jobs_that_start_processes_get_a_command(tmp_path: Path, overrides: list[str], starts: bool) -> None:
     assert starts_processes(_job(tmp_path, *overrides)) is starts
+
+
+def test_a_job_on_a_gpu_gets_a_command_where_the_launcher_has_used_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of the process would fail with "CUDA error: initialization error", as seen on an H100."""
+    memory = tmp_path / "nvidia-uvm"
+    memory.touch()
+    monkeypatch.setattr(_child, "GPU_MEMORY", str(memory))
+    on_gpu, on_cpu = (_job(tmp_path, f"trainer.accelerator={kind}") for kind in ("gpu", "cpu"))
+    assert not needs_command(on_gpu) and not needs_command(on_cpu)
+    with memory.open():
+        assert needs_command(on_gpu) and not needs_command(on_cpu)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (conf_dir() / "optimizer").glob("*.yaml")))
+def test_what_a_sweep_checks_of_an_optimizer_asks_no_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its step asks whether a GPU's stream is being captured, where there is one, and so initialises the driver."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    cfg = compose_train([f"optimizer={name}"], Path("nowhere"))
+    assert optimizer_states(cfg) >= 0
 
 
 def test_the_command_of_one_job(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from omegaconf import DictConfig, ListConfig
 
@@ -145,7 +146,9 @@ def optimizer_states(cfg: DictConfig) -> float:
         torch.nn.init.zeros_(weight)
         weight.grad = torch.zeros_like(weight)
     optimizer = part(cfg, "optimizer")(weights)
-    optimizer.step()
+    # A step asks a GPU whether its stream is being captured, and the jobs that a sweep forks could not use that GPU.
+    with patch.object(torch.cuda, "is_available", lambda: False):
+        optimizer.step()
     kept = [
         sum(value.numel() for value in optimizer.state[weight].values() if torch.is_tensor(value) and value.ndim)
         for weight in weights
