@@ -58,9 +58,12 @@ class Checkpoint(StepCallback):
             )
         self.signals = Signals()
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.signals.listen()  # what arrives until the first step stops the run after it
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
-        # Installed after Lightning's own handlers, which would end the job with exit code 0 and no checkpoint.
+        # Again after Lightning's own handlers, which would end the job with exit code 0 and no checkpoint.
         self.signals.listen()
         # Otherwise Lightning would still synchronise all processes in every step to check for its signal.
         trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None
@@ -70,6 +73,9 @@ class Checkpoint(StepCallback):
             evaluation.around = self._around
         if last_step(trainer) == 0 and not (self.directory / LAST).exists():
             self._write_start(trainer)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self.signals.restore()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.signals.restore()

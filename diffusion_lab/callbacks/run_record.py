@@ -7,6 +7,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.callbacks.base import RunCallback, data_of, find, last_step, run_module
@@ -94,6 +95,7 @@ class RunRecord(RunCallback):
         facts |= {
             "parameters": sum([p.numel() for p in network.parameters()]),
             "world_size": trainer.world_size,
+            "device": _name(trainer.strategy.root_device),
             "global_batch": data_of(trainer).batch_size,
             "data": data_of(trainer).describe().plain(),
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -117,6 +119,8 @@ class RunRecord(RunCallback):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if trainer.is_global_zero:
             ended = exception.status if isinstance(exception, Interrupted | FolderMoved | Pruned) else "failed"
+            if isinstance(exception, KeyboardInterrupt):  # before this process listens to signals
+                ended = Interrupted.status
             self._finish(trainer, ended, exception)
 
     def _finish(self, trainer: Trainer, status: str, exception: BaseException | None) -> None:
@@ -129,3 +133,8 @@ class RunRecord(RunCallback):
             if self._written is not None and not (current(self.directory) / RECORD).exists():
                 self._write_record(self._written)  # somebody removed it; without it, this is no run
             write_result(self.directory, status, trainer.global_step, exception, **cost)
+
+
+def _name(device: torch.device) -> str:
+    """ "cpu", "mps", or what the driver calls the GPU."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

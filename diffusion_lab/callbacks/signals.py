@@ -103,6 +103,12 @@ class Signals:
             yield
             if self.number:  # an exception raised inside a destructor is lost
                 self._stop()
+        except Interrupted:
+            raise
+        except Exception as error:
+            if self._handed_on:  # PyTorch's compiler reports what is raised in it as an error of its own
+                raise Interrupted(self.number, step) from error
+            raise
         finally:
             self._measuring = None
 

@@ -154,6 +154,10 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         raise StoppedBySignal(stop.number) from stop
     except Pruned:  # the result says so
         wait_for_the_first()
+    except SystemExit as end:  # Lightning's answer to Ctrl-C, until `Checkpoint` listens
+        if isinstance(end.__context__, KeyboardInterrupt):
+            raise StoppedBySignal(signal.SIGINT) from end
+        raise
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if not run.module.restoring or no_memory(error) or isinstance(error, ConfigError | Failure | OtherData):
             raise
