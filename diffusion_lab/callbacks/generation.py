@@ -58,6 +58,7 @@ class Generation(EvaluationCallback):
         self.every, self.grid = check_interval("every", every), grid
         self.metrics_every = check_interval("metrics_every", metrics_every)
         self._warned: set[str] = set()  # names of metrics
+        self._calls: int | None = None  # of the network, for one image
 
     def results(self, data: ImageDataModule) -> Sequence[str]:
         return [f"metrics/{name}" for name in self.evaluation.result_names(data)]
@@ -69,7 +70,9 @@ class Generation(EvaluationCallback):
     def rows(self, trainer: Trainer, module: RunModule, step: int) -> int:
         evaluated = measured(step, self.every, self.metrics_every, last_step(trainer))
         images = self.evaluation.num_samples if evaluated and self.evaluation.measured(data_of(trainer)) else self.grid
-        return images * (network_calls(self.solver, module.denoiser) if isinstance(module, DiffusionModule) else 1)
+        if self._calls is None:  # the solver runs once to count them
+            self._calls = network_calls(self.solver, module.denoiser) if isinstance(module, DiffusionModule) else 1
+        return images * self._calls
 
     def evaluate(self, trainer: Trainer, module: RunModule, step: int) -> None:
         with averaged_weights(trainer, module) as decay, trainer.strategy.precision_plugin.forward_context():

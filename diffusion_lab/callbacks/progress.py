@@ -31,8 +31,9 @@ class Progress(StepCallback):
 
         step 1500/2000  images 96.0k  time 41s  images/s 2341  eta 14s  loss 1.243e-01  memory 0.6 GB
 
-    The time that is left (eta) contains the evaluations to come. Until one has been measured, a network call of theirs
-    is taken to be a third of the training step's time for one image.
+    The time that is left (eta) contains the evaluations to come. The first step is left out of it and of images/s once
+    there is another: it loads kernels of a GPU, and `compile=true` makes them, in seconds to minutes. Until an
+    evaluation has been measured, a network call of it is taken to be a third of the training step's time for one image.
 
     With one process the loss is that of the step's batch. With several it is `train/loss` as last logged, the mean over
     all of them, because a reduction must run at the same step on all processes, while a clock decides when a line is
@@ -93,6 +94,7 @@ class Progress(StepCallback):
         self._start = self._read = self._lined = time.perf_counter()
         set_clock(trainer, lambda: self.elapsed() - (self.evaluated() or 0.0))
         self._first = self._step = self._lined_step = trainer.global_step
+        self._steady = (self._start, self._first)  # time and step from which speed is measured
         self._evaluations = evaluations(trainer)
         for evaluation in self._evaluations:
             evaluation.seconds = 0.0
@@ -109,6 +111,8 @@ class Progress(StepCallback):
         if self._bar is None:
             self._display.close()  # the wait for the first step
         now = time.perf_counter()
+        if step == self._first + 1:
+            self._steady = now, step
         if not trainer.is_global_zero or (now - self._read < self.every and step < last_step(trainer)):
             return
         self._read = now
@@ -121,7 +125,10 @@ class Progress(StepCallback):
             self._line(trainer, step, now, loss)
 
     def _line(self, trainer: Trainer, step: int, now: float, loss: str) -> None:
-        rate = (step - self._lined_step) * self._batch / max(now - self._lined, 1e-9)
+        since, before = (self._lined, self._lined_step)
+        if before == self._first and step > self._steady[1]:
+            since, before = self._steady
+        rate = (step - before) * self._batch / max(now - since, 1e-9)
         self._lined, self._lined_step = now, step
         values = {
             "step": step,
@@ -146,7 +153,8 @@ class Progress(StepCallback):
     def _rest(self, trainer: Trainer, step: int) -> float:
         """Seconds until the end: the steps that are left at the speed of this start, and the evaluations."""
         spent = sum(evaluation.spent() for evaluation in self._evaluations)
-        per_step = (time.perf_counter() - (self._start or 0.0) - spent) / max(step - self._first, 1)
+        since, before = self._steady if step > self._steady[1] else (self._start or 0.0, self._first)
+        per_step = max(time.perf_counter() - since - spent, 0.0) / max(step - before, 1)
         here = sum(rows for at, rows in self._ahead if self._first < at < step)
         per_row = spent / here if here else per_step / (3 * self._batch)
         return (last_step(trainer) - step) * per_step + per_row * sum(rows for at, rows in self._ahead if at >= step)

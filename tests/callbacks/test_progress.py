@@ -86,6 +86,22 @@ def test_a_first_step_that_takes_long_is_waited_for_in_words(
     assert threading.active_count() == before
 
 
+def test_a_slow_first_step_is_not_taken_for_the_speed_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`compile=true` makes its kernels in it: 24 s and then 100 steps of 0.02 s were shown as 2 h to go."""
+    clock, module = Clock(monkeypatch), None
+    callback = Progress(str(tmp_path), every=1.0, line_every=5.0)
+    trainer = started(callback, 0)
+    for step in range(1, 21):
+        clock.now += 60.0 if step == 1 else 1.0
+        callback.on_step_end(trainer, module, step, [RECORD])
+    lines = [json.loads(line) for line in (tmp_path / "timing.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 6, 11, 16, 20]
+    assert [line["eta_seconds"] for line in lines] == [19 * 60, 14, 9, 4, 0]
+    assert [line["images_per_second"] for line in lines] == [0.2, *[12.0] * 4]
+
+
 class Evaluating(EvaluationCallback):
     """An evaluation of 30 s after every fourth step."""
 
