@@ -114,6 +114,18 @@ class Repetition:
         other = [key for key in own if own[key] != versions.get(key)]
         return ", ".join(f"{key} {versions.get(key)} and {own[key]} here" for key in other)
 
+    def not_judged(self) -> str:
+        """Why a difference says nothing of the run; empty if it does."""
+        theirs, ours = (record.get("device") for record in self._records)
+        trainer = self._records[0]["config"].get("trainer")
+        if other := self.other_versions():
+            return f"was trained with other versions: {other}"
+        if theirs is not None and theirs != ours:
+            return f"was trained on another device: {theirs}, and {ours} here"
+        if ours != "cpu" and not (isinstance(trainer, dict) and trainer.get("deterministic")):
+            return f"{ours} adds in an order that changes from run to run without trainer.deterministic=true"
+        return ""
+
     def _of_lines(self, name: str) -> list[str]:
         """The first line up to the step that differs, or another number of them.
 

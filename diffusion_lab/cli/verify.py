@@ -69,8 +69,8 @@ def main(argv: list[str]) -> int:
             before = ", then to ".join(map(str, ends[:-1]))
             how = f", trained to step {before} and then on, as the run was" if before else ""
             return _say("equal", f"{repetition.counts()} are equal to the bit, up to step {step}{how}", 0)
-        if other := repetition.other_versions():
-            return _say("cannot say", f"it differs, and was trained with other versions: {other}")
+        if why := repetition.not_judged():
+            return _say("cannot say", f"it differs, and {why}")
         return _say("different", f"{folder} is not what its configuration gives here up to step {step}")
 
 

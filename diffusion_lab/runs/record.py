@@ -24,7 +24,7 @@ Kinds = Mapping[str, type | tuple[type, ...]]
 # Types of the entries, which may also be null: a damaged file is reported, and the other runs are still used.
 RECORD_KINDS: Kinds = {
     **dict.fromkeys(("config", "versions", "bins", "dataset", "data", "own_parts"), dict),
-    **dict.fromkeys(("method", "command", "group_hash", "config_hash", "started", "git"), str),
+    **dict.fromkeys(("method", "command", "group_hash", "config_hash", "started", "git", "device"), str),
     **{"overrides": list, "log_snr": list, ENDS: list, "seed": int, "parameters": int, "global_batch": (int, float)},
 }
 RESULT_KINDS: Kinds = {"status": str, "step": (int, float), "metrics": dict, "evaluations": list, "error": dict}

@@ -95,6 +95,25 @@ def test_a_changed_value_is_found_and_with_other_versions_is_not_judged(theirs: 
     assert "cannot say: it differs, and was trained with other versions: torch 2.6.0 and " in said
 
 
+def test_a_run_of_another_device_is_not_judged_nor_one_of_a_gpu_that_adds_in_any_order(
+    trained: Path, theirs: Path, tmp_path: Path
+) -> None:
+    def on(folder: Path, device: str, **trainer: bool) -> Path:
+        path = Path(shutil.copytree(folder, tmp_path / f"{device}{trainer}", dirs_exist_ok=True))
+        record = json.loads((path / "run.json").read_text())
+        assert record["device"] == "cpu"
+        record["config"]["trainer"].update(trainer)
+        (path / "run.json").write_text(json.dumps(record | {"device": device}))
+        return path
+
+    edit_line(theirs / "metrics.jsonl", 2, lambda row: row.update({"train/loss": row["train/loss"] * (1 + 1e-12)}))
+    said = command(tmp_path / "log", "verify", str(on(theirs, "NVIDIA H100")), code=1)
+    assert "cannot say: it differs, and was trained on another device: NVIDIA H100, and cpu here" in said
+    gpus = on(theirs, "H100"), on(trained, "H100")
+    assert "order that changes" in Repetition(*gpus, STEPS).not_judged()
+    assert Repetition(on(theirs, "H100", deterministic=True), gpus[1], STEPS).not_judged() == ""
+
+
 @pytest.mark.parametrize("place", [0.001, 0.5, 1.0])
 def test_one_byte_of_a_checkpoint(place: float, trained: Path, theirs: Path) -> None:
     assert Repetition(theirs, trained, STEPS).faults() == []
