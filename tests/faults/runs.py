@@ -15,11 +15,12 @@ from typing import Any
 
 from torch import Tensor
 
+from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.processes import end_with_parent
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS, METRICS
-from diffusion_lab.training import DiffusionModule
+from diffusion_lab.training import AdversarialModule, DiffusionModule, RunModule
 from tests.faults.case import Outcome
 from tests.faults.command import SEEN
 from tests.faults.kept import ROOT
@@ -34,8 +35,19 @@ SMALL = [
     *("max_steps=24", "snapshot_every=8", "dataset.val_images=32", "threads=1"),
     *("metrics=none", "solver.steps=4", "callbacks.generation.grid=4"),
 ]
+GANS = {f"method={path.stem}" for path in (conf_dir() / "method").glob("*.yaml") if "/task: gan" in path.read_text()}
+# Of them, what a GAN does not have: it has networks of its own, and neither timesteps nor solver nor averages.
+OF_DIFFUSION = (
+    *("base=", "network", "schedule.", "solver."),
+    *("callbacks.ema.", "callbacks.validation.", "callbacks.timestep_log."),
+)
 EVALUATING = ["metrics=default", "metrics_every=8", "metrics.num_samples=130", "metrics.batch_size=65"]
 LIMIT = 240.0  # seconds for one command, many times what it takes on a quiet machine
+
+
+def small(words: Sequence[str]) -> list[str]:
+    """`SMALL` for a run with these words, which may choose a GAN."""
+    return [word for word in SMALL if not (GANS.intersection(words) and word.startswith(OF_DIFFUSION))]
 
 
 class Command(Child):
@@ -109,7 +121,7 @@ def train(folder: Path, words: Sequence[str], before: Before | None = None, logs
         if before is not None:
             before()
 
-    return Command(["train", *SMALL, *words, f"paths.root={folder / 'runs'}"], folder, prepare, fresh, logs)
+    return Command(["train", *small(words), *words, f"paths.root={folder / 'runs'}"], folder, prepare, fresh, logs)
 
 
 def run_folder(folder: Path) -> Path | None:
@@ -175,19 +187,24 @@ def compare(outcome: Outcome, straight: dict[str, Any], other: dict[str, Any], w
 def record_batches(path: Path) -> None:
     """Patch this process so that every training step appends step, first row, images and timesteps of its rows, and
     loss to a file."""
-    original = DiffusionModule.training_step
+    for kind in (DiffusionModule, AdversarialModule):
+        kind.training_step = _noting(kind.training_step, path)
 
-    def noting(self: DiffusionModule, batch: dict[str, Tensor], batch_idx: int) -> dict[str, Any]:
+
+def _noting(original: Callable[..., dict[str, Any]], path: Path) -> Callable[..., dict[str, Any]]:
+    def noting(self: RunModule, batch: dict[str, Tensor], batch_idx: int) -> dict[str, Any]:
         images = [hashlib.blake2b(row.numpy().tobytes(), digest_size=4).hexdigest() for row in batch["image"]]
         given = original(self, batch, batch_idx)
         position, record = self.position, given["record"]
         first = position.rows(len(images)).start
-        line = [position.step, first, images, record.t.tolist(), given["loss"].item().hex()]
+        timesteps = [None] * len(images) if record.t is None else record.t.tolist()
+        loss = given.get("loss", record.loss.sum())
+        line = [position.step, first, images, timesteps, loss.item().hex()]
         with path.open("ab", buffering=0) as file:
             file.write(json.dumps(line).encode() + b"\n")
         return given
 
-    DiffusionModule.training_step = noting
+    return noting
 
 
 def seen(path: Path) -> tuple[dict[str, Any], dict[str, str], list[str]]:

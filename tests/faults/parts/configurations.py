@@ -24,7 +24,7 @@ from diffusion_lab.training import DiffusionModule
 from diffusion_lab.training.checkpoint_io import newest_good
 from tests.faults.case import Case, Outcome
 from tests.faults.mutate import Mutation, mutation
-from tests.faults.runs import Command
+from tests.faults.runs import GANS, Command
 from tests.faults.shared import shared
 
 LIMIT_S = 120.0
@@ -49,8 +49,6 @@ SETTINGS = [
     *(["optimizer=adamw"], ["logger=tensorboard"], ["precision=bf16-mixed"]),
     *(["accumulate=2"], ["dataset.num_workers=1"]),
 ]
-# With a network of their own, and no solver.
-GANS = [f"method={path.stem}" for path in METHODS if "/task: gan" in path.read_text("utf-8")]
 GROUPS = ("sampler", "weighting", "prediction", "schedule", "annealing", "variance", "preconditioning")
 
 

@@ -74,9 +74,9 @@ def judge_first(outcome: Outcome, folder: Path, output: str, fails: list[int], j
     short = [name for name, result in results(folder).items() if result["status"] == "done" and result["step"] != 12]
     outcome.expect(not short, f"done before the last step: {short}")
     summary = output.partition("jobs are not done:")[2]
-    named = {int(seed) for seed in re.findall(r"^  \S+  .*\bseed=(\d+)", summary, re.MULTILINE)}
+    named = {int(seed) for seed in re.findall(r"^    \S*\bseed=(\d+)", summary, re.MULTILINE)}
     outcome.expect(named == set(fails), f"named {sorted(named)} instead of {fails}")
-    logs = [Path(folder.parent.parent, path) for path in re.findall(r"^    log: (.*)$", summary, re.MULTILINE)]
+    logs = [Path(folder.parent.parent, path) for path in re.findall(r"^      log: (.*)$", summary, re.MULTILINE)]
     outcome.expect(len(logs) == len(fails), f"{len(logs)} logs are named")
     outcome.expect(all(log.is_file() for log in logs), "a log that is named does not exist")
     outcome.counts |= {"done": len(finished & good), "named": len(named & set(fails))}
