@@ -1,11 +1,11 @@
-"""Training on a GPU beside diffusers: `python -m benchmarks.accelerator`, written to benchmarks/accelerator.md.
+"""Training on a GPU beside diffusers: `python -m benchmarks.accelerator`.
 
     images/s     of `diffusion-lab train`, and of a plain loop around diffusers' network of equal shapes
     memory       the allocator's peak
 
 At the batch size of each network's paper. Steps are timed in chunks, after a warm-up that includes compilation, with
 the device synchronised before and after each chunk. `--device cpu` tests the same code without a GPU; memory is then
-left out.
+left out. `--out FILE` writes each row as it is measured.
 """
 
 from __future__ import annotations
@@ -148,18 +148,22 @@ def main() -> int:
     parser.add_argument("--batch", type=int, help="batch size; default: the paper's")
     parser.add_argument("--steps", type=int, default=20, help="steps of one chunk (20)")
     parser.add_argument("--chunks", type=int, default=3, help="(3)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the table there")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("no GPU is visible to PyTorch; --device cpu runs the same code without one")
     quiet_libraries()
     name = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
-    lines = [f"{datetime.date.today()}, {name}. {versions()}. `python -m benchmarks.accelerator`.", ""]
+    command = " ".join(["python -m benchmarks.accelerator", *sys.argv[1:]])
+    lines = [f"{datetime.date.today()}, {name}. {versions()}. `{command}`.", ""]
     lines += ["| network, batch | training | images/s | over diffusers | memory |", "|" + " --- |" * 5]
     print("\n".join(lines), flush=True)
 
     def say(row: str) -> None:
         lines.append(row)
         print(row, flush=True)
+        if options.out:
+            options.out.write_text("\n".join(lines) + "\n")
 
     timing = (options.device, options.steps, options.chunks)
     for network, setting in SETTINGS.items():
@@ -167,8 +171,6 @@ def main() -> int:
             if options.batch:
                 setting = setting._replace(batch=options.batch, micro=min(options.batch, setting.micro))
             _compare(f"{network}, {setting.batch}", setting, timing, say)
-    if options.device == "cuda" and options.only is None:
-        Path(__file__).with_name("accelerator.md").write_text("\n".join(lines) + "\n")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -23,28 +24,31 @@ def target(name: str) -> type:
     return get_class(OmegaConf.load(CONF / "network" / f"{name}.yaml")["_target_"])
 
 
-def smallest(name: str) -> tuple[nn.Module, int]:
-    """The network, for 10 classes if it takes labels, and for the smallest images that it takes; without numbers."""
+def smallest(name: str, device: str = "meta") -> tuple[nn.Module, int]:
+    """The network, for 10 classes if it takes labels, and for the smallest images that it takes; without numbers unless
+    it is made on a device that has some."""
     classes = {"num_classes": 10} if "num_classes" in inspect.signature(target(name)).parameters else {}
     for size in SIZES:
         try:
-            return configured(name, 3, 3, size, device="meta", **classes), size
+            return configured(name, 3, 3, size, device=device, **classes), size
         except ValueError:
             continue
     raise AssertionError(f"{name} takes no images of {SIZES} pixels")
 
 
-def answer(network: nn.Module, size: int) -> Tensor:
+def answer(
+    network: nn.Module, size: int, device: torch.device = CUDA, draw: Callable[..., Tensor] = torch.randn
+) -> Tensor:
     """Of two images, with all that the network's forward pass takes; of a GAN two images, judged."""
-    cond = {"label": torch.zeros(2, dtype=torch.int64, device=CUDA)}
+    cond = {"label": torch.zeros(2, dtype=torch.int64, device=device)}
     if isinstance(network, AdversarialNetworks):
         cond = cond if "label" in inspect.signature(network.generator.forward).parameters else {}
-        images = network.generator(torch.randn(2, network.generator.latent_dim, device=CUDA), **cond)
+        images = network.generator(draw(2, network.generator.latent_dim, device=device), **cond)
         return images * network.discriminator(images, **cond).view(-1, 1, 1, 1)
     if "low_res" in inspect.signature(network.forward).parameters:
-        cond["low_res"] = torch.randn(2, 3, size // 4, size // 4, device=CUDA)
-    t = torch.zeros(2, dtype=torch.int64, device=CUDA)
-    return network(torch.randn(2, 3, size, size, device=CUDA), t, **cond)
+        cond["low_res"] = draw(2, 3, size // 4, size // 4, device=device)
+    t = torch.zeros(2, dtype=torch.int64, device=device)
+    return network(draw(2, 3, size, size, device=device), t, **cond)
 
 
 @pytest.mark.parametrize("name", options()["network"])

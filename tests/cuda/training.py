@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,10 +76,10 @@ class Window(Callback):
         self.at.setdefault(trainer.global_step, Counter(self.gpu.waits))
 
 
-def train(cfg: DictConfig) -> Watched:
-    """`diffusion-lab train` of this configuration on the paper GPU, without its lock and its messages."""
+def train(cfg: DictConfig, machine: Callable[..., Any] = paper_machine) -> Watched:
+    """`diffusion-lab train` of this configuration on the paper GPU or another machine, without lock and messages."""
     quiet_libraries()
-    with paper_machine(mixed=cfg.precision != "32-true") as gpu:
+    with machine(mixed=cfg.precision != "32-true") as gpu:
         window = Window(gpu)
         run = build_run(cfg, {"config": {}, "config_hash": ""})
         callbacks_of(run.trainer).insert(0, window)
