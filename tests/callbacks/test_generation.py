@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from diffusion_lab.callbacks import generation
 from diffusion_lab.callbacks.generation import Generation, measured
 from diffusion_lab.metrics import Evaluated, MetricResult
+from diffusion_lab.training import DiffusionModule
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,18 @@ from diffusion_lab.metrics import Evaluated, MetricResult
 def test_the_snapshots_with_metrics(every, metrics_every, last, wanted):
     snapshots = [*range(every, last, every), last]
     assert [step for step in snapshots if measured(step, every, metrics_every, last)] == wanted
+
+
+def test_the_calls_of_a_solver_are_counted_once_for_all_snapshots(monkeypatch):
+    counted = []
+    monkeypatch.setattr(generation, "network_calls", lambda *given: counted.append(given) or 50)
+    evaluation = SimpleNamespace(num_samples=1000, measured=lambda data: True)
+    callback, module = Generation("run", None, evaluation, 10, 100, 64), DiffusionModule.__new__(DiffusionModule)
+    nn.Module.__init__(module)
+    module.denoiser = None
+    trainer = SimpleNamespace(datamodule=SimpleNamespace(batch_size=2), callbacks=[], max_steps=100)
+    assert [callback.rows(trainer, module, step) for step in (10, 20, 100)] == [3200, 3200, 50_000]
+    assert len(counted) == 1
 
 
 def test_an_interval_below_zero_is_refused():

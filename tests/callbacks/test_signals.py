@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from diffusion_lab.callbacks import Progress
 from diffusion_lab.cli.main import main
 from diffusion_lab.training.checkpoint_io import load
 from tests.harness import Child, configuration, differences, final_state, train_child, wait_for_step
@@ -51,6 +52,28 @@ def test_the_exit_code_names_the_signal(number, tmp_path):
     assert child.wait() == 128 + number
     assert f"stopped by signal {int(number)}; the same command goes on" in child.log.read_text()
     assert load(folder / "checkpoints" / "last.ckpt")["global_step"] >= 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("hook", ["setup", "on_train_start"])
+def test_a_signal_before_the_first_step_is_not_lost(hook, number, tmp_path, monkeypatch):
+    """Between Lightning's handlers and ours SIGTERM was lost, and SIGINT ended with exit code 1."""
+    if hook == "setup" and number != signal.SIGINT:
+        pytest.skip("what stops a process that has no handler yet is the system")
+    folder, original = tmp_path / "run", getattr(Progress, hook)
+
+    def signalled(self, *given, **named):
+        os.kill(os.getpid(), number)
+        original(self, *given, **named)
+
+    monkeypatch.setattr(Progress, hook, signalled)  # the callback before `Checkpoint`
+    assert command(tmp_path, f"hydra.run.dir={folder}", "max_steps=20").wait() == 128 + number
+    assert f"stopped by signal {int(number)}; the same command" in (tmp_path / "log").read_text()
+    if hook == "on_train_start":
+        assert load(folder / "checkpoints" / "last.ckpt")["global_step"] == 1
+    monkeypatch.undo()
+    assert json.loads((folder / "result.json").read_text())["status"] == "interrupted"
+    command(tmp_path, f"hydra.run.dir={folder}", "max_steps=20").succeed()
 
 
 def test_under_nohup_a_closed_terminal_is_nothing(tmp_path):
