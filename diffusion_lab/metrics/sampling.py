@@ -70,7 +70,7 @@ def generate_batches(
     seed: int,
     shape: tuple[int, int, int],
     batch_size: int = 64,
-    device: torch.device | str = "cpu",
+    device: torch.device | str | None = None,
     progress: bool = False,
     conditions: ConditionsOf = none,
     to_pixels: ToPixels = to_uint8,
@@ -84,7 +84,7 @@ def generate_batches(
         seed: the evaluation's seed.
         shape: (C,H,W).
         batch_size: samples at a time.
-        device: device of the denoiser.
+        device: device of the denoiser; None: where its weights are.
         progress: whether to show it.
         conditions: ids -> keywords for the network, one row per id, e.g. `Conditions.of_samples`.
         to_pixels: output of the model (n,C,H,W) -> bytes, e.g. `ImageSource.to_pixels`.
@@ -96,6 +96,8 @@ def generate_batches(
         ValueError: a sample is not finite.
     """
     check_integer("batch_size", batch_size, 1, "use 64")
+    if device is None:
+        device = next((weight.device for weight in denoiser.parameters()), torch.device("cpu"))
     many = len(ids) > batch_size  # over the samples, or over the solver's steps if there is one batch
     with shown("sampling", len(ids), "images", show=progress and many) as task:
         for start in range(0, len(ids), batch_size):

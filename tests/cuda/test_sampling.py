@@ -58,7 +58,7 @@ def test_a_sample_has_the_pixels_of_the_cpu(tmp_path: Path) -> None:
         parts = RunParts(cfg)
         data = parts["dataset"]
         denoiser = build_module(parts).denoiser.eval().to(device)
-        return generate(denoiser, part(cfg, "solver"), range(3), 0, data.shape, 2, device)
+        return generate(denoiser, part(cfg, "solver"), range(3), 0, data.shape, 2)  # where the weights are
 
     with paper_machine():
         on_paper = sampled("cuda:0")

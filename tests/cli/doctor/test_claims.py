@@ -13,10 +13,11 @@ import torch
 
 from diffusion_lab.cli.doctor import small_training
 from diffusion_lab.cli.doctor.check import DIFFERS, IMPOSSIBLE, OK, Place, checks_of, place_of
-from diffusion_lab.cli.doctor.checks import generation, machine, resume, surroundings, training
+from diffusion_lab.cli.doctor.checks import generation, machine, resume, surroundings, sweep, training
 from diffusion_lab.cli.doctor.small_training import Training
 from diffusion_lab.metrics import ClassifierFeatures
 from diffusion_lab.training.checkpoint_io import load, save
+from tests.reports.synthetic import write_run
 
 REFERENCE = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3]
 
@@ -214,3 +215,18 @@ def test_weights_of_inception_that_are_damaged_differ(
     assert surroundings.inception_weights(here).status == generation.features_of_inception(here).status == IMPOSSIBLE
     (tmp_path / "checkpoints" / FILE).write_bytes(b"not the weights")
     assert surroundings.inception_weights(here).status == DIFFERS
+
+
+def test_a_job_of_a_sweep_that_fails_is_noticed_with_its_cause(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on an H100, where the jobs were copies of a process that had used the GPU."""
+    error = {"type": "AcceleratorError", "message": "CUDA error: initialization error"}
+
+    def command(folder: Path, *words: str) -> None:
+        write_run(folder / "a", "uniform", 0)
+        write_run(folder / "b", "uniform", 1, result="failed", error=error)
+        raise RuntimeError("exit code 1: next: ..")
+
+    monkeypatch.setattr(sweep, "command", command)
+    finding = sweep.sweep(here)
+    assert finding.status == DIFFERS
+    assert finding.words == "1 of 2 jobs done; AcceleratorError: CUDA error: initialization error"

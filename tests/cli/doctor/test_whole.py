@@ -31,6 +31,7 @@ def test_every_claim_holds_here(
         "channels last",
         "several threads",
         "two processes",
+        "sweep",
         "sampling",
         "kill and resume",
     ):

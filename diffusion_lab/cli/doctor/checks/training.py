@@ -150,13 +150,14 @@ def in_two(place: Place, trainer: str) -> Finding:
 
 
 def command(folder: Path, *words: str) -> None:
-    """`diffusion-lab train` of a run.
+    """`diffusion-lab train` of a run, or with -m of a sweep.
 
     Raises:
         RuntimeError: with the last line that it said, if it fails.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    arguments = [sys.executable, "-P", "-m", "diffusion_lab.cli.main", "train", *words, f"hydra.run.dir={folder}"]
+    place = f"hydra.{'sweep' if '-m' in words else 'run'}.dir={folder}"
+    arguments = [sys.executable, "-P", "-m", "diffusion_lab.cli.main", "train", *words, place]
     done = subprocess.run(arguments, cwd=folder.parent, capture_output=True, text=True, errors="replace")
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip()).rpartition("\n")[2]
