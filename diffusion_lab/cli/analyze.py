@@ -35,7 +35,7 @@ def run(cfg: DictConfig) -> None:
     An interrupted analysis continues where it was stopped; a complete one is not repeated.
     """
     from diffusion_lab.analyses import perform
-    from diffusion_lab.cli.inference import load_several, ready
+    from diffusion_lab.cli.inference import load_several, ready, threads_of
 
     trained: list[Any] = load_several(cfg)  # of the class `Analysis.models`, which `check_kind` checks
     analysis = part(cfg, "analysis")
@@ -51,7 +51,8 @@ def run(cfg: DictConfig) -> None:
     else:
         folder = writable("run", common / ANALYSES / Path(choices_of(cfg)["analysis"]).name, common, FILES)
     with ExitStack() as stack:
-        device = [stack.enter_context(ready(m.module, cfg.device, cfg.precision)) for m in trained][-1]
+        how = cfg.device, cfg.precision, threads_of(cfg, *trained)
+        device = [stack.enter_context(ready(model.module, *how)) for model in trained][-1]
         sentence = perform(analysis, trained, folder, settings(cfg, device), cfg.seed, device, show=True)
     print(one_line(sentence))
     print(f"{DATA}, {FIGURE}, {PICTURE} and {FACTS} in {folder}")

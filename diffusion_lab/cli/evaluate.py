@@ -76,7 +76,7 @@ def _measure(
 ) -> list[MetricResult]:
     """The metrics of a model, at least one, with the seed of `metrics` or another; again: only those of samples."""
     from diffusion_lab.cli.checks.compatibility import unfit_metrics
-    from diffusion_lab.cli.inference import ready
+    from diffusion_lab.cli.inference import ready, threads_of
 
     check_places("run", Path(cfg.run), [Path(cfg.run) / EVALUATIONS])
     writable("run", Path(cfg.run), files=[EVALUATIONS])
@@ -97,7 +97,7 @@ def _measure(
     if again:
         evaluation.metrics = tuple(metric for metric in evaluation.metrics if not metric.needs <= {"model"})
     solver = pick_solver(cfg, trained)
-    with ready(trained.module, cfg.device, cfg.precision) as device:
+    with ready(trained.module, cfg.device, cfg.precision, threads_of(cfg, trained)) as device:
         _, results, _ = evaluation(
             trained.module, solver, trained.data, device, progress=True, ema_decay=trained.decay, keep=0
         )

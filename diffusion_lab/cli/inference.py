@@ -109,14 +109,23 @@ def check_machine(cfg: DictConfig) -> None:
     _check_precision(cfg.precision, pick_device(cfg.device))
 
 
+def threads_of(cfg: DictConfig, *trained: TrainedModel) -> int | None:
+    """The command's `threads`, else the fewest that a run was trained with; None for one per core."""
+    recorded = [model.config.get("threads") for model in trained]
+    return cfg.threads or min((n for n in recorded if type(n) is int and n >= 1), default=None)
+
+
 @contextmanager
-def ready(model: nn.Module, device: str, precision: str = "32-true") -> Iterator[torch.device]:
+def ready(
+    model: nn.Module, device: str, precision: str = "32-true", threads: int | None = None
+) -> Iterator[torch.device]:
     """Move the model to its device; calls inside the context compute in `precision`, with float32 weights.
 
     Args:
         model: stays on the device afterwards.
         device: auto, cpu, cuda or cuda:1.
         precision: one of `DTYPES`, as in training.
+        threads: of the CPU; None: as before.
 
     Raises:
         ConfigError: this machine does not have the device, or the device does not support the precision.
@@ -127,8 +136,13 @@ def ready(model: nn.Module, device: str, precision: str = "32-true") -> Iterator
         keep_freed_memory()
     dtype = DTYPES[precision]
     lay_out(model.to(where), None, precision, where.type == "cpu")
-    with torch.autocast(where.type, dtype, enabled=dtype != torch.float32):
-        yield where
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        with torch.autocast(where.type, dtype, enabled=dtype != torch.float32):
+            yield where
+    finally:
+        torch.set_num_threads(before)
 
 
 def _check_precision(precision: str, device: torch.device) -> None:

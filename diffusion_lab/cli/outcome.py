@@ -51,11 +51,13 @@ def outcome(run: Run) -> list[str]:
     return [*lines, f"next: {command('report', from_here(run.folder))}"]
 
 
-def nothing_to_do(folder: Path, step: int) -> str:
-    """That a run is done, and how it is given more steps."""
+def nothing_to_do(folder: Path, step: int, changes: str = "") -> str:
+    """That a run is done, and how it is given more steps; or in what its data have changed since."""
     said = f"nothing to do: {from_here(folder)} is done at step {step}"
     if _is_temporary(folder):
         return said
+    if changes:
+        return f"{said}, with other data than there are now: {changes}; anew=true trains with these from step 0"
     return f"{said}; for more steps, e.g. twice as many: {longer(folder, 2 * max(step, 1))}"
 
 

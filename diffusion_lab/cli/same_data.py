@@ -31,22 +31,27 @@ def check_same_data(cfg: DictConfig, folder: Path, data: ImageDataModule) -> Non
     Raises:
         OtherData: names what has changed.
     """
+    if changes := data_changes(folder, data):
+        where = cfg.get("resume") or folder
+        raise OtherData(
+            f"dataset.source: the data of {where} must be those that it was trained with, and have changed since: "
+            f"{changes}. Restore them; or train with the new ones, from step 0 by the run's own command with "
+            f"anew=true, or from its weights in another folder by init_from={where}"
+        )
+
+
+def data_changes(folder: Path, data: ImageDataModule) -> str:
+    """In what the data differ from those of the run in a folder, empty if they do not. Numbers the classes as there."""
     recorded = recorded_data(read_object(folder / RECORD) or {})
     data.source.keep_order(None if recorded is None else recorded.classes)
     if recorded is None:
-        return
+        return ""
     with config_errors("dataset"):
         try:
             if is_first():
                 data.prepare_data()
-            changes = recorded.changes(data.describe(), data.conditions.conditional)
+            return "; ".join(recorded.changes(data.describe(), data.conditions.conditional))
         except FileNotFoundError:
             if is_first():
                 raise
-            return  # the first process may be downloading them
-    if changes:
-        where = cfg.get("resume") or folder
-        raise OtherData(
-            f"dataset.source: the data of {where} must be those that it was trained with, and have changed since: "
-            f"{'; '.join(changes)}. Restore them, or train into a new folder"
-        )
+            return ""  # the first process may be downloading them

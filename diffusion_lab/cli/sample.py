@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from omegaconf import DictConfig
@@ -16,6 +17,9 @@ from diffusion_lab.runs.advice import command, setting
 from diffusion_lab.runs.data_record import numbered as numbered_classes
 from diffusion_lab.runs.names import GENERATED, IMAGES, numbered
 
+if TYPE_CHECKING:
+    from diffusion_lab.training import TrainedModel
+
 
 def run(cfg: DictConfig) -> None:
     """Write one PNG per sample, `images/000000.png` for id 0, and `grid.png`; sample i depends on (seed, i) and its
@@ -24,7 +28,7 @@ def run(cfg: DictConfig) -> None:
     A conditional model's samples are also written to one grid per class, `class-3.png`. For a super-resolution model,
     `grid.png` has the given image, the sample and the true image, from the test set, side by side.
     """
-    from diffusion_lab.cli.inference import load_trained, ready
+    from diffusion_lab.cli.inference import load_trained, ready, threads_of
     from diffusion_lab.metrics import generate, save_grid
 
     ids = parse_ids(str(cfg.seeds))
@@ -42,7 +46,7 @@ def run(cfg: DictConfig) -> None:
     writable(key, folder, top, grids)
     writable(key, folder / IMAGES, top, {f"{number:06d}.png" for number in ids})
     strangers = unasked(folder / IMAGES, ids)
-    with ready(trained.module, cfg.device, cfg.precision) as device:
+    with ready(trained.module, cfg.device, cfg.precision, threads_of(cfg, trained)) as device:
         images = generate(
             trained.module,
             solver,
@@ -70,10 +74,21 @@ def run(cfg: DictConfig) -> None:
         print(f"classes: {named}")
     if strangers:
         print(f"{strangers} other files were there before; a program that measures the folder reads them too")
-    print(f"next: {command('evaluate', setting('run', cfg.run))}")
+    print(f"next: {command('evaluate', setting('run', cfg.run), *_measurable(trained))}")
 
 
 def unasked(folder: Path, ids: Sequence[int]) -> int:
     """Number of files in the folder that samples of these ids do not replace."""
     names = {f"{number:06d}.png" for number in ids}
     return sum(path.name not in names for path in folder.iterdir())
+
+
+def _measurable(trained: TrainedModel) -> list[str]:
+    """The words that `evaluate` needs to measure something where the weights of the run's features are not there."""
+    try:
+        if trained.data.features is not None:
+            trained.data.features.check()
+            return []
+    except FileNotFoundError:
+        pass
+    return ["metrics.names=[sample_variance]"]

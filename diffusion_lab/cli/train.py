@@ -7,7 +7,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,7 @@ def run(cfg: DictConfig, parts: RunParts | None = None) -> float | None:
     with lock(folder) if is_first() else nullcontext():  # the other processes share the lock of the first
         result = read_result(folder)
         if is_done(result, cfg.max_steps) and not cfg.get("anew"):
-            say(nothing_to_do(folder, result["step"]))
+            say(nothing_to_do(folder, result["step"], _other_data(folder, parts)))
         else:
             _fit(cfg, folder, parts)
             if not is_first():  # the first one writes the result, perhaps later than this
@@ -88,6 +88,15 @@ def run(cfg: DictConfig, parts: RunParts | None = None) -> float | None:
     if not (is_done(result, cfg.max_steps) or is_pruned(result)):
         raise RuntimeError(f"training ended before step {cfg.max_steps}; see {folder}")
     return result["metrics"].get(cfg.get("objective") or "")
+
+
+def _other_data(folder: Path, parts: RunParts | None) -> str:
+    """In what the data differ from those of a run that is done; empty if they do not, or cannot be compared."""
+    from diffusion_lab.cli.same_data import data_changes
+
+    with suppress(ConfigError, FileNotFoundError):
+        return "" if parts is None else data_changes(folder, parts["dataset"])
+    return ""
 
 
 def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:

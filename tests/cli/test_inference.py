@@ -1,11 +1,14 @@
 """Device, layout and precision of a trained model."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from omegaconf import OmegaConf
 from torch import nn
 
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.inference import ready
+from diffusion_lab.cli.inference import ready, threads_of
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.metrics import generate
 from diffusion_lab.networks import UNet
@@ -63,3 +66,20 @@ def test_what_is_not_here_is_refused(device, precision, message, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match=message), ready(untrained(), device, precision):
         pass
+
+
+@pytest.mark.parametrize(
+    ("asked", "recorded", "wanted"),
+    [(None, [1], 1), (3, [1], 3), (None, [4, 2, None], 2), (None, [None], None), (None, ["9", True, 0], None)],
+)
+def test_a_run_is_measured_with_the_threads_that_it_had(asked, recorded, wanted):
+    """With one per core beside other programs, samples of a run with threads=1 took eight times as long."""
+    trained = [SimpleNamespace(config={"threads": n}) for n in recorded]
+    assert threads_of(OmegaConf.create({"threads": asked}), *trained) == wanted
+
+
+def test_the_threads_are_those_of_before_afterwards():
+    before = torch.get_num_threads()
+    with ready(nn.Identity(), "cpu", threads=before + 1):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before

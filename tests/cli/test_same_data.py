@@ -16,9 +16,11 @@ from diffusion_lab.cli.config import plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.moved import typed_places, with_places
+from diffusion_lab.cli.outcome import nothing_to_do
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import check_same_data
 from diffusion_lab.cli.same_run import check_origin, check_same_run
+from diffusion_lab.cli.train import _other_data
 from diffusion_lab.failure import MissingData, OtherData
 from diffusion_lab.runs.signature import signed
 from tests.data.test_recorded import folder
@@ -52,9 +54,24 @@ def test_a_run_goes_on_with_the_same_data_alone(composed, tmp_path: Path) -> Non
     shutil.copy(root / "a" / "02.png", root / "b" / "x.png")
     (root / "b" / "01.png").unlink()
     with pytest.raises(
-        OtherData, match=r"36 training and 4 test images -> 36 training and 5 test images. Restore them, or"
+        OtherData, match=r"36 training and 4 test images -> 36 training and 5 test images. Restore them; or "
     ):
         check()
+
+
+def test_a_run_that_is_done_says_that_its_data_have_changed(composed, tmp_path: Path, monkeypatch) -> None:
+    """It said "nothing to do", and proposed a command that was then refused."""
+    monkeypatch.chdir(tmp_path)
+    root, place = folder(tmp_path / "set", 40), tmp_path / "run"
+    place.mkdir()
+    (place / "run.json").write_text(json.dumps({"data": data(composed, root).describe().plain()}))
+    parts = {"dataset": data(composed, root)}
+    assert _other_data(place, parts) == "" and _other_data(place, None) == ""
+    shutil.copy(root / "a" / "00.png", root / "a" / "x.png")
+    changes = _other_data(place, {"dataset": data(composed, root)})
+    said = nothing_to_do(place, 5, changes)
+    assert "other data than there are now: 36 training and 4 test images -> " in said and "anew=true" in said
+    assert "resume=" not in said
 
 
 def test_images_that_were_moved_are_left_to_the_comparison_of_the_data(composed, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ SETTINGS = {
     "run": Setting(str, "use a run folder, e.g. run=runs/digits-uniform-s0-1a2b3c4d; see runs/"),
     "checkpoint": Setting(str, "use checkpoint=last"),
     "device": Setting(str, "use device=auto"),
+    "threads": Setting(int, "use null for those of the run, or one per core", least=1, null=True),
 }
 LATENTS = {  # settings of commands that generate samples
     "seed": Setting(int, "use seed=0 for the default run", least=0),
@@ -47,8 +48,8 @@ def check_asked(command: str, cfg: DictConfig) -> None:
         names = sorted({file.stem for top in _folders() for file in (top / "analysis").glob("*.yaml")})
         cure = "`diffusion-lab list analysis` describes them"
         raise ConfigError(f"analysis=null must be one of {', '.join(names)}; {cure}")
-    own = {key: setting for key, setting in LATENTS.items() if key in cfg}
-    if faults := faults_of(cfg, own | {"device": SETTINGS["device"]}):
+    general = {key: SETTINGS[key] for key in ("device", "threads")}
+    if faults := faults_of(cfg, {key: setting for key, setting in (LATENTS | general).items() if key in cfg}):
         raise InvalidConfig(faults)
     if command == "evaluate":
         parse_seeds(cfg.seeds)

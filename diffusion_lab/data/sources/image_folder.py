@@ -176,7 +176,7 @@ class ImageFolder(ImageSource):
         if loose:
             raise ValueError(
                 f"root={self.root} must hold images only inside its class folders, not {', '.join(loose[:8])}; "
-                "move them or set class_folders=false"
+                "move them or set class_folders=false, which leaves all images without a class"
             )
         used = {self._class_of(file.name) for file in good}
         self._check_none_empty(used, self._classes(), "class folder", "remove it or set class_folders=false")
