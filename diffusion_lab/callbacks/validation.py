@@ -15,6 +15,7 @@ from diffusion_lab.callbacks.ema import averaged_weights
 from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.loggers import log_curve, log_directions, log_values
+from diffusion_lab.progress import progress
 from diffusion_lab.streams import Streams
 from diffusion_lab.training import DiffusionModule
 from diffusion_lab.training.validation_loss import BinnedLoss, validation_losses
@@ -76,12 +77,14 @@ class Validation(EvaluationCallback):
         bins = min(self.bins, steps)
         table = BinnedLoss(bins, steps, module.device)
         data = data_of(trainer)
-        for batch in data.val_batches(self.batch_size, trainer.global_rank, trainer.world_size):
-            image = batch.image.to(module.device)
-            cond = {key: value.to(module.device) for key, value in batch.cond.items()}
-            for repeat in range(self.repeats):
-                t, loss = validation_losses(
-                    module.denoiser, image, batch.ids, data.num_val_images, repeat, streams, cond
-                )
-                table.add(t, loss)
+        with progress("validating", data.num_val_images, "images", show=trainer.is_global_zero) as shown:
+            for batch in data.val_batches(self.batch_size, trainer.global_rank, trainer.world_size):
+                image = batch.image.to(module.device)
+                cond = {key: value.to(module.device) for key, value in batch.cond.items()}
+                for repeat in range(self.repeats):
+                    t, loss = validation_losses(
+                        module.denoiser, image, batch.ids, data.num_val_images, repeat, streams, cond
+                    )
+                    table.add(t, loss)
+                shown.advance(len(image) * trainer.world_size)
         return table.mean()

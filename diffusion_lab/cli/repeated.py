@@ -28,7 +28,9 @@ def last_step(folder: Path, wanted: int | None) -> int:
     if not logged:
         raise ValueError(f"run={folder} must have logged something to compare with, and {METRICS} has no line")
     if wanted is not None and not min(logged) <= wanted <= max(logged):
-        raise ValueError(f"steps={wanted} must be in {min(logged)}..{max(logged)}, which the run has logged")
+        raise ValueError(
+            f"steps={wanted} must be in {min(logged)}..{max(logged)}, from the first line of {METRICS} to its last"
+        )
     return max(logged) if wanted is None else wanted
 
 
