@@ -37,7 +37,10 @@ from diffusion_lab.arguments import check_number
 
 
 class Interval(NamedTuple):
-    """Mean, standard deviation (divisor n - 1) and interval of n values; std, low and high are None for n = 1."""
+    """Mean, standard deviation (divisor n - 1) and interval of n values; std, low and high are None for n = 1.
+
+    Of ratios (`ratio_interval`) mean is the geometric one, and std None.
+    """
 
     mean: float
     std: float | None
@@ -52,7 +55,7 @@ class Interval(NamedTuple):
 
     @property
     def p_value(self) -> float | None:
-        """Two-sided p of Student's t-test for mean 0; None for n = 1, 1 if all values are 0."""
+        """Two-sided p of Student's t-test for mean 0; None for n = 1 and for ratios, 1 if all values are 0."""
         if self.std is None:
             return None
         if self.std == 0:
@@ -98,6 +101,16 @@ def paired_difference(a: Sequence[float], b: Sequence[float], level: float = 0.9
     if len(a) != len(b):
         raise ValueError(f"a has {len(a)} values and b {len(b)}; pair them by seed and leave single ones out")
     return mean_interval([x - y for x, y in zip(a, b, strict=True)], level)
+
+
+def ratio_interval(ratios: Sequence[float], level: float = 0.95) -> Interval:
+    """Geometric mean of r_i > 0 with Student's interval of the mean of log r_i, so that its ends are positive too.
+
+    `std` is None: a p-value for a mean of 0 has no meaning for ratios.
+    """
+    logs = mean_interval([math.log(ratio) for ratio in ratios], level)
+    low, high = (None if end is None else math.exp(end) for end in (logs.low, logs.high))
+    return Interval(math.exp(logs.mean), None, low, high, logs.n)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -124,7 +124,8 @@ def legend(rows: Sequence[Row], size: float | None = None) -> str:
     else:
         text += f"with fewer than {CLAIM_SEEDS} seeds nothing is set in bold: no claim; "
     return text + (
-        "cost: time per image relative to the baseline's, paired by seed; only fair where the runs had equal machines"
+        "cost: time per image relative to the baseline's, paired by seed: geometric mean, and the interval of its "
+        "logarithm; only fair where the runs had equal machines"
     )
 
 
@@ -271,7 +272,8 @@ def _cost(row: Row) -> str:
         return "1"
     if not row.same_hours and row.cost.n > 1:
         return f"{row.cost.mean:.2f}"
-    return with_interval(row.cost, 2).replace(", no interval", "")
+    tiny = row.cost.low is not None and row.cost.low < 0.01  # which two decimals would show as 0
+    return with_interval(row.cost, -1 if tiny else 2).replace(", no interval", "")
 
 
 def tex(text: str) -> str:

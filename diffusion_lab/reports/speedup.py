@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffusion_lab.intervals import mean_interval
+from diffusion_lab.intervals import ratio_interval
 from diffusion_lab.reports.smooth_course import CLOSE, Course, SmoothCourse, smoothed
 
 LEVEL = 0.95
@@ -134,19 +134,18 @@ def speed_up(baseline: Sequence[Course], method: Sequence[Course], better: str) 
 
 def over_seeds(factors: Sequence[Factor]) -> SpeedUp:
     """Geometric mean and interval of the factors, at least one."""
-    logs = [math.log(one.value) for one in factors]
+    values = [one.value for one in factors]
     bounds = {one.bound for one in factors} - {""}
-    mean = mean_interval(logs, LEVEL)
+    mean = ratio_interval(values, LEVEL)
     if len(bounds) == 2:
         return SpeedUp(tuple(factors), None, "", None, None)
     if not bounds:
-        low, high = (None if end is None else math.exp(end) for end in (mean.low, mean.high))
-        return SpeedUp(tuple(factors), math.exp(mean.mean), "", low, high)
+        return SpeedUp(tuple(factors), mean.mean, "", mean.low, mean.high)
     (bound,) = bounds
-    rank = _beyond_median(len(logs))
-    end = math.exp(sorted(logs, reverse=bound == "at least")[-rank]) if rank else None
+    rank = _beyond_median(len(values))
+    end = sorted(values, reverse=bound == "at least")[-rank] if rank else None
     low, high = (None, end) if bound == "at most" else (end, None)
-    return SpeedUp(tuple(factors), math.exp(mean.mean), bound, low, high)
+    return SpeedUp(tuple(factors), mean.mean, bound, low, high)
 
 
 def _factor(baseline: SmoothCourse, method: SmoothCourse) -> Factor:

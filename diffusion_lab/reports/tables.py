@@ -4,7 +4,8 @@
     difference  to the baseline, over the seeds that both have; whether the groups differ is decided by this interval,
                 not by the overlap of the two others
     cost        time per image relative to the baseline, over the seeds that both have: r_i = v_i(baseline)/v_i with v
-                in images/s; mean of the r_i, not ratio of the means; an interval where both shared the hours (`hours`)
+                in images/s; geometric mean of the r_i, with the interval of the mean of their logarithms, whose ends
+                are positive, where both shared the hours (`hours`)
     verdict     of all rows together, corrected for their number (`verdicts`); bold if there is a difference
 
 A single finished run (n=1) has no interval. Values with different protocols are neither averaged nor compared.
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from diffusion_lab.intervals import Interval, mean_interval, paired_difference
+from diffusion_lab.intervals import Interval, mean_interval, paired_difference, ratio_interval
 from diffusion_lab.reports.directions import directed, family, rising, samples
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.hours import same_hours
@@ -229,7 +230,8 @@ def pairs(ours: Mapping[int | None, float], theirs: Mapping[int | None, float]) 
 def _cost(group: Group, base: Group) -> Interval | None:
     """Interval of the baseline's images/s over the group's, paired by seed."""
     ours, theirs = ({run.seed: run.images_per_second or 0.0 for run in _timed(one)} for one in (group, base))
-    return interval([reference / own for own, reference in pairs(ours, theirs)])
+    ratios = [reference / own for own, reference in pairs(ours, theirs)]
+    return ratio_interval(ratios) if ratios else None
 
 
 def _timed(group: Group) -> list[Run]:

@@ -1,5 +1,6 @@
 """Numbers of the table against numpy and scipy, and the rules for what may be said."""
 
+import csv
 import json
 import re
 
@@ -8,6 +9,7 @@ import pytest
 from scipy import stats
 
 from diffusion_lab.cli.outcome import outcome
+from diffusion_lab.intervals import ratio_interval
 from diffusion_lab.reports import choose_metric, compare, group_runs, read_runs, summarise, with_baseline
 from diffusion_lab.reports.cells import (
     cells,
@@ -19,7 +21,9 @@ from diffusion_lab.reports.cells import (
     markdown,
     number,
     tex,
+    with_interval,
 )
+from experiments.cells import FOLDER
 from tests.reports.synthetic import METHODS, set_rate, write_run
 
 FD = "fd1k_digits"
@@ -79,17 +83,53 @@ def test_cost_is_that_of_the_timing_file(sweep):
     assert row.seconds.mean == pytest.approx(2000 * 64 / 2340, rel=1e-4)
 
 
-def test_relative_cost_is_the_mean_of_paired_ratios(tmp_path):
+def test_relative_cost_is_the_geometric_mean_of_paired_ratios(tmp_path):
     rates = {"uniform": [2000.0, 1000.0, 1500.0], "logit_normal": [1900.0, 980.0, 1400.0, 7.0]}
     for method, values in rates.items():
         write_seeds(tmp_path, [1.0] * len(values), method)
         for seed, rate in enumerate(values):
             set_rate(tmp_path / f"{method}-{seed}", rate)
     found = {row.group.label: row for row in with_base("uniform", tmp_path)}
-    _check(found["logit_normal"].cost, np.array([2000 / 1900, 1000 / 980, 1500 / 1400]))  # seed 3 has no partner
+    logs = np.log([2000 / 1900, 1000 / 980, 1500 / 1400])  # seed 3 has no partner
+    cost = found["logit_normal"].cost
+    low, high = stats.t.interval(0.95, 2, logs.mean(), stats.sem(logs))
+    assert (cost.mean, cost.low, cost.high) == pytest.approx(tuple(np.exp([logs.mean(), low, high])), rel=1e-9)
+    assert cost.std is None and cost.p_value is None
     assert found["uniform"].cost.mean == 1 and found["uniform"].cost.low == 1
     said = {label: cells([row])[0][8].text for label, row in found.items()}
-    assert said == {"uniform": "1", "logit_normal": "1.05 [0.98, 1.11]"}
+    assert said == {"uniform": "1", "logit_normal": "1.05 [0.99, 1.11]"}
+
+
+def test_the_interval_of_a_ratio_is_positive_however_few_and_far_apart_the_seeds_are(tmp_path):
+    for method, rates in {
+        "uniform": [1000.0, 1000.0],
+        "logit_normal": [1200.0, 400.0],
+        "stratified": [1e4, 50.0],
+    }.items():
+        write_seeds(tmp_path, [1.0, 1.0], method)
+        for seed, rate in enumerate(rates):
+            set_rate(tmp_path / f"{method}-{seed}", rate)
+    found = {row.group.label: row for row in with_base("uniform", tmp_path)}
+    assert all(row.cost.low > 0 for row in found.values())
+    said = {label: cells([row])[0][8].text for label, row in found.items()}
+    assert said["logit_normal"] == "1.443 [0.001343, 1551]" and "[0.00" not in said["stratified"]
+    assert "geometric mean" in legend(list(found.values()))
+
+
+@pytest.mark.parametrize("table", sorted(FOLDER.glob("*/*.per_seed.csv")), ids=lambda path: path.stem)
+def test_the_costs_of_a_committed_table_are_those_of_its_values(table):
+    rates: dict[str, dict[str, float]] = {}
+    with open(table, newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            if line["metric"] == "images_per_second":
+                rates.setdefault(line["row"], {})[line["seed"]] = float(line["value"])
+    page = table.with_name(table.name.replace(".per_seed.csv", ".md")).read_text(encoding="utf-8")
+    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    at, base = lines[0].index("cost"), rates[lines[2][0]]
+    for line in lines[3:]:
+        own = rates[line[0]]
+        cost = ratio_interval([base[seed] / own[seed] for seed in sorted(own.keys() & base.keys())])
+        assert line[at] == with_interval(cost, 2)
 
 
 def test_relative_cost_of_one_seed_has_no_interval_and_of_none_is_not_there(tmp_path):
