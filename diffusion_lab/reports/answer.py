@@ -28,6 +28,11 @@ def answer(rows: Sequence[Row], size: float | None = None) -> str:
         return "No run has finished with this metric, so there is nothing to compare."
     base = next((row for row in rows if row.is_baseline), finished[0])
     compared = [row for row in rows if row.difference is not None and row.verdict is not None]
+    if not compared and any(row.difference is not None for row in rows):
+        return (
+            f"Neither direction of this metric is better, so no row is better or worse than {base.group.label}: the "
+            "differences and their intervals are shown, without a verdict."
+        )
     if not compared:
         return f"Only {base.group.label} can be compared; a second method with the same seeds shows a difference."
     counts = sorted({row.difference.n for row in compared if row.difference})

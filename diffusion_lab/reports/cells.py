@@ -15,7 +15,7 @@ from diffusion_lab.reports.beyond import notes_of
 from diffusion_lab.reports.directions import with_arrow
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.tables import VAL_LOSS, Row, baseline, status_words, summarise, visible_size
-from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS
+from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS, NO_CLAIM
 
 WIDTH = 180  # maximum width of the table in characters, before column titles are abbreviated
 
@@ -121,8 +121,10 @@ def legend(rows: Sequence[Row], size: float | None = None) -> str:
                 f"seeds for ±{size:g}: approximate number of pairs that detects a true difference of that size with a "
                 "probability of 80 %, by the observed spread; "
             )
-    else:
+    elif any(row.verdict is not None and row.verdict.word == NO_CLAIM for row in rows):
         text += f"with fewer than {CLAIM_SEEDS} seeds nothing is set in bold: no claim; "
+    elif any(row.difference is not None and row.verdict is None for row in rows):
+        text += "neither direction of this metric is better, so there is no verdict and nothing is set in bold; "
     return text + (
         "cost: time per image relative to the baseline's, paired by seed: geometric mean, and the interval of its "
         "logarithm; only fair where the runs had equal machines"

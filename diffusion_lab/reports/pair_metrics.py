@@ -10,7 +10,7 @@ from diffusion_lab.reports.directions import directed, rising, with_arrow
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.pair import Pair, measured_differently
 from diffusion_lab.reports.tables import interval, pairs, protocols, values
-from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS, Pairs, Verdict, judge
+from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS, NO_CLAIM, Pairs, Verdict, judge
 
 
 class Line(NamedTuple):
@@ -91,7 +91,11 @@ def _cells(pair: Pair, line: Line) -> list[Cell]:
 def _legend(lines: list[Line]) -> str:
     tested = sum(line.verdict is not None and line.verdict.p is not None for line in lines)
     text = "final values: mean over finished seeds [95 % interval of Student's t]; the difference is paired by seed"
+    if any(line.common and line.verdict is None for line in lines):
+        text += "; there is no verdict where neither direction of a metric is better"
+    if any(line.verdict is not None and line.verdict.word == NO_CLAIM for line in lines):
+        text += f"; with fewer than {CLAIM_SEEDS} common seeds there is no verdict"
     if not tested:
-        return f"{text}; with fewer than {CLAIM_SEEDS} common seeds there is no verdict"
+        return text
     of_all = f", corrected for the {tested} metrics by Holm's method" if tested > 1 else ""
     return f"{text}; verdict: p of the paired t-test{of_all}, at most {100 * ALPHA:.0f} % for a claim, which is bold"

@@ -14,7 +14,7 @@ from diffusion_lab.reports.directions import rising, with_arrow, with_direction
 from diffusion_lab.reports.figures.paired_differences import differences
 from diffusion_lab.reports.figures.quality import course
 from diffusion_lab.reports.pair import pair
-from diffusion_lab.reports.pair_metrics import lines_of
+from diffusion_lab.reports.pair_metrics import lines_of, table_of
 from diffusion_lab.reports.speedup_of_runs import in_images
 from tests.reports.figures.test_paired_differences import drawing
 from tests.reports.test_tables import write_seeds
@@ -103,10 +103,15 @@ def test_a_metric_of_which_neither_direction_is_better_has_no_arrow_and_no_verdi
     row = summarise(groups, NAME)[1]
     assert row.difference is not None and row.difference.mean > 0.9 and row.verdict is None
     compared = compare(groups, NAME)
-    assert compared.titles[2] == NAME and "better" not in str(compared.answer)
+    assert compared.titles[2] == NAME
+    assert compared.answer.startswith("Neither direction of this metric is better, so no row is better or worse than")
+    assert "fewer than" not in compared.legend and "neither direction of this metric is better" in compared.legend
     figure = differences(groups, NAME)
     assert figure is not None and f"← lower      difference in {NAME}      higher →" in drawing(figure)
     assert in_images(groups[0], groups[1], NAME).found is None
     assert choose_metric(groups) != NAME and choose_metric(groups, NAME) == NAME
-    (line,) = (line for line in lines_of(pair(groups[0], groups[1])) if line.name == NAME)
+    both = pair(groups[0], groups[1])
+    (line,) = (line for line in lines_of(both) if line.name == NAME)
     assert line.difference is not None and line.verdict is None
+    said = table_of(both, [line]).legend
+    assert "fewer than" not in said and said.endswith("no verdict where neither direction of a metric is better")
