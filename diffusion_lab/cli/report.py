@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--by", metavar="KEY", help="configuration key that names the rows, e.g. solver.steps")
     parser.add_argument("--baseline", metavar="NAME", help="row to compare with, or words of it; default: the first")
     parser.add_argument(
-        "--see", metavar="X", type=float, help="difference whose number of seeds is printed; default: 10 %%"
+        "--see", metavar="X", type=float, help="difference whose number of seeds is printed; default: 10 %%, or less"
     )
     parser.add_argument("--out", metavar="FILE", help="file of the page; default FOLDER/report.html")
     parser.add_argument("--figures", metavar="DIR", help="also write the figures as SVG files")

@@ -59,7 +59,8 @@ def _decided(rows: Sequence[Row], word: str, base: str) -> str:
 
 
 def _open(rows: Sequence[Row], base: str, others: bool, counts: Sequence[int], size: float | None) -> str:
-    """What is not decided: the largest difference that the intervals leave, and how many seeds would show `size`."""
+    """What is not decided: the largest difference that the intervals leave, and how many seeds would show `size`, if
+    that is not one of those that they exclude."""
     found = [row for row in rows if row.verdict and row.verdict.word == "not decided"]
     same = [row.group.label for row in rows if row.verdict and row.verdict.word == "identical"]
     parts = [f"{_names(same)} {'is' if len(same) == 1 else 'are'} identical to {base}."] if same else []
@@ -70,7 +71,7 @@ def _open(rows: Sequence[Row], base: str, others: bool, counts: Sequence[int], s
         it = "its interval leaves" if len(found) == 1 else "their intervals leave"
         parts.append(f"{which} is not decided; {it} no difference above {_number(max(ends))}.")
         seeds = [row.verdict.seeds for row in found if row.verdict and row.verdict.seeds]
-        if size and len(seeds) == len(found):
+        if size and len(seeds) == len(found) and size < max(ends):
             parts.append(f"A new comparison with {max(seeds)} seeds, fixed before it, would show {_number(size)}.")
     return " ".join(parts)
 

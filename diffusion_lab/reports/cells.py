@@ -55,7 +55,7 @@ def compare(groups: Sequence[Group], metric: str, by: str | None = None, size: f
         groups: groups of one section, named by `label_groups`.
         metric: from `choose_metric`.
         by: the key that names the rows.
-        size: difference for which the number of seeds is given; None: a tenth of the baseline's mean.
+        size: difference for which the number of seeds is given; None: `visible_size`.
     """
     first = baseline(groups, metric)
     size = size or visible_size(groups, metric)

@@ -119,8 +119,10 @@ def summarise(groups: Sequence[Group], metric: str, size: float | None = None) -
 
 def visible_size(groups: Sequence[Group], metric: str) -> float | None:
     """The default difference for which the table gives the number of seeds."""
-    own = interval(list(values(baseline(groups, metric), metric).values()))
-    return usual_size(own.mean) if own else None
+    base = baseline(groups, metric)
+    own = interval(list(values(base, metric).values()))
+    found = [_difference(group, base, metric)[0] for group in groups]
+    return usual_size(own.mean, [one.half_width or 0.0 for one in found if one]) if own else None
 
 
 def baseline(groups: Sequence[Group], metric: str) -> Group:

@@ -18,7 +18,7 @@ from diffusion_lab.intervals import holm, paired_difference, seeds_needed, width
 CLAIM_SEEDS = 3  # fewer pairs support no claim
 NO_CLAIM = "no claim"
 ALPHA = 0.05
-SHARE = 0.1  # default difference for the number of seeds, as a share of the baseline's mean
+SHARE = 0.1  # largest default difference for the number of seeds, as a share of the baseline's mean
 
 Pairs = Sequence[tuple[float, float]]  # (the row's, the baseline's) value of each common seed
 
@@ -70,9 +70,16 @@ def judge(rows: Sequence[Pairs], rising: bool, size: float | None = None) -> lis
     return verdicts
 
 
-def usual_size(mean: float | None) -> float | None:
-    """A tenth of the baseline's mean, rounded to one digit; None without a mean or of 0."""
+def usual_size(mean: float | None, half_widths: Sequence[float] = ()) -> float | None:
+    """A tenth of the baseline's mean, rounded to one digit; None without a mean or of 0.
+
+    Half of the widest interval's half width where that is smaller: the intervals say enough of larger differences.
+
+    Args:
+        mean: of the baseline.
+        half_widths: of the intervals of the differences; those of 0 are left out.
+    """
     if not mean or not math.isfinite(mean):
         return None
-    share = abs(mean) * SHARE
-    return float(f"{share:.0e}")
+    seen = [width / 2 for width in (max(half_widths, default=0.0),) if width > 0]
+    return float(f"{min([abs(mean) * SHARE, *seen]):.0e}")

@@ -67,6 +67,11 @@ def test_no_difference_says_what_the_interval_leaves_and_how_many_seeds_would_sh
     assert found and float(found[1]) == pytest.approx(end, rel=0.05) and 5 < int(found[2]) < 40
 
 
+def test_a_difference_that_the_interval_excludes_already_is_not_proposed() -> None:
+    text = said({"uniform": BASE, "speed": list(np.array(BASE) + [0.02, -0.02, 0.01, -0.01, 0.005])}, size=4.0)
+    assert "its interval leaves no difference above" in text and "new comparison" not in text
+
+
 def test_the_correction_for_many_rows_takes_a_verdict_back() -> None:
     weak = list(np.array(BASE) - np.array([0.3, 0.02, 0.25, 0.15, 0.1]))  # p = 0.03 alone
     assert "speed is better" in said({"uniform": BASE, "speed": weak})

@@ -69,6 +69,7 @@ def test_seeds_are_told_for_a_tenth_of_the_baseline():
     assert (
         usual_size(3.231) == 0.3 and usual_size(-88.0) == 9.0 and usual_size(0.0) is None and usual_size(None) is None
     )
+    assert usual_size(35.0, [0.19, 0.05]) == 0.1 and usual_size(35.0, [50.0]) == 4.0 and usual_size(35.0, [0.0]) == 4.0
     (verdict,) = judge([[(0.0, 0.1), (0.3, 0.2), (0.1, 0.0)]], rising=False, size=0.3)
     assert verdict.seeds == 4
     assert judge([[(0.0, 1.0), (3.0, 2.0), (1.0, 0.0)]], rising=False, size=1e-4)[0].seeds is None

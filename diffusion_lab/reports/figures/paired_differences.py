@@ -37,8 +37,9 @@ def differences(groups: Sequence[Group], metric: str, size: float | None = None)
     with style():
         figure, (axis,) = panels(1, height=0.9 + 0.31 * len(rows))
         axis.set_xlim(*with_band(limits([row for row in rows if row.difference]), size))
-        if size:
-            axis.axvspan(*np.clip([-size, size], *axis.get_xlim()), color="#888888", alpha=0.15, linewidth=0, zorder=0)
+        seen = size if size and size < max(map(abs, axis.get_xlim())) else None  # else the band would be all there is
+        if seen:
+            axis.axvspan(*np.clip([-seen, seen], *axis.get_xlim()), color="#888888", alpha=0.15, linewidth=0, zorder=0)
         places = decimals([row.metric.mean for row in rows if row.metric])
         for place, row in enumerate(rows):
             _draw(axis, place, row, line_style(place).color, seeds.get(row.group.label, np.array([])), places)
@@ -52,7 +53,7 @@ def differences(groups: Sequence[Group], metric: str, size: float | None = None)
         "edge points to values beyond it."
     )
     if size:
-        caption += f" Grey: differences up to ±{size:g}"
+        caption += f" Grey: differences up to ±{size:g}" if seen else f" The whole axis lies within ±{size:g}"
         tested = any(row.verdict is not None and row.verdict.p is not None for row in rows)
         caption += ", the size for which the table gives the number of seeds." if tested else "."
     name = base.label if len(base.label) <= SHORT_NAME else "the baseline"

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from diffusion_lab.intervals import mean_interval
-from diffusion_lab.reports import group_runs, read_runs, summarise
+from diffusion_lab.reports import compare, group_runs, read_runs, summarise
 from diffusion_lab.reports.figures.paired_differences import differences, limits, with_band
 from diffusion_lab.reports.tables import Row, visible_size
 from tests.reports.synthetic import METHODS
@@ -87,6 +87,21 @@ def test_the_band_is_the_size_of_the_table(sweep, tmp_path):
     write_seeds(tmp_path, [2.0, 3.0, 2.5], "logit_normal")
     caption = differences(group_runs(read_runs(tmp_path).runs), FD, 0.25).caption
     assert caption.endswith("up to ±0.25, the size for which the table gives the number of seeds.")
+
+
+def test_the_default_size_is_smaller_than_what_the_intervals_leave_in_answer_column_and_band(tmp_path):
+    write_seeds(tmp_path, [35.0, 35.1, 34.9], "uniform")
+    write_seeds(tmp_path, [35.05, 35.05, 34.95], "logit_normal")
+    groups = group_runs(read_runs(tmp_path).runs)
+    (other,) = (row for row in summarise(groups, FD) if row.difference)
+    table, figure = compare(groups, FD), differences(groups, FD)
+    (title,) = (title for title in table.titles if title.startswith("seeds for"))
+    size = float(title.partition("±")[2])
+    assert 0 < size < other.difference.high and size == visible_size(groups, FD)
+    assert f"would show {size:g}." in table.answer and f"up to ±{size:g}, the size" in figure.caption
+    assert other.verdict.seeds > 3
+    wide = differences(groups, FD, size=4.0)
+    assert "The whole axis lies within ±4" in wide.caption and BAND_COLOR not in drawing(wide)
 
 
 def test_there_is_no_band_without_a_size(tmp_path):
