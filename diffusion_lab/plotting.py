@@ -45,6 +45,7 @@ _STYLE: dict[Any, Any] = {
     "axes.labelcolor": "#333333",
     "axes.grid": True,
     "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,  # a ratio near 1 has ticks 0.9995, 1.0000, not 0.0000 beside a "+1"
     "grid.color": "#E6E6E6",
     "grid.linewidth": 0.7,
     "xtick.color": "#444444",

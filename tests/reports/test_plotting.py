@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 from diffusion_lab import plotting, reports
-from diffusion_lab.plotting import line_style, spread
+from diffusion_lab.plotting import line_style, spread, style
 from diffusion_lab.reports.figures.base import over_seeds, seeds_text
 from diffusion_lab.reports.figures.timestep_bins import TimeAxis, edges, relative
 from diffusion_lab.reports.groups import Group
@@ -34,6 +34,17 @@ def test_text_of_a_figure_is_at_least_nine_pixels_high_on_a_phone():
     sources = [*Path(reports.__file__).parent.glob("figures/*.py"), Path(plotting.__file__)]
     sizes = [float(size) for path in sources for size in re.findall(r"\b(?:font)?size=(\d[\d.]*)", path.read_text())]
     assert sizes and min(sizes) >= plotting.SMALLEST
+
+
+def test_no_axis_has_an_offset_that_is_added_to_its_ticks():
+    with style():
+        _, axes = plotting.panels(2)
+        for axis in axes:
+            axis.plot([10_000, 10_001], [0.9992, 1.0002])
+            for one in (axis.xaxis, axis.yaxis):
+                labels = [label.get_text() for label in one.get_majorticklabels()]
+                assert one.get_major_formatter().get_offset() == "" and len(set(labels)) == len(labels), labels
+        assert "1.0000" in [label.get_text() for label in axes[1].get_yticklabels()]
 
 
 @pytest.mark.filterwarnings("ignore:Data has no positive values")
