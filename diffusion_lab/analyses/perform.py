@@ -16,8 +16,10 @@ from operator import getitem
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from diffusion_lab import plotting
-from diffusion_lab.analyses.arrays import pack
+from diffusion_lab.analyses.arrays import Arrays, pack
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.work import Work
 from diffusion_lab.failure import WrongResult
@@ -63,6 +65,8 @@ def perform(
     sentence = analysis.sentence(result)
     if not isinstance(sentence, str):
         raise WrongResult.of(analysis, "sentence", "one sentence, a str", sentence)
+    if not _any_finite(result.data):
+        sentence = f"None of the measured numbers is finite, so there is nothing to conclude. {sentence}"
     with plotting.style():
         figure = analysis.figure(result)
         if not hasattr(figure, "savefig"):
@@ -97,6 +101,12 @@ def _result(analysis: Analysis, computed: Any) -> Result:
     if not isinstance(facts, dict):
         raise WrongResult.of(analysis, "run", "Result(data, facts) with plain values by name as facts", computed.facts)
     return Result(computed.data, facts)
+
+
+def _any_finite(data: Arrays) -> bool:
+    """Whether any floating-point number is finite; True if there are none."""
+    numbers = [array for array in map(np.asarray, data.values()) if np.issubdtype(array.dtype, np.inexact)]
+    return any(np.isfinite(array).any() for array in numbers) or not sum(array.size for array in numbers)
 
 
 def write_facts(folder: Path, content: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -98,11 +97,11 @@ class Generation(EvaluationCallback):
             append_evaluations(self.directory, [result.line(step) for result in results])
 
     def _warn(self, results: Sequence[MetricResult], step: int) -> None:
-        """Warn once of each metric whose value is not finite; a table and a figure have no place for it."""
+        """Warn once of each metric whose value is not finite."""
         for result in results:
-            if not math.isfinite(result.value) and result.name not in self._warned:
+            if (warning := result.warning(step)) and result.name not in self._warned:
                 self._warned.add(result.name)
-                log.warning("metrics/%s is not finite at step %d (%s)", result.name, step, result.value)
+                log.warning("%s", warning)
 
 
 def measured(step: int, every: int, metrics_every: int, last: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,11 @@ def run(cfg: DictConfig) -> float | None:
         together = over_seeds(columns)
         append_evaluations(path.parent, [result.line(step) for result in together])
     console = make_console()
-    console.print(_table(measured, together, f"{cfg.run} at step {step}"))
+    console.print(f"{cfg.run} at step {step}", soft_wrap=True)
+    console.print(_table(measured, together))
+    warnings = [result.warning(step) for results in (*measured.values(), together) for result in results]
+    for warning in dict.fromkeys(filter(None, warnings)):
+        print(f"warning: {warning}", file=sys.stderr)
     console.print(f"protocol: {json.dumps(first[0].protocol)}", soft_wrap=True)
     console.print(f"written to {path}; next: {command('report', Path(cfg.run).parent)}", soft_wrap=True)
     return first[0].value
@@ -114,13 +119,13 @@ def _features_of(cfg: DictConfig, trained: TrainedModel) -> str:
     return "features"
 
 
-def _table(measured: dict[str, list[MetricResult]], together: Sequence[MetricResult], title: str) -> Table:
+def _table(measured: dict[str, list[MetricResult]], together: Sequence[MetricResult]) -> Table:
     """One row per metric, and a column for each of several weights, with * at the best, or of several seeds, with the
     rows of what they give together."""
     from rich.table import Table
 
     several = len(measured) > 1 and not together
-    table = Table("metric", *(measured if len(measured) > 1 else ["value"]), title=title)
+    table = Table("metric", *(measured if len(measured) > 1 else ["value"]))
     table.caption = "* best" if several else None
     rest = [{result.name: result for result in results} for results in measured.values()]
     for name, first in rest[0].items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,10 @@ class MetricResult(NamedTuple):
         direction = {"better": self.better, "units": self.units}
         of = {"values": list(self.values)} if self.values else {}
         return {"step": step, "name": self.name, "value": self.value, **of, **direction, "protocol": self.protocol}
+
+    def warning(self, step: int) -> str | None:
+        """That the value at a step is not finite, which a table and a figure have no place for; None if it is."""
+        return None if math.isfinite(self.value) else f"metrics/{self.name} is not finite at step {step} ({self.value})"
 
 
 def over_seeds(measured: Sequence[Iterable[MetricResult]]) -> list[MetricResult]:

@@ -1,6 +1,7 @@
 """Pieces, files and progress of an analysis."""
 
 import json
+import math
 import zipfile
 
 import numpy as np
@@ -101,6 +102,29 @@ def test_a_complete_analysis_is_computed_again_only_for_another_protocol(tmp_pat
         assert Sum.runs == runs
     (folder / "data.npz").write_bytes(pack({"sum": np.array(99.0)}))  # not what facts.json was written with
     assert perform(Sum(), one, folder, {"n": 1}, 1) == "The sum is 1.0, [1, 2]." and Sum.runs == 7
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"sum": np.float64(math.nan), "t": np.arange(3)}, True),
+        ({"sum": np.array([math.nan, math.inf]), "empty": np.zeros(0)}, True),
+        ({"sum": np.array([math.nan, 1.0])}, False),
+        ({"sum": np.arange(1)}, False),
+    ],
+)
+def test_an_analysis_without_a_finite_number_says_so_in_its_sentence(data, said, tmp_path):
+    class Own(Sum):
+        def run(self, trained, work):
+            return Result(data, {"pair": [1, 2]})
+
+        def sentence(self, result):
+            return "The sum."
+
+    sentence = perform(Own(), [trained(Constant(1.0), source(4))], tmp_path / "own", {})
+    assert sentence.endswith("The sum.")
+    assert sentence.startswith("None of the measured numbers is finite") is said
+    assert json.loads((tmp_path / "own" / "facts.json").read_text())["sentence"] == sentence
 
 
 def test_facts_are_written_last(tmp_path, monkeypatch):

@@ -323,7 +323,7 @@ def test_the_best_of_a_table_is_a_number() -> None:
     rows = [[MetricResult("mine", value, {}, "lower", "")] for value in (math.nan, 2.0, 1.0)]
     console, file = make_console(width=200), io.StringIO()
     console.file = file
-    console.print(_table(dict(zip("abc", rows, strict=True)), [], ""))
+    console.print(_table(dict(zip("abc", rows, strict=True)), []))
     assert "1 *" in file.getvalue() and "nan *" not in file.getvalue()
 
 
@@ -331,7 +331,7 @@ def test_the_table_of_metrics_shows_names_as_they_are() -> None:
     result = MetricResult("[/red]fd\x1b]52;c;x\x07", 1.0, {}, "lower", "")
     console, file = make_console(width=200), io.StringIO()
     console.file = file
-    console.print(_table({"a": [result], "[b]": [result]}, [], "\x9b2J"))
+    console.print(_table({"a": [result], "[b]\x9b2J": [result]}, []))
     assert r"[/red]fd\x1b]52;c;x\x07" in file.getvalue() and "[b]" in file.getvalue()
     assert_clean(file.getvalue())
 

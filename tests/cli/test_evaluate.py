@@ -1,0 +1,34 @@
+"""What `evaluate` prints of values that are given."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from omegaconf import OmegaConf
+
+from diffusion_lab.cli import evaluate
+from diffusion_lab.metrics import MetricResult
+
+SEEDS = {"[1,2]": 2, "null": 1}
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_the_run_stands_whole_above_the_table_and_what_is_not_finite_is_warned_of_once(
+    seeds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = [MetricResult(name, value, {"seed": 0}, "higher", "") for name, value in (("mine50", math.nan), ("x", 1))]
+    monkeypatch.setattr("diffusion_lab.cli.inference.load_trained", lambda cfg: SimpleNamespace(step=4))
+    monkeypatch.setattr(evaluate, "_measure", lambda *_, **how: results)
+    folder = tmp_path / "digits-early-v-capped-with-a-name-that-is-wider-than-the-table-s0-e4be345c"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    evaluate.run(OmegaConf.create(f"{{run: {folder.name}, weights: ema, seeds: {seeds}}}"))
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0] == f"{folder.name} at step 4"
+    assert err.splitlines() == [
+        "warning: metrics/mine50 is not finite at step 4 (nan)",
+        *["warning: metrics/mine50_mean_of_2 is not finite at step 4 (nan)"] * (SEEDS[seeds] - 1),
+    ]
