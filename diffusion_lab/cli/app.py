@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -44,6 +45,7 @@ from diffusion_lab.cli.exhausted import full_disk, no_access, no_memory
 from diffusion_lab.cli.folders import held_runs, unmade, write_hydra_folder
 from diffusion_lab.cli.hydra_version import behaviour
 from diffusion_lab.cli.imports import importing
+from diffusion_lab.cli.known_options import check_options
 from diffusion_lab.cli.moved import where_now
 from diffusion_lab.cli.outcome import opening
 from diffusion_lab.cli.own_code import part_of
@@ -104,6 +106,7 @@ class App:
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises what it would otherwise print
         end_with_the_first()
         try:
+            check_options(self.arguments, get_args_parser())
             train = self.command == "train"
             words = for_train(self.arguments) if train else as_recorded(self.command, self.arguments)
             self.arguments = resume_arguments(words) if train else words

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.errors import refuse
+from diffusion_lab.cli.known_options import parsed
 from diffusion_lab.files import refuse_folder
 from diffusion_lab.progress import waiting
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 def main(argv: list[str]) -> int:
     """Compare, print the tables, write the page; returns 0, or 2 if the two cannot be compared."""
     try:
-        options = _parser().parse_args(argv)
-    except SystemExit as end:  # argparse has printed the help or the error
+        options = parsed(_parser(), argv)
+    except SystemExit as end:  # the help or the error is printed
         return int(end.code or 0)
     from diffusion_lab.reports.saving import save
 

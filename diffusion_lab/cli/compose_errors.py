@@ -187,12 +187,24 @@ def _unknown_key(key: str, error: BaseException, command: str, arguments: list[s
     value = next((word.split("=", 1)[1] for word in arguments if word.lstrip("+").startswith(f"{key}=")), None)
     given = key if value is None else f"{key}={value}"
     if key.startswith("hydra."):
-        return f"{given}: Hydra has no setting {key}; `diffusion-lab {command} --hydra-help` lists them"
+        return _unknown_of_hydra(given, key, error, command, arguments)
     ours = suggested(key, value)
     if ours is not None and re.split(r"\W", ours, maxsplit=1)[0] in _meant(error, command, arguments):
         return f"{given}: there is no setting {key}; use {ours}"
     hint = _hint(key, error, command, arguments)
     return f"{given}: there is no setting {key}{hint}; {_beside(key, error, command, arguments)}"
+
+
+def _unknown_of_hydra(given: str, key: str, error: BaseException, command: str, arguments: list[str]) -> str:
+    """The message for a key below `hydra`, with those of the chosen launcher or sweeper if it was meant for that."""
+    cfg, part = _meant(error, command, arguments), key.rpartition(".")[0]
+    meant = OmegaConf.select(cfg, "hydra")
+    hint = nearest(key, _dotted(meant, "hydra.")) if isinstance(meant, DictConfig) else ""
+    node = OmegaConf.select(cfg, part) if part in ("hydra.launcher", "hydra.sweeper") else None
+    names = [str(name) for name in node or () if not str(name).startswith("_")]
+    option = next((word for word in arguments if word.startswith(f"{part.replace('.', '/')}=")), part)
+    listed = f"{option} has {', '.join(names)}" if names else f"`diffusion-lab {command} --hydra-help` lists them"
+    return f"{given}: there is no setting {key}{hint}; {listed}"
 
 
 def _other(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.errors import EXIT_FAILED, refuse
+from diffusion_lab.cli.known_options import parsed
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import waiting
 
@@ -25,8 +26,8 @@ MOST_LINES = 10  # sweeps that are listed one by one
 def main(argv: list[str]) -> int:
     """Write the files and upload the workspace; returns 0, 1 if W&B refused it, or 2 if there is nothing to show."""
     try:
-        options = _parser().parse_args(argv)
-    except SystemExit as end:  # argparse has printed the help or the error
+        options = parsed(_parser(), argv)
+    except SystemExit as end:  # the help or the error is printed
         return int(end.code or 0)
     from diffusion_lab.cli.dashboard_source import source_of
     from diffusion_lab.cli.folders import check_places

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.errors import ConfigError, refuse
+from diffusion_lab.cli.known_options import parsed
 from diffusion_lab.cli.options import files
 from diffusion_lab.cli.options.described import Described, described
 from diffusion_lab.cli.options.groups import ABOUT
@@ -27,8 +28,8 @@ READABLE = 110  # columns; longer lines are hard to read
 def main(argv: list[str]) -> int:
     """Print the groups, or what each word names; returns 0, or 2 for a word that names nothing."""
     try:
-        given = _parser().parse_args(argv)
-    except SystemExit as end:  # argparse has printed the help or the error
+        given = parsed(_parser(), argv)
+    except SystemExit as end:  # the help or the error is printed
         return int(end.code or 0)
     width = min(shutil.get_terminal_size((READABLE, 24)).columns, READABLE)
     try:

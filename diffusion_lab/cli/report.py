@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.errors import refuse
+from diffusion_lab.cli.known_options import parsed
 from diffusion_lab.files import refuse_folder
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import waiting
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 def main(argv: list[str]) -> int:
     """Read the runs, print the table, write the page; returns 0, or 2 if there is nothing to report."""
     try:
-        options = _parser().parse_args(argv)
-    except SystemExit as end:  # argparse has printed the help or the error
+        options = parsed(_parser(), argv)
+    except SystemExit as end:  # the help or the error is printed
         return int(end.code or 0)
     from diffusion_lab.cli.report_overview import lines, places
     from diffusion_lab.reports import check_suffix, write_figures, write_per_seed, write_table

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from diffusion_lab.cli.config import given_config_dirs
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, InvalidConfig, config_errors, nearest, refuse
 from diffusion_lab.cli.folders import writable
+from diffusion_lab.cli.known_options import check_options
 from diffusion_lab.cli.study import Study
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, measure_of, scale_names, table_names
 from diffusion_lab.failure import Failure
@@ -34,6 +35,7 @@ def main(argv: list[str]) -> int:
     except SystemExit as end:  # argparse has printed the help or the error
         return int(end.code or 0)
     try:
+        check_options(argv, _parser())
         if options.list or not options.table:
             return _list(options.config_dir)
         own = [options.config_dir] if options.config_dir else []

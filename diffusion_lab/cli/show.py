@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, at, refuse
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.imports import importing
+from diffusion_lab.cli.known_options import parsed
 
 if TYPE_CHECKING:
     from diffusion_lab.reports.shown import Shown
@@ -24,8 +25,8 @@ FOLDER = "figures"
 def main(argv: list[str]) -> int:
     """Compose each method, build its sampler and weighting, print, write; returns 0, or 2 for a bad configuration."""
     try:
-        options = _parser().parse_args(argv)
-    except SystemExit as end:  # argparse has printed the help or the error
+        options = parsed(_parser(), argv)
+    except SystemExit as end:  # the help or the error is printed
         return int(end.code or 0)
     if options.figures and "=" in options.figures:  # `--figures sampler=speed`: the folder was left out
         options.settings.insert(0, options.figures)

@@ -22,6 +22,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.errors import EXIT_FAILED, StoppedBySignal, refuse
+from diffusion_lab.cli.known_options import check_options
 from diffusion_lab.failure import OtherData
 from diffusion_lab.inside import read_inside
 from diffusion_lab.printable import one_line
@@ -41,11 +42,14 @@ def main(argv: list[str]) -> int:
         options, typed = _parser().parse_known_args(argv)
     except SystemExit as end:  # argparse has printed the help or the error
         return int(end.code or 0)
+    from hydra._internal.utils import get_args_parser
+
     from diffusion_lab.cli.repeated import Repetition, last_step, pieces
     from diffusion_lab.runs.record import read_record
 
     folder = Path(options.folder)
     try:
+        check_options(argv, _parser(), get_args_parser())
         record = read_record(folder, "run")
         step = last_step(folder, options.steps)
         ends = pieces(record, step, folder)

@@ -19,6 +19,7 @@ from diffusion_lab.cli.doctor.checks.machine import devices
 from diffusion_lab.cli.doctor.report import markdown
 from diffusion_lab.cli.doctor.workers import examined
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, StoppedBySignal, nearest, refuse
+from diffusion_lab.cli.known_options import parsed
 from diffusion_lab.files import write_whole
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import duration, status
@@ -32,8 +33,8 @@ INTRODUCTION = "What this machine has, and what holds on it: about a minute with
 def main(argv: list[str]) -> int:
     """Run the checks; returns 0 if nothing differs, 1 if something does, 2 for wrong options."""
     try:
-        options = _parser().parse_args(argv)
-    except SystemExit as end:  # argparse has printed the help or the error
+        options = parsed(_parser(), argv)
+    except SystemExit as end:  # the help or the error is printed
         return int(end.code or 0)
     try:
         chosen = _chosen(options.only)

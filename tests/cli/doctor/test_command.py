@@ -66,7 +66,7 @@ def test_a_check_that_needs_a_fresh_process_has_one(doctor: Doctor) -> None:
         (["--device", "cuda:7", "--only", "fine"], "--device=cuda:7 must be one of cpu"),
         (["--report", "no/where/\0"], "--report="),
         (["--report", "."], "--report=. must be a file that can be written to"),
-        (["--reprot", "x"], "unrecognized arguments"),
+        (["--reprot", "x"], r"--reprot must be an option of this command \(did you mean '--report'\?\)"),
     ],
 )
 def test_a_wrong_option_is_one_sentence_and_exit_code_2(
