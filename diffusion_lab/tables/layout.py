@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from diffusion_lab.intervals import Interval
 from diffusion_lab.reports.cells import Cell as TextCell
 from diffusion_lab.reports.cells import Comparison, decimals, number, with_interval
-from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS, NO_CLAIM
+from diffusion_lab.reports.verdicts import ALPHA, CLAIM_SEEDS
 from diffusion_lab.tables.results import OPEN, Cell, Results
 from diffusion_lab.tables.table import Column, Row, Table, cell_titles, reference_title
 
@@ -92,7 +92,7 @@ def _compared(results: Results, row: Row, column: Column, places: int) -> list[T
     if cell is None or cell.difference is None or cell.verdict is None:
         return [TextCell("baseline" if row.name == results.table.baseline_of(column) else NONE), TextCell("")]
     bold = cell.verdict.decided
-    word = ("higher" if cell.difference.mean > 0 else "lower") if bold else cell.verdict.word.replace(NO_CLAIM, OPEN)
+    word = cell.verdict_word
     if cell.verdict.p is not None:
         word += ", p < 0.001" if cell.verdict.p < 0.001 else f", p = {cell.verdict.p:.2g}"
     return [TextCell(with_interval(cell.difference, places, signed=True), bold), TextCell(word, bold)]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from diffusion_lab.intervals import Interval, mean_interval, paired_difference, seeds_needed
 from diffusion_lab.markup import csv_text
-from diffusion_lab.reports.verdicts import ALPHA, Verdict, judge
+from diffusion_lab.reports.verdicts import ALPHA, NO_CLAIM, Verdict, judge
 from diffusion_lab.tables.table import Column, Row, Table, cell_titles
 from diffusion_lab.tables.values import Values
 
@@ -36,6 +36,15 @@ class Cell:
     difference: Interval | None
     published: float | None
     verdict: Verdict | None = None
+
+    @property
+    def verdict_word(self) -> str:
+        """lower, higher, not decided (also with too few seeds) or identical; "" without a verdict."""
+        if self.verdict is None or self.difference is None:
+            return ""
+        if self.verdict.decided:
+            return "higher" if self.difference.mean > 0 else "lower"
+        return self.verdict.word.replace(NO_CLAIM, OPEN)
 
 
 @dataclass(frozen=True)
@@ -180,7 +189,7 @@ def table_csv(results: Results, data: Mapping[tuple[str, str], str] | None = Non
         first = (cell.row.name, cell.column.name, cell.cell, cell.step, results.values.quantity if mean else "")
         numbers = (mean.n, mean.mean, mean.low, mean.high) if mean else (0, None, None, None)
         paired = (difference.mean, difference.low, difference.high) if difference else (None, None, None)
-        judged = (verdict.p, verdict.word) if verdict else (None, "")
+        judged = (verdict.p if verdict else None, cell.verdict_word)
         line = (*first, *numbers, cell.published, *paired, *judged, outcomes.get(id(cell), ""))
         line += () if data is None else (data.get((cell.row.name, cell.column.name), ""),)
         lines.append(["" if entry is None else repr(entry) if isinstance(entry, float) else entry for entry in line])

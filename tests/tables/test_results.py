@@ -60,6 +60,18 @@ def test_p_values_are_corrected_for_the_last_cells_of_all_rows_and_columns() -> 
     assert results.tested == 3
 
 
+@pytest.mark.parametrize("seeds", [2, 5])
+def test_the_file_and_the_page_have_the_same_word_for_a_verdict(seeds: int) -> None:
+    results = made({key: numbers[:seeds] for key, numbers in DECIDED.items()})
+    words = {(line["row"], line["column"]): line["verdict"] for line in csv.DictReader(io.StringIO(table_csv(results)))}
+    pages = comparisons(results, {})
+    for outcome in results.outcomes:
+        row, column = outcome.cell.row, outcome.cell.column
+        (shown,) = (line[-1].text for line in pages[column.title].lines if line[0].text == row.title)
+        assert shown.partition(",")[0] == words[row.name, column.name] != ""
+        assert words[row.name, column.name] == (outcome.measured or OPEN)
+
+
 def test_outcomes_are_the_papers_side_or_the_other() -> None:
     outcomes = {(o.cell.row.name, o.cell.column.name): o for o in made().outcomes}
     assert outcomes["ours", "linear"].word == HOLDS  # published 3.25 below 5
