@@ -182,6 +182,9 @@ MUTANTS = [
         TABLES,
     ),
     Mutant(
+        "cost, its mean as that of a difference", _TABLES, "return ratio_interval(", "return mean_interval(", TABLES
+    ),
+    Mutant(
         "difference, seeds paired in order instead of by number",
         _TABLES,
         "return [(ours[seed], theirs[seed]) for seed in common]",
@@ -388,8 +391,8 @@ MUTANTS = [
     Mutant(
         "speed-up, of seeds that reached it only",
         _SPEED,
-        "logs = [math.log(one.value) for one in factors]",
-        "logs = [math.log(one.value) for one in factors if not one.bound]",
+        "values = [one.value for one in factors]",
+        "values = [one.value for one in factors if not one.bound]",
         SPEED,
     ),
     Mutant("speed-up by the sign test, one rank off", _SPEED, "return k or None", "return k + 1", SPEED),
