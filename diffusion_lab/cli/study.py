@@ -46,14 +46,16 @@ class Study:
         self._analysed: dict[Path, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
 
     def train(self, plan: Plan) -> int:
-        """Train what is not done; returns the sweep's exit code."""
+        """Train what is not done, seed by seed in the order of `seeds`, also where an interruption has left some of a
+        seed's jobs; returns the sweep's exit code."""
         from diffusion_lab.cli.app import App
         from diffusion_lab.files import write_whole
 
         if not plan.open:
             return 0
         file = self.root / f"{self.table.name.replace('/', '-')}.jobs"
-        write_whole(file, "".join(shlex.join(job.words) + "\n" for job in plan.open).encode())
+        turns = sorted(plan.open, key=lambda job: self.seeds.index(job.seed))
+        write_whole(file, "".join(shlex.join(job.words) + "\n" for job in turns).encode())
         words = ["-m", "hydra/sweeper=listed", f"hydra.sweeper.file={file}", f"hydra.sweep.dir={self.root}"]
         return App("train", [*self._own(), *words, *self.launcher], typed=self.typed).run()
 

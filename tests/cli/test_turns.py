@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from omegaconf import OmegaConf
 
+from diffusion_lab.cli.study import Study
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
 from hydra_plugins.diffusion_lab_launcher._turns import in_turns
 from tests.cli.test_launcher import calls, jobs, sweep  # noqa: F401
 
+cast_any = partial(cast, Any)
 
-def job(index: int, method: str, seed: int | None) -> Job:
+
+def job(index: int, method: str, seed: int | str | None) -> Job:
     return Job(index, [method], OmegaConf.create({} if seed is None else {"seed": seed}), Path(f"{method}-{seed}"))
 
 
@@ -27,6 +33,23 @@ def test_the_seed_is_the_outer_loop_whatever_the_order_of_the_words() -> None:
     outer = [job(i, method, seed) for i, (method, seed) in enumerate((m, s) for s in (2, 0) for m in "abc")]
     assert names(in_turns(inner)) == names(in_turns(outer)) == wanted
     assert names(in_turns([job(0, "a", None), job(1, "b", None)])) == ["a-None", "b-None"]
+
+
+def test_a_table_goes_on_with_its_first_seed_whichever_jobs_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first method's job of seed 2 is done, so that its job of seed 0 is the first of those that are left."""
+    monkeypatch.setattr("diffusion_lab.cli.app.App", lambda *_, **how: SimpleNamespace(run=lambda: 0))
+    table, composes = SimpleNamespace(name="paper/table"), SimpleNamespace(config_dirs=())
+    study = Study(*map(cast_any, (table, None)), tmp_path, [2, 0], *map(cast_any, (composes, [], ())))
+    left = [(method, seed) for method in "abc" for seed in (2, 0) if (method, seed) != ("a", 2)]
+    jobs = [SimpleNamespace(words=(f"method={method}", f"seed={seed}"), seed=seed) for method, seed in left]
+    assert study.train(cast_any(SimpleNamespace(open=jobs))) == 0
+    lines = (tmp_path / "paper-table.jobs").read_text().split()
+    asked = [f"{method[-1]}-{seed[-1]}" for method, seed in zip(lines[::2], lines[1::2], strict=True)]
+    assert asked == ["b-2", "c-2", "a-0", "b-0", "c-0"]
+    given = [job(i, *one.split("-")) for i, one in enumerate(asked)]
+    assert names(in_turns(given)) == asked
 
 
 def test_a_sweep_runs_in_turns_and_is_recorded_as_it_was_asked_for(sweep, tmp_path: Path) -> None:  # noqa: F811
