@@ -148,7 +148,7 @@ def _print(report: Report, page: Path) -> None:
         console.print()
         if left_out:
             say(f"Only on the page, for lack of room here: {', '.join(left_out)}.", "dim")
-        for note in part.table.notes:
+        for note in filter(None, [*part.table.notes, notes.also_measured(part.section.groups, part.section.metric)]):
             say(note)
         say(part.table.legend, "dim")
     troubles, waiting = notes.listed(notes.troubles(folder, report.metric))

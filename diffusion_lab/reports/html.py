@@ -206,7 +206,7 @@ def _measured(groups: Sequence[Group], metric: str) -> list[str]:
 
 
 def _all_metrics(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
-    """One line per metric, one column per group: mean and interval."""
+    """One line per metric, one column per group: mean and interval, and the step if it is not the last one."""
     names = [name for name in notes.metric_names(groups) if any(values(group, name) for group in groups)]
     titles = ["metric", *(group.label for group in groups)]
     return titles, [_metric_line(groups, name) for name in names]
@@ -216,6 +216,8 @@ def _metric_line(groups: Sequence[Group], name: str) -> list[str]:
     means = [interval(list(values(group, name).values())) for group in groups]
     places = decimals([mean.mean for mean in means if mean])
     texts = [with_interval(mean, places).replace(", no interval", "") for mean in means]
+    steps = [", ".join(map(str, notes.earlier_steps(group, name))) for group in groups]
+    texts = [f"{text} (at step {at})" if at else text for text, at in zip(texts, steps, strict=True)]
     mixed = ["n/a (mixed protocols)" if len(protocols(group, name)) > 1 else "" for group in groups]
     return [with_arrow(groups, name), *(a or b for a, b in zip(mixed, texts, strict=True))]
 

@@ -10,11 +10,12 @@ from diffusion_lab.printable import one_line
 from diffusion_lab.reports.cells import number
 from diffusion_lab.reports.groups import Group
 from diffusion_lab.reports.other_data import data_notes
-from diffusion_lab.reports.tables import protocols
+from diffusion_lab.reports.tables import protocols, values
 from diffusion_lab.reports.verdicts import CLAIM_SEEDS
 from diffusion_lab.runs import advice
 from diffusion_lab.runs.run import Run, RunFolder
 
+NAMES_SHOWN = 4  # of further metrics
 PENDING_SHOWN = 10  # if more runs have not started, they are counted, not listed
 _RESTARTABLE = ("failed", "interrupted", "lost", "pending")
 
@@ -81,17 +82,36 @@ def _protocol(metric: str, groups: str, protocol: dict[str, Any]) -> Protocol:
     return Protocol(
         metric=metric,
         groups=groups,
-        extractor=_recorded(name),
-        samples=_recorded(protocol.get("samples")),
-        solver=_recorded(protocol.get("solver")),
-        weights=weights if "ema_decay" in protocol else _recorded(None),
-        reference=_recorded(known),
-        latents=_recorded(protocol.get("seed")),
+        extractor=_recorded(protocol, "extractor", name),
+        samples=_recorded(protocol, "samples", protocol.get("samples")),
+        solver=_recorded(protocol, "solver", protocol.get("solver")),
+        weights=weights if "ema_decay" in protocol else _recorded(protocol, "ema_decay", None),
+        reference=_recorded(protocol, "reference", known),
+        latents=_recorded(protocol, "seed", protocol.get("seed")),
     )
 
 
-def _recorded(value: Any) -> str:
-    return "not recorded" if value in (None, "") else str(value)
+def _recorded(protocol: dict[str, Any], key: str, value: Any) -> str:
+    """A value as text; without one, whether the metric does not depend on it: a protocol, which always has the
+    weights, has only what the metric needs."""
+    if value not in (None, ""):
+        return str(value)
+    return "not needed" if "ema_decay" in protocol and key not in protocol else "not recorded"
+
+
+def earlier_steps(group: Group, metric: str) -> list[int]:
+    """The steps at which finished runs of a group were measured before they went on, or at a snapshot."""
+    steps = {(run.step_of_last(metric), run.step) for run in group.done}
+    return sorted({at for at, last in steps if at is not None and at < last})
+
+
+def also_measured(groups: Sequence[Group], metric: str) -> str:
+    """The metrics of finished runs that a table by `metric` does not have, and the word for it; "" without any."""
+    have = [name for name in metric_names(groups) if name != metric and any(values(group, name) for group in groups)]
+    if not have:
+        return ""
+    more = f" and {len(have) - NAMES_SHOWN} more" if len(have) > NAMES_SHOWN else ""
+    return f"Also measured: {', '.join(have[:NAMES_SHOWN])}{more}; with --metric {have[0]} the table is by that one."
 
 
 def troubles(folder: RunFolder, metric: str) -> list[Trouble]:
@@ -140,11 +160,11 @@ def versions(runs: Sequence[Run]) -> dict[str, list[str]]:
 def version_warnings(folder: RunFolder) -> list[str]:
     """Warnings about different libraries or uncommitted code, and about data that changed between runs."""
     notes = data_notes([run for run in folder.runs if run.config])
-    for library, values in versions(folder.runs).items():
-        if len(values) > 1:
-            notes.append(f"The runs used different versions of {library}: {', '.join(values)}.")
-        elif library == "git" and values[0].endswith("+"):
-            notes.append(f"The checkout ({values[0]}) had changes that are not in a commit.")
+    for library, used in versions(folder.runs).items():
+        if len(used) > 1:
+            notes.append(f"The runs used different versions of {library}: {', '.join(used)}.")
+        elif library == "git" and used[0].endswith("+"):
+            notes.append(f"The checkout ({used[0]}) had changes that are not in a commit.")
     return notes
 
 
@@ -154,9 +174,8 @@ def warnings(folder: RunFolder, groups: Sequence[Group], metric: str) -> list[st
     for group in groups:
         if len(protocols(group, metric)) > 1:
             notes.append(f"{group.label}: its seeds measured {metric} in different ways, so they are not averaged.")
-        at = {step for run in group.done if (step := run.step_of_last(metric)) is not None and step < run.step}
-        if at:  # of a run that went on, or of a snapshot
-            steps = ", ".join(map(str, sorted(at)))
+        if at := earlier_steps(group, metric):
+            steps = ", ".join(map(str, at))
             notes.append(f"{group.label}: {metric} was measured at step {steps}, and the run has gone on since.")
         if group.duplicates:
             names = ", ".join(folder.relative(run.folder) for run in group.duplicates)

@@ -1,6 +1,7 @@
 """`diffusion-lab report` as a user meets it."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -132,6 +133,26 @@ def test_a_metric_of_before_a_run_went_on_has_a_note(tmp_path):
         folder = read_runs(tmp_path)
         found = warnings(folder, group_runs(folder.runs), "is1k_digits")
         assert any("was measured at step 200, and the run has gone on" in one for one in found) is said
+
+
+def test_metrics_that_are_not_in_the_table_of_one_run_are_named_with_the_word_that_shows_them(
+    tmp_path, capsys, without_figures
+):
+    write_run(tmp_path / "a", "uniform", 0, steps=250)
+    protocol = {"samples": 20, "solver": "ddim-4-eta0", "ema_decay": 0.9999, "seed": 0}
+    lines = [
+        {"name": f"own{step}", "value": 1.0, "step": step, "better": "neither", "units": "", "protocol": protocol}
+        for step in (200, 250)
+    ]
+    (tmp_path / "a" / "evaluations.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    page = tmp_path / "page.html"
+    for metric, said in (("val/loss", "own200, own250; "), ("own250", "own200; ")):
+        assert main([str(tmp_path / "a"), "--metric", metric, "--out", str(page)]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert f"Also measured: fd1k_digits, precision1k_digits, {said}with --metric fd1k_digits the table" in printed
+    shown = re.sub(r"<[^>]+>", " ", page.read_text())
+    assert "(at step 200)" in shown and "(at step 250)" not in shown
+    assert shown.count("not needed") == 4  # extractor and reference of both
 
 
 def test_of_two_sweep_commands_the_one_that_asks_for_the_run_is_named(tmp_path):
