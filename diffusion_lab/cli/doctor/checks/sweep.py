@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from diffusion_lab.cli.doctor.check import Finding, Place, check, differs, ok
 from diffusion_lab.cli.doctor.checks.training import STEPS_ALONE, command
-from diffusion_lab.runs.find import read_runs
 from diffusion_lab.runs.names import RECORD
 
 SEEDS = (0, 1)
@@ -14,6 +13,7 @@ SEEDS = (0, 1)
 def sweep(place: Place) -> Finding:
     """`train -m` with two jobs at a time: both are done. A copy of a process that has used a GPU could not use it."""
     from diffusion_lab.cli.doctor.small_training import SMALL
+    from diffusion_lab.runs.find import read_runs
 
     folder = place.folder / "sweep"
     seeds = f"seed={','.join(map(str, SEEDS))}"
