@@ -76,6 +76,11 @@ def nearest(word: str, names: Iterable[str]) -> str:
     return f" (did you mean '{match[0]}'?)" if match else ""
 
 
+def is_named(message: str) -> bool:
+    """Whether a message begins with a key, `lr=-1 must ...`."""
+    return _NAMED.match(message) is not None
+
+
 def at(path: str, error: Exception) -> ConfigError:
     """The error of a constructor, with the path of its config node before the argument's name."""
     message = " ".join(str(error).split()) or type(error).__name__
@@ -84,7 +89,7 @@ def at(path: str, error: Exception) -> ConfigError:
         path = "dataset" if message.startswith("source") else "dataset.source"
     if not path:
         return kind(message)
-    return kind(f"{path}.{message}" if _NAMED.match(message) else f"{path}: {message}")
+    return kind(f"{path}.{message}" if is_named(message) else f"{path}: {message}")
 
 
 def refuse(error: object) -> int:

@@ -11,11 +11,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.conf_folder import METRIC
-from diffusion_lab.cli.config import choices_of, plain
+from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.failure import Failure, WrongResult
@@ -32,7 +32,7 @@ def part_of(error: BaseException, cfg: DictConfig) -> str:
         cfg: the configuration of the command.
     """
     if isinstance(error, WrongResult):
-        return option_of(cfg, error.kind)
+        return option_of(cfg, _name(error.kind))
     known = isinstance(error, Failure | ConfigError | InvalidConfig) or not isinstance(error, Exception)
     return "" if known else raised_in(error, cfg)
 
@@ -49,20 +49,21 @@ def raised_in(error: BaseException, cfg: DictConfig) -> str:
     for frame, line in traceback.walk_tb(error.__traceback__):  # the innermost part, and the innermost line
         if not _is_own(frame):
             continue
-        owner = frame.f_locals.get("self")
-        part = option_of(cfg, type(owner)) if owner is not None else ""
-        name = part or found.partition(", ")[0] or frame.f_globals.get("__name__", "")
+        owner, module = frame.f_locals.get("self"), frame.f_globals.get("__name__", "")
+        part = option_of(cfg, f"{module}.{frame.f_code.co_qualname}" if owner is None else _name(type(owner)))
+        name = part or found.partition(", ")[0] or module
         found = f"{name}, {frame.f_code.co_filename} line {line}"
     return found
 
 
-def option_of(cfg: DictConfig, kind: type) -> str:
-    """`sampler=mine (mine.Sampler)`, the part of this class in a configuration; "" without one."""
-    target = f"{kind.__module__}.{kind.__qualname__}"
-    try:
-        content, choices = plain(with_metrics(cfg)), choices_of(cfg)
+def option_of(cfg: DictConfig, target: str) -> str:
+    """`sampler=mine (mine.Sampler)`, the part of this class or function in a configuration; "" without one."""
+    try:  # each node is found at its own place, so references need not resolve
+        content, choices = OmegaConf.to_container(with_metrics(cfg)), choices_of(cfg)
     except (ConfigError, OmegaConfBaseException, ValueError):
         return ""
+    assert isinstance(content, dict)
+    content.pop("hydra", None)
     path = next((path for path, node in _parts(content) if node["_target_"] == target), None)
     if path is None:
         return ""
@@ -71,6 +72,10 @@ def option_of(cfg: DictConfig, kind: type) -> str:
         return f"metrics.names=[{name}] ({target})"
     option = choices.get(path.replace(".", "/"))
     return f"{path}={option} ({target})" if option else f"{path} ({target})"
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _parts(content: dict[Any, Any], path: str = "") -> Iterator[tuple[str, dict[Any, Any]]]:

@@ -6,13 +6,16 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diffusion_lab.cli.conf_folder import METRIC, conf_dir, config_dirs
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.files import read_object
 from diffusion_lab.runs.names import RECORD
 from diffusion_lab.runs.signature import OWN_PARTS, config_dirs_of, is_own
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 def check_encoding(words: Sequence[str]) -> None:
@@ -43,22 +46,21 @@ def check_encoding(words: Sequence[str]) -> None:
         raise ConfigError(f"{path} must be UTF-8 without a byte order mark, and {found}; save it again as plain UTF-8")
 
 
-def own_file(group: str, name: str = "") -> Path | None:
+def own_file(cfg: DictConfig, group: str, name: str = "") -> Path | None:
     """The yaml file of the user's own from which a part was composed; None for one of this package.
 
     Args:
+        cfg: the whole configuration, or that of the running job.
         group: the part's group, whose option is that of the job; in a metric's group the name is the option.
         name: what follows the group in the path of the part.
     """
-    from omegaconf import DictConfig
-
     from diffusion_lab.cli.config import choices_of, config_folders
 
-    folders = [Path(folder) for folder in config_folders()]
+    folders = [Path(folder) for folder in config_folders(cfg)]
     if group == METRIC:
         option = name
     else:
-        option = "" if name else str(choices_of(DictConfig({})).get(group))
+        option = "" if name else str(choices_of(cfg).get(group))
     found = [folder / group / f"{option}.yaml" for folder in folders]
     return next((file for file in found if option and file.is_file()), None)
 

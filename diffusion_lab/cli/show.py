@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
+from diffusion_lab.cli.config import given_config_dirs
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, at, refuse
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.imports import importing
@@ -129,7 +130,7 @@ def is_place(word: str) -> bool:
 def _answer(options: argparse.Namespace) -> None:
     if options.step < 0:
         raise ConfigError(f"--step={options.step} must be an integer >= 0; use 0 for the start of training")
-    with importing():
+    with importing(), given_config_dirs(options.config_dir):
         found = _found(options)
     adapted = len(found) == 2 and found[1].name == "step 0"
     if options.write and len(found) > 1 and not adapted:  # of a run, the trained p

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from omegaconf import DictConfig
 
+from diffusion_lab.cli.checks.method import METHOD, check_method, part_errors
+from diffusion_lab.cli.checks.nodes import check_some
+from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.config import choices_of, conf_dir
-from diffusion_lab.cli.errors import ConfigError, config_errors
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.options import files
 from diffusion_lab.cli.options.described import described
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.targets import Trust
+from diffusion_lab.diffusion.objective import native_scales
 from diffusion_lab.reports.shown import Shown
 
 SHAPE = (1, 8, 8)  # of the images for which a sampler with a network of its own makes it; p before training needs none
-PARTS = ("schedule", "prediction", "weighting", "sampler")
 
 
 def shown(name: str, cfg: DictConfig, step: int, loss: str, config_dirs: list[str]) -> Shown:
     """Build schedule, prediction, weighting and sampler and evaluate them at one optimizer step, untrained.
 
     Raises:
-        ConfigError: a part rejects its arguments, or the model is not a diffusion model.
+        ConfigError: the model is not a diffusion model, or a part of the user's own raises an error.
+        InvalidConfig: what `train` reports of these parts.
     """
     check_diffusion(name, cfg)
-    parts = RunParts(cfg, Trust.typed(config_dirs))
+    trust = Trust.typed(config_dirs)
+    if errors := check_some(cfg, trust, METHOD):
+        raise InvalidConfig([ConfigError(by_origin(cfg, str(error))) for error in errors])
+    parts = RunParts(cfg, trust)
     made_ready(parts, SHAPE)
     found = evaluated(name, parts, step, loss)
     # A sampler that learns has state to save, as rule 4 of its contract demands; a wrapper has that of its base.
@@ -52,32 +60,32 @@ def check_diffusion(name: str, cfg: DictConfig) -> None:
     Raises:
         ConfigError: names what it lacks.
     """
-    lacks = [part for part in PARTS if cfg.get(part) is None]
+    lacks = [part for part in METHOD if cfg.get(part) is None]
     if lacks:
         raise ConfigError(f"{name} must be a diffusion model, and it has no {lacks[0]}; leave it out")
 
 
 def made_ready(parts: RunParts, shape: tuple[int, ...]) -> None:
-    """Build the sampler, including the networks that it makes for images of a shape, as at the start of a run."""
-    import torch
+    """Build and check the parts, and the networks that the sampler makes for images of a shape, as at a run's start.
 
-    with config_errors("sampler"):
-        sampler = parts["sampler"]
+    Raises:
+        InvalidConfig: what `train` reports of these parts.
+    """
+    if errors := check_method(parts):
+        raise InvalidConfig(errors)
+    with part_errors("sampler", parts.cfg):
         torch.manual_seed(0)
-        sampler.setup(shape)
+        parts["sampler"].setup(shape)
 
 
 def evaluated(name: str, parts: RunParts, step: int, loss: str, note: str = "") -> Shown:
     """p and w of parts at an optimizer step, in the state in which they are."""
-    import torch
-
-    from diffusion_lab.diffusion.objective import native_scales
-
     schedule, sampler, weighting = parts["schedule"], parts["sampler"], parts["weighting"]
     snr, scale = schedule.snr, native_scales(schedule, parts["prediction"])
-    with torch.no_grad(), config_errors("sampler"):
+    with torch.no_grad(), part_errors("sampler", parts.cfg):
         p = sampler.probabilities(step).double()
         drawn = sampler.weight(torch.arange(len(snr)), step).double()
+    with torch.no_grad(), part_errors("weighting", parts.cfg):
         weighting.refresh(snr, scale, p * drawn, step)
         native = weighting.native_weight(snr, scale, step).double() * weighting.factor
     per_native = {"native": 1.0, "x0": scale, "eps": scale / snr}[loss]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig
 
+from diffusion_lab.cli.checks.method import METHOD
 from diffusion_lab.cli.checks.read_back import check_read_back
 from diffusion_lab.cli.config import plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors, describe
@@ -16,7 +17,7 @@ from diffusion_lab.cli.own_run import with_own
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.same_run import check_origin
-from diffusion_lab.cli.shown import PARTS, check_diffusion, evaluated, made_ready
+from diffusion_lab.cli.shown import check_diffusion, evaluated, made_ready
 from diffusion_lab.cli.source import content_of, recorded
 from diffusion_lab.cli.targets import Trust
 from diffusion_lab.reports.shown import Shown
@@ -47,13 +48,13 @@ def shown_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[S
     trust = with_own(trust, record, f"run={folder}")
     cfg = read_back(saved)
     check_diffusion(f"run={folder}", cfg)
-    if errors := check_read_back(saved, (*PARTS, "dataset"), trust):
+    if errors := check_read_back(saved, (*METHOD, "dataset"), trust):
         raise InvalidConfig(errors, f"run={folder}: ")
     content = content_of(folder / CHECKPOINTS, "last")
     check_origin(cfg, recorded(content), f"run={folder}")
     if not is_own(record):
         cfg = DictConfig(kept_inside(plain(cfg), folder))
-        read = PARTS if data is not None else (*PARTS, "dataset")
+        read = METHOD if data is not None else (*METHOD, "dataset")
         check_read({name: node for name, node in plain(cfg).items() if name in read}, folder, trust, f"run={folder}")
     parts = RunParts(cfg, trust)
     made_ready(parts, parts["dataset"].shape if data is None else data.shape)

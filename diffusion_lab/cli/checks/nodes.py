@@ -88,6 +88,14 @@ def check_nodes(cfg: DictConfig, trust: Trust, only: Collection[str] | None = No
     return [ConfigError(text) for text in check.foreign or check.unfit]
 
 
+def check_some(cfg: DictConfig, trust: Trust, names: Collection[str]) -> list[ConfigError]:
+    """`check_nodes` of some top-level nodes; the others are not looked at, nor are their classes imported."""
+    check = _NodesCheck(trust)
+    content = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=False))
+    check.values({name: content[name] for name in names}, cfg, "", ())
+    return [ConfigError(text) for text in check.foreign or check.unfit]
+
+
 class _NodesCheck:
     """One pass over the tree: `foreign` has the errors of `_target_`s, `unfit` those of their arguments.
 
@@ -142,7 +150,7 @@ class _NodesCheck:
         kinds = (_load(base),) if base else asked if isinstance(asked, tuple) else _asked_for(asked)
         if "_target_" not in content:
             if base is not None:
-                self.foreign.append(_without_class(path))
+                self.foreign.append(_without_class(path, node._get_root()))
             else:
                 self.values(content, node, path, kinds)
             return
@@ -169,18 +177,18 @@ class _NodesCheck:
             if value is not None:
                 (parts if isinstance(value, DictConfig) and "_target_" in value else alone).append(str(child))
         if len(alone) > len(parts) or not parts:  # a part without its class, not a family with an unexpected value
-            self.unfit.append(_without_class(key))
+            self.unfit.append(_without_class(key, cfg))
             return
         for child in alone:
             self.unfit.append(f"{key}.{child} has no _target_, so nothing takes it{nearest(child, parts)}")
 
 
-def _without_class(path: str) -> str:
+def _without_class(path: str, cfg: DictConfig) -> str:
     """The message for a part without its class: what its own yaml file lacks, or which option is to be chosen."""
     from diffusion_lab.cli.own_yaml import own_file
 
     group, _, name = path.partition(".")
-    file = own_file(group, name)
+    file = own_file(cfg, group, name)
     cure = f"add `_target_: file.Class` to {file}" if file else f"choose an option of the group, {group}=..."
     return f"{path}._target_ is missing; {cure}"
 

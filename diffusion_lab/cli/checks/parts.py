@@ -6,7 +6,7 @@ because the check also runs for invalid configurations and for every job of a sw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -26,11 +26,9 @@ from diffusion_lab.cli.checks.compatibility import (
     unfit_metrics,
 )
 from diffusion_lab.cli.checks.machine import check_disk
-from diffusion_lab.cli.checks.origin import by_origin
-from diffusion_lab.cli.errors import ConfigError, at, nearest
+from diffusion_lab.cli.checks.method import MethodCheck
+from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.run_parts import RunParts
-from diffusion_lab.diffusion.objective import native_scales
-from diffusion_lab.failure import WrongResult
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.training import DiffusionModel, ShardedStrategy
 
@@ -51,72 +49,40 @@ def check_parts(parts: RunParts, world_size: int, searching: str | None = None) 
     return check.errors
 
 
-class _PartsCheck:
+class _PartsCheck(MethodCheck):
     """Builds all valid parts; `errors` has the errors of the others."""
 
     def __init__(self, parts: RunParts, searching: str | None) -> None:
-        self.parts, self.cfg, self.searching = parts, parts.cfg, searching
-        self.errors: list[ConfigError] = []
-        self.objects: dict[str, Any] = {}
+        super().__init__(parts)
+        self.searching = searching
 
     def run(self, world_size: int) -> None:
         callbacks = [f"callbacks.{name}" for name, node in self.cfg.callbacks.items() if node is not None]
-        self._build("model")
+        self.build("model")
         kind = type(self.objects.get("model", DiffusionModel()))
         maths = [path for path in MATHS if path not in kind.unused]
         for path in (*maths, "metrics", "dataset", *callbacks):
-            self._build(path)
+            self.build(path)
         if not self.errors:
             acting = {path.partition(".")[2]: self.objects[path] for path in callbacks}
-            self._say(*missing_callbacks(self.objects, acting.values()), *unfit_callbacks(kind, acting))
-            self._say(*unfit_metrics(kind.generates, self.objects["metrics"].metrics))
+            self.say(*missing_callbacks(self.objects, acting.values()), *unfit_callbacks(kind, acting))
+            self.say(*unfit_metrics(kind.generates, self.objects["metrics"].metrics))
             self._check_objective(acting.values())
-        self._say(*deleted_faults(self.cfg, typed()))
-        self._say(coupling_fault(self.cfg, self.objects.get("coupling")))
+        self.say(*deleted_faults(self.cfg, typed()))
+        self.say(coupling_fault(self.cfg, self.objects.get("coupling")))
         self._check_optimizer()
         if "dataset" in self.objects:
             self._check_data(world_size)
-        if "schedule" in self.objects:
-            self._check_timesteps()
-        if self.objects.keys() >= {"schedule", "prediction", "weighting"}:
-            self._try("weighting", self._check_weighting)
+        self.check_method()
+        if "schedule" in self.objects and self.objects.get("solver") is not None:
+            self.attempt("solver", self.objects["solver"].check, self.objects["schedule"])
         if "annealing" in self.objects and "optimizer" in self.objects:
-            self._try("annealing", self._check_annealing)
+            self.attempt("annealing", self._check_annealing)
         if isinstance(self.cfg.trainer.get("strategy"), DictConfig):
-            self._try("trainer.strategy", self._check_sharding)
+            self.attempt("trainer.strategy", self._check_sharding)
         if "network" in self.objects and "optimizer" in self.objects:
             weights = sum([parameter.numel() for parameter in self.objects["network"].parameters()])
             self.errors += check_disk(self.cfg, weights)
-
-    def _build(self, path: str) -> None:
-        try:
-            self.objects[path] = self.parts[path]
-        except Exception as error:  # a user's constructor may raise anything
-            self._keep(path, error)
-
-    def _try(self, path: str, check: Callable[..., Any], *arguments: Any) -> None:
-        try:
-            check(*arguments)
-        except Exception as error:  # as above
-            self._keep(path, error)
-
-    def _keep(self, path: str, error: Exception) -> None:
-        """Record an error of the node at `path`, once and with the key to type."""
-        if isinstance(error, ValueError | FileNotFoundError):
-            error = error if isinstance(error, ConfigError) else at(path, error)
-        elif isinstance(error, WrongResult):
-            error = ConfigError(f"{path}={error.kind.__name__}: {error}")
-        elif self.errors:
-            return  # probably a consequence of an error that is recorded
-        else:
-            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            error = ConfigError(f"{path} cannot be used: {what}; check its arguments")
-        text = by_origin(self.cfg, str(error))
-        if text not in map(str, self.errors):
-            self.errors.append(type(error)(text))
-
-    def _say(self, *texts: str | None) -> None:
-        self.errors += [ConfigError(by_origin(self.cfg, text)) for text in texts if text]
 
     def _check_objective(self, callbacks: Iterable[Any]) -> None:
         """A sweeper's objective must be a metric that this run measures, and be given to a sweeper that searches."""
@@ -127,12 +93,12 @@ class _PartsCheck:
         if wanted is None:
             which = f"one of {', '.join(names)}" if names else "a metric, and this run measures none"
             cure = f"use objective={names[0]}" if names else "leave callbacks.validation as it is"
-            self._say(f"objective=null must be what {self.searching} searches by, {which}; {cure}")
+            self.say(f"objective=null must be what {self.searching} searches by, {which}; {cure}")
         elif wanted not in names:
             which = f"one of {', '.join(names)}, which" if names else "null:"
             what = "measures" if names else "measures nothing"
             cure = f"use objective={(names or ['null'])[0]}"
-            self._say(f"objective={wanted} must be {which} this run {what}{nearest(wanted, names)}; {cure}")
+            self.say(f"objective={wanted} must be {which} this run {what}{nearest(wanted, names)}; {cure}")
 
     def _check_optimizer(self) -> None:
         """Check common arguments here, because the messages of torch's optimizers do not name the key."""
@@ -144,28 +110,28 @@ class _PartsCheck:
         for i, beta in enumerate(node.get("betas") or []):
             if not 0 <= beta < 1:
                 faults.append(f"optimizer.betas[{i}]={beta} must lie in [0, 1); use {(0.9, 0.999)[min(i, 1)]}")
-        self._say(*faults)
+        self.say(*faults)
         if not faults:
             # A hidden matrix and a bias, for an optimizer that takes them apart; without the run's random numbers.
             weights = Weights(torch.nn.ModuleList([torch.nn.utils.skip_init(torch.nn.Linear, 1, 1)]))
-            self._try("optimizer", lambda: self.objects.update(optimizer=self.parts["optimizer"](weights)))
+            self.attempt("optimizer", lambda: self.objects.update(optimizer=self.parts["optimizer"](weights)))
 
     def _check_data(self, world_size: int) -> None:
         """Check the data set, its agreement with the network, and the reference of the metrics."""
         data, objects = self.objects["dataset"], self.objects
-        self._try("dataset", data.check, world_size)
+        self.attempt("dataset", data.check, world_size)
         solver = objects.get("solver")
         if solver is not None:
-            self._try("dataset.source", lambda: self._say(clip_fault(solver, data.source)))
-            self._say(guidance_fault(solver, data.conditions))
+            self.attempt("dataset.source", lambda: self.say(clip_fault(solver, data.source)))
+            self.say(guidance_fault(solver, data.conditions))
         if "model" in objects and objects.keys() >= set(objects["model"].parts):
-            self._try("network", self._check_network)
+            self.attempt("network", self._check_network)
         generation = self.cfg.callbacks.get("generation")
         if "metrics" in objects and generation is not None and generation.get("every"):
             known = len(self.errors)
-            self._try("dataset.features", self._check_weights)
+            self.attempt("dataset.features", self._check_weights)
             if len(self.errors) == known:
-                self._try("metrics", objects["metrics"].check, data)
+                self.attempt("metrics", objects["metrics"].check, data)
 
     def _check_weights(self) -> None:
         try:
@@ -179,45 +145,11 @@ class _PartsCheck:
         self.objects["network"] = meta_network(self.parts.without("network"))
         given, labels = self.cfg.network.get("num_classes"), data.conditions.num_labels
         if given not in (None, labels):
-            self._say(
+            self.say(
                 f"network.num_classes={given} must be left out, because the data set defines it as "
                 f"{'null' if labels is None else labels}; set dataset.conditional=true for labels"
             )
-        self._say(*self.objects["model"].faults(self.objects["network"], data))
-
-    def _check_timesteps(self) -> None:
-        """Sampler, solver and schedule must have the same number of timesteps T."""
-        sampler, solver, schedule = self.objects.get("sampler"), self.objects.get("solver"), self.objects["schedule"]
-        total = schedule.num_timesteps
-        if sampler is not None:
-            if sampler.num_timesteps != total:
-                self._say(self._other_timesteps(type(sampler).__name__, sampler.num_timesteps, total))
-            self._try("sampler", sampler.check, self.cfg.batch_size)
-            self._try("sampler", lambda: self._say(*probability_faults(sampler)))
-        if solver is not None:
-            self._try("solver", solver.check, schedule)
-
-    def _other_timesteps(self, kind: str, found: int, total: int) -> str:
-        """The message for a sampler of another number of timesteps: the fault of its yaml file, or of its class."""
-        if self.cfg.sampler.get("num_timesteps") == total:
-            return (
-                f"sampler={kind} must have num_timesteps={total}, as it is given, and has {found}, the number of its "
-                f"probabilities; correct {self.cfg.sampler['_target_']}"
-            )
-        cure = "${schedule.num_timesteps}"
-        if "num_timesteps" in self.cfg.sampler:
-            return f"sampler.num_timesteps={found} must be {total}, as schedule.num_timesteps; use {cure}"
-        return (
-            f"sampler={kind} must have {total} timesteps, as the schedule, and has {found}; let its class take "
-            f"num_timesteps, with num_timesteps: {cure} in its yaml file"
-        )
-
-    def _check_weighting(self) -> None:
-        """Weights of all timesteps at step 0: one for each."""
-        schedule = self.objects["schedule"]
-        with torch.no_grad():
-            scale = native_scales(schedule, self.objects["prediction"])
-            self.objects["weighting"].native_weight(schedule.snr, scale, 0)
+        self.say(*self.objects["model"].faults(self.objects["network"], data))
 
     def _check_annealing(self) -> None:
         """Check lr factor and beta1 at up to 65 steps of the run, including the first and the last."""
@@ -242,28 +174,7 @@ class _PartsCheck:
 
     def _check_sharding(self) -> None:
         if isinstance(self.parts["trainer.strategy"], ShardedStrategy):
-            self._say(*sharding_faults(self.cfg, self.objects.get("sampler")))
-
-
-def probability_faults(sampler: Any) -> Iterable[str]:
-    """The probabilities at step 0 must be a distribution that gives every t a finite weight."""
-    name = f"sampler={type(sampler).__name__}"
-    p = torch.as_tensor(sampler.probabilities(0), dtype=torch.float64)
-    if p.shape != (sampler.num_timesteps,):
-        wanted = f"a probability for each of the {sampler.num_timesteps} timesteps"
-        yield f"{name} must give {wanted}, and gives {tuple(p.shape)}; fix it"
-        return
-    bad, zero = (~torch.isfinite(p) | (p < 0)).nonzero().flatten(), (p == 0).nonzero().flatten()
-    if len(bad):
-        t = int(bad[0])
-        yield f"{name} must give finite probabilities >= 0, and gives {p[t]:g} at timestep {t}; fix it"
-    elif abs(float(p.sum()) - 1) > 1e-6:
-        yield f"{name} must give probabilities of sum 1, and gives {float(p.sum()):g}; fix it"
-    elif getattr(sampler, "reweight", False) and len(zero):
-        yield (
-            "sampler.reweight=true must have no timestep of probability 0, whose weight 1/(T p) is infinite, and "
-            f"timestep {int(zero[0])} has; use sampler.reweight=false or a wider distribution"
-        )
+            self.say(*sharding_faults(self.cfg, self.objects.get("sampler")))
 
 
 def meta_network(parts: RunParts) -> torch.nn.Module:
