@@ -6,6 +6,7 @@ import io
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,17 @@ from diffusion_lab.npz import unpack
 
 Arrays = Mapping[str, np.ndarray]
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file can hold
+
+
+def is_arrays(value: Any) -> bool:
+    """Whether a value is {name: array}, of numbers, texts or truth values."""
+    if not isinstance(value, Mapping):
+        return False
+    try:
+        kinds = [np.asarray(array).dtype for array in value.values()]
+    except (TypeError, ValueError):  # a tensor on a GPU, a list of lists of several lengths
+        return False
+    return all(isinstance(name, str) for name in value) and not any(kind.hasobject for kind in kinds)
 
 
 def pack(arrays: Arrays) -> bytes:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffusion_lab import plotting
-from diffusion_lab.analyses.arrays import Arrays, pack
+from diffusion_lab.analyses.arrays import Arrays, is_arrays, pack
 from diffusion_lab.analyses.base import Analysis, Result
 from diffusion_lab.analyses.work import Work
 from diffusion_lab.failure import WrongResult
@@ -91,7 +91,7 @@ def _result(analysis: Analysis, computed: Any) -> Result:
     """
     if not isinstance(computed, Result):
         raise WrongResult.of(analysis, "run", "Result({name: array}, {name: plain value})", computed)
-    if not isinstance(computed.data, dict):
+    if not is_arrays(computed.data):
         raise WrongResult.of(analysis, "run", "Result(data, facts) with arrays by name as data", computed.data)
     try:
         facts = _plain(computed.facts)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffusion_lab.analyses.arrays import Arrays, pack, read
+from diffusion_lab.analyses.arrays import Arrays, is_arrays, pack, read
+from diffusion_lab.failure import WrongResult, shown
 from diffusion_lab.files import write_whole
 from diffusion_lab.npz import unpack
 from diffusion_lab.progress import progress
@@ -46,18 +47,27 @@ class Work:
             name: name of this loop, made of letters and unique in the analysis.
             function: returns arrays, as a function of its arguments and of `streams` alone, in any order of the tasks.
             tasks: arguments of each call, which should take a few seconds: a kill loses the current one.
+
+        Raises:
+            WrongResult: the function returned something else.
         """
         pieces = []
-        with progress(name, len(tasks), show=self._show) as shown:
+        with progress(name, len(tasks), show=self._show) as bar:
             for number, task in enumerate(tasks):
                 path = self.folder / f"{name}-{number:06d}.npz"
                 piece = read(path)
                 if piece is None:
-                    content = pack(function(*task))
+                    arrays = function(*task)
+                    if not is_arrays(arrays):
+                        raise WrongResult(
+                            f"the function of work.map({name!r}, ...) must return {{name: array}}, a dict of NumPy "
+                            f"arrays, and returned {shown(arrays)}; correct it"
+                        )
+                    content = pack(arrays)
                     write_whole(path, content)
                     piece = unpack(content)
-                    shown.advance()
+                    bar.advance()
                 else:
-                    shown.skip()
+                    bar.skip()
                 pieces.append(piece)
         return pieces

@@ -32,7 +32,7 @@ def part_of(error: BaseException, cfg: DictConfig) -> str:
         cfg: the configuration of the command.
     """
     if isinstance(error, WrongResult):
-        return option_of(cfg, _name(error.kind))
+        return option_of(cfg, _name(error.kind)) or raised_in(error, cfg)
     known = isinstance(error, Failure | ConfigError | InvalidConfig) or not isinstance(error, Exception)
     return "" if known else raised_in(error, cfg)
 

@@ -189,3 +189,13 @@ def test_what_is_no_result_is_named_with_its_class(result, wanted, tmp_path):
 
     with pytest.raises(WrongResult, match=rf"Own\.{wanted}"):
         perform(Own(), [trained(Constant(1.0), source(4))], tmp_path, {})
+
+
+@pytest.mark.parametrize("returned", [0.5, None, [np.zeros(2)], {"a": [[1], [2, 3]]}, {"a": print}, {1: np.zeros(2)}])
+def test_a_task_that_returns_no_arrays_by_name_is_told_what_it_must_return(returned, tmp_path):
+    words = (
+        r"^the function of work.map\('pieces', ...\) must return \{name: array\}, a dict of NumPy arrays, and returned"
+    )
+    with pytest.raises(WrongResult, match=words):
+        Work(tmp_path, Streams(0)).map("pieces", lambda: returned, [()])
+    assert not list(tmp_path.iterdir())
