@@ -5,8 +5,9 @@ Message: `<name>=<value> must <allowed>; <cure>`. The name comes first, exactly 
 
 from __future__ import annotations
 
+import difflib
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,3 +66,9 @@ def check_choice(name: str, value: Any, choices: Sequence[str], cure: str) -> st
     if value not in choices:
         raise ValueError(f"{name}={value} must be one of {', '.join(choices)}; {cure}")
     return value
+
+
+def nearest(word: str, names: Iterable[str]) -> str:
+    """` (did you mean 'uniform'?)` if a name is close to the word, else the empty string."""
+    match = difflib.get_close_matches(word, [str(name) for name in names], n=1, cutoff=0.6)
+    return f" (did you mean '{match[0]}'?)" if match else ""

@@ -6,12 +6,12 @@ line. Constructors raise it with the name of their argument; `at` adds the path 
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from diffusion_lab.arguments import nearest as nearest
 from diffusion_lab.failure import MissingData
 from diffusion_lab.printable import one_line
 
@@ -68,12 +68,6 @@ def describe(error: BaseException) -> str:
         return f"SystemExit: a part of the run called sys.exit({'' if error.code is None else repr(error.code)})"
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def nearest(word: str, names: Iterable[str]) -> str:
-    """` (did you mean 'uniform'?)` if a name is close to the word, else the empty string."""
-    match = difflib.get_close_matches(word, [str(name) for name in names], n=1, cutoff=0.6)
-    return f" (did you mean '{match[0]}'?)" if match else ""
 
 
 def is_named(message: str) -> bool:

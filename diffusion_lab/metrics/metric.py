@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 import torch
 from torch import Tensor, nn
 
+from diffusion_lab.arguments import nearest
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.failure import WrongResult
 from diffusion_lab.metrics.features import FeatureExtractor, thousands
@@ -183,13 +184,17 @@ def check_metric(metric: Metric) -> Metric:
     Raises:
         ValueError: an attribute is missing or has a value that is not allowed.
     """
-    allowed = {"better": ("lower", "higher", "neither"), "needs": get_args(Need)}
+    among = {"better": ("one of ", ("lower", "higher", "neither")), "needs": ("some of ", get_args(Need))}
     for key in ("name", "better", "needs"):
         value = getattr(metric, key, None)
-        words = {value} if isinstance(value, str) else set(value or ())
-        if not words or not words <= set(allowed.get(key, words)):
-            among = f" of {', '.join(allowed[key])}" if key in allowed else ", as typed in metrics.names"
-            raise ValueError(f"{type(metric).__name__}.{key}={value!r} must be given{among}; set it in the class")
+        words = [value] if isinstance(value, str) else sorted(map(str, value or ()))
+        how, allowed = among.get(key, ("the name that is typed in metrics.names", words))
+        wrong = [word for word in words if word not in allowed]
+        if wrong or not any(words):
+            shown = repr(value) if isinstance(value, str | None) else f"{{{', '.join(map(repr, words))}}}"
+            hint = nearest(wrong[0], allowed) if wrong else ""
+            must = f"{how}{', '.join(allowed) if key in among else ''}{hint}"
+            raise ValueError(f"{type(metric).__name__}.{key}={shown} must be {must}; correct it in the class")
     return metric
 
 

@@ -17,6 +17,8 @@ from diffusion_lab.cli import config
 from diffusion_lab.cli.config import compose_train
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.validate import check_command
+from diffusion_lab.metrics import Metric
+from diffusion_lab.metrics.metric import check_metric
 from tests.harness import Child
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
@@ -185,6 +187,27 @@ def test_the_command_says_it_before_anything_else(user: Path) -> None:
     (user / "contrast.py").write_text(text.replace('"higher"', '"more"'))
     code, said = run(user, "train", *OWN, *SMALL)
     assert code == 2 and said.startswith("config error: "), said
-    assert "Contrast.better='more' must be given of lower, higher, neither; set it in the class" in said
+    assert "Contrast.better='more' must be one of lower, higher, neither; correct it in the class" in said
     code, said = run(user, "train", *OWN, "metrics.names=[contrsat]")
     assert code == 2 and said.startswith("config error: metrics.names=[contrsat] must be"), said
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        (
+            {"needs": frozenset({"sample"})},
+            "Own.needs={'sample'} must be some of features, moments, logits, scores, samp",
+        ),
+        ({"needs": frozenset({"sample"})}, " (did you mean 'samples'?); correct it in the class"),
+        ({"needs": frozenset()}, "Own.needs={} must be some of features"),
+        ({"better": "bigger"}, "Own.better='bigger' must be one of lower, higher, neither"),
+        ({"better": "highest"}, "neither (did you mean 'higher'?); correct"),
+        ({"name": ""}, "Own.name='' must be the name that is typed in metrics.names; correct"),
+    ],
+)
+def test_an_attribute_of_a_metric_that_is_wrong_is_one_sentence(attributes: dict[str, Any], said: str) -> None:
+    given = {"name": "own", "better": "lower", "needs": frozenset({"samples"}), "__call__": lambda self, given: 0.0}
+    with pytest.raises(ValueError) as error:
+        check_metric(type("Own", (Metric,), given | attributes)())
+    assert said in str(error.value)
