@@ -15,7 +15,7 @@ from diffusion_lab.cli.checks.asked import listed, parse_seeds
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
 from diffusion_lab.cli.folders import check_places, writable
-from diffusion_lab.cli.metric_files import with_metrics
+from diffusion_lab.cli.metric_files import misnamed, with_metrics
 from diffusion_lab.cli.run_parts import RunParts, part
 from diffusion_lab.runs.advice import command
 from diffusion_lab.runs.lines import append_evaluations
@@ -85,7 +85,10 @@ def _measure(
 
     check_places("run", Path(cfg.run), [Path(cfg.run) / EVALUATIONS])
     writable("run", Path(cfg.run), files=[EVALUATIONS])
-    evaluation = part(with_metrics(_with(cfg, "metrics.seed", seed[0]) if seed else cfg), "metrics")
+    complete = with_metrics(_with(cfg, "metrics.seed", seed[0]) if seed else cfg)
+    evaluation = part(complete, "metrics")
+    if faults := misnamed(complete, evaluation.metrics):
+        raise InvalidConfig([ConfigError(fault) for fault in faults])
     if not evaluation.metrics and not trained.data.conditions.task.paired:
         raise ConfigError("metrics.names=[] must name what to measure; use metrics.names=[fid]")
     if cfg.get("features"):

@@ -45,6 +45,21 @@ def with_metrics(cfg: DictConfig) -> DictConfig:
     return cfg
 
 
+def misnamed(cfg: DictConfig, metrics: Sequence[Any]) -> list[str]:
+    """Errors for metrics whose class has another name than the file, under which results would be recorded.
+
+    Args:
+        cfg: with the parts that replaced the names.
+        metrics: their objects, in order.
+    """
+    return [
+        f"metrics.names=[{typed}] must be the name in its class, and {type(metric).__name__}.name is {metric.name!r}; "
+        f"rename the file to {metric.name}.yaml, or let the class have name = {typed!r}"
+        for typed, metric in zip(cfg.get(METRIC) or (), metrics, strict=False)
+        if typed != metric.name
+    ]
+
+
 def _names(cfg: DictConfig) -> list[str]:
     names = OmegaConf.select(cfg, "metrics.names")
     if not isinstance(names, ListConfig) or len(set(map(str, names))) < len(names):

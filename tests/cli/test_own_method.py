@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import DictConfig
 
+from diffusion_lab.analyses import Work
 from diffusion_lab.cli.checks.method import weight_fault
+from diffusion_lab.cli.config import compose_train, conf_dir
 from diffusion_lab.cli.main import main
+from diffusion_lab.cli.metric_files import misnamed, with_metrics
+from diffusion_lab.cli.own_code import part_of
+from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.diffusion import Weighting, linear
+from diffusion_lab.failure import WrongResult
+from diffusion_lab.streams import Streams
 
 MODULE = """
 import torch
 from diffusion_lab.diffusion import Weighting
+from diffusion_lab.metrics import Metric
 from diffusion_lab.timesteps import FixedSampler
+
+
+class Bright(Metric):
+    name, better, needs = "bright", "neither", frozenset({"samples"})
+
+    def __call__(self, given):
+        return 0.0
 
 
 class Good(FixedSampler):
@@ -86,6 +103,8 @@ FILES = {
     "sampler/few": "_target_: method_parts.Good\n",
     "sampler/key": f"_target_: method_parts.Good\nnum_timestep: 5\n{STEPS}",
     "sampler/notarget": STEPS,
+    "metric/bright": "_target_: method_parts.Bright\n",
+    "metric/brightness": "_target_: method_parts.Bright\n",
 }
 FILES |= {
     f"sampler/{name.lower()}": f"_target_: method_parts.{name}\n{STEPS}"
@@ -197,6 +216,22 @@ def test_show_names_the_line_of_an_error_beyond_the_checks(
     assert sentence in said and said.count("config error") == 1 and "Traceback" not in said
 
 
+def test_a_metric_has_the_name_of_its_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The yaml files of the package as well, which trainings and evaluations check."""
+    quick = [word for word in TRAIN if word != "metrics=none"]
+    words = ["train", "--config-dir", "mine", *quick, "metrics=default", "dry_run=true"]
+    assert main([*words, "metrics.names=[fid,brightness]"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "config error: metrics.names=[brightness] must be the name in its class, and Bright.name is 'bright'; rename "
+        "the file to bright.yaml, or let the class have name = 'brightness'"
+    )
+    cfg = compose_train(["metrics.names=[bright]"], home / "run")
+    for names in ([file.stem for file in (conf_dir() / "metric").glob("*.yaml")], []):
+        cfg.metrics.names = names
+        complete = with_metrics(cfg)
+        assert misnamed(complete, RunParts(complete)["metrics"].metrics) == []
+
+
 class Scaled(Weighting):
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -219,3 +254,22 @@ def test_the_weights_that_may_be_trained_with(factor: float, sentence: str | Non
     snr = linear(1000).snr
     found = weight_fault(Scaled(factor), snr, torch.ones_like(snr))
     assert found is None if sentence is None else found is not None and found.startswith(sentence)
+
+
+ANALYSIS = """
+class Halves:
+    def run(self, trained, work):
+        return work.map("halves", lambda: 0.5, [()])
+"""
+
+
+def test_a_wrong_result_of_a_function_names_the_part_and_the_line_that_called_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "halves_part.py").write_text(ANALYSIS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    part = importlib.import_module("halves_part").Halves()
+    with pytest.raises(WrongResult) as caught:
+        part.run([], Work(tmp_path, Streams(0)))
+    cfg = DictConfig({"analysis": {"_target_": "halves_part.Halves"}})
+    assert part_of(caught.value, cfg) == f"analysis (halves_part.Halves), {tmp_path}/halves_part.py line 4"

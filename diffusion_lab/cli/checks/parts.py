@@ -28,6 +28,7 @@ from diffusion_lab.cli.checks.compatibility import (
 from diffusion_lab.cli.checks.machine import check_disk
 from diffusion_lab.cli.checks.method import MethodCheck
 from diffusion_lab.cli.errors import ConfigError, nearest
+from diffusion_lab.cli.metric_files import misnamed
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.training import DiffusionModel, ShardedStrategy
@@ -63,6 +64,8 @@ class _PartsCheck(MethodCheck):
         maths = [path for path in MATHS if path not in kind.unused]
         for path in (*maths, "metrics", "dataset", *callbacks):
             self.build(path)
+        if "metrics" in self.objects:
+            self.say(*misnamed(self.cfg, self.objects["metrics"].metrics))
         if not self.errors:
             acting = {path.partition(".")[2]: self.objects[path] for path in callbacks}
             self.say(*missing_callbacks(self.objects, acting.values()), *unfit_callbacks(kind, acting))
