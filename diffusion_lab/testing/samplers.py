@@ -20,6 +20,7 @@ def check_sampler(
     rows: int = 64,
     updates: int = 60,
     draws: int = 20_000,
+    num_timesteps: int | None = None,
 ) -> None:
     """The six rules of `diffusion_lab.timesteps.base`, for a new sampler and for one that has observed updates.
 
@@ -29,6 +30,7 @@ def check_sampler(
         rows: rows of the global batch, divisible by 4.
         updates: updates observed before the second half of the checks.
         draws: timesteps drawn for the chi-square test against `probabilities`.
+        num_timesteps: T that `make` asks for, which the sampler must have, as a run checks; None: any.
 
     Raises:
         AssertionError: a rule is broken; the text says which.
@@ -36,6 +38,10 @@ def check_sampler(
 
     def ready() -> TimestepSampler:
         sampler = make()
+        asked = sampler.num_timesteps if num_timesteps is None else num_timesteps
+        assert sampler.num_timesteps == asked, (
+            f"{type(sampler).__name__} must have num_timesteps={asked}, as it is given, and has {sampler.num_timesteps}"
+        )
         sampler.setup(image_shape)
         return sampler
 

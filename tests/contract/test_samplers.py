@@ -102,3 +102,16 @@ class DependsOnSplit(Uniform):
 def test_the_contract_notices_broken_samplers(broken, words):
     with pytest.raises(AssertionError, match=words):
         check_sampler(lambda: broken(num_timesteps=40))
+
+
+class TenSteps(Uniform):
+    """Ten timesteps, whatever is asked for."""
+
+    def __init__(self, num_timesteps):
+        super().__init__(10)
+
+
+def test_a_sampler_of_another_number_of_timesteps_than_it_is_given_is_found():
+    check_sampler(lambda: Uniform(10), rows=8, updates=2, num_timesteps=10)
+    with pytest.raises(AssertionError, match="TenSteps must have num_timesteps=100, as it is given, and has 10"):
+        check_sampler(lambda: TenSteps(100), num_timesteps=100)
