@@ -8,7 +8,7 @@ import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import diffusion_lab
 
@@ -34,6 +34,18 @@ class Definition:
     def name(self) -> str:
         """The dotted name of the definition itself, whatever package exports it."""
         return f"{self.module}.{self.node.name}"
+
+    def constants(self) -> dict[str, Any]:
+        """Attributes of the class and of those that it extends whose values are written out, `frozenset({..})` too."""
+        found: dict[str, Any] = {}
+        for one in self.lineage():
+            for node in one.node.body:
+                if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+                    continue
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    for name, value in _assigned(target, node.value):
+                        found.setdefault(name, value)
+        return found
 
     def docstring(self) -> str:
         """Its own docstring, without indentation; "" without one."""
@@ -108,6 +120,37 @@ def find(target: str, folders: Sequence[Path] = ()) -> Definition | None:
     """
     module, _, name = target.rpartition(".")
     return _in_module(module, name, tuple(folders)) if module else None
+
+
+def lost(target: str, folders: Sequence[Path] = ()) -> str:
+    """Why `find` has nothing for a class of the user's own; "" for another."""
+    module, _, name = target.rpartition(".")
+    if not module or module.partition(".")[0] in (PACKAGE.name, *LIBRARIES):
+        return ""
+    file = _file(module, tuple(folders))
+    if file is None:
+        return f"there is no {module.replace('.', '/')}.py in the working folder, or in or beside a --config-dir"
+    try:
+        ast.parse(file.read_bytes())
+    except SyntaxError as error:
+        return f"{file} line {error.lineno} is no Python: {error.msg}"
+    except (OSError, ValueError) as error:
+        return f"{file} cannot be read: {error}"
+    return f"{file} has no class or function {name}"
+
+
+def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, Any]]:
+    """Names and values of an assignment, of `a, b = 1, 2` as well; without those that have to be computed."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for one, part in zip(target.elts, value.elts, strict=True):
+            yield from _assigned(one, part)
+    elif isinstance(target, ast.Name):
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "frozenset":
+            value = value.args[0] if len(value.args) == 1 else value
+        try:
+            yield target.id, ast.literal_eval(value)
+        except ValueError:
+            return
 
 
 def _in_module(module: str, name: str, folders: tuple[Path, ...]) -> Definition | None:

@@ -156,3 +156,39 @@ def test_a_name_is_found_where_it_is_defined() -> None:
     assert one.arguments()["scale"] == "1.29" and find("diffusion_lab.timesteps.Nothing") is None
     adam = find("torch.optim.Adam")  # of a library, read and not imported
     assert adam is not None and adam.name == "torch.optim.adam.Adam" and find("numpy.ndarray") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "but there is no lost_part.py in the working folder, or in or beside a --config-dir"),
+        ("class Mine:\n    def broken(:\n", "lost_part.py line 2 is no Python: invalid syntax"),
+        ("class Other: ...\n", "lost_part.py has no class or function Mine"),
+    ],
+)
+def test_a_users_own_part_without_its_source_says_why(
+    content: str | None, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "conf" / "sampler").mkdir(parents=True)
+    (tmp_path / "conf" / "sampler" / "mine.yaml").write_text("_target_: lost_part.Mine\nwidth: 0.5\n")
+    if content is not None:
+        (tmp_path / "lost_part.py").write_text(content)
+    text = shown(capsys, "sampler=mine", "--config-dir", str(tmp_path / "conf"))
+    assert why in " ".join(text.partition("where")[2].split()), text
+
+
+def test_a_metric_says_which_side_is_better_its_units_and_what_it_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measures(*words: str) -> str:
+        return shown(capsys, *words).partition("measures\n")[2].partition("\n")[0].strip()
+
+    assert measures("metric=psnr") == "higher is better; in dB; from pairs"
+    assert measures("metric=precision") == "higher is better; from features"  # two of them in its base
+    assert measures("metric=sample_variance") == "neither side is better; from samples"
+    (tmp_path / "conf" / "metric").mkdir(parents=True)
+    (tmp_path / "conf" / "metric" / "mine.yaml").write_text("_target_: own_metric_part.Mine\n")
+    (tmp_path / "own_metric_part.py").write_text(
+        "class Mine:\n    name: str = 'mine'\n    better = min(['lower'])\n    needs = {'logits', 'samples'}\n"
+    )
+    assert measures("metric=mine", "--config-dir", str(tmp_path / "conf")) == "from logits, samples"

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diffusion_lab.cli.definitions import Definition, find
+from diffusion_lab.cli.conf_folder import METRIC
+from diffusion_lab.cli.definitions import Definition, find, lost
 from diffusion_lab.cli.options import files
 from diffusion_lab.cli.options.docstring import Docstring, citations, parse
 from diffusion_lab.cli.places import places
@@ -37,6 +38,8 @@ class Described:
         settings: every key, also those of the constructor that the file leaves out.
         owner: the option that takes one of this group, `sampler=log_snr`; "" for a group that is not below another.
         needed: keys of places that it reads and only the user can know, `source.root`.
+        lost: why the source of a class of the user's own is not at hand.
+        measures: of a metric: which side is better, its units, and what it is computed from.
     """
 
     option: files.Option
@@ -45,6 +48,8 @@ class Described:
     settings: tuple[Setting, ...]
     owner: str = ""
     needed: tuple[str, ...] = ()
+    lost: str = ""
+    measures: str = ""
 
     @property
     def about(self) -> tuple[str, ...]:
@@ -83,7 +88,8 @@ def described(group: str, name: str, folders: Sequence[Path], modules: Sequence[
     definition, owner = find(option.target, modules), _owner(group, folders)
     if definition is None:
         settings = tuple(Setting(key.name, readable(key.default), key.comment) for key in option.keys)
-        return Described(option, None, parse(""), (*_parts(option, folders, {}), *settings), owner)
+        parts = (*_parts(option, folders, {}), *settings)
+        return Described(option, None, parse(""), parts, owner, lost=lost(option.target, modules))
     doc, meanings = parse(definition.docstring()), {}
     for one in reversed(list(definition.lineage())):
         meanings |= parse(one.docstring()).args
@@ -101,7 +107,17 @@ def described(group: str, name: str, folders: Sequence[Path], modules: Sequence[
     )
     found = _settings(option, definition, meanings, folders)
     told = tuple(one for one in found if one.meaning or "." not in one.name)  # not what is only passed on inside
-    return Described(option, definition, doc, told, owner, needed)
+    measures = _measures(definition) if group == METRIC else ""
+    return Described(option, definition, doc, told, owner, needed, measures=measures)
+
+
+def _measures(definition: Definition) -> str:
+    """`lower is better; in dB; from samples`, of a metric's class."""
+    about = definition.constants()
+    better, needs = about.get("better"), about.get("needs") or ()
+    side = {"neither": "neither side is better"}.get(str(better), f"{better} is better" if better else "")
+    units = f"in {about['units']}" if about.get("units") else ""
+    return "; ".join(filter(None, [side, units, f"from {', '.join(sorted(needs))}" if needs else ""]))
 
 
 def _owner(group: str, folders: Sequence[Path]) -> str:

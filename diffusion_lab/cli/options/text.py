@@ -60,7 +60,7 @@ def option_lines(one: Described, width: int, page: str, config_dirs: Sequence[st
     body = doc.body if option.about else doc.body[1:]
     for paragraph in body:
         lines += ["", *_paragraph(paragraph, width)]
-    for title, text in (("use", doc.use), ("source", one.source)):
+    for title, text in (("measures", one.measures), ("use", doc.use), ("source", one.source)):
         lines += ["", title, *wrapped(text, width, "    ")] if text else []
     if option.sets:
         pairs = " ".join(f"{group}={name}" for group, name in option.sets.items() if group != "base")
@@ -72,6 +72,7 @@ def option_lines(one: Described, width: int, page: str, config_dirs: Sequence[st
             lines += [f"    {line}" for line in defined(f"{key.name}={key.default}", key.meaning, column, width - 4)]
     lines += ["", "try", *(f"    {with_config_dirs(command, config_dirs)}" for command in commands(one))]
     lines += ["", "where", f"    {one.definition.name if one.definition else option.target}"] if option.target else []
+    lines += wrapped(f"but {one.lost}", width, "    ") if one.lost else []
     lines += [f"    {page}"] if page else []
     return lines
 
