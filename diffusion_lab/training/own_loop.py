@@ -109,7 +109,7 @@ class LoopSampler:
             objective: (A*b,) the same after the weighting of the loss, but without the draw's weight; None: equal.
 
         Raises:
-            ValueError: another number of rows than were drawn.
+            ValueError: no draw of this step, or another number of rows than were drawn.
             NotFinite: a loss is NaN or infinite; on a GPU, where reading one makes the host wait, within 20 steps.
         """
         weighted = self._check_losses(loss, loss if objective is None else objective)
@@ -137,14 +137,29 @@ class LoopSampler:
         return {"step": self.step, "image_shape": self._shape, "sampler": dict(self.sampler.state_dict())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken."""
-        self._step, self._drawn = state["step"], []
-        if state["image_shape"] is not None:
-            self._set_up(tuple(state["image_shape"]), torch.device("cpu"))
-            self.sampler.load_state_dict(state["sampler"])
+        """Go on where `state_dict` was taken.
+
+        Raises:
+            ValueError: it is no state of a loop with such a sampler.
+        """
+        try:
+            step, shape, saved = int(state["step"]), state["image_shape"], state["sampler"]
+            if shape is not None:
+                self._set_up(tuple(shape), torch.device("cpu"))
+                self.sampler.load_state_dict(saved)
+        except (KeyError, TypeError, RuntimeError) as error:
+            kind = type(self.sampler).__name__
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ValueError(
+                f"state must be the state_dict() of a LoopSampler with a {kind} like this one ({why}); use the sampler "
+                "of the loop that saved it"
+            ) from error
+        self._step, self._drawn = step, []
 
     def _check_losses(self, loss: Tensor, objective: Tensor) -> Tensor:
         """`objective`, if both have a value for each row that was drawn; else ValueError."""
+        if not self._drawn:
+            raise ValueError("observe(loss) must follow the draws of its step, and there is none; call draw(x0) first")
         rows = sum(len(drawn.t) for *_, drawn in self._drawn)
         for name, value in (("loss", loss), ("objective", objective)):
             if not isinstance(value, Tensor) or value.shape != (rows,) or len(self._drawn) != self.accumulate:

@@ -133,12 +133,28 @@ def test_a_sampler_that_does_not_adapt_needs_no_losses() -> None:
         ("accumulate=0 must be an integer", lambda: LoopSampler(Uniform(T), accumulate=0)),
         ("call observe(loss) after", lambda: _draw_twice(LoopSampler(loss_second_moment()))),
         ("must have a value for each of the 16 rows", lambda: _observe_a_mean(LoopSampler(loss_second_moment()))),
+        ("there is none; call draw(x0) first", lambda: LoopSampler(Uniform(T)).observe(torch.ones(ROWS))),
+        ("like this one (RuntimeError: Error(s) in loading state_dict", lambda: _load(LossSecondMoment(T + 1))),
+        ("of a LoopSampler with a LossSecondMoment like this one", lambda: _load(Uniform(T))),
+        ("like this one (KeyError: 'step')", lambda: LoopSampler(Uniform(T)).load_state_dict({})),
     ],
 )
 def test_errors_are_sentences(said: str, act) -> None:
     with pytest.raises(ValueError, match="; (use|call) ") as error:
         act()
     assert said in str(error.value)
+
+
+def _load(other: TimestepSampler) -> None:
+    """The state of a loop with another sampler, in one sentence and without a change of the step."""
+    saved, timesteps = LoopSampler(other), LoopSampler(loss_second_moment())
+    saved.draw(torch.zeros(ROWS, 1, 4, 4))
+    saved.observe(torch.ones(ROWS))
+    try:
+        timesteps.load_state_dict(saved.state_dict())
+    except ValueError as error:
+        assert "\n" not in str(error) and timesteps.step == 0
+        raise
 
 
 def _draw_twice(timesteps: LoopSampler) -> None:
