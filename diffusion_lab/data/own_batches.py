@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -33,7 +35,28 @@ class OwnBatches:
         if getattr(network, "num_classes", 0) is None:
             self._names.discard("label")
             self._any = False
-        self._checked = False
+        self._checked = self._fits = False
+
+    @contextmanager
+    def fit(self, x0: Tensor) -> Iterator[None]:
+        """Around the calls of the network for a batch: of the first one, an error of its shape is one sentence.
+
+        Raises:
+            ValueError: the images have other channels or another size than the network.
+        """
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            if self._fits or not re.search("size|shape", str(error), re.IGNORECASE):
+                raise
+            why = " ".join(str(error).split())
+            raise ValueError(
+                f"batch has images of shape {tuple(x0.shape)}, which must be (B,C,H,W) with the channels and the size "
+                f"of the network ({why}); {KNOWN}"
+            ) from error
+        self._fits = True
 
     def read(self, batch: Any) -> dict[str, Tensor]:
         """{"image": (B,C,H,W) float32} with the conditions, on the batch's device.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -127,7 +128,8 @@ class DiffusionModule(RunModule):
         x0 = cond.pop("image")
         seed_dropout(self.streams, self.position, x0.device)
         t, weight = self.draw_timesteps(x0, cond)
-        loss = self.denoiser.loss(x0, self.noise(x0), t, **cond)
+        with nullcontext() if self._own_batches is None else self._own_batches.fit(x0):
+            loss = self.denoiser.loss(x0, self.noise(x0), t, **cond)
         objective = self.weighting(loss.parts.loss, loss.snr, loss.parts.scale, self._position.step) + loss.vlb
         record = StepRecord(x0, cond, t, loss.native.detach(), objective.detach(), loss.errors, weight=weight.detach())
         return {"loss": (weight * objective).mean(), "record": record}

@@ -87,7 +87,9 @@ class ValidationLoss:
             ids = self._trainer.global_rank + self._trainer.world_size * (self._seen + torch.arange(len(image)))
             ids %= self._images  # several processes repeat the first images, so that each has as many
         self._seen += len(image)
-        self._binned.add(*validation_losses(self._denoiser, image, ids, self._images, 0, self._streams, cond))
+        with self._own.fit(image):
+            losses = validation_losses(self._denoiser, image, ids, self._images, 0, self._streams, cond)
+        self._binned.add(*losses)
 
     def mean(self) -> Tensor:
         """() the mean over the ranges of timesteps, on all processes."""

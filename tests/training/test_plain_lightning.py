@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -138,6 +139,19 @@ def test_labels_reach_a_network_that_has_classes() -> None:
     own.network.register_forward_pre_hook(lambda _, args, kwargs: seen.append(kwargs["label"]), with_kwargs=True)
     trainer(sampling(), max_epochs=1).fit(own, loaders()["pairs"]())
     assert torch.equal(torch.cat(seen), LABELS)
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 8, 1), (8, 3, 8, 8), (8, 1, 9, 9)])
+@pytest.mark.parametrize("validates", [False, True])
+def test_images_of_another_shape_than_the_networks_are_named(shape: tuple[int, ...], validates: bool) -> None:
+    own, loader = module(), DataLoader([torch.randn(shape)], None)
+    own.denoiser.network = UNet(1, 1, 8, 4, [1, 2], 1, [])  # 9 pixels cannot be halved
+    words = (
+        rf"^batch has images of shape {re.escape(str(shape))}, which must be \(B,C,H,W\) with the channels and the size"
+    )
+    with pytest.raises(ValueError, match=words) as error:
+        trainer(sampling(), max_epochs=1).fit(own, loaders()["bytes"]() if validates else loader, loader)
+    assert "\n" not in str(error.value)
 
 
 def test_batches_that_cannot_be_read_are_refused_in_one_sentence() -> None:
