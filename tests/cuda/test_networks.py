@@ -75,10 +75,15 @@ def test_a_network_of_full_size_gives_every_weight_a_gradient(name: str) -> None
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 @pytest.mark.parametrize("name", [n for n in options()["network"] if not issubclass(target(n), AdversarialNetworks)])
 def test_a_network_of_full_size_runs_in_half_precision(name: str, dtype: torch.dtype) -> None:
+    """All but the first and the last layer, which ours keep in float32."""
     network, size = smallest(name)
+    seen = set[torch.dtype]()
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            layer.register_forward_hook(lambda layer, given, out: seen.add(out.dtype))
     with paper_machine(values=False, mixed=True) as gpu, torch.no_grad(), torch.autocast("cuda", dtype):
         out = answer(network.to_empty(device=CUDA), size)
-    assert out.device == CUDA and out.dtype == dtype and not gpu.waits
+    assert out.device == CUDA and out.dtype in (dtype, torch.float32) and dtype in seen and not gpu.waits
     assert {p.dtype for p in network.parameters()} == {torch.float32}
 
 
