@@ -59,12 +59,14 @@ class Checkpoint(StepCallback):
         self.signals = Signals()
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self.signals.listen()  # what arrives until the first step stops the run after it
+        if stage == "fit":
+            # Lightning's handlers would end the job with exit code 0 and no checkpoint; what arrives from here on stops
+            # the run after its next step.
+            trainer._signal_connector.register_signal_handlers = lambda: None
+            self.signals.listen()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
-        # Again after Lightning's own handlers, which would end the job with exit code 0 and no checkpoint.
-        self.signals.listen()
         # Otherwise Lightning would still synchronise all processes in every step to check for its signal.
         trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None
         self._record = find(trainer, RunRecord)

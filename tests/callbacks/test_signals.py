@@ -8,8 +8,12 @@ import sys
 import pytest
 
 from diffusion_lab.callbacks import Progress
+from diffusion_lab.callbacks.signals import SIGNALS
+from diffusion_lab.cli.build import build_run
 from diffusion_lab.cli.main import main
+from diffusion_lab.cli.train import quiet_libraries
 from diffusion_lab.training.checkpoint_io import load
+from diffusion_lab.training.finite import NotFinite
 from tests.harness import Child, configuration, differences, final_state, train_child, wait_for_step
 
 pytestmark = pytest.mark.slow
@@ -74,6 +78,21 @@ def test_a_signal_before_the_first_step_is_not_lost(hook, number, tmp_path, monk
     monkeypatch.undo()
     assert json.loads((folder / "result.json").read_text())["status"] == "interrupted"
     command(tmp_path, f"hydra.run.dir={folder}", "max_steps=20").succeed()
+
+
+def test_the_handlers_of_before_are_back_after_a_run_that_fails(tmp_path):
+    """Lightning puts back what it found, which was ours where it had found that."""
+
+    def work():
+        quiet_libraries()
+        before = [signal.getsignal(number) for number in SIGNALS]
+        run = build_run(configuration(tmp_path / "run", "max_steps=9"), {"config": {}, "config_hash": ""})
+        run.module.denoiser.network.conv_in.weight.data.fill_(float("nan"))
+        with pytest.raises(NotFinite):
+            run.trainer.fit(run.module, datamodule=run.data)
+        assert [signal.getsignal(number) for number in SIGNALS] == before
+
+    Child(work, tmp_path / "log").succeed()
 
 
 def test_under_nohup_a_closed_terminal_is_nothing(tmp_path):
