@@ -127,33 +127,51 @@ def status(text: str) -> None:
         atexit.register(_clear)
 
 
-_waits: list[str] = []  # the texts of those that last, the innermost last
+class _Wait:
+    """A wait that lasts, and the threads that name it where there is no terminal."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.over, self.named = text, threading.Event(), False
+        self._watches: list[threading.Thread] = []
+
+    def watch(self) -> None:
+        """Name it if it lasts `NAMED_AFTER` seconds from now."""
+        self._watches.append(threading.Thread(target=self._name, daemon=True))
+        self._watches[-1].start()
+
+    def _name(self) -> None:
+        if not self.over.wait(NAMED_AFTER):
+            self.named = True
+            print(self.text, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """It is over: nothing is printed any more, and no thread is there when jobs are forked."""
+        self.over.set()
+        for watch in self._watches:
+            watch.join()
+
+
+_waits: list[_Wait] = []  # those that last, the innermost last
 
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
     """Say what is waited for: on a terminal at once and until it is over, as `status`; elsewhere in a line on standard
     error if it takes longer than `NAMED_AFTER` seconds. What is inside should print nothing. After a wait inside
-    another, a terminal names the outer one again."""
-
-    def line() -> None:
-        if not over.wait(NAMED_AFTER):
-            print(text, file=sys.stderr, flush=True)
-
+    another that was named, the outer one is named again, elsewhere than on a terminal if it lasts as long once more."""
+    wait, on_terminal = _Wait(text), sys.stderr.isatty()
     status(text)
-    _waits.append(text)
-    over = threading.Event()
-    watch = None if sys.stderr.isatty() else threading.Thread(target=line, daemon=True)
-    if watch is not None:
-        watch.start()
+    _waits.append(wait)
+    if not on_terminal:
+        wait.watch()
     try:
         yield
     finally:
-        over.set()
-        if watch is not None:
-            watch.join()  # nothing is printed after the wait, and no thread is there when jobs are forked
-        _waits.remove(text)
-        status(_waits[-1] if _waits else "")
+        wait.end()
+        _waits.remove(wait)
+        status(_waits[-1].text if _waits else "")
+        if wait.named and _waits and not on_terminal:
+            _waits[-1].watch()
 
 
 def _clear() -> None:

@@ -119,6 +119,24 @@ def test_after_a_wait_inside_another_the_outer_one_is_named_again(monkeypatch: p
     assert shown == ["checking the jobs", "importing much", "checking the jobs", ""]
 
 
+def test_in_a_file_the_outer_wait_is_named_again_after_an_inner_one_that_was(
+    capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """24 s of checks stood under "importing Lightning", whose import had taken two."""
+    monkeypatch.setattr(module, "NAMED_AFTER", 0.05)
+    before = threading.active_count()
+    with waiting("checking the jobs"):
+        time.sleep(0.15)
+        with waiting("importing much"):
+            time.sleep(0.15)
+        time.sleep(0.15)
+        with waiting("opening a file"):
+            pass
+        time.sleep(0.15)
+    assert capsys.readouterr().err.splitlines() == ["checking the jobs", "importing much", "checking the jobs"]
+    assert threading.active_count() == before
+
+
 HEAVY = """
 import sys
 import threading

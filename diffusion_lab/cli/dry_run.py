@@ -16,6 +16,7 @@ from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.processes import world_size
 from diffusion_lab.cli.validate import missing_here
 from diffusion_lab.printable import make_console
+from diffusion_lab.progress import waiting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +35,8 @@ def dry_run(cfgs: list[DictConfig], folders: list[Path]) -> None:
     distinct = {group: cfg for group, cfg in zip(groups, cfgs, strict=True)}
     missing = {group: list(map(str, missing_here(cfg))) for group, cfg in distinct.items()}
     budget = BUDGET_S / len(distinct)
-    cost = {group: cost_of(cfg, budget, bool(missing[group])) for group, cfg in distinct.items()}
+    with waiting("timing some steps"):
+        cost = {group: cost_of(cfg, budget, bool(missing[group])) for group, cfg in distinct.items()}
     costs, console = [cost[group] for group in groups], make_console()
     if len(cfgs) > 1:
         head = ("job", "parameters", "images/s", "memory", "time", "checkpoints", "basis")
