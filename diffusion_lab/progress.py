@@ -168,7 +168,8 @@ def waiting(text: str) -> Iterator[None]:
         yield
     finally:
         wait.end()
-        _waits.remove(wait)
+        if wait in _waits:  # not if it was left open, and is collected after others have been forgotten
+            _waits.remove(wait)
         status(_waits[-1].text if _waits else "")
         if wait.named and _waits and not on_terminal:
             _waits[-1].watch()

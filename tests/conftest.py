@@ -34,6 +34,13 @@ def modules_of_the_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 
 @pytest.fixture(autouse=True)
+def _no_waits_of_other_tests() -> None:
+    """A trainer that a test has started and not ended still waits for its first step, and would be named again."""
+    if "diffusion_lab.progress" in sys.modules:
+        sys.modules["diffusion_lab.progress"]._waits.clear()
+
+
+@pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
     """Restore the root logger, which a command sets up in the test's process as Hydra's configuration says."""
     root = logging.getLogger()

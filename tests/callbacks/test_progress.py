@@ -72,7 +72,6 @@ def test_a_first_step_that_takes_long_is_waited_for_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("diffusion_lab.progress.NAMED_AFTER", 0.0)
-    monkeypatch.setattr("diffusion_lab.progress._waits", [])  # another test's trainer may still wait for its first step
     before = threading.active_count()  # pytest's workers have threads of their own
     callback = Progress(str(tmp_path), every=1.0, line_every=5.0)
     zero: Any = types.SimpleNamespace(is_global_zero=True)
