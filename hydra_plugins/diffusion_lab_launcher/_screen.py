@@ -1,7 +1,8 @@
-"""The output of a sweep: a line for each job that ends, below them on a terminal a live table of those that run, and
-the unfinished jobs at the end.
+"""The output of a sweep: a line for each job that ends, below them on a terminal a live table of those that run, in a
+log file a line of them if nothing else was printed for a while, and the unfinished jobs at the end.
 
     [ 3/12] done        sampler=speed seed=0  41 s  fd1k_digits 2.314  eta 5m 20s
+    [ 3/12] running     sampler=speed seed=1 400/2000, sampler=speed seed=2 380/2000  eta 5m 20s
 
     running                   step     eta  newest metric
     sampler=speed seed=1  400/2000  1m 05s  fd1k_digits 3.207
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 GOOD = ("done", "skipped", "locked", "pruned")
 REDRAW_S = 1.0  # seconds between two readings of the running jobs' files
 ROWS = 8  # of running jobs
+LINE_S = (10.0, 60.0)  # in a log file, seconds without a line until those that run have one: the first, and later ones
 
 
 class Screen:
@@ -47,6 +49,7 @@ class Screen:
         self._ended: list[Outcome] = []
         self._running: list[tuple[Job, float, Standing]] = []  # with the Unix time of its start
         self._read = 0.0
+        self._said, self._silence = time.monotonic(), LINE_S[0]
         self._live: Any = None
 
     def __enter__(self) -> Screen:
@@ -75,19 +78,29 @@ class Screen:
         self._running = [(job, started, standing(job, started)) for job, started in running]
         if self._live is not None:
             self._live.update(self._table(), refresh=True)
+        elif self._running and now - self._said >= self._silence:
+            self._silence = LINE_S[1]
+            where = [f"{self.words[job.index]} {at.step}/{at.steps}" for job, _, at in self._running[:ROWS]]
+            more = [f"{len(self._running) - ROWS} more"] if len(self._running) > ROWS else []
+            self._line("running", ", ".join([*where, *more]), self._eta())
 
     def finished(self, outcome: Outcome) -> None:
         """Print one line: number, status, what differs, time, the first metric or the reason, and the sweep's rest."""
         self._ended.append(outcome)
-        width = len(str(len(self.jobs)))
         status = "done before" if outcome.status == "skipped" else outcome.status
-        line = [f"[{len(self._ended):>{width}}/{len(self.jobs)}] {status:<11} {self.words[outcome.job.index]}"]
-        if outcome.seconds:
-            line.append(f"{outcome.seconds:.0f} s")
-        line.append(outcome.reason or _metric(outcome))
-        if self._live is None and outcome.seconds and (rest := self._rest()):
-            line.append(f"eta {duration(rest)}")
-        print("  ".join(filter(None, line)), flush=True)  # rich moves the table out of the way of print
+        seconds = f"{outcome.seconds:.0f} s" if outcome.seconds else ""
+        rest = self._eta() if self._live is None and outcome.seconds else ""
+        self._line(status, self.words[outcome.job.index], seconds, outcome.reason or _metric(outcome), rest)
+
+    def _line(self, status: str, *words: str) -> None:
+        """Print a line with the number of jobs that have ended."""
+        first = f"[{len(self._ended):>{len(str(len(self.jobs)))}}/{len(self.jobs)}] {status:<11} {words[0]}"
+        print("  ".join(filter(None, [first, *words[1:]])), flush=True)  # rich moves the table out of its way
+        self._said = time.monotonic()
+
+    def _eta(self) -> str:
+        """ "eta 5m 20s", or "" if that is not known or nothing is left."""
+        return f"eta {duration(rest)}" if (rest := self._rest()) else ""
 
     def stopping(self, number: int, running: int, first: bool) -> None:
         """Print that a signal was received, and its effect."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from hydra_plugins.diffusion_lab_launcher import _screen
 from hydra_plugins.diffusion_lab_launcher._differing import differing
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
@@ -98,6 +99,34 @@ def test_a_log_file_has_the_rest_in_each_line(tmp_path: Path, capsys: pytest.Cap
     with Screen(jobs, tmp_path) as screen:
         screen.finished(Outcome(jobs[0], "done", seconds=100.0))
     assert capsys.readouterr().out.splitlines()[1] == "[1/3] done        seed=0  100 s  eta 3m 20s"
+
+
+def test_a_log_file_names_the_jobs_that_run_when_nothing_else_was_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sweep of long jobs was silent from one end to the next."""
+    now = [1000.0]
+    monkeypatch.setattr(_screen.time, "monotonic", lambda: now[0])
+    jobs = [job(tmp_path / f"run{i}", i, (f"seed={i}",)) for i in range(12)]
+    for one in jobs[:10]:
+        one.folder.mkdir()
+        (one.folder / "timing.jsonl").write_text(f'{{"step": {40 + one.index}}}\n')
+    running = [(one, time.time()) for one in jobs[:10]]
+    with Screen(jobs, tmp_path, slots=10) as screen:
+        for seconds in (5, 5, 30, 29, 1):  # 10, 40, 69 and 70 s after the first line
+            now[0] += seconds
+            screen.show(running[:2])
+        screen.finished(Outcome(jobs[0], "done", seconds=70.0))
+        now[0] += 59
+        screen.show(running[1:])
+        now[0] += 1
+        screen.show(running[1:])
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith("12 jobs in ")
+    assert lines[:2] == ["[ 0/12] running     seed=0 40/100, seed=1 41/100"] * 2
+    assert lines[2].startswith("[ 1/12] done        seed=0  70 s")
+    assert lines[3].startswith("[ 1/12] running     seed=1 41/100, ") and ", seed=8 48/100, 1 more  eta " in lines[3]
+    assert len(lines) == 4
 
 
 @pytest.mark.slow
