@@ -76,7 +76,11 @@ class Progress(StepCallback):
         """The part of `elapsed` that evaluations took; None if that of an earlier start is not known."""
         if self.evaluating is None:
             return None
-        return self.evaluating + sum(evaluation.spent() for evaluation in self._evaluations)
+        return self.evaluating + self._spent()
+
+    def _spent(self) -> float:
+        """Seconds that evaluations have taken since this start."""
+        return sum(evaluation.spent() for evaluation in self._evaluations)
 
     def images_per_second(self) -> float:
         """Mean since this start; 0 before training."""
@@ -94,7 +98,8 @@ class Progress(StepCallback):
         self._start = self._read = self._lined = time.perf_counter()
         set_clock(trainer, lambda: self.elapsed() - (self.evaluated() or 0.0))
         self._first = self._step = self._lined_step = trainer.global_step
-        self._steady = (self._start, self._first)  # time and step from which speed is measured
+        # Time and step from which speed is measured, and what evaluations had taken by then.
+        self._steady = (self._start, self._first, 0.0)
         self._evaluations = evaluations(trainer)
         for evaluation in self._evaluations:
             evaluation.seconds = 0.0
@@ -112,7 +117,7 @@ class Progress(StepCallback):
             self._display.close()  # the wait for the first step
         now = time.perf_counter()
         if step == self._first + 1:
-            self._steady = now, step
+            self._steady = now, step, self._spent()
         if not trainer.is_global_zero or (now - self._read < self.every and step < last_step(trainer)):
             return
         self._read = now
@@ -125,9 +130,9 @@ class Progress(StepCallback):
             self._line(trainer, step, now, loss)
 
     def _line(self, trainer: Trainer, step: int, now: float, loss: str) -> None:
-        since, before = (self._lined, self._lined_step)
+        since, before = self._lined, self._lined_step
         if before == self._first and step > self._steady[1]:
-            since, before = self._steady
+            since, before, _ = self._steady
         rate = (step - before) * self._batch / max(now - since, 1e-9)
         self._lined, self._lined_step = now, step
         values = {
@@ -152,9 +157,9 @@ class Progress(StepCallback):
 
     def _rest(self, trainer: Trainer, step: int) -> float:
         """Seconds until the end: the steps that are left at the speed of this start, and the evaluations."""
-        spent = sum(evaluation.spent() for evaluation in self._evaluations)
-        since, before = self._steady if step > self._steady[1] else (self._start or 0.0, self._first)
-        per_step = max(time.perf_counter() - since - spent, 0.0) / max(step - before, 1)
+        spent = self._spent()
+        since, before, spent_before = self._steady if step > self._steady[1] else (self._start or 0.0, self._first, 0.0)
+        per_step = (time.perf_counter() - since - (spent - spent_before)) / max(step - before, 1)
         here = sum(rows for at, rows in self._ahead if self._first < at < step)
         per_row = spent / here if here else per_step / (3 * self._batch)
         return (last_step(trainer) - step) * per_step + per_row * sum(rows for at, rows in self._ahead if at >= step)

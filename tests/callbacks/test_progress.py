@@ -102,6 +102,21 @@ def test_a_slow_first_step_is_not_taken_for_the_speed_of_the_others(
     assert [line["images_per_second"] for line in lines] == [0.2, *[12.0] * 4]
 
 
+def test_an_evaluation_before_the_first_step_is_not_taken_off_the_time_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resumed run begins with the evaluation that it owes."""
+    clock, module = Clock(monkeypatch), None
+    callback, evaluation = Progress(str(tmp_path), every=1.0, line_every=5.0), Evaluating(clock)
+    trainer = started(callback, 10, evaluation)
+    evaluation.on_step_end(trainer, module, 8, [])  # of 30 s
+    for step in range(11, 18):
+        clock.now += 2.0
+        callback.on_step_end(trainer, module, step, [RECORD])
+    lines = [json.loads(line) for line in (tmp_path / "timing.jsonl").read_text().splitlines()]
+    assert (lines[-1]["step"], lines[-1]["eta_seconds"]) == (17, 6.0)
+
+
 class Evaluating(EvaluationCallback):
     """An evaluation of 30 s after every fourth step."""
 
