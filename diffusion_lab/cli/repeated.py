@@ -117,7 +117,7 @@ class Repetition:
         return ", ".join(f"{key} {versions.get(key)} and {own[key]} here" for key in other)
 
     def not_judged(self) -> str:
-        """Why a difference says nothing of the run; empty if it does."""
+        """Why a difference is no evidence against the run; empty if it is."""
         theirs, ours = (record.get("device") for record in self._records)
         trainer = self._records[0]["config"].get("trainer")
         if other := self.other_versions():

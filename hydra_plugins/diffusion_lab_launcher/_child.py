@@ -28,7 +28,7 @@ from diffusion_lab.cli.errors import (
     describe,
 )
 from diffusion_lab.cli.processes import RANK_VARIABLES as RANKS
-from diffusion_lab.cli.processes import end_with_parent, on_cpu
+from diffusion_lab.cli.processes import end_with_parent, gpu_count, on_cpu
 from diffusion_lab.printable import escape_output
 from diffusion_lab.runs.folder import RunLocked, open_log
 from diffusion_lab.runs.record import as_error
@@ -216,7 +216,7 @@ def starts_processes(job: Job) -> bool:
         return False
     devices = trainer.get("devices", 1)
     if devices in ("auto", -1, "-1"):
-        return _gpus() > 1 and trainer.get("accelerator") != "cpu"
+        return gpu_count() > 1 and trainer.get("accelerator") != "cpu"
     if isinstance(devices, str) and devices.isdigit():
         devices = int(devices)
     return devices > 1 if isinstance(devices, int) else len(str(devices).split(",")) > 1
@@ -231,9 +231,3 @@ def gpu_in_use() -> bool:
             if os.readlink(folder / number).startswith(GPU_MEMORY):
                 return True
     return False
-
-
-def _gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count()

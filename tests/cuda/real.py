@@ -64,7 +64,7 @@ class RealGPU:
     def __init__(self) -> None:
         self.waits: Counter[Wait] = Counter()
 
-    def told(self, message: Warning | str, *_: Any, **__: Any) -> None:
+    def showwarning(self, message: Warning | str, *_: Any, **__: Any) -> None:
         """In place of `warnings.showwarning`; it is called where the warning is raised."""
         if "called a synchronizing CUDA operation" in str(message):
             self.waits[Wait(asked_by(), WAITED)] += 1
@@ -77,7 +77,7 @@ def real_machine(**_: Any) -> Iterator[RealGPU]:
     there = torch.cuda.is_available()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = gpu.told
+        warnings.showwarning = gpu.showwarning
         if there:
             torch.cuda.set_sync_debug_mode("warn")
         try:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from omegaconf import DictConfig, ListConfig
 
@@ -146,14 +147,27 @@ def optimizer_states(cfg: DictConfig) -> float:
         torch.nn.init.zeros_(weight)
         weight.grad = torch.zeros_like(weight)
     optimizer = part(cfg, "optimizer")(weights)
-    # A step asks a GPU whether its stream is being captured, and the jobs that a sweep forks could not use that GPU.
-    with patch.object(torch.cuda, "is_available", lambda: False):
+    with _without_gpu():
         optimizer.step()
     kept = [
         sum(value.numel() for value in optimizer.state[weight].values() if torch.is_tensor(value) and value.ndim)
         for weight in weights
     ]
     return max(kept) / weights[0].numel()
+
+
+@contextmanager
+def _without_gpu() -> Iterator[None]:
+    """Inside, PyTorch finds no GPU: an optimizer's step asks it whether its stream is being captured, and the jobs that
+    a sweep forks from this process could then not use it."""
+    import torch
+
+    before = torch.cuda.is_available
+    torch.cuda.is_available = lambda: False
+    try:
+        yield
+    finally:
+        torch.cuda.is_available = before
 
 
 def checkpoints_kept(cfg: DictConfig) -> int:

@@ -66,7 +66,7 @@ class MethodCheck:
         """Record an error of the node at `path`, once and with the key to type."""
         if self.errors and not isinstance(error, ValueError | FileNotFoundError | WrongResult):
             return  # probably a consequence of an error that is recorded
-        said = told(path, error, self.cfg)
+        said = on_command_line(path, error, self.cfg)
         if str(said) not in map(str, self.errors):
             self.errors.append(said)
 
@@ -111,10 +111,10 @@ def part_errors(path: str, cfg: DictConfig) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of a user's class
-        raise told(path, error, cfg) from error
+        raise on_command_line(path, error, cfg) from error
 
 
-def told(path: str, error: Exception, cfg: DictConfig) -> ConfigError:
+def on_command_line(path: str, error: Exception, cfg: DictConfig) -> ConfigError:
     """What an exception of the node at `path` is on the command line: of an argument, if a constructor rejects it, else
     of the line in the user's own code that raised it."""
     if isinstance(error, WrongResult):
