@@ -63,3 +63,13 @@ class Streams:
     def normal(self, shape: tuple[int, ...], stream: str, *position: int, device: torch.device | str = "cpu") -> Tensor:
         """Standard normal float32 numbers of the given shape."""
         return torch.randn(shape, device=device, generator=self.generator(device, stream, *position))
+
+
+class HostStreams(Streams):
+    """The numbers of the host's generators on every device, where `Streams` draws with the device's own."""
+
+    def uniform(self, n: int, stream: str, *position: int, device: torch.device | str = "cpu") -> Tensor:
+        return super().uniform(n, stream, *position).to(device)
+
+    def normal(self, shape: tuple[int, ...], stream: str, *position: int, device: torch.device | str = "cpu") -> Tensor:
+        return super().normal(shape, stream, *position).to(device)

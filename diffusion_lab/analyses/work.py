@@ -13,7 +13,7 @@ from diffusion_lab.failure import WrongResult, shown
 from diffusion_lab.files import write_whole
 from diffusion_lab.npz import unpack
 from diffusion_lab.progress import progress
-from diffusion_lab.streams import Streams
+from diffusion_lab.streams import HostStreams, Streams
 
 if TYPE_CHECKING:
     import torch
@@ -25,18 +25,18 @@ class Work:
 
     Args:
         folder: folder of the finished pieces of a computation with these models, settings and seed.
-        streams: random numbers by name and position.
+        streams: random numbers by name and position; drawn on the host, and so the same for every device.
         device: device of the models.
         show: whether to show the progress.
     """
 
     def __init__(self, folder: Path, streams: Streams, device: torch.device | str = "cpu", show: bool = False) -> None:
-        self.folder, self.streams, self.device = folder, streams, device
+        self.folder, self.streams, self.device = folder, HostStreams(streams.seed), device
         self._show = show
 
     def normal(self, shape: tuple[int, ...], *position: int) -> Tensor:
         """Standard normal float32 numbers on the device, a function of the seed and the position alone."""
-        return self.streams.normal(shape, "analysis", *position).to(self.device)
+        return self.streams.normal(shape, "analysis", *position, device=self.device)
 
     def map(
         self, name: str, function: Callable[..., Arrays], tasks: Sequence[tuple[Any, ...]]

@@ -199,3 +199,13 @@ def test_a_task_that_returns_no_arrays_by_name_is_told_what_it_must_return(retur
     with pytest.raises(WrongResult, match=words):
         Work(tmp_path, Streams(0)).map("pieces", lambda: returned, [()])
     assert not list(tmp_path.iterdir())
+
+
+def test_the_numbers_of_an_analysis_are_drawn_on_the_host_whatever_the_device(tmp_path):
+    """A probe that is given `work.streams` draws as `work.normal` does; on a GPU it had drawn other noise."""
+    streams = Work(tmp_path, Streams(3), "meta").streams
+    assert streams.normal((2,), "timesteps", -1, 0, device="meta").device.type == "meta"
+    assert streams.uniform(2, "timesteps", 0, device="meta").device.type == "meta"
+    assert torch.equal(streams.normal((2,), "timesteps", -1, 0), Streams(3).normal((2,), "timesteps", -1, 0))
+    with pytest.raises(RuntimeError):  # a run's own streams draw on the device
+        Streams(3).normal((2,), "timesteps", -1, 0, device="meta")

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from torch import Tensor
 
 from diffusion_lab.callbacks.base import StepCallback
 from diffusion_lab.cli.build import build_run
@@ -23,7 +22,7 @@ from diffusion_lab.cli.cost.trial import wait
 from diffusion_lab.cli.train import facts, quiet_libraries
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import METRICS
-from diffusion_lab.streams import Streams
+from diffusion_lab.streams import HostStreams
 from diffusion_lab.timesteps import StepRecord
 from diffusion_lab.training import RunModule
 
@@ -55,16 +54,6 @@ class Training(NamedTuple):
     losses: list[float]
     rate: float = 0.0
     skipped: int | None = None
-
-
-class HostStreams(Streams):
-    """The numbers of the host's generators on every device, where a run draws with the device's own."""
-
-    def uniform(self, n: int, stream: str, *position: int, device: torch.device | str = "cpu") -> Tensor:
-        return super().uniform(n, stream, *position).to(device)
-
-    def normal(self, shape: tuple[int, ...], stream: str, *position: int, device: torch.device | str = "cpu") -> Tensor:
-        return super().normal(shape, stream, *position).to(device)
 
 
 class Watch(StepCallback):
