@@ -15,9 +15,8 @@ import numpy as np
 
 from diffusion_lab.averaging import short
 from diffusion_lab.intervals import student_quantile
+from diffusion_lab.runs.identity import leaves, of_method, same_method
 from diffusion_lab.training import Trained, TrainedModel
-
-NOT_OF_THE_METHOD = ("seed", "paths", "name")  # keys of a configuration
 
 
 class Group(NamedTuple):
@@ -112,30 +111,10 @@ def band_words(members: Sequence[Sequence[int]], of: str) -> str:
 
 
 def _differ_in_the_seed(a: TrainedModel, b: TrainedModel) -> bool:
-    """Whether two models have the same step, weights and configuration, except for their seeds and folders.
-
-    Keys such as dataset.seed repeat the run's seed, and those such as callbacks.checkpoint.directory its folder.
-    """
+    """Whether two models have the same step, weights and configuration, except for their seeds and folders."""
     if (a.step, a.decay) != (b.step, b.decay) or not (a.config and b.config):
         return (a.name, a.step, a.decay) == (b.name, b.step, b.decay)
-    mine, others = _method(a), _method(b)
-    return mine.keys() == others.keys() and all(
-        value == others[key]
-        or (key.endswith(".seed") and (value, others[key]) == (a.config.get("seed"), b.config.get("seed")))
-        for key, value in mine.items()
-    )
-
-
-def _method(model: TrainedModel) -> dict[str, Any]:
-    """The configuration by dotted key, without `NOT_OF_THE_METHOD` and without the path of the run folder."""
-    folder = str((model.config.get("paths") or {}).get("run_dir") or model.folder)
-    found, waiting = {}, [(str(k), v) for k, v in model.config.items() if k not in NOT_OF_THE_METHOD]
-    for key, value in waiting:  # grows during the loop
-        if isinstance(value, dict):
-            waiting += [(f"{key}.{name}", below) for name, below in value.items()]
-        else:
-            found[key] = value.replace(folder, "") if isinstance(value, str) else value
-    return found
+    return same_method(a.config, b.config)
 
 
 def _names(models: Sequence[TrainedModel]) -> list[str]:
@@ -186,7 +165,7 @@ def _settings(models: Sequence[TrainedModel]) -> list[str]:
 
     Of those that tell as many apart, the key that is nearest to the top.
     """
-    methods = [_method(model) for model in models]
+    methods = [leaves(of_method(model.config)) for model in models]
     keys = dict.fromkeys(key for method in methods for key in method if not key.endswith(".seed"))
     words = {key: [_word(key, method.get(key)) for method in methods] for key in keys}
     order = sorted(keys, key=lambda key: (not key.endswith("_target_"), key.count(".")))

@@ -1,10 +1,10 @@
 """The folder of the yaml files, the name of a run, and whether two configurations are the same run.
 
 A run is a function of (config, seed, step). Its folder is therefore named by a readable slug and a hash of the part of
-the configuration that affects its results, so that the same command finds its unfinished run. Paths, devices,
-microbatches, memory layout and logging are not in the hash (`NOT_IN_HASH`). Devices, microbatches and layout affect
-only the rounding of sums, no random number: a run that changes them continues as the same run, equal up to rounding
-instead of bit by bit. A key that was added after runs had been made is left out at its default (`ADDED_LATER`).
+the configuration that affects its results (`runs.identity`), so that the same command finds its unfinished run.
+Devices, microbatches and memory layout are not in the hash: they affect only the rounding of sums, no random number,
+and a run that changes them continues as the same run, equal up to rounding instead of bit by bit. A key that was added
+after runs had been made is left out at its default (`ADDED_LATER`).
 """
 
 from __future__ import annotations
@@ -21,116 +21,51 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from diffusion_lab.cli.added_later import ADDED_LATER, dropped
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.hydra_version import add_resolver, initialized
 from diffusion_lab.cli.processes import microbatches
 from diffusion_lab.cli.source import identified
 from diffusion_lab.cli.stated import stated
 from diffusion_lab.distribution_file import numbers_or_fault
+from diffusion_lab.runs.added_later import ADDED_LATER, dropped
+from diffusion_lab.runs.identity import effective
 from diffusion_lab.saved_config import architecture_or_fault
 
 UNNAMED_PRECISION = "32-true"  # every other one is a word of the run's name
 
-# Top-level keys and dotted paths that do not affect the results of a run, except for the rounding of sums
-# and, by `compile` and `channels_last`, the masks of dropout.
-NOT_IN_HASH = (
-    "hydra",
-    "paths",
-    "name",
-    "resume",
-    "allow",
-    "anew",
-    "hang_timeout_min",
-    "dry_run",
-    "cost",
-    "most_samples",  # the number of samples that follows from it is in the hash
-    "objective",
-    "threads",
-    "logger",
-    "extras",
-    "callbacks.progress",
-    "callbacks.heartbeat",
-    "callbacks.pruning",
-    "dataset.num_workers",
-    "images_per_device",
-    "accumulate",
-    "dataset.accumulate",
-    "trainer.accumulate_grad_batches",
-    "channels_last",
-    "compile",
-    "trainer.accelerator",
-    "trainer.devices",
-    "trainer.strategy",
-    "trainer.num_nodes",
-    "trainer.enable_progress_bar",
-    "trainer.enable_model_summary",
-    "trainer.profiler",
-    "trainer.num_sanity_val_steps",
-    "trainer.default_root_dir",
-)
-PLACES = {"probabilities": "path", "found": "folder"}  # what was read: the key of the place it was read from
 # Named in the slug only when they differ.
-DEFAULT_CHOICES = {"task": "image_generation", "prediction": "eps", "preconditioning": "none", "weighting": "unit"}
+DEFAULT_CHOICES = {
+    "model": "diffusion",
+    "task": "image_generation",
+    "prediction": "eps",
+    "preconditioning": "none",
+    "weighting": "unit",
+}
 
 
-def without(cfg: DictConfig, keys: tuple[str, ...] = NOT_IN_HASH) -> DictConfig:
-    """A resolved copy without the given dotted keys, in which the run folder reads `<run_dir>`.
+def without(cfg: DictConfig, **changed: Any) -> dict[str, Any]:
+    """The keys that count (`runs.identity`), resolved, with some top-level values `changed` before that.
 
     The result is the same while a configuration is composed, before its run folder is known, and when it is read back
     from a run.
     """
-    return DictConfig(_without(cfg, keys))
-
-
-def _without(cfg: DictConfig, keys: tuple[str, ...], **changed: Any) -> dict[str, Any]:
-    """`without` as plain values, with some top-level values `changed` before references are resolved."""
     content = cast(dict[str, Any], OmegaConf.to_container(cfg)) | changed
     content.pop("hydra", None)
     folders = content.get("paths")
     written = folders.get("run_dir") if isinstance(folders, dict) else None
     if isinstance(folders, dict):
         content["paths"] = {key: f"<{key}>" for key in folders}
-    resolved = _without_places(OmegaConf.to_container(OmegaConf.create(content), resolve=True))
+    resolved = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(content), resolve=True))
     start = identified(plain_value(cfg, "init_from"))  # of `cfg`, where paths are places
     if isinstance(start, dict):
         resolved["init_from"] = start
-    if isinstance(written, str) and "${" not in written:
-        resolved = _replace_folder(resolved, written)
-    for key in keys:
-        *parents, last = key.split(".")
-        node: Any = resolved
-        for parent in parents:
-            node = node.get(parent) if isinstance(node, dict) else None
-        if isinstance(node, dict):
-            node.pop(last, None)
-    return resolved
+    return effective(resolved, written if isinstance(written, str) and "${" not in written else None)
 
 
 def plain_value(cfg: DictConfig, key: str) -> Any:
     """The value of a key, resolved, as dicts, lists and scalars."""
     value = OmegaConf.select(cfg, key)
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-
-
-def _without_places(node: Any) -> Any:
-    """Without places whose content stands beside them (`PLACES`), e.g. in sampler=from_file and in every wrapper and
-    callback that has this sampler."""
-    if isinstance(node, dict):
-        places = {place for content, place in PLACES.items() if content in node}
-        return {key: _without_places(value) for key, value in node.items() if key not in places}
-    return [_without_places(value) for value in node] if isinstance(node, list) else node
-
-
-def _replace_folder(node: Any, folder: str) -> Any:
-    """Replace `folder` by `<run_dir>` in all paths below a node."""
-    if isinstance(node, dict):
-        return {key: _replace_folder(value, folder) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_replace_folder(value, folder) for value in node]
-    if isinstance(node, str) and (node == folder or node.startswith(f"{folder}/")):
-        return f"<run_dir>{node[len(folder) :]}"
-    return node
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:
@@ -143,7 +78,7 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
 
 
 def _digest(cfg: DictConfig, **changed: Any) -> str:
-    content = dropped(_without(cfg, NOT_IN_HASH, **changed), ADDED_LATER)
+    content = dropped(without(cfg, **changed), ADDED_LATER)
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -201,7 +136,8 @@ def method_name(cfg: DictConfig) -> str:
     named = {"sampler": "sampler"} | DEFAULT_CHOICES
     chosen = {group: choices.get(group, default) for group, default in named.items()}
     differ = [group for group, default in DEFAULT_CHOICES.items() if chosen[group] != default]
-    return "-".join([str(chosen[group]) for group in ("sampler", *differ) if chosen[group] is not None])
+    words = [str(chosen[group]) for group in ("sampler", *differ) if chosen[group] is not None]
+    return "-".join(dict.fromkeys(words))  # task=gan sets model=gan
 
 
 def beside_method(cfg: DictConfig) -> list[str]:

@@ -12,11 +12,11 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diffusion_lab.cli.added_later import ADDED_LATER, filled
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.folders import check_places
 from diffusion_lab.cli.places import is_inside, places, read, written
 from diffusion_lab.files import DEPTH
+from diffusion_lab.runs.added_later import ADDED_LATER, filled
 from diffusion_lab.runs.advice import command, setting
 from diffusion_lab.runs.names import RECORD
 

@@ -17,8 +17,9 @@ from diffusion_lab.cli.command_line import placed
 from diffusion_lab.cli.config import plain
 from diffusion_lab.cli.errors import ConfigError, MissingHere
 from diffusion_lab.cli.same_data import recorded_data
-from diffusion_lab.cli.same_run import SOURCE, flatten, places_of
+from diffusion_lab.cli.same_run import SOURCE, places_of
 from diffusion_lab.files import read_object
+from diffusion_lab.runs.identity import leaves
 from diffusion_lab.runs.names import RECORD
 
 WORD = re.compile(rf"\+*{re.escape(SOURCE)}\.([\w.]+=)")
@@ -32,7 +33,7 @@ def typed_for_a_run(words: Sequence[str]) -> list[str]:
 
 def typed_places(cfg: DictConfig) -> dict[str, Any]:
     """{"dataset.source.root": place} of the words in such a configuration."""
-    return flatten(plain(cfg[NODE]), SOURCE) if NODE in cfg else {}
+    return leaves(plain(cfg[NODE]), SOURCE) if NODE in cfg else {}
 
 
 def with_places(cfg: DictConfig, record: Mapping[str, Any], moved: Mapping[str, Any], named: str) -> DictConfig:

@@ -10,7 +10,6 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from diffusion_lab.cli.added_later import ADDED_LATER, filled
 from diffusion_lab.cli.config import DEFAULT_CHOICES, conf_dir, register_resolvers, without
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.reports import Reading, Run
@@ -20,10 +19,11 @@ from diffusion_lab.reports.differences import (
     names_of,
     place_of,
     read_plainly,
-    seeds_of,
     within,
     without_keys,
 )
+from diffusion_lab.runs.added_later import ADDED_LATER, filled
+from diffusion_lab.runs.identity import followers_of_seed
 
 _WHOLE = ("base", "method", "experiment", "scale", "debug")  # options that stand for several keys instead of a part
 _BEFORE = {"base": "ddpm"}  # what train.yaml's parts were for the runs that were made before this group
@@ -47,16 +47,16 @@ def read(run: Run) -> Reading:
     own = {group for group, option in options.items() if option is not None and not _known(group, option)}
     names = names_of(config, run)
     if not options or own & {*_WHOLE} or not all(_is_own(group, options[group]) for group in own):
-        return Reading(config, derived=seeds_of(config, run), names=names)
+        return Reading(config, derived=followers_of_seed(config, run.seed), names=names)
     named_by = {"base": options.get("base"), "method": options.get("method")}
     alone = _compose(_words(named_by))
     if alone is None:
-        return Reading(config, derived=seeds_of(config, run), names=names)
+        return Reading(config, derived=followers_of_seed(config, run.seed), names=names)
     parts = {group: option for group, option in options.items() if group not in _WHOLE}
     further = {group: option for group, option in parts.items() if group not in own and option != alone[1].get(group)}
     composed = _compose(_words({**named_by, **further}))
     if composed is None:
-        return Reading(config, derived=seeds_of(config, run), names=names)
+        return Reading(config, derived=followers_of_seed(config, run.seed), names=names)
     named = alone[1]
     if not options.get("method"):  # its name has the sampler and the options that are not the default
         inside = {group: options.get(group) for group in ("sampler", *DEFAULT_CHOICES)}
@@ -156,5 +156,4 @@ def _container(node: Any) -> Any:
 
 def _plain(cfg: DictConfig) -> dict[str, Any]:
     """The keys that affect the results, without the seed."""
-    content = cast(dict[str, Any], OmegaConf.to_container(without(cfg)))
-    return {key: value for key, value in content.items() if key not in ("seed", "paths")}
+    return {key: value for key, value in without(cfg).items() if key != "seed"}

@@ -13,7 +13,6 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.added_later import ADDED_LATER, filled
 from diffusion_lab.cli.config import config_folders, plain, run_name, without
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.foreign import read_back
@@ -21,18 +20,9 @@ from diffusion_lab.cli.places import places
 from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.targets import own_folders
 from diffusion_lab.files import read_object
+from diffusion_lab.runs.added_later import ADDED_LATER, filled
+from diffusion_lab.runs.identity import MAY_CHANGE, leaves
 from diffusion_lab.runs.names import RECORD, SWEEP
-
-# Keys in the hash that a continued run may change; keys outside the hash may always change.
-MAY_CHANGE = (
-    "max_steps",
-    "trainer.max_steps",
-    "metrics_every",
-    "callbacks.checkpoint",
-    "callbacks.generation.every",
-    "callbacks.generation.metrics_every",
-)
-
 
 SOURCE = "dataset.source"
 
@@ -104,7 +94,7 @@ def differences(saved: DictConfig, cfg: DictConfig, with_places: bool = True) ->
 
     with_places: whether the places of the images count, those of their caches included.
     """
-    old, new = (flatten(filled(plain(without(c)), ADDED_LATER)) for c in (saved, cfg))
+    old, new = (leaves(filled(without(c), ADDED_LATER)) for c in (saved, cfg))
     free = MAY_CHANGE if with_places else (*MAY_CHANGE, *places_of(plain(cfg)))
     differ = [key for key in sorted(old | new) if old.get(key) != new.get(key) and not key.startswith(free)]
     return {key: (old.get(key), new.get(key)) for key in differ}
@@ -126,13 +116,6 @@ def _places_in(node: Any, path: str) -> Iterator[str]:
         yield from (f"{path}.{name}" for name, kind in found.items() if kind != "name")
         for key, value in node.items():
             yield from _places_in(value, f"{path}.{key}")
-
-
-def flatten(node: Any, path: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}; lists are leaves."""
-    if not isinstance(node, dict):
-        return {path: node}
-    return {k: v for key, value in node.items() for k, v in flatten(value, f"{path}.{key}".lstrip(".")).items()}
 
 
 def _short(value: Any) -> str:

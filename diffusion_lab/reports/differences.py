@@ -25,14 +25,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from diffusion_lab.runs.identity import RECORDING, followers_of_seed, of_method
 from diffusion_lab.runs.run import Run
 
 MISSING = object()
 WORD = re.compile(r"\w[\w./-]*")  # an option as it is typed
-# Keys that do not change the results: runs that differ only in these have the same configuration.
-NOT_SHOWN = ("seed", "name", "paths", "hydra", "resume", "dry_run", "cost", "objective", "threads", "logger", "extras")
-# How often something is recorded; it makes other curves of the same training.
-RECORDING = ("log_every", "snapshot_every", "metrics_every", "checkpoint_every", "keep_every")
 
 
 Names = Sequence[tuple[Any, str]]  # parts of a configuration, and the option that was typed for each
@@ -77,25 +74,8 @@ class Difference(NamedTuple):
 
 def read_plainly(run: Run) -> Reading:
     """The reading of a run's configuration without knowledge of its options."""
-
-    def strip(node: Any) -> Any:
-        if isinstance(node, dict):
-            return {k: strip(v) for k, v in node.items()}
-        if isinstance(node, list):
-            return [strip(v) for v in node]
-        return "<run>" if isinstance(node, str) and "/" in node and run.name in node.split("/") else node
-
-    config = {key: value for key, value in strip(run.config).items() if key not in NOT_SHOWN}
-    return Reading(config, derived=seeds_of(config, run), names=names_of(config, run))
-
-
-def seeds_of(config: Any, run: Run, path: str = "") -> frozenset[str]:
-    """The keys below the top that are called `seed` and have the value of the run's, which they most likely follow."""
-    found: frozenset[str] = frozenset()
-    for key, value in config.items() if isinstance(config, dict) else ():
-        place = f"{path}.{key}".lstrip(".")
-        found |= {place} if key == "seed" and path and value == run.seed else seeds_of(value, run, place)
-    return found
+    config = of_method(run.config)
+    return Reading(config, derived=followers_of_seed(config, run.seed), names=names_of(config, run))
 
 
 def names_of(config: Mapping[str, Any], run: Run) -> Names:

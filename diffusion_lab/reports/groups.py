@@ -26,7 +26,6 @@ from typing import Any
 from diffusion_lab.printable import one_line
 from diffusion_lab.reports.differences import (
     MISSING,
-    RECORDING,
     WORD,
     Names,
     Reader,
@@ -40,6 +39,7 @@ from diffusion_lab.reports.differences import (
     without_keys,
 )
 from diffusion_lab.reports.other_data import data_keys, data_words
+from diffusion_lab.runs.identity import RECORDING
 from diffusion_lab.runs.run import Run
 
 WORDS = re.compile(r"[\s-]+")  # what separates the words of a label

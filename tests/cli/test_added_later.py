@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from diffusion_lab.cli.added_later import ADDED_LATER, dropped, filled
 from diffusion_lab.cli.config import config_hash, group_hash, plain
 from diffusion_lab.cli.errors import InvalidConfig
 from diffusion_lab.cli.foreign import read_back
 from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.cli.targets import PACKAGE_ONLY, resolve
+from diffusion_lab.runs.added_later import ADDED_LATER, dropped, filled
 from tests.harness import configuration, differences, final_state, train_child
 
 UNIFORM = "diffusion_lab.timesteps.Uniform"

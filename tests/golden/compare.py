@@ -19,8 +19,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.cli.same_run import flatten
 from diffusion_lab.files import write_whole
+from diffusion_lab.runs.identity import leaves
 
 RUNS_FILE = Path(__file__).with_name("runs.json")
 COMPOSITIONS_FILE = Path(__file__).with_name("compositions.json")
@@ -65,8 +65,8 @@ def _lines(then: list[dict[str, Any]], now: list[dict[str, Any]], tolerance: flo
     """`step 4, train/loss: 1 -> 2` for each stored number that differs."""
     found = [f"metrics.jsonl: {len(then)} -> {len(now)} lines"] if len(then) != len(now) else []
     for old, new in zip(then, now, strict=False):
-        for key, value in flatten(old).items():
-            a, b = (x if isinstance(x, list) else [x] for x in (value, flatten(new).get(key)))
+        for key, value in leaves(old).items():
+            a, b = (x if isinstance(x, list) else [x] for x in (value, leaves(new).get(key)))
             if len(a) != len(b) or not all(map(_close, a, b, [tolerance * _size(a)] * len(a))):
                 found.append(f"step {old['step']}, {key}: {value} -> {new.get(key)}")
     return found
