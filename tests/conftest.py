@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["tests.composed_once"]
+
 
 @pytest.fixture(autouse=True, scope="session")
 def settings_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from diffusion_lab.cli.command_line import lists
-from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.main import main
 from diffusion_lab.testing import check_analysis
+from tests.analyses.small import NAMES, small_words
 from tests.harness import Child
 
 SMALL = (
@@ -37,7 +37,6 @@ SMALL = (
     "trainer.accelerator=cpu",
     "metrics=none",
 )
-NAMES = sorted(path.stem for path in (conf_dir() / "analysis").glob("*.yaml"))
 UPDATE = ("checkpoint=step-00000001,last", "weights=raw")
 QUICK = ("analysis=per_timestep", "analysis.images=4", "analysis.every=50")
 OWN_PARTS = (Path(__file__).parents[2] / "docs" / "own-parts.md").read_text()
@@ -73,11 +72,10 @@ def files(folder: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_analysis_of_a_trained_run(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Killed in the middle and called again, it leaves its files, the same bytes each time, and a section of the
-    report; that they are also those of an analysis that was never stopped is part of `check_analysis`."""
-    words = ["analyze", f"analysis={name}", *UPDATE, "run=runs/a"]
+    """It leaves its files, the same bytes each time, and a section of the report; that they are also those of one that
+    was stopped is part of `check_analysis`."""
+    words = ["analyze", *small_words(name), *UPDATE, "run=runs/a"]
     folder = here / "runs" / "a" / "analyses" / name
-    kill_in_the_middle(words, folder)
     assert main(words) == 0
     first, said = files(folder), capsys.readouterr().out
     assert set(first) == {"data.npz", "figure.svg", "figure.png", "facts.json"}

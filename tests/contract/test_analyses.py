@@ -2,11 +2,9 @@
 
 import inspect
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hydra import compose
 from hydra.utils import instantiate
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
@@ -14,25 +12,16 @@ from omegaconf import OmegaConf
 from diffusion_lab.analyses import Analysis, PerTimestep, Result, RewardVariance
 from diffusion_lab.cli.checks.annotations import SPECIAL
 from diffusion_lab.cli.checks.nodes import check_nodes
-from diffusion_lab.cli.config import conf_dir, register_resolvers
-from diffusion_lab.cli.hydra_version import initialized
+from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.targets import Trust, resolve
 from diffusion_lab.testing import check_analysis
-
-NAMES = sorted(path.stem for path in Path(conf_dir(), "analysis").glob("*.yaml"))
-
-
-def composed(name):
-    register_resolvers()
-    with initialized():
-        return compose("analyze", overrides=[f"analysis={name}"])
+from tests.analyses.small import NAMES, composed, small
 
 
 @pytest.mark.slow  # each is computed four times
 @pytest.mark.parametrize("name", NAMES)
 def test_every_analysis_keeps_the_contract(name):
-    cfg = composed(name)
-    check_analysis(lambda: instantiate(cfg.analysis, _convert_="all"))
+    check_analysis(lambda: instantiate(small(name), _convert_="all"))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,58 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 from hydra.utils import instantiate
-from omegaconf import DictConfig, open_dict
 
-from diffusion_lab.analyses import Analysis, perform
+from diffusion_lab.analyses import perform
 from diffusion_lab.testing.analyses import tiny_update
-from tests.contract.test_analyses import composed
+from tests.analyses.small import small
 from tests.cuda.machine import paper_machine
 from tests.cuda.paper import CUDA
 from tests.cuda.training import options
 
-# At most; what a yaml asks for takes minutes on paper.
-SMALLER = {
-    "images": 4,
-    "points": 5,
-    "draws": 4,
-    "vectors": 3,
-    "steps": 4,
-    "count": 2,
-    "repeats": 3,
-    "warmup": 1,
-    "pairs": 3,
-    "noises": 2,
-    "samples": 4,
-    "num_windows": 2,
-    "num_slots": 3,
-    "sketch": 64,
-}
-INSTEAD = {"batch_sizes": [4, 8], "sizes": [1, 2], "shown": [1], "timesteps": [0, 500], "ranges": [[1, 500]], "last": 0}
-
-
-def smaller(name: str) -> Analysis:
-    """The analysis of a yaml, with small numbers where it has large ones."""
-    node = composed(name).analysis
-    _reduce(node)
-    return instantiate(node, _convert_="all")
-
-
-def _reduce(node: DictConfig) -> None:
-    with open_dict(node):
-        for key, value in node.items():
-            if isinstance(value, DictConfig) and key == "solver":
-                _reduce(value)
-            elif key in INSTEAD:
-                node[key] = INSTEAD[str(key)]
-            elif key in SMALLER and value is not None:
-                node[key] = min(value, SMALLER[str(key)])
-            elif key == "every":
-                node[key] = 200
-
 
 def performed(name: str, device: torch.device | str, folder: Path) -> Path:
     """The folder of the results of the analysis of two tiny models on a device."""
-    analysis, models = smaller(name), tiny_update()
+    analysis, models = instantiate(small(name), _convert_="all"), tiny_update()
     for model in models:
         model.denoiser.network.dropout.p = 0.0  # a device draws its own masks
         model.denoiser.to(device)
