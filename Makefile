@@ -5,15 +5,16 @@ BIN := $(VENV)/bin
 # One thread per test process: two processes with two threads each would wait for one another on two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-analyses reproduce-smoke test test-quick test-exhaustive mutants faults bench profile lint type wheel pages notebook docs clean
+.PHONY: help setup demo demo-analyses reproduce-smoke test test-quick test-slow test-pages test-learning test-exhaustive mutants faults bench profile lint type wheel pages notebook docs clean
 
 help:
 	@echo "make setup      make .venv and install the package with its tests' requirements"
 	@echo "make demo       compare four timestep samplers on digits, then show the report (under 5 minutes)"
 	@echo "make demo-analyses  train small models of all kinds, and run every analysis on them (about 20 minutes)"
 	@echo "make reproduce-smoke  every table of the papers with runs of 20 steps, to its pages (below 20 minutes)"
-	@echo "make test       everything: the quick suite, then the slow one (17 to 32 minutes on two cores)"
-	@echo "make test-quick the quick suite alone (4 to 7 minutes)"
+	@echo "make test       what CI runs: the quick and the slow suite, and that of the pages where they changed"
+	@echo "make test-quick the quick suite alone (4 to 9 minutes); also test-slow, test-pages"
+	@echo "make test-learning    whether networks learn (5 minutes)"
 	@echo "make test-exhaustive  every composition and every network at full size (2 to 4 minutes)"
 	@echo "make mutants    falsify numbers of a report one by one; the quick suite must notice (10 to 20 minutes)"
 	@echo "make faults     whole runs killed, stopped, damaged, misconfigured (below an hour); ARGS=--quick for minutes"
@@ -72,15 +73,12 @@ demo-analyses: setup
 	$(ANALYZE) analysis=optimizer_noise run=$(RUNS)/mdlrc weights=raw
 	$(BIN)/diffusion-lab report $(RUNS)
 
-# The quick suite in another order each time; its first line gives the seed, --random-order-seed=SEED repeats it.
-test: test-quick
-	$(BIN)/python -m pytest -m "slow and not exhaustive" -n 2 --durations=15
+# What CI runs. tests/suites.py says which suites there are and when each runs.
+test: setup
+	$(BIN)/python -m tests.suites
 
-test-quick: setup
-	$(BIN)/python -m pytest -m "not slow" -n 2 --random-order
-
-test-exhaustive: setup
-	$(BIN)/python -m pytest -m exhaustive -n 2
+test-quick test-slow test-pages test-learning test-exhaustive: setup
+	$(BIN)/python -m tests.suites $(@:test-%=%)
 
 # Every table of every paper on digits, a few steps: shows that each reaches its page.
 reproduce-smoke: setup

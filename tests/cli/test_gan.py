@@ -141,7 +141,7 @@ def test_sample_repeats_the_grid_of_training_and_refuses_a_solver(run, in_folder
     )
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 def test_a_short_training_is_five_times_nearer_to_the_digits_than_none(tmp_path, monkeypatch):
     """80 and 6.1 after 250 steps; 1.3 after 3,000 steps of 64 images."""
     monkeypatch.setenv("DIFFUSION_LAB_CACHE", str(tmp_path / "cache"))

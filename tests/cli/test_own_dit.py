@@ -105,7 +105,7 @@ def best_per_pixel() -> float:
     return (signal / (signal + 1 - a)).mean().item()
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 @pytest.mark.parametrize("network", ["own_dit", "dit_tiny"])
 def test_eight_digits_are_learnt_by_heart(network: str, tmp_path: Path) -> None:
     for name, text in FILES.items():

@@ -1,16 +1,24 @@
-"""Every file of conf/method trains on two processes with accumulation, and a killed run ends as an uninterrupted one.
+"""Every file of conf/method goes on exactly after it was stopped; three of them on two processes after SIGKILL.
 
-A new yaml is tested without an edit here. The numbers below only make the methods act within a few steps.
+A new yaml is tested without an edit here. The numbers below only make the methods act within a few steps. `make faults`
+kills runs of more kinds at random moments.
 """
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import pytest
+from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import conf_dir
-from tests.harness import configuration, differences, trained
+from tests.harness import Child, configuration, differences, final_state, trained
 
 pytestmark = pytest.mark.slow
 METHODS = sorted(path.stem for path in (conf_dir() / "method").glob("*.yaml") if "/task: gan" not in path.read_text())
-STEPS = 8
+KILLED = ("clts_mdlrc", "learned_beta", "loss_second_moment")  # a schedule, a policy with rewards, a history of losses
+STEPS, STOP = 8, 5
 SOONER = {  # by the class of the sampler
     "LearnedBeta": {"every": 2, "select_from": 3, "queue": 3, "hidden": 8},
     "GradientVariance": {"every": 3, "points": 3, "images": 8},
@@ -19,17 +27,49 @@ SOONER = {  # by the class of the sampler
 }
 
 
-def configured(folder, *overrides):
-    cfg = configuration(folder, f"max_steps={STEPS}", *overrides)
+class Stopped(Exception):
+    """Raised in a step."""
+
+
+def configured(folder: Path, *overrides: str) -> DictConfig:
+    cfg = configuration(folder, f"max_steps={STEPS}", "accumulate=2", *overrides)
     for key, value in SOONER.get(cfg.sampler._target_.rpartition(".")[2], {}).items():
         cfg.sampler[key] = value
     return cfg
 
 
+def straight_and_stopped(straight: DictConfig, stopped: DictConfig) -> None:
+    """Train both in this process, the second until a step raises an error, and again from its last checkpoint."""
+    from diffusion_lab.cli.train import run
+    from diffusion_lab.training import DiffusionModule
+
+    run(straight)
+    step = DiffusionModule.training_step
+
+    def until(self: DiffusionModule, *args: Any) -> Any:
+        if self.trainer.global_step == STOP:
+            raise Stopped
+        return step(self, *args)
+
+    DiffusionModule.training_step = until
+    with pytest.raises(Stopped):
+        run(stopped)
+    DiffusionModule.training_step = step
+    run(stopped)
+
+
 @pytest.mark.parametrize("method", METHODS)
-def test_a_killed_run_ends_as_an_uninterrupted_one(method, tmp_path):
-    overrides = [f"method={method}", "trainer.devices=2", "trainer.strategy=ddp_fork", "accumulate=2"]
-    straight = trained(configured(tmp_path / "straight" / "run", *overrides))
-    killed = trained(configured(tmp_path / "killed" / "run", *overrides), kills=[5])
+def test_a_stopped_run_ends_as_an_uninterrupted_one(method: str, tmp_path: Path) -> None:
+    straight, stopped = (configured(tmp_path / name / "run", f"method={method}") for name in ("straight", "stopped"))
+    Child(lambda: straight_and_stopped(straight, stopped), tmp_path / "log").succeed()
+    ends = [final_state(Path(cfg.paths.run_dir)) for cfg in (straight, stopped)]
+    assert differences(*ends) == [] and ends[0]["step"] == STEPS
+
+
+@pytest.mark.parametrize("method", KILLED)
+def test_a_killed_run_of_two_processes_ends_as_an_uninterrupted_one(method: str, tmp_path: Path) -> None:
+    words = [f"method={method}", "trainer.devices=2", "trainer.strategy=ddp_fork"]
+    straight = trained(configured(tmp_path / "straight" / "run", *words))
+    killed = trained(configured(tmp_path / "killed" / "run", *words), kills=[STOP])
     assert differences(straight, killed) == []
     assert straight["step"] == STEPS

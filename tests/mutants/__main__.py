@@ -18,11 +18,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.mutants.catalogue import MUTANTS, Mutant
+from tests.suites import SUITES
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("diffusion_lab", "hydra_plugins", "conf", "tests", "experiments", "benchmarks", "docs")
 LIBRARIES = ("torch", "lightning.pytorch", "torch_fidelity", "scipy.stats", "hydra", "sklearn", "pytest")
-OPTIONS = ("-q", "-x", "-m", "not slow", "-p", "no:cacheprovider")
+OPTIONS = ("-q", "-x", "-m", SUITES["quick"].marks, "-p", "no:cacheprovider")
 PASSED, FAILED = 0, 1  # pytest's exit codes; the others say that it could not test
 
 

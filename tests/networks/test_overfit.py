@@ -62,7 +62,7 @@ class Eight:
         return (signal / (signal + 1 - a)).mean().item()
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 @pytest.mark.parametrize(
     ("name", "condition", "steps", "lr"),
     [

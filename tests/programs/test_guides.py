@@ -34,7 +34,7 @@ def trainings() -> list[str]:
     return sorted({one for one in found if one.startswith("diffusion-lab train") and not any(w in one for w in own)})
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.parametrize("command", trainings())
 def test_a_training_of_a_page_composes_and_is_valid(command: str, in_folder: Path) -> None:
     from diffusion_lab.cli.config import compose_train

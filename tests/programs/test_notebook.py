@@ -22,7 +22,7 @@ SHORT = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.filterwarnings("ignore")  # of Lightning, and of a figure that has no window
 def test_the_cells_run_in_their_order(in_folder: Path) -> None:
     matplotlib.use("Agg")

@@ -46,7 +46,7 @@ def test_negative_control_another_docstring_or_value_makes_a_page_stale(tmp_path
         option_measured.gains_of_the_study.cache_clear()
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 def test_the_figures_are_the_same_again(tmp_path: Path, monkeypatch) -> None:
     pages = option_pages.FOLDER
     committed = {path.relative_to(pages): path.read_text() for path in pages.glob("**/*.svg")}

@@ -21,7 +21,7 @@ from tests.data.latent.autoencoders import save_autoencoder, save_images
 from tests.harness import Child
 from tests.programs.test_guides import PAGES, ROOT, commands
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.pages
 QUICK = """max_steps=4 snapshot_every=2 checkpoint_every=2 log_every=2 batch_size=16 threads=1
     dataset.val_images=32 trainer.accelerator=cpu""".split()
 SMALL = (

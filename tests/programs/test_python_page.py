@@ -14,7 +14,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
 SHORT = [("max_steps=300", "max_steps=4"), ('"sampler=logit_normal"', '"sampler=logit_normal", "metrics=none"')]
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.filterwarnings("ignore")  # of Lightning
 def test_the_blocks_run_in_their_order(in_folder: Path) -> None:
     assert find_spec("accelerate") and find_spec("diffusers"), "the extra dev has both"

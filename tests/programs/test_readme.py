@@ -67,7 +67,7 @@ def test_a_guide_has_both_files_of_a_part_of_each_kind_whole(kind, workplace):
     assert {*settings} - {"_target_", "_partial_"} == {*inspect.signature(found).parameters} - given
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 def test_the_sampler_and_the_network_of_the_guide_train_from_the_command_line(workplace):
     command = [sys.executable, "-m", "diffusion_lab.cli.main", "train", "--config-dir", "./my_conf"]
     command += ["sampler=late", "network=pixels", "network.hidden=32"]

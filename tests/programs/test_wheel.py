@@ -15,7 +15,7 @@ from tests.programs.test_readme import SMALL
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 def test_the_wheel_trains_reports_and_exports_from_another_folder(tmp_path):
     site, wheels, elsewhere = tmp_path / "site", tmp_path / "wheels", tmp_path / "elsewhere"
     elsewhere.mkdir()

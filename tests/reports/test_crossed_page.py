@@ -139,7 +139,7 @@ def test_a_block_of_the_study_is_written_into_its_page(folder: Path, monkeypatch
     assert "| schedule | " in page.read_text() and "old" not in page.read_text() and cells.stale() == []
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 def test_the_figures_are_written_and_the_same_again(longer: Path) -> None:
     assert crossed_figures.main(["digits"]) == 0
     drawn = {path.name: path.read_bytes() for path in longer.glob("*.svg")}

@@ -14,7 +14,7 @@ _SIGNED = re.compile(r"([+−]\d+(?:\.\d+)?) \[([+−]\d+(?:\.\d+)?),\s+([+−]\
 EARLIER = {("experiments/methods/README.md", "+1.50"), ("experiments/adaptive_beta/README.md", "+1.50")}
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 def test_the_gpu_hours_of_the_pages_are_those_of_today():
     """If this fails, `make pages` writes them."""
     assert cells.stale() == [] and len(cells.pages()) >= 4

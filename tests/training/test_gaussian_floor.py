@@ -51,7 +51,7 @@ def against_the_floor(denoiser):
     return float(torch.stack(loss).mean() / torch.stack(floor).mean()), torch.stack(errors)
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 @pytest.mark.parametrize("method", ["ddpm", "flow", "edm", "infonoise"])
 def test_trained_loss_meets_the_closed_form_floor(method, tmp_path):
     overrides = [f"method={method}", *OVERRIDES]

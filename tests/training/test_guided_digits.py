@@ -37,7 +37,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 def test_the_shipped_classifier_sees_the_digit_that_was_asked_for(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     train_child(compose_train(SETTINGS, folder)).succeed(limit=500)

@@ -42,7 +42,7 @@ def apart(p: torch.Tensor, w: torch.Tensor) -> float:
     return 0.5 * float((p - (closed / closed.sum()).unflatten(0, (BINS, -1)).sum(1)).abs().sum())
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 def test_the_distribution_of_a_trained_network_approaches_the_closed_form(tmp_path: Path) -> None:
     """With eps prediction w = SNR, and the x0-loss at the most noise is many times the variance of the images."""
     assert apart(last_p(tmp_path / "eps", "max_steps=200"), SCHEDULE.snr) < 0.03

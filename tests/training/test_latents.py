@@ -24,7 +24,7 @@ def latents(tmp_path_factory: pytest.TempPathFactory) -> Latents:
     return Latents(folder / "out", images=images)
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 def test_a_tiny_network_learns_eight_latents_by_heart(latents: Latents) -> None:
     steps, rate = 390, 4e-3
     torch.manual_seed(0)

@@ -1,0 +1,89 @@
+"""The suites of the tests: `python -m tests.suites [NAME ...]`, by default what CI runs.
+
+    quick       everything that is neither slow nor of another suite, in another order each time
+    slow        whole runs, kills, two processes
+    pages       what the pages, the notebook and the wheel promise is done; by default only where docs, conf or
+                pyproject.toml are not those with which it last passed, as git says
+    learning    trainings that show that a network learns; after changes of diffusion, networks, solvers or training
+    exhaustive  every composition and every network at full size; after changes of conf or networks
+
+Every test is in one suite. `python -m tests.suites pages` records the trees with which it passed in pages_seen.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+SEEN = ROOT / "tests" / "pages_seen.json"
+OF_PAGES = ("README.md", "conf", "docs", "pyproject.toml")
+
+
+class Suite(NamedTuple):
+    """Which tests, by their marks, and how pytest is told to run them."""
+
+    marks: str
+    options: tuple[str, ...] = ()
+
+
+SUITES = {
+    "quick": Suite("not (slow or pages or learning or exhaustive)", ("--random-order",)),
+    "slow": Suite("slow and not (pages or learning or exhaustive)", ("--durations=15",)),
+    "pages": Suite("pages and not (learning or exhaustive)"),
+    "learning": Suite("learning and not exhaustive", ("--durations=0",)),
+    "exhaustive": Suite("exhaustive"),
+}
+ALWAYS = ("quick", "slow")
+
+
+def trees(place: Path = ROOT) -> dict[str, str] | None:
+    """Path -> its hash in the commit that is checked out; None where a file below them is changed, or without git."""
+    try:
+        if _git(place, "status", "--porcelain", "--", *OF_PAGES):
+            return None
+        return {path: _git(place, "rev-parse", f"HEAD:{path}") for path in OF_PAGES}
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def pages_are_seen() -> bool:
+    """Whether the pages' suite has passed with these files."""
+    return SEEN.is_file() and trees() == json.loads(SEEN.read_text())
+
+
+def run(name: str) -> int:
+    """Run a suite on two processes; pytest's exit code."""
+    suite = SUITES[name]
+    command = [sys.executable, "-m", "pytest", "-m", suite.marks, "-n", "2", *suite.options]
+    print(f"suite {name}: {' '.join(command[1:])}", flush=True)
+    return subprocess.run(command, cwd=ROOT).returncode
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.suites", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("name", nargs="*", choices=[[], *SUITES], metavar="NAME", help=f"of {', '.join(SUITES)}")
+    typed = parser.parse_args(words).name
+    names = typed or [*ALWAYS, *([] if pages_are_seen() else ["pages"])]
+    before = trees()
+    for name in names:
+        if code := run(name):
+            return code
+    if "pages" in typed and before is not None and before == trees():
+        SEEN.write_text(json.dumps(before, indent=1) + "\n")
+    for name in SUITES.keys() - set(names) if not typed else ():
+        reason = ": its files are those with which it passed" if name == "pages" else ""
+        print(f"not run: suite {name}{reason} (make test-{name})")
+    return 0
+
+
+def _git(place: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=place, capture_output=True, text=True, check=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""The suites hold each test once, and git says whether the pages' suite is due."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from _pytest.mark.expression import Expression
+
+from tests import suites
+
+OWN = ("slow", "pages", "learning", "exhaustive")
+
+
+def test_every_mark_of_a_suite_is_known_to_pytest() -> None:
+    lines = tomllib.loads((suites.ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
+    assert {line.partition(":")[0] for line in lines} == set(OWN)
+
+
+@pytest.mark.parametrize("marks", [set(some) for n in range(5) for some in itertools.combinations(OWN, n)])
+def test_a_test_with_any_marks_is_in_one_suite(marks: set[str]) -> None:
+    where = [
+        name
+        for name, suite in suites.SUITES.items()
+        if Expression.compile(suite.marks).evaluate(lambda mark, **_: mark in marks)
+    ]
+    assert len(where) == 1, (marks, where)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with the files of pages, which the suite has seen, and a suite whose runs are written down."""
+    for path in suites.OF_PAGES:
+        place = tmp_path / path if "." in path else tmp_path / path / "file"
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(path)
+    git(tmp_path, "init", "-q")
+    commit(tmp_path)
+    monkeypatch.setattr(suites, "ROOT", tmp_path)
+    monkeypatch.setattr(suites, "SEEN", tmp_path / "seen.json")
+    monkeypatch.setattr(suites.trees, "__defaults__", (tmp_path,))
+    (tmp_path / "seen.json").write_text(json.dumps(suites.trees()))
+    return tmp_path
+
+
+def git(place: Path, *words: str) -> None:
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=place, check=True)
+
+
+def commit(place: Path) -> None:
+    git(place, "add", "-A")
+    git(place, "commit", "-qm", "x")
+
+
+def test_the_pages_are_due_where_one_of_their_files_changed(repository: Path) -> None:
+    assert suites.pages_are_seen()
+    (repository / "package.py").write_text("")
+    commit(repository)
+    assert suites.pages_are_seen()  # other files say nothing of them
+    (repository / "docs" / "file").write_text("changed")
+    assert not suites.pages_are_seen()  # not committed
+    commit(repository)
+    assert not suites.pages_are_seen()
+    (repository / "seen.json").write_text(json.dumps(suites.trees()))
+    assert suites.pages_are_seen()
+
+
+def test_without_git_they_are_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert suites.trees(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "seen", "ran", "said"),
+    [
+        ([], 0, True, ["quick", "slow"], ["pages", "learning", "exhaustive"]),
+        ([], 0, False, ["quick", "slow", "pages"], ["learning", "exhaustive"]),
+        ([], 1, True, ["quick"], []),
+        (["learning"], 0, True, ["learning"], []),
+        (["pages"], 0, False, ["pages"], []),
+    ],
+)
+def test_what_runs_and_what_is_said_not_to_have_run(
+    words: list[str],
+    code: int,
+    seen: bool,
+    ran: list[str],
+    said: list[str],
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if not seen:
+        (repository / "seen.json").unlink()
+    runs: list[str] = []
+    monkeypatch.setattr(suites, "run", lambda name: runs.append(name) or code)
+    assert suites.main(words) == code and runs == ran
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(line.split()[3].rstrip(":") for line in lines) == sorted(said)
+    assert suites.pages_are_seen() == (seen or words == ["pages"])
