@@ -1,4 +1,4 @@
-"""Whether the crossed study's best cell should be what `diffusion-lab train` does without a word, for its page.
+"""Whether the crossed study's best cell should be the default of `diffusion-lab train`, for its page.
 
 The best of many cells is partly luck, so it is compared with the papers' default again, on seeds and on data sets that
 had no part in the choice; Holm's correction is over these comparisons.

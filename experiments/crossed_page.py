@@ -27,7 +27,7 @@ from experiments.crossed import (
     values_of,
 )
 
-DEFAULT = Cell("linear", "eps", "uniform", "unit")  # what the papers train without a word
+DEFAULT = Cell("linear", "eps", "uniform", "unit")  # the papers' default
 FIRST_SEEDS = range(5)  # those that the best cell is chosen on; the others confirm it
 SIGNIFICANT = 0.05
 FACTORS = ("schedule", "prediction", "sampler")

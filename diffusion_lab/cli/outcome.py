@@ -1,4 +1,4 @@
-"""What `train` says of a run: which one it is before it starts, and what has come of it at its end."""
+"""What `train` says of a run: which one it is before it starts, and its result at the end."""
 
 from __future__ import annotations
 

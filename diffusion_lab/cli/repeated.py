@@ -1,4 +1,4 @@
-"""A run and its repetition: in which of their bits they differ."""
+"""A run and its repetition, compared bit by bit."""
 
 from __future__ import annotations
 

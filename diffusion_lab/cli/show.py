@@ -102,7 +102,7 @@ def _short(key: str, value: str) -> str:
 
 
 def _found(options: argparse.Namespace) -> list[Shown]:
-    """The runs that are named, then the methods; without a word, the default method."""
+    """The runs that are named, then the methods; without words, the default method."""
     from diffusion_lab.cli.targets import Trust
 
     runs = [word for word in options.settings if is_place(word)]

@@ -27,7 +27,7 @@ def standing(cfg: DictConfig, folder: Path) -> tuple[Path, dict[str, Any]] | Non
 
     if cfg.get("anew"):
         if is_first() and (moved := put_aside(folder)):
-            say(f"starting {folder} anew; what it held is in {moved}")
+            say(f"starting {folder} from the beginning; its old files are in {moved}")
         return None  # the other processes may be here before the first has moved everything
     try:
         newest = newest_good(folder / CHECKPOINTS, say, folder)

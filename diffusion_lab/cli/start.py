@@ -140,7 +140,7 @@ def _without_other_statistics(
     wanted: dict[str, Size], given: dict[str, Tensor]
 ) -> tuple[dict[str, Size], dict[str, Tensor]]:
     """Both without what is not the network's, unless it is the same: what a prediction of several heads tracks is no
-    weight, and starts anew with another prediction."""
+    weight, and starts from random values with another prediction."""
     theirs = {name: value.shape for name, value in given.items()}
     same = _beside(wanted) == _beside(theirs)
     kept = {name for name in wanted.keys() | given.keys() if same or name.startswith(NETWORK)}
