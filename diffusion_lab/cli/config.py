@@ -23,9 +23,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.hydra_version import add_resolver, initialized
+from diffusion_lab.cli.options.defaults import implied
 from diffusion_lab.cli.processes import microbatches
 from diffusion_lab.cli.source import identified
-from diffusion_lab.cli.stated import stated
 from diffusion_lab.distribution_file import numbers_or_fault
 from diffusion_lab.runs.added_later import ADDED_LATER, dropped
 from diffusion_lab.runs.identity import effective
@@ -148,7 +148,7 @@ def beside_method(cfg: DictConfig) -> list[str]:
     # Without a method, `method_name` has the prediction.
     groups = ("schedule", "prediction") if choices.get("method") else ("schedule",)
     there = [g for g in groups if choices.get(g) is not None]
-    return [str(choices[g]) for g in there if choices[g] not in stated(hydra, choices, g, conf_dir())]
+    return [str(choices[g]) for g in there if choices[g] not in implied(hydra, choices, g, conf_dir())]
 
 
 def run_name(cfg: DictConfig) -> str:

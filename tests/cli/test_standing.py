@@ -79,7 +79,10 @@ def test_both_damaged_is_refused_and_anew_keeps_the_files(run_folder, capfd):
     assert "Bring one back" in said and "anew=true" in said
     before = files(run_folder)
     assert train("anew=true") == 0
-    assert f"starting {run_folder} from the beginning; its old files are in {run_folder}/before-1" in capfd.readouterr().out
+    assert (
+        f"starting {run_folder} from the beginning; its old files are in {run_folder}/before-1"
+        in capfd.readouterr().out
+    )
     kept = files(run_folder / "before-1")
     assert {name: before[name] for name in kept} == kept
     assert {"checkpoints/last.ckpt", "checkpoints/previous.ckpt", "metrics.jsonl", "run.json"} <= set(kept)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
@@ -19,7 +20,7 @@ from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.checks.written import written
 from diffusion_lab.cli.conf_folder import METRIC, conf_dir, yaml_file
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.options.files import PART
+from diffusion_lab.cli.options.defaults import defaults
 
 
 def check_arguments(cfg: DictConfig) -> list[ConfigError] | None:
@@ -69,26 +70,19 @@ def _placed(group: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Name of a place and class -> the nodes that the package's yaml files of a group put there; "" is the node
     itself."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for folder, content in _files(group):
-        for path, node in _nodes(content, ""):
+    for folder, file in _files(group):
+        for path, node in _nodes(yaml_file(file), ""):
             found[path.rpartition(".")[2] or folder, str(node["_target_"])].append(node)
-        for place, other in _exchanged(content):
-            for _, one in _files(other):
-                if "_target_" in one:
-                    found[place, str(one["_target_"])].append(one)
+        for entry in defaults(file):  # that put an option of another group into this one: `/sampler@base: uniform`
+            for _, other in _files(entry.group) if entry.from_top and not entry.overrides else ():
+                node = yaml_file(other)
+                if "_target_" in node:
+                    found[entry.place or entry.group, str(node["_target_"])].append(node)
     return dict(found)
 
 
 @functools.cache
-def _files(group: str) -> list[tuple[str, dict[str, Any]]]:
-    """The place of each file of a group, and its content: what is in prediction/space is placed at prediction.space."""
+def _files(group: str) -> list[tuple[str, Path]]:
+    """The place of each file of a group, and the file: what is in prediction/space is placed at prediction.space."""
     top = conf_dir() / group
-    return [(file.parent.relative_to(top).name.replace("base", ""), yaml_file(file)) for file in top.rglob("*.yaml")]
-
-
-def _exchanged(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(place, group) of the defaults that put an option of another group into this one: `/sampler@base: uniform`."""
-    for entry in content.get("defaults", ()):
-        match = PART.match(f"- {next(iter(entry))}") if isinstance(entry, dict) else None
-        if match is not None and match["group"].startswith("/"):
-            yield match["place"] or match["group"].lstrip("/"), match["group"].lstrip("/")
+    return [(path.parent.relative_to(top).name.replace("base", ""), path) for path in top.rglob("*.yaml")]

@@ -14,6 +14,7 @@ from diffusion_lab.cli.checks.setting import Setting, faults_of, shown
 from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.errors import ConfigError, nearest
+from diffusion_lab.cli.options.defaults import defaults
 from diffusion_lab.runs.names import CHECKPOINTS
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # weights, averages and tables are float32 in all of them
@@ -72,10 +73,9 @@ SETTINGS = {
 @functools.cache
 def _shipped() -> tuple[dict[str, Any], dict[str, str | None]]:
     """The plain keys of conf/train.yaml, and its groups with their defaults."""
-    cfg = yaml_file(conf_dir() / "train.yaml")
-    entries = [entry for entry in cfg.pop("defaults") if isinstance(entry, dict)]
-    groups = {key: value for entry in entries for key, value in entry.items() if " " not in key}
-    return {str(key): value for key, value in cfg.items()}, groups
+    path = conf_dir() / "train.yaml"
+    plain = {str(key): value for key, value in yaml_file(path).items() if key != "defaults"}
+    return plain, {entry.group: entry.option or None for entry in defaults(path) if not entry.overrides}
 
 
 @functools.cache

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from diffusion_lab.cli.options.defaults import defaults
 from diffusion_lab.files import read_text
 
 HIDDEN = ("hydra", "base")  # what Hydra and the presets alone use
 KEY = re.compile(r"(?P<key>\w+):(?: +(?P<value>.*?))?(?: +# (?P<comment>.*))?")
-PART = re.compile(r" *- (?:override )?(?P<group>[\w/]+)(?:@(?P<place>[\w.]+))?(?:: *(?P<option>[\w/.-]+))?")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Option:
 
 def groups(folders: Sequence[Path]) -> list[str]:
     """Names of all groups, those of train.yaml in its order first, `sampler/distribution` behind `sampler`."""
-    named = re.findall(r"^  - (\w+): ", (folders[0] / "train.yaml").read_text(encoding="utf-8"), re.MULTILINE)
+    named = [entry.group for entry in defaults(folders[0] / "train.yaml") if not entry.overrides]
     found = {_name(path.parent, folder) for folder in folders for path in folder.rglob("*.yaml")} - {"."}
     # Presets lie in folders of papers, experiment=paper/table; those folders are no groups of their own.
     found = {name.partition("/")[0] if _of_presets(name, folders) else name for name in found}
@@ -82,8 +82,8 @@ def options(group: str, folders: Sequence[Path]) -> list[str]:
 
 def default(group: str, folders: Sequence[Path]) -> str:
     """The option that `diffusion-lab train` takes; "" where it takes none."""
-    found = re.search(rf"^  - {group}: (\w+)", (folders[0] / "train.yaml").read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found and found[1] != "null" else ""
+    entries = defaults(folders[0] / "train.yaml")
+    return next((entry.option or "" for entry in entries if entry.group == group and not entry.overrides), "")
 
 
 def read(group: str, name: str, folders: Sequence[Path]) -> Option:
@@ -95,7 +95,7 @@ def read(group: str, name: str, folders: Sequence[Path]) -> Option:
     extended: tuple[Key, ...] = ()
     for key, value, comment, inner in _blocks(lines):
         if key == "defaults":
-            option, extended = _with_defaults(option, [value, *inner], folders)
+            option, extended = _with_defaults(option, folders)
         elif key == "_target_":
             option = replace(option, target=value)
         elif not key.startswith("_") and key != "hydra":
@@ -110,25 +110,20 @@ def read(group: str, name: str, folders: Sequence[Path]) -> Option:
     return replace(option, keys=tuple(keys.values()))
 
 
-def _with_defaults(option: Option, lines: Sequence[str], folders: Sequence[Path]) -> tuple[Option, tuple[Key, ...]]:
+def _with_defaults(option: Option, folders: Sequence[Path]) -> tuple[Option, tuple[Key, ...]]:
     """The option with the parts of its defaults list, and the keys of the option that it extends."""
     keys: tuple[Key, ...] = ()
-    words = [f"- {word.strip()}" for word in lines[0].strip("[]").split(",") if word.strip()] + list(lines[1:])
-    for line in words:
-        match = PART.match(line.partition(" #")[0])
-        if match is None or match["group"] == "_self_":
-            continue
-        group, place, other = match["group"], match["place"], match["option"]
-        if "override " in line:
-            option.sets[group.lstrip("/")] = other or ""
-        elif other is None:  # another file of the group, which this one extends
-            above = read(option.group, group.removeprefix(f"/{option.group}/"), folders)
+    for entry in defaults(option.path):
+        if entry.overrides:
+            option.sets[entry.group] = entry.option or "null"
+        elif entry.option is None:  # another file of the group, which this one extends
+            above = read(option.group, entry.group.removeprefix(f"{option.group}/"), folders)
             option = replace(option, target=above.target, parts=above.parts | option.parts)
             keys = above.keys
-        elif group.startswith("/"):
-            option.parts[place or group.lstrip("/")] = (group.lstrip("/"), other)
+        elif entry.from_top:
+            option.parts[entry.place or entry.group] = (entry.group, entry.option or "null")
         else:
-            option.parts[group] = (f"{option.group}/{group}", "" if other == "null" else other)
+            option.parts[entry.group] = (f"{option.group}/{entry.group}", entry.option)
     return option, keys
 
 

@@ -1,0 +1,94 @@
+"""The defaults lists of the yaml files, and which option of a group a run's name implies.
+
+An entry of a list is one of
+
+    - name                       another file of the same group, or with / of any, whose content comes first
+    - group: option              a part, below the file's own group; with /group of any, at group@place
+    - override /group: option    another option for a part that is in the list of the whole configuration
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from diffusion_lab.cli.conf_folder import yaml_file
+
+WORDS = re.compile(r"(?P<override>override )?(?P<slash>/?)(?P<group>[\w/.-]+)(?:@(?P<place>[\w.]+))?")
+
+
+class Entry(NamedTuple):
+    """One entry of a defaults list.
+
+    Attributes:
+        group: without the leading "/"; of another file its name.
+        option: "" for null; None for another file.
+        place: the key that the part has; "" where the group says it.
+        overrides: whether it replaces an entry of the whole configuration.
+        from_top: whether the group is named from the top of the folder, with "/".
+    """
+
+    group: str
+    option: str | None = None
+    place: str = ""
+    overrides: bool = False
+    from_top: bool = False
+
+
+def defaults(path: Path) -> tuple[Entry, ...]:
+    """The entries of a file's defaults list, without `_self_`."""
+    return _defaults(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _defaults(path: Path, changed: int) -> tuple[Entry, ...]:
+    content = yaml_file(path)
+    entries = content.get("defaults") if isinstance(content, dict) else None
+    found = []
+    for entry in entries if isinstance(entries, list) else ():
+        words, option = next(iter(entry.items())) if isinstance(entry, dict) and entry else (entry, "")
+        match = WORDS.fullmatch(str(words))
+        if match and words != "_self_":
+            value = None if isinstance(entry, str) else "" if option is None else str(option)
+            overrides, from_top = map(bool, match.group("override", "slash"))
+            found.append(Entry(match["group"], value, match["place"] or "", overrides, from_top))
+    return tuple(found)
+
+
+def implied(hydra: Any, choices: dict[str, Any], group: str, conf: Path) -> tuple[str, ...]:
+    """The options of a group that a run's name implies: those that the preset sweeps; else the one of the preset, else
+    of the method, else of the base that one of them states, else of train.yaml.
+
+    Args:
+        hydra: Hydra's node of the job.
+        choices: group -> option of the job.
+        group: e.g. "schedule".
+        conf: the folder of the yaml files.
+    """
+    from omegaconf import OmegaConf
+
+    swept = (OmegaConf.select(hydra, "sweeper.params") or {}).get(group) if choices.get("experiment") else None
+    if swept is not None:
+        return tuple(option.strip() for option in str(swept).split(","))
+    sources = OmegaConf.select(hydra, "runtime.config_sources") or []
+    folders = [Path(source.path) for source in sources if source.schema == "file"] or [conf]
+    for layer in ("experiment", "method", "base"):
+        if choices.get(layer) and (option := _overridden(tuple(folders), f"{layer}/{choices[layer]}", group)):
+            return (option,)
+    return tuple(entry.option or "" for entry in defaults(conf / "train.yaml") if entry.group == group)
+
+
+def _overridden(folders: tuple[Path, ...], name: str, group: str) -> str | None:
+    """The option with which a file, or a file in its defaults list, overrides a group."""
+    file = next((folder / f"{name}.yaml" for folder in folders if (folder / f"{name}.yaml").is_file()), None)
+    entries = defaults(file) if file else ()
+    for entry in entries:
+        if entry.overrides and entry.group == group:
+            return entry.option
+    for entry in entries:
+        other = entry.group if entry.from_top else f"{name.rpartition('/')[0]}/{entry.group}"
+        if entry.option is None and other != name and (option := _overridden(folders, other, group)):
+            return option
+    return None

@@ -1,0 +1,48 @@
+"""The entries of defaults lists, as the readers of options take them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+from diffusion_lab.cli.config import conf_dir
+from diffusion_lab.cli.options.defaults import Entry, defaults
+
+LISTED = """defaults:
+  - _self_
+  - above
+  - /method/speed
+  - spacing: uniform
+  - /sampler@base: logit_normal
+  - averaging: null
+  - override /schedule: cosine
+  - override hydra/launcher: diffusion_lab
+key: 1
+"""
+
+
+def test_every_form_of_an_entry(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(LISTED)
+    assert defaults(path) == (
+        Entry("above"),
+        Entry("method/speed", from_top=True),
+        Entry("spacing", "uniform"),
+        Entry("sampler", "logit_normal", "base", from_top=True),
+        Entry("averaging", ""),
+        Entry("schedule", "cosine", overrides=True, from_top=True),
+        Entry("hydra/launcher", "diffusion_lab", overrides=True),
+    )
+    path.write_text("key: 1\n")
+    os.utime(path, ns=(1, 1))
+    assert defaults(path) == ()
+
+
+def test_every_entry_of_the_package_is_read() -> None:
+    for path in conf_dir().rglob("*.yaml"):
+        _, found, after = path.read_text().partition("\ndefaults:\n")
+        listed = [
+            line for line in itertools.takewhile(lambda line: line[:1] in " -", after.splitlines()) if "- " in line
+        ]
+        assert not found or len(defaults(path)) == sum("_self_" not in line for line in listed), path
