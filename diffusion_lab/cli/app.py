@@ -12,11 +12,13 @@ import importlib
 import os
 import sys
 import traceback
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hydra
+from hydra._internal.hydra import Hydra  # Hydra offers no other way to say that the mode is known
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -50,7 +52,6 @@ from diffusion_lab.cli.moved import where_now
 from diffusion_lab.cli.outcome import opening
 from diffusion_lab.cli.own_code import part_of
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
-from diffusion_lab.cli.single import composed_once
 from diffusion_lab.cli.targets import beside, importable
 from diffusion_lab.failure import Failure, MissingData, OtherData, WrongResult
 from diffusion_lab.held_folder import FolderMoved
@@ -307,3 +308,36 @@ def _config_errors(error: BaseException, app: App) -> list[str]:
 
 def _say(line: str) -> None:
     print(one_line(line), file=sys.stderr, flush=True)
+
+
+MAY_SET_THE_MODE = ("experiment", "hydra")  # groups and keys
+
+
+@contextmanager
+def composed_once(words: list[str]) -> Iterator[None]:
+    """Leave out Hydra's first composition and the garbage collector if `words` are those of a single run.
+
+    Hydra composes a configuration first to learn `hydra.mode` and again to run it. Among the package's yaml files only
+    experiments set the mode, so where the words choose no experiment and no folder of the user's, the first composition
+    would find none. Measured on `diffusion-lab train max_steps=abc`: 0.11 of 0.70 s of CPU, and 0.08 s for the
+    collector, which traverses what a composition makes and finds no garbage.
+
+    Whoever trains inside must turn the collector on again (`gc.enable`).
+    """
+    if not is_single(words):
+        yield
+        return
+    composing = Hydra.get_mode
+    Hydra.get_mode = lambda *_, **__: None  # as without `hydra.mode` in the configuration
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        Hydra.get_mode = composing
+
+
+def is_single(words: list[str]) -> bool:
+    """Whether the words are settings alone, none of which can set `hydra.mode`."""
+    keys = [word.partition("=")[0].lstrip("+~") for word in words]
+    return not any(key.startswith(("-", *MAY_SET_THE_MODE)) for key in keys)

@@ -9,21 +9,21 @@ removed from `sys.argv` only while Hydra parses it, and restored before the task
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import sys
+import threading
 from pathlib import Path
 
 from diffusion_lab.cache_folder import home_folder
 from diffusion_lab.cli import help as help_text
 from diffusion_lab.cli.command_line import KEYED, PLACED, check_words, run_folders_named
 from diffusion_lab.cli.conf_folder import config_dirs
-from diffusion_lab.cli.encodings import replace_what_cannot_be_encoded
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, nearest, refuse
 from diffusion_lab.cli.exhausted import full_disk, no_access, no_memory
-from diffusion_lab.cli.leave import leave
-from diffusion_lab.cli.output import survive_closed_output
 from diffusion_lab.cli.own_yaml import check_encoding
+from diffusion_lab.cli.standard_streams import replace_what_cannot_be_encoded, survive_closed_output
 from diffusion_lab.cli.targets import beside, importable
 from diffusion_lab.matplotlibrc import ignore_working_folder
 from diffusion_lab.printable import escaped_output
@@ -127,6 +127,35 @@ def _complete(words: list[str]) -> int:
     from diffusion_lab.cli.app import App
 
     return App(line[0], words, typed=words).run()
+
+
+WATCHED = ("LD_PRELOAD", "CUDA_INJECTION64_PATH")  # set by tools that write their result in the C library's exit
+
+
+def leave(code: int) -> int:
+    """End the process with an exit code, as Python does up to its last step: wait for the threads that are no daemons,
+    call the functions of `atexit` (W&B, logging, temporary folders, worker processes), and write out the standard
+    streams. Then end, where Python would first clear all modules: after an import of torch and Lightning 2 s of CPU, in
+    which nothing is written.
+
+    Returns the code instead, for Python to end as usual, if somebody wants to see the end: a profiler, a debugger, a
+    coverage tool, `python -i`, `python -X dev` or a tool in `WATCHED`.
+    """
+    monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
+    tools = monitoring is not None and any(map(monitoring.get_tool, range(6)))
+    flags = sys.flags.interactive or sys.flags.dev_mode
+    if sys.gettrace() or sys.getprofile() or tools or flags:
+        return code
+    if any(map(os.environ.get, WATCHED)):
+        return code
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):  # Python has an exit code for it
+        return code
+    os._exit(code)
 
 
 if __name__ == "__main__":

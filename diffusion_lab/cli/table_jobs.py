@@ -6,18 +6,22 @@ in for them. At paper scale the two are one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.config import choices_of, config_hash, register_resolvers, run_name
+from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.hydra_version import initialized
-from diffusion_lab.cli.table_words import check_choices, check_further, key_of
 from diffusion_lab.tables.scale import Scale, scaled_cells, scaled_decay, scaled_length, scaled_period
 from diffusion_lab.tables.table import Column, Model, Row, Table
+
+if TYPE_CHECKING:
+    from diffusion_lab.tables import Table
+
 
 # Lengths of a run's parts, in optimizer steps, wherever they are in its configuration.
 LENGTHS = ("total_steps", "target_steps", "warmup_steps", "update_every", "first")
@@ -248,3 +252,45 @@ def composing(config_dirs: Sequence[str] = (), known: dict[tuple[str, ...], Dict
             return known[key]
 
         yield composed
+
+
+# What the command's own words decide: setting -> what to use instead.
+DECIDED = {"seed": "--seeds", "max_steps": "another scale", "snapshot_every": "another scale"}
+
+
+def check_further(table: Table, further: Sequence[str]) -> None:
+    """No setting of all runs takes the place of what distinguishes rows, columns or cells.
+
+    Raises:
+        ConfigError: one does; its table would name rows that were not trained.
+    """
+    rows = [word for row in table.rows for model in row.models for word in model.overrides]
+    rows += [word for row in table.rows for own in row.within.values() for word in own]
+    columns = [word for column in table.columns for word in column.overrides]
+    own = {key_of(word) for word in (*rows, *columns, "experiment=")}
+    for word in further:
+        if key_of(word) in own:
+            raise ConfigError(f"{word} must be left to the rows and columns of {table.name}; use a table of your own")
+        if key_of(word) in DECIDED:
+            raise ConfigError(f"{word} must be left to the table; use {DECIDED[key_of(word)]}")
+
+
+def check_choices(table: Table, further: Sequence[str], choices: Sequence[Mapping[str, object]]) -> None:
+    """No option of all runs is one in which rows differ: `sampler=..` where they have another `method`.
+
+    Args:
+        table: the table.
+        further: the command's settings.
+        choices: group -> option of each row in each column, as the paper has them.
+
+    Raises:
+        ConfigError: one is.
+    """
+    for word in further:
+        if len({str(own.get(key_of(word))) for own in choices}) > 1:
+            raise ConfigError(f"{word} must be left to the rows and columns of {table.name}; use a table of your own")
+
+
+def key_of(word: str) -> str:
+    """The setting of a word: `+seed=3` -> `seed`."""
+    return word.partition("=")[0].lstrip("+~")

@@ -21,11 +21,11 @@ from diffusion_lab.printable import escape_output, make_console
 from diffusion_lab.progress import duration
 from diffusion_lab.runs.advice import command
 from diffusion_lab.runs.names import LOG
-from hydra_plugins.diffusion_lab_launcher._differing import differing
 from hydra_plugins.diffusion_lab_launcher._standing import Standing, standing, steps_of, sweep_rest
 
 if TYPE_CHECKING:
     from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
+
 
 GOOD = ("done", "skipped", "locked", "pruned")
 REDRAW_S = 1.0  # seconds between two readings of the running jobs' files
@@ -176,3 +176,15 @@ def _metric(outcome: Outcome) -> str:
     metrics = outcome.job.metrics()
     names = [name for name in metrics if name.startswith("metrics/")] or list(metrics)
     return f"{names[0].removeprefix('metrics/')} {metrics[names[0]]:.4g}" if names else ""
+
+
+def differing(jobs: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
+    """Of each job the overrides that not all jobs have: "sampler=speed seed=1".
+
+    Args:
+        jobs: overrides of each job.
+        names: in place of the overrides where these do not tell a job from another one.
+    """
+    shared = set.intersection(*(set(overrides) for overrides in jobs)) if jobs else set()
+    words = [" ".join(word for word in overrides if word not in shared) for overrides in jobs]
+    return [text if text and words.count(text) == 1 else name for text, name in zip(words, names, strict=True)]

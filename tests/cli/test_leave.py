@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diffusion_lab.cli.leave import leave
-from diffusion_lab.cli.main import main
+from diffusion_lab.cli.main import leave, main
 from tests.harness import Child
 
 

@@ -13,8 +13,7 @@ from diffusion_lab.cli.config import conf_dir
 from diffusion_lab.cli.definitions import find
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.options import files
-from diffusion_lab.cli.options.described import described, readable
-from diffusion_lab.cli.options.docstring import citations, parse
+from diffusion_lab.cli.options.described import citations, described, parse, readable
 from diffusion_lab.cli.options.groups import ABOUT
 
 FOLDERS = [conf_dir()]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from diffusion_lab.cli.encodings import replace_what_cannot_be_encoded
+from diffusion_lab.cli.standard_streams import replace_what_cannot_be_encoded
 
 
 @pytest.mark.parametrize(

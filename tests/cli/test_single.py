@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hydra._internal.hydra import Hydra
 
+from diffusion_lab.cli.app import MAY_SET_THE_MODE, composed_once, is_single
 from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 from diffusion_lab.cli.main import main
-from diffusion_lab.cli.single import MAY_SET_THE_MODE, composed_once, is_single
 
 
 @pytest.mark.parametrize("words", [[], ["max_steps=3"], ["+a=1", "~logger"], ["sampler=uniform", "sampler.std=2"]])

@@ -13,9 +13,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from hydra_plugins.diffusion_lab_launcher import _screen
-from hydra_plugins.diffusion_lab_launcher._differing import differing
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
-from hydra_plugins.diffusion_lab_launcher._screen import Screen
+from hydra_plugins.diffusion_lab_launcher._screen import Screen, differing
 from hydra_plugins.diffusion_lab_launcher._standing import Standing, standing, sweep_rest
 from tests.terminal import on_a_terminal
 

@@ -1,12 +1,15 @@
-"""Standard output and standard error that may be closed while the command runs: `diffusion-lab train | head -1`.
+"""Standard output and standard error that may be closed while the command runs, or lack characters.
 
-Results are in the run folder, and only messages are printed. A closed pipe (EPIPE), a closed terminal (EIO) and a full
-disk under a redirected output (ENOSPC) therefore end the messages, not the command. Python would otherwise raise in the
-middle of a step, and once more when it flushes its streams at exit.
+Results are in the run folder, and only messages are printed. A closed pipe (EPIPE, `diffusion-lab train | head -1`), a
+closed terminal (EIO) and a full disk under a redirected output (ENOSPC) therefore end the messages, not the command.
+Python would otherwise raise in the middle of a step, and once more when it flushes its streams at exit. It would also
+raise UnicodeEncodeError for the first character that the encoding lacks, for example under `PYTHONIOENCODING=ascii` or
+for the name of a file that is not UTF-8; such characters are replaced.
 """
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
 import os
@@ -64,3 +67,31 @@ def _open_if_closed(number: int) -> None:
         if nowhere != number:
             os.dup2(nowhere, number)
             os.close(nowhere)
+
+
+READABLE = dict(zip("·−–—━×█", "-----x#", strict=True))
+READABLE |= {"…": "...", "±": "+-", "≤": "<=", "≥": ">=", "→": "->", "²": "^2"}
+HANDLER = "diffusion_lab.readable"
+
+
+def replace_what_cannot_be_encoded() -> None:
+    """Let the process's standard streams print any text; a stream that already handles such characters is unchanged."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or not _is_unicode(stream)):
+            stream.reconfigure(errors=HANDLER)
+
+
+def _readable(error: UnicodeError) -> tuple[str, int]:
+    """The handler: a similar character, or else the escape of Python's own `backslashreplace`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    similar = "".join(READABLE.get(char) or char.encode("ascii", "backslashreplace").decode() for char in text)
+    return similar, error.end
+
+
+def _is_unicode(stream: io.TextIOWrapper) -> bool:
+    return codecs.lookup(stream.encoding).name.startswith("utf")
+
+
+codecs.register_error(HANDLER, _readable)
