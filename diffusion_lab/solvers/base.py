@@ -1,4 +1,4 @@
-"""The base class of solvers: sampling loops from noise to images along a denoiser's timesteps."""
+"""Solvers: sampling loops from noise to images along a denoiser's timesteps; with guidance; in one call."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.diffusion import NoiseSchedule
+from diffusion_lab.arguments import check_made, check_number
+from diffusion_lab.diffusion import Denoiser, NoiseSchedule
+from diffusion_lab.diffusion.guidance import check_channels
 from diffusion_lab.progress import progress as shown
-from diffusion_lab.solvers.respacing import Steps, parse_counts, space_timesteps
+from diffusion_lab.solvers.spacing import Steps, parse_counts, space_timesteps
 
 Noise = Callable[[int, Tensor], Tensor]
 Bar = Callable[[int], Iterator[int]]  # range(n) whose progress is shown
@@ -123,3 +125,86 @@ def _eval_mode(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
+
+
+class Guided(Solver):
+    """The sampling loop of `base` with the guided network, see `diffusion.Guidance`; each call has twice the rows.
+
+    Reference: Ho and Salimans, "Classifier-free diffusion guidance", 2022, equation 6, with scale = 1 + w.
+
+    Use: class-conditional models, where fidelity is wanted at the cost of variety.
+
+    Args:
+        base: the solver.
+        scale: of the guidance, >= 0; 1 is none.
+        steps: replaces the base's; None keeps them.
+        channels: largest number of the image's channels that are guided, the first ones; None: all.
+
+    Raises:
+        ValueError: a scale or channels out of range; when called, a model that was trained without label dropout.
+    """
+
+    needs_null_label = True
+
+    def __init__(
+        self, base: Solver, scale: float = 1.5, steps: Steps | None = None, channels: int | None = None
+    ) -> None:
+        check_made("base", base, Solver, "use one such as DDIM(steps=50)")
+        self.base = base if steps is None else base.with_steps(steps)
+        self.scale = check_number("scale", scale, "[)", 0, float("inf"), "use 1.5, or 1.0 for none")
+        self.channels = check_channels(channels)
+
+    def check(self, schedule: NoiseSchedule) -> None:
+        self.base.check(schedule)
+
+    def describe(self) -> str:
+        channels = "" if self.channels is None else f"-first{self.channels}"
+        return f"{self.base.describe()}-guided{self.scale:g}{channels}"
+
+    def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
+        return self.base.solve(denoiser.guided(self.scale, self.channels), x_T, noise, bar, cond)
+
+
+class OneCall(Solver):
+    """images = generator(z), with z standard normal: for the generator of a GAN."""
+
+    steps: Any = None
+
+    def start_shape(self, model: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (model.latent_dim,)
+
+    def solve(self, denoiser: nn.Module, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
+        return denoiser(x_T, **cond)
+
+    def describe(self) -> str:
+        return "one-call"
+
+    def check(self, schedule: NoiseSchedule) -> None:
+        """Raise ValueError: a diffusion model cannot be sampled in one call."""
+        raise ValueError("_target_=OneCall must be a solver of timesteps for a diffusion model; use solver=ddim")
+
+
+def network_calls(solver: Solver, denoiser: Denoiser) -> int:
+    """Network calls of one row each for one sample: the solver runs once on one pixel, with a network of zeros.
+
+    Args:
+        solver: how to sample.
+        denoiser: gives schedule, prediction and variance; its network is not called.
+    """
+    counter, device = _Counter(denoiser.prediction.heads + denoiser.variance.channels), denoiser.timesteps.device
+    counted = Denoiser(counter, denoiser.schedule, denoiser.prediction, denoiser.variance, null_label=1).to(device)
+    start, label = torch.zeros(1, 1, 1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+    solver(counted, start, noise=lambda k, like: torch.zeros_like(like), label=label)
+    return counter.calls
+
+
+class _Counter(nn.Module):
+    """A replacement for the network that counts the rows of its calls."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.channels, self.calls = channels, 0
+
+    def forward(self, x: Tensor, t: Tensor, label: Tensor) -> Tensor:
+        self.calls += len(x)
+        return x.new_zeros(len(x), self.channels, *x.shape[2:])

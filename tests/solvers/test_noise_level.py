@@ -11,7 +11,7 @@ from torch import nn
 from diffusion_lab.diffusion import X0, Denoiser, FixedSmall, cosine, linear
 from diffusion_lab.diffusion.path import GaussianPath
 from diffusion_lab.solvers import DDIM, DPMSolverPP, Euler, Guided, Heun, Listed, Solver, Uniform, UniPC
-from diffusion_lab.solvers.unipc import moment
+from diffusion_lab.solvers.multistep import moment
 from tests.solvers.flow import MEAN, Exact, edm, rectified
 from tests.solvers.gaussian import SeededNoise, best_denoiser, no_noise
 
