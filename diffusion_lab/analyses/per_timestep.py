@@ -8,8 +8,8 @@ prediction. In the spaces of x0, eps and v it is the same number times a functio
 
     E_x0 = E / scale_t,     E_eps = SNR_t E_x0,     E_v = (1 + SNR_t) E_x0
 
-with `Prediction.head_scales`. loss - floor (`floor.py`) is the *excess*: what a better model could still gain. The loss
-alone is also high where the image cannot be known.
+with `Prediction.head_scales`. loss - floor (`likelihood.py`) is the *excess*: what a better model could still gain. The
+loss alone is also high where the image cannot be known.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.diffusion import bound_weights
+from diffusion_lab.timesteps.beta_policy import best_timesteps
 from diffusion_lab.timesteps.grid import default_grid, interpolated, masses, strided
-from diffusion_lab.timesteps.timestep_selection import best_timesteps
 from diffusion_lab.training import Trained
 
 KEPT = ("changes", "totals", "filled", "selected")  # of the sampler's state

@@ -1,7 +1,6 @@
 """Annealing: the learning rate and Adam's beta1 as pure functions of the optimizer step."""
 
-from diffusion_lab.annealing.base import Annealing, Hyper
 from diffusion_lab.annealing.momentum import MDLRC, ConstantBeta1, Demon
-from diffusion_lab.annealing.rate import Constant, Cosine, Linear, Warmup
+from diffusion_lab.annealing.rate import Annealing, Constant, Cosine, Hyper, Linear, Warmup
 
 __all__ = ["MDLRC", "Annealing", "Constant", "ConstantBeta1", "Cosine", "Demon", "Hyper", "Linear", "Warmup"]

@@ -10,8 +10,7 @@ hardly changed. At beta = 0 the correction is 1 and the update is Adam's without
 
 from __future__ import annotations
 
-from diffusion_lab.annealing.base import Annealing, Hyper
-from diffusion_lab.annealing.rate import Constant
+from diffusion_lab.annealing.rate import Annealing, Constant, Hyper
 from diffusion_lab.arguments import check_choice, check_flag, check_integer, check_number
 
 SOURCES = ("floored", "unfloored")

@@ -1,16 +1,28 @@
-"""Snapshots of averages in a run folder: `averages/std-0.05/step-00001000.safetensors`, a file per average and step."""
+"""Snapshots of averages, a file `averages/std-0.05/step-00001000.safetensors` per average and step, and from them the
+average of any other width: the least-squares fit of its profile by theirs.
+
+    minimise over c   int_0^inf (sum_i c_i p_i(tau) - p(tau))^2 dtau   <=>   A c = B
+    A_ij = <p_i, p_j>,   B_i = <p_i, p>,   average = sum_i c_i a_i / sum_i c_i
+
+with the power functions p_i of `rules.py`, cut off at the step of the snapshot (arXiv 2312.02696, Algorithm 3).
+
+Differs from the paper: the equations are scaled to a unit diagonal and solved by least squares in float64, because
+those of several hundred snapshots are singular to rounding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from diffusion_lab.averaging.base import Name, short
-from diffusion_lab.averaging.power_function import std_of
+from diffusion_lab.averaging.rules import Name, exponent, short, std_of
 from diffusion_lab.files import write_whole
 from diffusion_lab.inside import NotInside, read_inside
 from diffusion_lab.runs.names import AVERAGES, TENSORS, numbered, step_of
@@ -73,3 +85,51 @@ def drop_after(folder: Path, step: int) -> None:
 
 def _place(folder: Path, name: Name) -> Path:
     return folder / AVERAGES / short(name)
+
+
+CUT = 1e-12  # singular values below this share of the largest are rounding
+
+
+class Coefficients(NamedTuple):
+    """c (n,) float64 with sum 1, and the error of the profile, ||sum c_i p_i - p|| / ||p||, 0 if it is matched."""
+
+    values: NDArray[np.float64]
+    error: float
+
+
+def coefficients(steps: Sequence[int], stds: Sequence[float], step: int, std: float) -> Coefficients:
+    """How to combine snapshots into the average of width `std` at `step`.
+
+    Args:
+        steps: (n,) steps of the snapshots, 1 <= steps <= step; each pair of step and std once.
+        stds: (n,) their widths.
+        step: step of the average.
+        std: its width, in (0, 1/sqrt(12)).
+
+    Raises:
+        ValueError: std out of range, fewer than two snapshots, or one of a later step.
+    """
+    wanted = exponent(std)
+    if len(steps) < 2:
+        raise ValueError(f"snapshots={len(steps)} must be at least 2; use a smaller averaging.snapshot_every")
+    if min(steps) < 1 or max(steps) > step:
+        raise ValueError(f"step={step} must not lie before the snapshot of step {max(steps)}; use a later one")
+    t, g = np.array(steps, np.float64), np.array([exponent(one) for one in stds])
+    overlaps = _overlap(t[:, None], g[:, None], t, g)
+    with_target = _overlap(t, g, np.full(len(t), float(step)), np.full(len(t), wanted))
+    scale = 1.0 / np.sqrt(np.diag(overlaps))
+    found = scale * np.linalg.lstsq(scale[:, None] * overlaps * scale, scale * with_target, rcond=CUT)[0]
+    values = found / found.sum()
+    norm = (wanted + 1.0) ** 2 / ((2.0 * wanted + 1.0) * step)
+    squared = values @ overlaps @ values - 2.0 * values @ with_target + norm
+    return Coefficients(values, math.sqrt(max(float(squared) / norm, 0.0)))
+
+
+def _overlap(
+    ta: NDArray[np.float64], ga: NDArray[np.float64], tb: NDArray[np.float64], gb: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """<p_a, p_b> = (g_a + 1)(g_b + 1) r / ((g_a + g_b + 1) max(t_a, t_b)), with r = (t_a/t_b)^(g_b) for t_a < t_b and
+    (t_b/t_a)^(g_a) otherwise. Shapes are broadcast."""
+    earlier = np.minimum(ta, tb) / np.maximum(ta, tb)
+    ratio = earlier ** np.where(ta < tb, gb, ga)
+    return (ga + 1.0) * (gb + 1.0) * ratio / ((ga + gb + 1.0) * np.maximum(ta, tb))

@@ -132,7 +132,7 @@ def _upload(workspace: Workspace, options: argparse.Namespace, command: str) -> 
         print(f"no API key, so nothing was uploaded; to upload it: wandb login && {command}")
         return 0
     from diffusion_lab.dashboards import upload
-    from diffusion_lab.loggers.wandb_server import brief, check_reachable
+    from diffusion_lab.loggers.wandb_service import brief, check_reachable
 
     try:
         check_reachable(wandb.setup().settings.base_url)

@@ -16,7 +16,7 @@ from diffusion_lab.cli.options import files
 from diffusion_lab.cli.options.described import described
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.targets import Trust
-from diffusion_lab.diffusion.objective import native_scales
+from diffusion_lab.diffusion.weighting import native_scales
 from diffusion_lab.reports.shown import Shown
 
 SHAPE = (1, 8, 8)  # of the images for which a sampler with a network of its own makes it; p before training needs none

@@ -20,7 +20,7 @@ Both have, beside the tables above,
     the velocity's a, b                 `signal_slope`, `noise_slope`: u = a x_0 + b eps, d alpha/ds and d sigma/ds
     n_t = sqrt(alpha_t^2 + sigma_t^2)   `norm`; None here, where it is 1
 
-The schedules themselves are in `schedules.py` and `paths.py`.
+The schedules themselves are in `schedules.py` and `path.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Loggers of a run: metrics.jsonl, and optionally Weights & Biases and TensorBoard with the same values."""
 
 from diffusion_lab.loggers.base import (
+    JsonlLogger,
     RunLogger,
     log_config,
     log_curve,
@@ -10,7 +11,6 @@ from diffusion_lab.loggers.base import (
     mirror_values,
     set_clock,
 )
-from diffusion_lab.loggers.jsonl import JsonlLogger
 from diffusion_lab.loggers.tensorboard import TensorBoardLogger
 from diffusion_lab.loggers.wandb import WandbLogger
 

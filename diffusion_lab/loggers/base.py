@@ -1,4 +1,4 @@
-"""The functions that callbacks use to log, and the base class of the loggers.
+"""The functions that callbacks use to log, the base class of the loggers, and metrics.jsonl, which all others repeat.
 
 The axis of a value is `trainer.global_step`, the number of finished optimizer steps; `images`, the number of training
 images seen, is logged with it. `log_values` is for functions of the configuration, which metrics.jsonl records; what is
@@ -15,8 +15,11 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
 
 from diffusion_lab.arguments import WrittenPath
+from diffusion_lab.runs.lines import append_lines, cut_lines
+from diffusion_lab.runs.names import METRICS
 
 Values = Mapping[str, float | Sequence[float]]
 Axes = Mapping[str, Sequence[float]]  # name of a coordinate -> its value at each entry of a list
@@ -179,3 +182,34 @@ def flatten(values: Values) -> dict[str, float]:
 def _own(trainer: Trainer) -> list[RunLogger]:
     loggers = trainer.loggers if trainer.is_global_zero else []
     return [logger for logger in loggers if isinstance(logger, RunLogger)]
+
+
+class JsonlLogger(RunLogger):
+    """Writes `<directory>/metrics.jsonl`, a JSON object {"step": k, key: number or list of numbers, ...} per line.
+
+    Each call writes one line and flushes it to the operating system. Nothing depends on a clock: equal runs write equal
+    bytes. Numbers are written so that reading them gives the same float64; those that are not finite are written as
+    null, because JSON has no word for them.
+
+    Differs from Lightning's CSVLogger, which deletes the earlier rows when a run is resumed.
+    """
+
+    @rank_zero_only
+    def log_values(self, values: Values, step: int, axes: Mapping[str, Axes] | None = None) -> None:
+        append_lines(self.directory / METRICS, [{"step": step} | {key: _plain(value) for key, value in values.items()}])
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Log the values of a LightningModule's `self.log`."""
+        self.log_values(metrics, 0 if step is None else step)
+
+    def mirror_values(self, values: Mapping[str, float], step: int) -> None:
+        """Nothing: the file is a function of the configuration."""
+
+    @rank_zero_only
+    def cut(self, step: int) -> None:
+        cut_lines(self.directory / METRICS, step)
+
+
+def _plain(value: Any) -> Any:
+    """A number or list of numbers, converted from a tensor or an array if necessary."""
+    return value.tolist() if hasattr(value, "tolist") else value

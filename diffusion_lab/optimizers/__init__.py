@@ -1,6 +1,5 @@
 """Optimizers beside those of `torch.optim`, and the weights that an optimizer is given."""
 
-from diffusion_lab.optimizers.muon import Muon
-from diffusion_lab.optimizers.weights import Weights
+from diffusion_lab.optimizers.muon import Muon, Weights
 
 __all__ = ["Muon", "Weights"]

@@ -39,12 +39,18 @@ from diffusion_lab.distributed import sum_
 from diffusion_lab.networks.policy import BetaPolicy
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps.base import Draw, TimestepSampler
-from diffusion_lab.timesteps.beta import beta_masses, draw_beta
+from diffusion_lab.timesteps.beta_policy import (
+    Pairs,
+    Probed,
+    Rewards,
+    best_timesteps,
+    beta_masses,
+    draw_beta,
+    queue_pairs,
+    reward_pairs,
+)
 from diffusion_lab.timesteps.context import Context, Probe, StepRecord
 from diffusion_lab.timesteps.grid import default_grid, masses, strided
-from diffusion_lab.timesteps.probed_pairs import Pairs, Probed, queue_pairs, reward_pairs
-from diffusion_lab.timesteps.rewards import Rewards
-from diffusion_lab.timesteps.timestep_selection import best_timesteps
 
 REMEMBERED = 64  # images whose distributions make up the running marginal
 ENTROPY_MODES = ("additive", "released")

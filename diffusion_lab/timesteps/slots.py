@@ -16,7 +16,7 @@ from diffusion_lab.distributed import broadcast_
 from diffusion_lab.timesteps.base import Draw, FixedSampler, TimestepSampler
 from diffusion_lab.timesteps.context import Context, StepRecord
 from diffusion_lab.timesteps.loss_curve import check_losses, read_curve
-from diffusion_lab.timesteps.stratified import stratified_uniform
+from diffusion_lab.timesteps.wrappers import stratified_uniform
 
 
 def equal_sum_slots(loss: Tensor, num_slots: int) -> Tensor:

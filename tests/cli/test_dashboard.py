@@ -94,7 +94,7 @@ def test_with_an_account_it_is_uploaded(fails, code, sweep, monkeypatch, capsys)
 
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     monkeypatch.setattr("diffusion_lab.dashboards.upload", upload)
-    monkeypatch.setattr("diffusion_lab.loggers.wandb_server.check_reachable", lambda url: None)
+    monkeypatch.setattr("diffusion_lab.loggers.wandb_service.check_reachable", lambda url: None)
     assert main([str(sweep), "--entity", "me", "--project", "lab"]) == code
     ((workspace, entity),) = uploaded
     assert (entity, workspace.project) == ("me", "lab")

@@ -151,7 +151,7 @@ def test_a_docstring_has_parts_and_papers() -> None:
 
 def test_a_name_is_found_where_it_is_defined() -> None:
     one = find("diffusion_lab.timesteps.Mode")
-    assert one is not None and one.name == "diffusion_lab.timesteps.position.Mode"
+    assert one is not None and one.name == "diffusion_lab.timesteps.continuous.Mode"
     assert one.arguments()["scale"] == "1.29" and find("diffusion_lab.timesteps.Nothing") is None
     adam = find("torch.optim.Adam")  # of a library, read and not imported
     assert adam is not None and adam.name == "torch.optim.adam.Adam" and find("numpy.ndarray") is None

@@ -14,8 +14,7 @@ from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.targets import Trust
 from diffusion_lab.diffusion import V
 from diffusion_lab.diffusion.generation_heads import GenerationHead
-from diffusion_lab.diffusion.head_losses import Granularity, Space
-from diffusion_lab.diffusion.head_reductions import Reduction
+from diffusion_lab.diffusion.head_gates import Granularity, Reduction, Space
 from diffusion_lab.testing import check_prediction
 
 FOLDER = Path(conf_dir(), "prediction")

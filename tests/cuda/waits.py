@@ -65,8 +65,10 @@ ALLOWED = [
     _allowed("callbacks/timestep_log.py:TimestepLog._log", TO_HOST, LOG, "tables by bin"),
     _allowed("callbacks/timestep_log.py:_binned", READ, LOG, "number of bins"),
     _allowed("callbacks/head_tracking.py:HeadTracking.on_step_end", TO_HOST, LOG, "tables of the heads"),
-    _allowed("timesteps/beta.py:beta_masses", TO_HOST, LOG, "the distribution of learned_beta, which SciPy computes"),
-    _allowed("timesteps/beta.py:beta_masses", TO_DEVICE, LOG, "the same"),
+    _allowed(
+        "timesteps/beta_policy.py:beta_masses", TO_HOST, LOG, "the distribution of learned_beta, which SciPy computes"
+    ),
+    _allowed("timesteps/beta_policy.py:beta_masses", TO_DEVICE, LOG, "the same"),
     _allowed(
         "timesteps/slots.py:EqualLossSlots.observe", TO_HOST, MEASURING, "the curve of the losses when the edges move"
     ),

@@ -19,7 +19,7 @@ from diffusion_lab.diffusion import (
     cosine,
     linear,
 )
-from diffusion_lab.diffusion.three_heads import observation
+from diffusion_lab.diffusion.mixed_prediction import observation
 
 ANGLES = [1e-3, 0.2, 0.7, 0.79, 1.2, 1.5, math.pi / 2 - 1e-5]
 

@@ -29,7 +29,7 @@ from diffusion_lab.diffusion import (
     cosine,
     linear,
 )
-from diffusion_lab.diffusion.head_losses import native_scales
+from diffusion_lab.diffusion.head_gates import native_scales
 from diffusion_lab.testing import noised
 
 SHAPE = (2, 4, 4)

@@ -6,7 +6,7 @@ import torch
 
 from diffusion_lab.distribution_file import numbers_or_fault, read_distribution, write_distribution
 from diffusion_lab.timesteps import LogitNormal
-from diffusion_lab.timesteps.from_file import FromFile
+from diffusion_lab.timesteps.static import FromFile
 
 
 def test_a_written_distribution_is_read_to_the_bit_and_draws_the_same(tmp_path):

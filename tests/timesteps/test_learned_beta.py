@@ -16,7 +16,7 @@ from diffusion_lab.networks import BetaPolicy, UNet
 from diffusion_lab.networks.policy import _mean_over_grid
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, LearnedBeta, Position, StepRecord, f_statistic
-from diffusion_lab.timesteps.beta import beta_masses, draw_beta
+from diffusion_lab.timesteps.beta_policy import beta_masses, draw_beta
 from diffusion_lab.training import DenoiserProbe
 
 T, ROWS = 40, 16

@@ -11,7 +11,7 @@ import torch
 from diffusion_lab.diffusion import linear, rectified_flow
 from diffusion_lab.testing import check_sampler
 from diffusion_lab.timesteps import Antithetic, Beta, CosMap, LogitNormal, Mixture, Mode, Stratified
-from diffusion_lab.timesteps.position import STEEPEST
+from diffusion_lab.timesteps.continuous import STEEPEST
 from tests.timesteps.densities import Density, drawn, integrated, misfit
 
 SCHEDULE = linear(200)

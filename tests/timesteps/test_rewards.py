@@ -23,7 +23,7 @@ from diffusion_lab.timesteps import (
     StepRecord,
     ZeroRewards,
 )
-from diffusion_lab.timesteps.beta import beta_masses
+from diffusion_lab.timesteps.beta_policy import beta_masses
 
 T, ROWS, SHAPE = 40, 64, (1, 8, 8)
 WEIGHTS = torch.linspace(1, 0.1, T).double()

@@ -17,7 +17,7 @@ from diffusion_lab.cli.errors import ConfigError, MissingHere, at, is_named
 from diffusion_lab.cli.own_code import raised_in
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.diffusion import Weighting
-from diffusion_lab.diffusion.objective import native_scales
+from diffusion_lab.diffusion.weighting import native_scales
 from diffusion_lab.failure import WrongResult
 
 METHOD = ("schedule", "prediction", "weighting", "sampler")

@@ -1,17 +1,48 @@
-"""What a service that cannot drop a value has been given, so that a run that goes on after a kill does not repeat it.
+"""W&B as a service: whether its server can be reached, what it has been given, and its chart of a list.
 
 A kill comes after the last checkpoint, and the steps since then are trained again, with the same values. What was given
 is therefore written down, a line {"step": k, "keys": [...]} for each row, before it is given: a kill between the two
 loses the row and never doubles it.
+
+A chart that is logged as `key` is drawn from the table `key_table`. The table has all coordinates of the list, so that
+a dashboard can draw the same table over another one, e.g. over log SNR instead of the timestep.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+from diffusion_lab.loggers.curves import Curve
 from diffusion_lab.runs.lines import append_lines, read_lines
+from diffusion_lab.runs.mirror import VALUE
 from diffusion_lab.runs.record import as_list
+
+_PROBE_SECONDS = 3.0
+
+
+def check_reachable(url: str) -> None:
+    """Open and close a connection to the server, because `wandb.init` takes 100 s to notice a missing network.
+
+    Nothing is tried behind a proxy.
+
+    Raises:
+        OSError: the server cannot be reached.
+    """
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return
+    parts = urlsplit(url)
+    port = parts.port or (80 if parts.scheme == "http" else 443)
+    socket.create_connection((parts.hostname or "", port), timeout=_PROBE_SECONDS).close()
+
+
+def brief(error: Exception) -> str:
+    """Class and message of an error in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 class Given:
@@ -37,3 +68,11 @@ class Given:
         if new:
             append_lines(self.path, [{"step": step, "keys": new}])
         return new
+
+
+def chart(key: str, curve: Curve) -> Any:
+    """A line over the first coordinate."""
+    import wandb
+
+    columns, rows = curve.table()
+    return wandb.plot.line(wandb.Table(columns=columns, data=rows), columns[0], VALUE, title=key)

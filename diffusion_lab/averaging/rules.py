@@ -1,4 +1,9 @@
-"""Averages with a power-function profile, whose width is a share of the training length.
+"""Averaging rules: how much of the new weights enters each average of the weights, as a function of the step.
+
+    a_0 = theta_0,   a_k = (1 - s_k) a_{k-1} + s_k theta_k,   s_k in [0, 1]
+
+k counts optimizer steps from 1. A rule is a pure function of the step, so a resumed run continues exactly. The power
+function's profile has a width that is a share of the training length:
 
     p(tau; t) = (g + 1) tau^g / t^(g + 1),   0 <= tau <= t          the weight of the weights of time tau at time t
     std^2 = (g + 1) / ((g + 2)^2 (g + 3))                           its standard deviation relative to t
@@ -13,12 +18,65 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from diffusion_lab.arguments import check_integer, check_number
-from diffusion_lab.averaging.base import AveragingRule
+
+Name = float | str  # a decay, or a word such as "std-0.05"
+
+
+def short(name: Name) -> str:
+    """The name of an average as it is printed."""
+    return name if isinstance(name, str) else f"{name:g}"
+
+
+class AveragingRule(ABC):
+    """step -> the share of the new weights in each average.
+
+    Attributes:
+        names: of the averages, each once; evaluations use the first. `weights=` selects one by its name.
+        argument: the constructor's argument that determines the names, for messages.
+        snapshot_every: optimizer steps between two snapshots of the averages; 0 writes none.
+    """
+
+    names: tuple[Name, ...]
+    argument: ClassVar[str] = "names"
+    snapshot_every: int = 0
+
+    @abstractmethod
+    def shares(self, step: int) -> Sequence[float]:
+        """s_k in [0, 1] of each average in `names`, for the update number `step`, counted from 1."""
+
+
+class ConstantDecay(AveragingRule):
+    """s_k = 1 - d,   d = decay, or min(decay, (1 + k)/(10 + k)) with warm-up.
+
+    Args:
+        decays: each in [0, 1); evaluations use the first. 0.9999 in most papers at 500k steps.
+        warmup: whether the decay rises with the step, so that short runs forget the initial weights
+            (ku-dmlab/Adaptive-Timestep-Sampler and ddpm-torch use it).
+
+    Raises:
+        ValueError: no decay, a decay outside [0, 1), or a repeated decay.
+    """
+
+    argument = "decays"
+
+    def __init__(self, decays: Sequence[float] = (0.9999,), warmup: bool = True) -> None:
+        if len(decays) == 0 or len(set(decays)) != len(decays):
+            raise ValueError(f"decays={list(decays)} must name at least one decay, each once; use [0.9999]")
+        for decay in decays:
+            check_number("decays", decay, "[)", 0, 1, "use 0.9999 for the published setting")
+        self.names, self.warmup = tuple(decays), warmup
+
+    def shares(self, step: int) -> Sequence[float]:
+        highest = (1 + step) / (10 + step) if self.warmup else 1.0
+        return [1.0 - min(float(decay), highest) for decay in self.names]
+
 
 WIDEST = 1 / math.sqrt(12)  # std of the uniform average, g = 0
 CURE = "use 0.05 or 0.1, as EDM2 does"
