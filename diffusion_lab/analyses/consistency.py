@@ -30,7 +30,7 @@ from diffusion_lab.analyses.generation import check_solver
 from diffusion_lab.analyses.seeds import Group, groups_of, over_seeds
 from diffusion_lab.analyses.words import joined
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.metrics.psnr import psnr
+from diffusion_lab.metrics.sample_metrics import psnr
 from diffusion_lab.solvers import Solver
 from diffusion_lab.training import Trained, TrainedModel
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from diffusion_lab.metrics.hue_error import hue_error
+from diffusion_lab.metrics.sample_metrics import hue_error
 
 
 def paired_hue(samples: Tensor, truths: Tensor) -> tuple[float, float]:

@@ -9,26 +9,33 @@ from diffusion_lab.intervals import (
     student_quantile,
     width_ratio,
 )
-from diffusion_lab.metrics.agreement import Agreement
 from diffusion_lab.metrics.bits_per_dim import BitsPerDim
 from diffusion_lab.metrics.dinov2 import DINOv2Features
 from diffusion_lab.metrics.evaluation import Evaluated, Evaluation
 from diffusion_lab.metrics.features import ClassifierFeatures, FeatureExtractor, Features, extract
-from diffusion_lab.metrics.frechet import FrechetDistance, frechet_distance, frechet_from_statistics, statistics
+from diffusion_lab.metrics.fidelity import (
+    FrechetDistance,
+    InceptionScore,
+    KernelDistance,
+    Precision,
+    PrecisionRecall,
+    Recall,
+    frechet_distance,
+    frechet_from_statistics,
+    inception_score,
+    kernel_distance,
+    precision_recall,
+    statistics,
+)
 from diffusion_lab.metrics.generated import Batch, Generated
-from diffusion_lab.metrics.hue_error import HueError
 from diffusion_lab.metrics.image_sets import evaluate_images
 from diffusion_lab.metrics.inception import InceptionFeatures
-from diffusion_lab.metrics.inception_score import InceptionScore, inception_score
-from diffusion_lab.metrics.kernel import KernelDistance, kernel_distance
 from diffusion_lab.metrics.metric import Given, Metric, Model, SampleMetric
 from diffusion_lab.metrics.moments import Moments, ScoreSums, Statistics
-from diffusion_lab.metrics.neighbours import Precision, PrecisionRecall, Recall, precision_recall
 from diffusion_lab.metrics.pictures import grid, save_grid
-from diffusion_lab.metrics.psnr import PSNR
 from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.metrics.result import MetricResult, over_seeds
-from diffusion_lab.metrics.sample_variance import SampleVariance
+from diffusion_lab.metrics.sample_metrics import PSNR, Agreement, HueError, SampleVariance
 from diffusion_lab.metrics.sampling import SampleNoise, generate, generate_batches
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
 

@@ -17,7 +17,7 @@ from diffusion_lab.data import ImageDataModule
 from diffusion_lab.diffusion import Denoiser, bits_per_dim
 from diffusion_lab.distributed import rank, sum_, world_size
 from diffusion_lab.metrics.metric import Given, Metric
-from diffusion_lab.metrics.protocol import of_test_images
+from diffusion_lab.metrics.result import of_test_images
 from diffusion_lab.metrics.sampling import SampleNoise
 from diffusion_lab.progress import progress as shown
 

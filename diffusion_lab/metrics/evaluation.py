@@ -13,11 +13,8 @@ from torch import Tensor, nn
 from diffusion_lab.arguments import ReadPath, check_integer
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.distributed import rank, world_size
-from diffusion_lab.metrics.agreement import Agreement
 from diffusion_lab.metrics.features import FeatureExtractor
-from diffusion_lab.metrics.first_samples import FirstSamples
 from diffusion_lab.metrics.generated import Batch, Generated
-from diffusion_lab.metrics.hue_error import HueError
 from diffusion_lab.metrics.image_sets import (
     check_classes,
     check_extractor,
@@ -38,11 +35,10 @@ from diffusion_lab.metrics.metric import (
     samples_alone,
     value_of,
 )
-from diffusion_lab.metrics.protocol import protocol
-from diffusion_lab.metrics.psnr import PSNR
-from diffusion_lab.metrics.reference import Reference, reference_statistics
-from diffusion_lab.metrics.reference_file import reference_from_file
-from diffusion_lab.metrics.result import MetricResult
+from diffusion_lab.metrics.pictures import FirstSamples
+from diffusion_lab.metrics.reference import Reference, reference_from_file, reference_statistics
+from diffusion_lab.metrics.result import MetricResult, protocol
+from diffusion_lab.metrics.sample_metrics import PSNR, Agreement, HueError
 from diffusion_lab.metrics.sampling import generate_batches
 from diffusion_lab.solvers import Solver
 

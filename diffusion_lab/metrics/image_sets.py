@@ -9,11 +9,10 @@ from torch import Tensor
 
 from diffusion_lab.data import ImageSource
 from diffusion_lab.metrics.features import FeatureExtractor, extract
-from diffusion_lab.metrics.frechet import statistics
+from diffusion_lab.metrics.fidelity import statistics
 from diffusion_lab.metrics.generated import Batch, Generated
 from diffusion_lab.metrics.metric import OF_CLASSES, Given, Metric
-from diffusion_lab.metrics.reference import Reference
-from diffusion_lab.metrics.reference_file import reference_from_file
+from diffusion_lab.metrics.reference import Reference, reference_from_file
 
 
 def evaluate_images(

@@ -1,10 +1,11 @@
-"""Statistics of the real images, computed once and cached on disk.
+"""Statistics of the real images, computed once and cached on disk, or read from a file such as EDM's fid-refs.
 
 The file's name contains a hash of everything the statistics depend on: data set, hash of its pixels, split, number of
 images, shape, extractor, hash of its weights, its preprocessing, kind of device, and version of the code. The same
 record is inside the file and is compared on reading, so a renamed or copied file is refused.
 
-The npz has EDM's keys `mu` (D,) and `sigma` (D,D) (Karras et al. 2022, `fid.py`), so EDM's script can read it.
+The npz has EDM's keys `mu` (D,) and `sigma` (D,D) (Karras et al. 2022, `fid.py`), so EDM's script can read it and
+its files can be read here. Nothing is unpickled, so a .pkl file is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torch import Tensor
 from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data import ImageSet
 from diffusion_lab.files import replacing
-from diffusion_lab.metrics.features import FeatureExtractor, features_of
+from diffusion_lab.metrics.features import FeatureExtractor, features_of, file_sha256
 from diffusion_lab.metrics.moments import Moments, Statistics
 
 FORMAT = 2  # version of the computation, not of the file: 1 had float32 means; raise it when the numbers change
@@ -145,3 +146,61 @@ def load(path: Path, expected: dict[str, Any]) -> Reference | None:
 
 def _digest(metadata: dict[str, Any]) -> str:
     return sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()[:12]
+
+
+TOLERANCE = 1e-6  # of the largest variance: rounding of a covariance that was summed in float32
+
+
+def reference_from_file(path: str | Path, extractor: FeatureExtractor) -> Reference:
+    """The statistics of a file, without features.
+
+    Args:
+        path: the npz.
+        extractor: with which they were computed; the file does not say it, only D is checked.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it has no `mu` and `sigma` of these shapes, or they are no mean and covariance.
+    """
+    file, dim = Path(path).expanduser(), extractor.feature_dim
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"reference={path}: there is no file {file}; use null for the data set's own statistics"
+        )
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            mu, sigma = (np.asarray(arrays[key], dtype=np.float64) for key in ("mu", "sigma"))
+    except (OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, BadZipFile, MemoryError):
+        raise ValueError(
+            f"reference={path} must be an npz file with the arrays mu and sigma, such as EDM's fid-refs; a .pkl file "
+            "is not read, because it could run code"
+        ) from None
+    if mu.shape != (dim,) or sigma.shape != (dim, dim):
+        raise ValueError(
+            f"reference={path} must have mu of shape ({dim},) and sigma of shape ({dim}, {dim}) for the extractor "
+            f"{extractor.name}, and they are {mu.shape} and {sigma.shape}; use a file of this extractor"
+        )
+    if fault := _fault(mu, sigma):
+        raise ValueError(f"reference={path} must hold a mean and a covariance, and {fault}; make the file again")
+    metadata = {
+        "dataset": file.name,
+        "split": "file",
+        "fingerprint": file_sha256(file),
+        "images": None,  # the file does not say of how many, nor of which shape
+        "shape": None,
+        "extractor": extractor.name,
+        "weights_sha256": extractor.weights_sha256,
+        "subset": 0,
+    }
+    return Reference(metadata, Statistics(mu, sigma), torch.empty(0, dim))
+
+
+def _fault(mu: np.ndarray, sigma: np.ndarray) -> str:
+    """Why they are no mean and covariance; "" if they are."""
+    if not (np.isfinite(mu).all() and np.isfinite(sigma).all()):
+        return "a number is not finite"
+    largest = max(float(np.abs(sigma).max()), 1e-300)
+    if np.abs(sigma - sigma.T).max() > TOLERANCE * largest:
+        return "sigma is not symmetric"
+    lowest = float(np.linalg.eigvalsh(sigma)[0])
+    return f"sigma has the negative eigenvalue {lowest:.3g}" if lowest < -TOLERANCE * len(mu) * largest else ""

@@ -36,7 +36,7 @@ from diffusion_lab.networks.checks import (
     check_label,
     level_sizes,
 )
-from diffusion_lab.networks.full_precision import in_full_precision, to_autocast_type
+from diffusion_lab.networks.kernels import in_full_precision, to_autocast_type
 from diffusion_lab.networks.layers import TimeEmbedding
 from diffusion_lab.networks.plan import UNetPlan
 

@@ -16,9 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from diffusion_lab.networks.attention import attend
-from diffusion_lab.networks.dropout import Dropout
-from diffusion_lab.networks.group_norm import GroupNorm
+from diffusion_lab.networks.kernels import Dropout, GroupNorm, attend
 from diffusion_lab.networks.layers import conv_of_doubled, num_groups
 
 LAYOUTS = ("legacy", "new")

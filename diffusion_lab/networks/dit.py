@@ -5,24 +5,107 @@
     depth x   Block(tokens, c)
     LastLayer(tokens, c) gives the p x p x C numbers of each patch
 
-Symbols: B images, L tokens, D features of a token, p pixels per side of a patch.
+Symbols: B images, L tokens, D features of a token, c (B,D) what a block is conditioned on, p pixels per side of a
+patch.
+
+`for_diffusers` gives it as a DiTTransformer2DModel of the diffusers library. Differs from the library: it embeds t at
+the frequencies 10000^(-i/127), the published code and ours at 10000^(-i/128). The library's layer has an attribute for
+that, which is set again after loading; it changes no weight. The library's blocks each embed time and label on their
+own, so its copies of those weights are as many as the blocks.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_flag, check_integer
 from diffusion_lab.networks.adm_layers import cos_sin_embedding, zeroed
 from diffusion_lab.networks.checks import check_classes, check_label
-from diffusion_lab.networks.dit_layers import Block, LastLayer, sin_cos_positions
-from diffusion_lab.networks.for_diffusers import ForDiffusers
-from diffusion_lab.networks.full_precision import in_full_precision
-from diffusion_lab.networks.patches import check_patches, from_patches
-from diffusion_lab.networks.recompute import run
+from diffusion_lab.networks.for_diffusers import ForDiffusers, renamed, thirds
+from diffusion_lab.networks.kernels import in_full_precision, run
+from diffusion_lab.networks.uvit import Attention, check_patches, from_patches
+
+ADJUSTMENT = """for part in model.modules():  # the published frequencies of t
+    if hasattr(part, "downscale_freq_shift"):
+        part.downscale_freq_shift = 0"""
+
+
+def sin_cos_positions(side: int, dim: int) -> Tensor:
+    """Positions of a square of `side` x `side` tokens, row by row, from sines and cosines.
+
+        w_k = 10000^(-k / (D/4)),   k = 0 .. D/4 - 1
+        position(row, column) = [sin(column w), cos(column w), sin(row w), cos(row w)]
+
+    Reference: Peebles and Xie 2023, section 3.2; the order is that of their code, the column first.
+
+    Args:
+        side: tokens per side.
+        dim: D, a multiple of 4.
+
+    Returns:
+        (side^2, D) float32, computed in float64.
+    """
+    frequency = 10_000.0 ** (-torch.arange(dim // 4, dtype=torch.float64) / (dim // 4))
+    angle = torch.arange(side, dtype=torch.float64)[:, None] * frequency
+    axis = torch.cat([angle.sin(), angle.cos()], dim=1)  # (side, D/2)
+    return torch.cat([axis.repeat(side, 1), axis.repeat_interleave(side, dim=0)], dim=1).float()
+
+
+def norm(x: Tensor) -> Tensor:
+    """LayerNorm over the features of a token, without weights, eps = 1e-6."""
+    return F.layer_norm(x, x.shape[-1:], eps=1e-6)
+
+
+def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """norm(x) (1 + scale) + shift: (B,L,D), (B,D), (B,D) -> (B,L,D)."""
+    return norm(x) * (1 + scale[:, None]) + shift[:, None]
+
+
+class Block(nn.Module):
+    """Transformer block with adaptive layer norm: (B,L,D), (B,D) -> (B,L,D).
+
+        (shift_1, scale_1, gate_1, shift_2, scale_2, gate_2) = Linear(c)
+        h = x + gate_1 attention(norm(x) (1 + scale_1) + shift_1)
+        out = h + gate_2 Linear(GELU(Linear(norm(h) (1 + scale_2) + shift_2)))      4 D features inside
+
+    GELU is the approximation by tanh. c is SiLU(time + label), which the network computes once for all blocks.
+
+    Args:
+        dim: D.
+        num_heads: attention heads, a divisor of D.
+    """
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.attention = Attention(dim, num_heads, qkv_bias=True)
+        self.hidden = nn.Linear(dim, 4 * dim)
+        self.out = nn.Linear(4 * dim, dim)
+        self.modulation = nn.Linear(dim, 6 * dim)
+
+    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.modulation(c).chunk(6, dim=1)
+        h = x + gate_1[:, None] * self.attention(modulate(x, shift_1, scale_1))
+        inner = F.gelu(self.hidden(modulate(h, shift_2, scale_2)), approximate="tanh")
+        return h + gate_2[:, None] * self.out(inner)
+
+
+class LastLayer(nn.Module):
+    """Linear(norm(x) (1 + scale) + shift), (shift, scale) = Linear(c): (B,L,D), (B,D) -> (B,L,features)."""
+
+    def __init__(self, dim: int, features: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(dim, features)
+        self.modulation = nn.Linear(dim, 2 * dim)
+
+    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        shift, scale = self.modulation(c).chunk(2, dim=1)
+        return in_full_precision(self.out, modulate(x, shift, scale))
+
 
 TIME_FEATURES = 256
 
@@ -102,10 +185,37 @@ class DiT(nn.Module):
         return from_patches(self.last(h, c), self.patch_size, x.shape[2] // self.patch_size)
 
     def for_diffusers(self) -> ForDiffusers:
-        """The same network in the diffusers library, see `dit_for_diffusers`."""
-        from diffusion_lab.networks.dit_for_diffusers import for_diffusers
-
-        return for_diffusers(self)
+        """The same network as the library's model."""
+        blocks: Any = self.blocks
+        last, time = self.last, self.time
+        dim, heads = self.patches.out_channels, blocks[0].attention.num_heads
+        embedding = [("timestep_embedder.linear_1", time[0]), ("timestep_embedder.linear_2", time[2])]
+        label = torch.zeros(1, dim) if self.label is None else self.label.weight
+        pairs = [("pos_embed.proj", self.patches), ("proj_out_1", last.modulation), ("proj_out_2", last.out)]
+        tensors = {}
+        for k, block in enumerate(blocks):
+            place = f"transformer_blocks.{k}"
+            pairs += [(f"{place}.norm1.emb.{name}", layer) for name, layer in embedding]
+            pairs += [
+                (f"{place}.norm1.linear", block.modulation),
+                (f"{place}.attn1.to_out.0", block.attention.out),
+                (f"{place}.ff.net.0.proj", block.hidden),
+                (f"{place}.ff.net.2", block.out),
+            ]
+            tensors[f"{place}.norm1.emb.class_embedder.embedding_table.weight"] = label.detach().clone()
+            to = f"{place}.attn1.to_"
+            tensors |= thirds((f"{to}q", f"{to}k", f"{to}v"), block.attention.qkv)
+        arguments = {
+            "num_attention_heads": heads,
+            "attention_head_dim": dim // heads,
+            "in_channels": self.patches.in_channels,
+            "out_channels": last.out.out_features // self.patch_size**2,
+            "num_layers": len(blocks),
+            "patch_size": self.patch_size,
+            "num_embeds_ada_norm": len(label) - 1,  # the library adds the null label
+            "norm_eps": 1e-6,
+        }
+        return ForDiffusers("DiTTransformer2DModel", arguments, renamed(pairs) | tensors, ADJUSTMENT, needs_label=True)
 
     def _condition(self, t: Tensor, label: Tensor | None) -> Tensor:
         """c (B,D)."""

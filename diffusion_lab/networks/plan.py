@@ -16,7 +16,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.networks.recompute import run
+from diffusion_lab.networks.kernels import run
 
 
 class Layers(Protocol):

@@ -6,7 +6,8 @@
     out       depth/2 x Block(Linear([h, kept]))                        newest first
     LayerNorm, Linear to the p x p x C numbers of each patch, 3x3 convolution
 
-Symbols: B images, L tokens, D features of a token, p pixels per side of a patch.
+Symbols: B images of C channels and H x W pixels, p pixels per side of a patch, L = (H/p) (W/p) tokens, D features of a
+token.
 """
 
 from __future__ import annotations
@@ -17,11 +18,29 @@ from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_flag, check_integer
 from diffusion_lab.networks.adm_layers import cos_sin_embedding
-from diffusion_lab.networks.attention import attend
 from diffusion_lab.networks.checks import check_classes, check_label
-from diffusion_lab.networks.full_precision import in_full_precision
-from diffusion_lab.networks.patches import check_patches, from_patches
-from diffusion_lab.networks.recompute import run
+from diffusion_lab.networks.kernels import attend, in_full_precision, run
+
+
+def from_patches(numbers: Tensor, patch_size: int, rows: int) -> Tensor:
+    """(B,L,p p C) -> (B,C,H,W), `rows` patches high; a patch lists its pixels row by row, each with its C channels."""
+    p = patch_size
+    grid = numbers.unflatten(1, (rows, -1)).unflatten(3, (p, p, -1))
+    columns, channels = grid.shape[2], grid.shape[5]
+    # One reshape, hence a copy: FSDP warns of a network whose output is a view.
+    return grid.permute(0, 5, 1, 3, 2, 4).reshape(len(grid), channels, rows * p, columns * p)
+
+
+def check_patches(image_size: int, patch_size: int) -> None:
+    """Raise ValueError unless patches of `patch_size` pixels fill images of `image_size` pixels."""
+    check_integer("patch_size", patch_size, 1, "use 2 for images of 32 pixels")
+    if image_size < 1 or image_size % patch_size:
+        divisors = [p for p in range(1, image_size + 1) if image_size % p == 0]
+        nearest = min(divisors, key=lambda p: abs(p - patch_size), default=1)
+        raise ValueError(
+            f"patch_size={patch_size} must divide image_size={image_size}; use patch_size={nearest}, or images of "
+            f"{patch_size * max(1, round(image_size / patch_size))} pixels, or network=unet_any, which fits any size"
+        )
 
 
 class UViT(nn.Module):

@@ -15,7 +15,7 @@ from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.data import GaussianMixture, ImageDataModule, SuperResolution
 from diffusion_lab.diffusion import X0, Epsilon, V, cosine, linear
-from diffusion_lab.metrics.hue_error import HueError
+from diffusion_lab.metrics.sample_metrics import HueError
 from diffusion_lab.plotting import style
 from diffusion_lab.solvers import DDIM, Guided
 from diffusion_lab.streams import Streams

@@ -7,8 +7,7 @@ import torch
 
 from diffusion_lab.data import Digits, ImageDataModule, SuperResolution
 from diffusion_lab.metrics import Evaluation
-from diffusion_lab.metrics.hue_error import hue_error
-from diffusion_lab.metrics.psnr import psnr
+from diffusion_lab.metrics.sample_metrics import hue_error, psnr
 from diffusion_lab.solvers import DDIM
 from tests.metrics.named import named
 from tests.metrics.test_evaluation import untrained, values

@@ -7,7 +7,7 @@ import pytest
 
 from diffusion_lab.metrics import Evaluation, extract, statistics
 from diffusion_lab.metrics.features import file_sha256
-from diffusion_lab.metrics.reference_file import reference_from_file
+from diffusion_lab.metrics.reference import reference_from_file
 from diffusion_lab.solvers import DDIM
 from tests.metrics.named import named
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from diffusion_lab.metrics import Evaluation
-from diffusion_lab.metrics import sample_variance as module
-from diffusion_lab.metrics.sample_variance import sample_variance
+from diffusion_lab.metrics import Evaluation, sample_metrics
+from diffusion_lab.metrics.sample_metrics import sample_variance
 from diffusion_lab.solvers import DDIM
 from tests.metrics.named import named
 
@@ -17,7 +16,7 @@ def test_it_is_numpys_whatever_the_portions(monkeypatch: pytest.MonkeyPatch) -> 
     images = torch.randint(0, 256, (50, 3, 4, 4)).to(torch.uint8)
     expected = (images.numpy() / 127.5 - 1).var(axis=0, ddof=1).mean()
     assert sample_variance(images) == pytest.approx(expected, rel=1e-12)
-    monkeypatch.setattr(module, "_ROWS", 7)
+    monkeypatch.setattr(sample_metrics, "_ROWS", 7)
     assert sample_variance(images) == pytest.approx(expected, rel=1e-12)
     assert sample_variance(images) != pytest.approx((images.numpy() / 127.5 - 1).var(axis=0).mean(), rel=1e-3)
 

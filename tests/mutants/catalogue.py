@@ -61,7 +61,7 @@ _CELLS = "diffusion_lab/reports/cells.py"
 _MEANS = "diffusion_lab/reports/figures/base.py"
 _LOSSES = "diffusion_lab/reports/figures/losses.py"
 _RUNS = "diffusion_lab/runs/run.py"
-_FRECHET = "diffusion_lab/metrics/frechet.py"
+_FRECHET = "diffusion_lab/metrics/fidelity.py"
 _MOMENTS = "diffusion_lab/metrics/moments.py"
 _LIKELIHOOD = "diffusion_lab/diffusion/likelihood.py"
 _DECAY = "diffusion_lab/averaging/rules.py"
@@ -216,14 +216,14 @@ MUTANTS = [
     ),
     Mutant(
         "KID, of half as many rows",
-        "diffusion_lab/metrics/kernel.py",
+        "diffusion_lab/metrics/fidelity.py",
         "min(subset_size, len(a), len(b))",
         "min(subset_size, len(a), len(b)) // 2",
         FEATURES,
     ),
     Mutant(
         "precision and recall, exchanged",
-        "diffusion_lab/metrics/neighbours.py",
+        "diffusion_lab/metrics/fidelity.py",
         'PrecisionRecall(result["precision"], result["recall"])',
         'PrecisionRecall(result["recall"], result["precision"])',
         FEATURES,
@@ -233,28 +233,28 @@ MUTANTS = [
     ),
     Mutant(
         "agreement, inverted",
-        "diffusion_lab/metrics/agreement.py",
+        "diffusion_lab/metrics/sample_metrics.py",
         "batch.logits.argmax(1) ==",
         "batch.logits.argmax(1) !=",
         ("tests/metrics/test_agreement.py",),
     ),
     Mutant(
         "sample variance, divisor n",
-        "diffusion_lab/metrics/sample_variance.py",
+        "diffusion_lab/metrics/sample_metrics.py",
         "(len(images) - 1)",
         "len(images)",
         ("tests/metrics/test_sample_variance.py",),
     ),
     Mutant(
         "PSNR, 20 log10",
-        "diffusion_lab/metrics/psnr.py",
+        "diffusion_lab/metrics/sample_metrics.py",
         "return 10 * torch.log10",
         "return 20 * torch.log10",
         PAIRS,
     ),
     Mutant(
         "hue error, divided by C",
-        "diffusion_lab/metrics/hue_error.py",
+        "diffusion_lab/metrics/sample_metrics.py",
         "math.sqrt(images.shape[1])",
         "images.shape[1]",
         PAIRS,

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from diffusion_lab.networks import DCGAN, BigGAN, Hinge, NonSaturating
-from diffusion_lab.networks.biggan_layers import Attention, normalised
+from diffusion_lab.networks.biggan import Attention, normalised
 
 
 def parameters(network: nn.Module) -> int:

@@ -4,8 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from diffusion_lab.networks.attention import MOST_TOKENS, attend
-from diffusion_lab.networks.kernels import as_on_gpu
+from diffusion_lab.networks.kernels import MOST_TOKENS, as_on_gpu, attend
 
 
 def drawn(tokens, dtype, heads=2, size=16):

@@ -9,7 +9,7 @@ from torch import nn
 
 from diffusion_lab.diffusion import Denoiser, Epsilon, LearnedRange, linear
 from diffusion_lab.networks import DiT, UViT
-from diffusion_lab.networks.dit_layers import Block, LastLayer, sin_cos_positions
+from diffusion_lab.networks.dit import Block, LastLayer, sin_cos_positions
 from diffusion_lab.networks.uvit import Attention
 from tests.networks.filling import fill, numbers
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from diffusion_lab.networks.dropout import Dropout
-from diffusion_lab.networks.kernels import as_on_gpu
+from diffusion_lab.networks.kernels import Dropout, as_on_gpu
 
 
 def dropped(x, p, seed):

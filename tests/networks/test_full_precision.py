@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from diffusion_lab.networks import ADMUNet, DiT, UNet, UViT
-from diffusion_lab.networks.full_precision import in_full_precision, to_autocast_type
+from diffusion_lab.networks.kernels import in_full_precision, to_autocast_type
 
 NETWORKS = {
     "unet": lambda: UNet(1, 1, 16, 16, [1, 2], 1, [], 0.0),

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from diffusion_lab.networks import timestep_embedding
-from diffusion_lab.networks.group_norm import GroupNorm
+from diffusion_lab.networks.kernels import GroupNorm
 from diffusion_lab.networks.layers import Attention, Downsample, ResBlock, TimeEmbedding, Upsample, num_groups
 
 

@@ -88,7 +88,7 @@ def test_attention_in_bfloat16_on_a_cpu_keeps_its_scores() -> None:
 
 def test_the_memory_of_a_gpu_has_no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     estimated = kept(_uvit(), 8, "bf16-mixed", cuda=True)
-    monkeypatch.setattr("diffusion_lab.networks.attention.MOST_TOKENS", 0)  # the fused kernel everywhere
+    monkeypatch.setattr("diffusion_lab.networks.kernels.MOST_TOKENS", 0)  # the fused kernel everywhere
     assert kept(_uvit(), 8, "bf16-mixed", cuda=True) == estimated
 
 
