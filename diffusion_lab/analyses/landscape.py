@@ -28,7 +28,7 @@ from diffusion_lab.analyses.weights import borrowed, write
 from diffusion_lab.analyses.words import joined, plus_minus
 from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.training import TrainedModel
-from diffusion_lab.training.objective import TIMESTEPS, check_timesteps
+from diffusion_lab.training.trained import TIMESTEPS, check_timesteps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

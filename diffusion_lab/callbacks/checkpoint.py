@@ -12,7 +12,7 @@ from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.arguments import WrittenPath
 from diffusion_lab.callbacks.base import StepCallback, check_interval, due, find, last_step
-from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations
+from diffusion_lab.callbacks.evaluation import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.guard import Guard
 from diffusion_lab.callbacks.run_record import RunRecord
 from diffusion_lab.callbacks.signals import MOVED, Interrupted, Signals

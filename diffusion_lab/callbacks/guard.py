@@ -12,7 +12,7 @@ from torch.distributed import all_gather_object
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.callbacks.base import StepCallback, find, run_module
-from diffusion_lab.callbacks.timestep_sampling import TimestepSampling
+from diffusion_lab.callbacks.method import TimestepSampling
 from diffusion_lab.distributed import is_distributed, sum_, world_size
 from diffusion_lab.training import NotFinite, RunModule, not_finite
 from diffusion_lab.training.run_module import Record

@@ -11,7 +11,7 @@ from lightning.pytorch import Trainer
 
 from diffusion_lab.arguments import ReadPath, check_integer
 from diffusion_lab.callbacks.base import StepCallback
-from diffusion_lab.callbacks.evaluation_callback import evaluations
+from diffusion_lab.callbacks.evaluation import evaluations
 from diffusion_lab.runs.record import is_done, read_result, read_sweep
 from diffusion_lab.runs.run import Run
 

@@ -15,8 +15,8 @@ from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.arguments import WrittenPath, check_number
 from diffusion_lab.callbacks.base import StepCallback, data_of, find, last_step
-from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations, planned
-from diffusion_lab.callbacks.timestep_log import TimestepLog
+from diffusion_lab.callbacks.evaluation import EvaluationCallback, evaluations, planned
+from diffusion_lab.callbacks.training_log import TimestepLog
 from diffusion_lab.loggers import mirror_values, set_clock
 from diffusion_lab.progress import duration, progress, waiting
 from diffusion_lab.runs.lines import append_lines

@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 
 from diffusion_lab.callbacks.base import RunCallback, data_of, find, last_step, run_module
-from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback, evaluations
+from diffusion_lab.callbacks.evaluation import EvaluationCallback, evaluations
 from diffusion_lab.callbacks.median_stop import Pruned
 from diffusion_lab.callbacks.progress import Progress
 from diffusion_lab.callbacks.signals import Interrupted

@@ -23,7 +23,7 @@ from diffusion_lab.cli.run_parts import part as part
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.streams import Streams
 from diffusion_lab.training import RunModule, VerifiedCheckpointIO
-from diffusion_lab.training.loop import finish_at_the_last_step
+from diffusion_lab.training.run_module import finish_at_the_last_step
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """Training: kinds of models, their LightningModules, the loss probe, checkpoints that resume exactly, validation."""
 
-from diffusion_lab.training.adversarial import AdversarialModule, AdversarialRecord
-from diffusion_lab.training.adversarial_model import AdversarialModel, TrainedGAN
+from diffusion_lab.training.adversarial import AdversarialModel, AdversarialModule, AdversarialRecord, TrainedGAN
 from diffusion_lab.training.checkpoint_io import (
     DamagedCheckpoint,
     NewerCheckpoint,
@@ -10,16 +9,14 @@ from diffusion_lab.training.checkpoint_io import (
     newest_good,
 )
 from diffusion_lab.training.continuation import Continuation
-from diffusion_lab.training.diffusion_model import DiffusionModel
 from diffusion_lab.training.finite import NotFinite, not_finite
-from diffusion_lab.training.model_kind import ModelKind
+from diffusion_lab.training.model_kind import DiffusionModel, ModelKind
 from diffusion_lab.training.module import DiffusionModule
-from diffusion_lab.training.objective import Objective
 from diffusion_lab.training.own_loop import LoopSampler
 from diffusion_lab.training.probe import DenoiserProbe
 from diffusion_lab.training.run_module import RunModule
 from diffusion_lab.training.sharded import ShardedStrategy
-from diffusion_lab.training.trained import Trained, TrainedModel, labels
+from diffusion_lab.training.trained import Objective, Trained, TrainedModel, labels
 from diffusion_lab.training.validation_loss import validation_losses
 
 __all__ = [

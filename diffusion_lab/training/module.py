@@ -17,8 +17,8 @@ from diffusion_lab.distributed import gather_rows
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, Draw, StepRecord, Uniform
-from diffusion_lab.training.plain_trainer import ValidationLoss, own_batches
 from diffusion_lab.training.run_module import RunModule, seed_dropout
+from diffusion_lab.training.validation_loss import ValidationLoss, own_batches
 
 log = logging.getLogger(__name__)
 

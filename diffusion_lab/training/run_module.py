@@ -8,15 +8,15 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.loops.fit_loop import _FitLoop
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Position
 from diffusion_lab.training.finite import NotFinite, not_finite
-from diffusion_lab.training.loop import StepLoop
-from diffusion_lab.training.plain_trainer import LossMean
+from diffusion_lab.training.validation_loss import LossMean
 
 AfterStep = Callable[[int, list[Any]], object]
 
@@ -229,3 +229,20 @@ def seed_dropout(streams: Streams, position: Position, device: torch.device) -> 
     torch.default_generator.manual_seed(key)
     if device.type == "cuda":
         torch.cuda.default_generators[device.index].manual_seed(key)
+
+
+class StepLoop(_FitLoop):
+    """Starts and ends training even if no step is left: a run that was stopped after its last step has yet to finish
+    the evaluations of that step and to write its result.
+
+    Differs from Lightning's loop, which then returns at once and calls neither `on_train_start` nor `on_train_end`.
+    """
+
+    @property
+    def skip(self) -> bool:
+        return self.trainer.limit_train_batches == 0
+
+
+def finish_at_the_last_step(trainer: Trainer) -> None:
+    """Make the trainer's loop a `StepLoop`; it has no state beyond Lightning's."""
+    trainer.fit_loop.__class__ = StepLoop

@@ -6,13 +6,22 @@ Image i of N validation images is measured `repeats` times. Repeat r has
 
 so the timesteps are equally spread, and all runs with the same seed and data set use the same (image, t, eps). The
 loss is the native one, unweighted; sums are float64.
+
+`LossMean` and `ValidationLoss` serve a Lightning Trainer that is not ours. Both are logged through Lightning, once in
+an epoch or a validation, for EarlyStopping, ModelCheckpoint and the like; a step only keeps a reference to its losses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sized
+from typing import Any
+
 import torch
+from lightning.pytorch import Trainer
 from torch import Tensor
 
+from diffusion_lab.data import ImageDataModule, ValBatch
+from diffusion_lab.data.own_batches import OwnBatches
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.distributed import sum_
 from diffusion_lab.streams import Streams
@@ -73,3 +82,99 @@ class BinnedLoss:
         """(bins,) over all processes, on which it must be called once; NaN for a range without losses."""
         total, count = sum_(self._table)
         return total / count
+
+
+TOGETHER = 32  # steps whose losses are added up in one operation
+BINS = 20  # ranges of timesteps, as in `callbacks.Validation`
+
+
+class LossMean:
+    """The mean of the rows that were added since the last `take`, on the device of their losses."""
+
+    def __init__(self) -> None:
+        self._kept: list[Tensor] = []
+        self._sum: Tensor | float = 0.0
+        self._rows = 0
+
+    def __bool__(self) -> bool:
+        return self._rows > 0
+
+    def add(self, loss: Tensor) -> None:
+        """Keep the losses (b,), which may not be changed in place afterwards."""
+        self._kept.append(loss)
+        self._rows += len(loss)
+        if len(self._kept) == TOGETHER:
+            self._fold()
+
+    def take(self) -> Tensor:
+        """() over all processes, on which it must be called."""
+        self._fold()
+        assert isinstance(self._sum, Tensor)
+        total, rows = sum_(torch.stack([self._sum, torch.full_like(self._sum, self._rows)]))
+        self._sum, self._rows = 0.0, 0
+        return total / rows
+
+    def _fold(self) -> None:
+        if self._kept:
+            self._sum = self._sum + torch.cat(self._kept).double().sum()
+            self._kept = []
+
+
+class ValidationLoss:
+    """The validation loss of `callbacks.Validation`, with one timestep per image, of Lightning's validation batches.
+
+    Image i has the same timestep and noise in every validation, so losses of different steps can be compared. Batches
+    are `ValBatch`, or those of a loader of one's own (`OwnBatches`), which must give the images in the same order.
+
+    Args:
+        denoiser: the model.
+        trainer: the trainer that validates.
+    """
+
+    def __init__(self, denoiser: Denoiser, trainer: Trainer) -> None:
+        self._denoiser, self._trainer, self._streams = denoiser, trainer, Streams(0)
+        steps = denoiser.num_timesteps
+        self._binned = BinnedLoss(min(BINS, steps), steps, trainer.strategy.root_device)
+        self._own = OwnBatches(denoiser.network)
+        self._seen, self._images = 0, 0  # images so far on this process, and of all processes at the end
+
+    def add(self, batch: Any) -> None:
+        """Measure a batch on the device."""
+        if isinstance(batch, ValBatch):
+            image, ids, cond = batch
+            data: Any = getattr(self._trainer, "datamodule", None)
+            self._images = data.num_val_images
+        else:
+            cond = self._own.read(batch)
+            image = cond.pop("image")
+            self._images = self._images or self._total(len(image))
+            ids = self._trainer.global_rank + self._trainer.world_size * (self._seen + torch.arange(len(image)))
+            ids %= self._images  # several processes repeat the first images, so that each has as many
+        self._seen += len(image)
+        with self._own.fit(image):
+            losses = validation_losses(self._denoiser, image, ids, self._images, 0, self._streams, cond)
+        self._binned.add(*losses)
+
+    def mean(self) -> Tensor:
+        """() the mean over the ranges of timesteps, on all processes."""
+        return torch.nanmean(self._binned.mean())
+
+    def _total(self, rows: int) -> int:
+        """Number of images of one's own loader: of its data set, or of its batches."""
+        loader = self._trainer.val_dataloaders
+        dataset = getattr(loader, "dataset", None)
+        if isinstance(dataset, Sized) and getattr(loader, "batch_size", None):
+            return len(dataset)
+        batches = sum(self._trainer.num_val_batches)
+        if batches == float("inf"):
+            raise ValueError(
+                "val_dataloaders must give a known number of images, which fixes each image's timestep; use a data set "
+                "with a length, or limit_val_batches=10"
+            )
+        return int(batches) * rows * self._trainer.world_size
+
+
+def own_batches(trainer: Trainer, denoiser: Denoiser) -> OwnBatches | None:
+    """The reader of the trainer's training batches; None for those of an `ImageDataModule`, which are ready."""
+    ours = isinstance(getattr(trainer, "datamodule", None), ImageDataModule)
+    return None if ours else OwnBatches(denoiser.network)

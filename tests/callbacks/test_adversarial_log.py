@@ -22,7 +22,7 @@ SECOND = record([3.0, 5.0], [0.0, 2.0], [1.0, 2.0], [3.0, -1.0])
 def test_means_are_over_the_images_since_the_last_log_also_after_a_stop(stopped, monkeypatch):
     logged = []
     monkeypatch.setattr(
-        "diffusion_lab.callbacks.adversarial_log.log_values", lambda trainer, values: logged.append(values)
+        "diffusion_lab.callbacks.training_log.log_values", lambda trainer, values: logged.append(values)
     )
     optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=0.25, betas=(0.5, 0.9))
     trainer = types.SimpleNamespace(max_steps=4, optimizers=[optimizer])

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from diffusion_lab.callbacks.axes import angle_axes, timestep_axes
+from diffusion_lab.callbacks.training_log import angle_axes, timestep_axes
 
 
 def test_timesteps_and_log_snr_of_ranges() -> None:

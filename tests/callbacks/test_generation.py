@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from diffusion_lab.callbacks import generation
-from diffusion_lab.callbacks.generation import Generation, measured
+from diffusion_lab.callbacks import evaluation as module_of_evaluations
+from diffusion_lab.callbacks.evaluation import Generation, measured
 from diffusion_lab.metrics import Evaluated, MetricResult
 from diffusion_lab.training import DiffusionModule
 
@@ -33,7 +33,7 @@ def test_the_snapshots_with_metrics(every, metrics_every, last, wanted):
 
 def test_the_calls_of_a_solver_are_counted_once_for_all_snapshots(monkeypatch):
     counted = []
-    monkeypatch.setattr(generation, "network_calls", lambda *given: counted.append(given) or 50)
+    monkeypatch.setattr(module_of_evaluations, "network_calls", lambda *given: counted.append(given) or 50)
     evaluation = SimpleNamespace(num_samples=1000, measured=lambda data: True)
     callback, module = Generation("run", None, evaluation, 10, 100, 64), DiffusionModule.__new__(DiffusionModule)
     nn.Module.__init__(module)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from diffusion_lab.callbacks import progress
-from diffusion_lab.callbacks.evaluation_callback import EvaluationCallback
+from diffusion_lab.callbacks.evaluation import EvaluationCallback
 from diffusion_lab.callbacks.progress import Progress
 from diffusion_lab.loggers import JsonlLogger
 from diffusion_lab.reports import read_runs

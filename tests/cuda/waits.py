@@ -34,11 +34,11 @@ ALLOWED = [
     _allowed("diffusion/schedule.py:NoiseSchedule._apply", TO_DEVICE, START, "tables of the schedule"),
     _allowed("diffusion/head_errors.py:Tables._apply", TO_DEVICE, START, "tables of the heads' errors"),
     _allowed("timesteps/learned_beta.py:LearnedBeta._apply", TO_DEVICE, START, "policy and tables"),
-    _allowed("callbacks/timestep_sampling.py:TimestepSampling._start", TO_DEVICE, START, "tables of the sampler"),
-    _allowed("callbacks/timestep_log.py:TimestepLog.on_fit_start", TO_DEVICE, START, "tables of the log"),
-    _allowed("callbacks/axes.py:timestep_axes", TO_HOST, START, "log SNR of the logged ranges"),
+    _allowed("callbacks/method.py:TimestepSampling._start", TO_DEVICE, START, "tables of the sampler"),
+    _allowed("callbacks/training_log.py:TimestepLog.on_fit_start", TO_DEVICE, START, "tables of the log"),
+    _allowed("callbacks/training_log.py:timestep_axes", TO_HOST, START, "log SNR of the logged ranges"),
     _allowed("training/module.py:DiffusionModule.facts", TO_HOST, START, "log SNR for run.json"),
-    _allowed("callbacks/adversarial_log.py:AdversarialLog.on_fit_start", TO_DEVICE, START, "sums of the log of a GAN"),
+    _allowed("callbacks/training_log.py:AdversarialLog.on_fit_start", TO_DEVICE, START, "sums of the log of a GAN"),
     _allowed("callbacks/ema.py:EMA.on_fit_start", TO_DEVICE, START, "averages from a checkpoint"),
     _allowed(
         "torch/amp/grad_scaler.py:GradScaler._maybe_opt_step",
@@ -60,11 +60,11 @@ ALLOWED = [
         LOG,
         "the loss that is shown, every `callbacks.progress.every` seconds",
     ),
-    _allowed("callbacks/adversarial_log.py:AdversarialLog.on_step_end", TO_HOST, LOG, "means of a GAN's two losses"),
-    _allowed("callbacks/timestep_log.py:TimestepLog._log", READ, LOG, "mean loss, mean norm of the gradient"),
-    _allowed("callbacks/timestep_log.py:TimestepLog._log", TO_HOST, LOG, "tables by bin"),
-    _allowed("callbacks/timestep_log.py:_binned", READ, LOG, "number of bins"),
-    _allowed("callbacks/head_tracking.py:HeadTracking.on_step_end", TO_HOST, LOG, "tables of the heads"),
+    _allowed("callbacks/training_log.py:AdversarialLog.on_step_end", TO_HOST, LOG, "means of a GAN's two losses"),
+    _allowed("callbacks/training_log.py:TimestepLog._log", READ, LOG, "mean loss, mean norm of the gradient"),
+    _allowed("callbacks/training_log.py:TimestepLog._log", TO_HOST, LOG, "tables by bin"),
+    _allowed("callbacks/training_log.py:_binned", READ, LOG, "number of bins"),
+    _allowed("callbacks/training_log.py:HeadTracking.on_step_end", TO_HOST, LOG, "tables of the heads"),
     _allowed(
         "timesteps/beta_policy.py:beta_masses", TO_HOST, LOG, "the distribution of learned_beta, which SciPy computes"
     ),
@@ -86,10 +86,10 @@ ALLOWED = [
     ),
     _allowed("timesteps/learned_beta.py:LearnedBeta._learn", TO_DEVICE, MEASURING, "number of rewarded rows"),
     _allowed("timesteps/learned_beta.py:LearnedBeta._select", READ, MEASURING, "rows of the queue"),
-    _allowed("callbacks/validation.py:Validation.measure", TO_DEVICE, SNAPSHOT, "validation images"),
+    _allowed("callbacks/evaluation.py:Validation.measure", TO_DEVICE, SNAPSHOT, "validation images"),
     _allowed("training/validation_loss.py:validation_losses", TO_DEVICE, SNAPSHOT, "their timesteps and noise"),
-    _allowed("callbacks/validation.py:Validation.evaluate", READ, SNAPSHOT, "the loss"),
-    _allowed("callbacks/validation.py:Validation.evaluate", TO_HOST, SNAPSHOT, "the loss by bin"),
+    _allowed("callbacks/evaluation.py:Validation.evaluate", READ, SNAPSHOT, "the loss"),
+    _allowed("callbacks/evaluation.py:Validation.evaluate", TO_HOST, SNAPSHOT, "the loss by bin"),
     _allowed(
         "metrics/features.py:FeatureExtractor.forward", TO_DEVICE, SNAPSHOT, "the extractor's weights, the first time"
     ),
@@ -131,8 +131,8 @@ ALLOWED = [
     _allowed("training/finite.py:not_finite", TO_HOST, CHECKPOINT, "whether all that is saved is finite"),
     _allowed("training/checkpoint_io.py:save", TO_HOST, CHECKPOINT, "weights, averages and the optimizer's state"),
     _allowed("callbacks/checkpoint.py:Checkpoint._write", READ, CHECKPOINT, "float16 alone: the loss scaler's numbers"),
-    _allowed("callbacks/adversarial_log.py:AdversarialLog.state_dict", TO_HOST, CHECKPOINT, "sums of the log of a GAN"),
-    _allowed("callbacks/timestep_log.py:TimestepLog.state_dict", TO_HOST, CHECKPOINT, "tables of the log"),
+    _allowed("callbacks/training_log.py:AdversarialLog.state_dict", TO_HOST, CHECKPOINT, "sums of the log of a GAN"),
+    _allowed("callbacks/training_log.py:TimestepLog.state_dict", TO_HOST, CHECKPOINT, "tables of the log"),
 ]
 TABLE = {allowed.wait: allowed for allowed in ALLOWED}
 

@@ -51,9 +51,9 @@ ANALYSES = (
     "tests/analyses/test_reward_variance.py",
 )
 
-_LOG = "diffusion_lab/callbacks/timestep_log.py"
-_GAN_LOG = "diffusion_lab/callbacks/adversarial_log.py"
-_VALIDATION = "diffusion_lab/callbacks/validation.py"
+_LOG = "diffusion_lab/callbacks/training_log.py"
+_GAN_LOG = "diffusion_lab/callbacks/training_log.py"
+_VALIDATION = "diffusion_lab/callbacks/evaluation.py"
 _PROGRESS = "diffusion_lab/callbacks/progress.py"
 _INTERVALS = "diffusion_lab/intervals.py"
 _TABLES = "diffusion_lab/reports/tables.py"

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from diffusion_lab.callbacks.generation import measured as is_measured
+from diffusion_lab.callbacks.evaluation import measured as is_measured
 from diffusion_lab.cli.build import part
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.processes import world_size

@@ -1,13 +1,19 @@
-"""The callback that calls a timestep sampler: `draw` before the loss, `observe` after the update."""
+"""The callbacks of a method: its timestep sampler, the normalisation of its weights, its annealing.
+
+The sampler's `draw` is called before the loss, its `observe` after the update.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
-from diffusion_lab.callbacks.base import StepCallback, diffusion, find
+from diffusion_lab.annealing import Annealing
+from diffusion_lab.arguments import check_integer
+from diffusion_lab.callbacks.base import RunCallback, StepCallback, diffusion, find
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.distributed import broadcast_
 from diffusion_lab.failure import WrongResult
@@ -127,3 +133,75 @@ def sampler_of(trainer: Trainer, snr: Tensor) -> TimestepSampler:
     """The trainer's timestep sampler, or a uniform one if it has none; snr (T,) is the schedule's."""
     sampling = find(trainer, TimestepSampling)
     return Uniform(len(snr)).to(snr.device) if sampling is None else sampling.sampler
+
+
+class WeightNormalization(RunCallback):
+    """Calls `Weighting.refresh` before updates 0, every, 2 every, ...; a no-op for a weighting with normalize=none.
+
+    The normalisation is computed from all T timesteps, so not in every step; it is a buffer in the checkpoint, so a
+    resumed run continues with the same value.
+
+    Args:
+        every: optimizer steps between two refreshes, >= 1.
+    """
+
+    drives = DiffusionModule
+
+    def __init__(self, every: int = 100) -> None:
+        check_integer("every", every, 1, "use 100 optimizer steps")
+        self.every = every
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._refreshed = -1
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: dict[str, Tensor], batch_idx: Any
+    ) -> None:
+        step = trainer.global_step
+        if step % self.every or step == self._refreshed:
+            return
+        self._refreshed = step
+        module = diffusion(pl_module)
+        if module.weighting.normalize == "none":
+            return
+        snr = module.denoiser.schedule.snr
+        sampler = sampler_of(trainer, snr)
+        # With reweight a draw has the weight 1/(T p), so the effective distribution is uniform.
+        effective = sampler.probabilities(step) * sampler.weight(torch.arange(len(snr), device=snr.device), step)
+        module.weighting.refresh(snr, module.denoiser.native_scale(), effective, step)
+
+
+class AnnealingCallback(RunCallback):
+    """Before each update: lr = initial lr * factor(step), betas = (beta1(step), beta2); momentum = beta1(step)
+    in a group without betas, which is Muon's.
+
+    It replaces Lightning's schedulers. The values are pure functions of the step, so nothing is saved.
+
+    Args:
+        annealing: step -> (learning-rate factor, beta1 or None).
+    """
+
+    def __init__(self, annealing: Annealing) -> None:
+        self.annealing = annealing
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for optimizer in trainer.optimizers:
+            for group in optimizer.param_groups:
+                group.setdefault("initial_lr", group["lr"])
+        self._set = -1
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: dict[str, Tensor], batch_idx: Any
+    ) -> None:
+        step = trainer.global_step
+        if step == self._set:
+            return
+        self._set = step
+        factor, beta1 = self.annealing(step)
+        for optimizer in trainer.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * factor
+                if beta1 is not None and "betas" in group:
+                    group["betas"] = (beta1, group["betas"][1])
+                elif beta1 is not None:
+                    group["momentum"] = beta1

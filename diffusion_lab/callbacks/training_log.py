@@ -1,7 +1,12 @@
-"""Logs the sampled timesteps, their losses and the effective weights of the objective."""
+"""What training logs of its steps: timesteps, losses, the weights of the objective; errors of heads; losses of a GAN.
+
+A list is logged with the coordinates of its entries, values over equal ranges of timesteps or of the noise angle.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,14 +14,41 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.callbacks.axes import timestep_axes
 from diffusion_lab.callbacks.base import StepCallback, check_interval, diffusion, due, find, last_step
-from diffusion_lab.callbacks.timestep_sampling import TimestepSampling, sampler_of
+from diffusion_lab.callbacks.method import TimestepSampling, sampler_of
 from diffusion_lab.distributed import gather_rows, sum_
 from diffusion_lab.loggers import log_values, mirror_values
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
 from diffusion_lab.timesteps import StepRecord
-from diffusion_lab.training import DiffusionModule
+from diffusion_lab.training import AdversarialModule, AdversarialRecord, DiffusionModule
+
+Coordinates = dict[str, list[float]]
+
+
+def timestep_axes(log_snr: Tensor, bins: int) -> Coordinates:
+    """Coordinates of `bins` equal ranges of timesteps, where t is in range floor(t bins/T).
+
+    Args:
+        log_snr: (T,) ln SNR of the schedule.
+        bins: number of ranges, at most T.
+
+    Returns:
+        "timestep", the middle (i + 1/2) T/bins of range i, and "log_snr", the mean of ln SNR over its timesteps.
+    """
+    log_snr, steps = log_snr.detach().cpu().double(), len(log_snr)
+    of = torch.arange(steps) * bins // steps
+    mean = torch.zeros(bins, dtype=torch.float64).index_add_(0, of, log_snr) / of.bincount()
+    return {"timestep": [(i + 0.5) * steps / bins for i in range(bins)], "log_snr": mean.tolist()}
+
+
+def angle_axes(bins: int) -> Coordinates:
+    """Coordinates of `bins` equal ranges of the noise angle phi = atan(sigma/alpha), from 0 to 90 degrees.
+
+    Returns:
+        "noise_angle", the middle of each range in degrees, and "log_snr" there: -2 ln tan(phi).
+    """
+    degrees = [(i + 0.5) * 90 / bins for i in range(bins)]
+    return {"noise_angle": degrees, "log_snr": [-2 * math.log(math.tan(math.radians(phi))) for phi in degrees]}
 
 
 class TimestepLog(StepCallback):
@@ -142,3 +174,80 @@ def effective_objective(trainer: Trainer, module: DiffusionModule, step: int) ->
 def _binned(values: Tensor, index: Tensor) -> Tensor:
     """Sum over each bin: (T,), (T,) int64 -> (bins,)."""
     return values.new_zeros(int(index[-1]) + 1).index_add_(0, index, values)
+
+
+class HeadTracking(StepCallback):
+    """Calls `Prediction.observe` with the rows of all processes after each update, if there are several heads.
+
+    Logs `Prediction.log_values` as lists every `every` steps: for three heads `prediction/head_x0|v|eps`, the share of
+    each in the recent selections, and `prediction/weight_x0|v|eps`, its weight in generation, by bin of noise. The host
+    does not wait for the device between two logs.
+
+    Args:
+        every: optimizer steps between two logs; 0 turns logging off, but not the tracking.
+    """
+
+    drives = DiffusionModule
+
+    def __init__(self, every: int = 100) -> None:
+        self.every = check_interval("every", every)
+
+    def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
+        if records[0].errors is None or records[0].errors.shape[1] == 0:
+            return
+        record = StepRecord.join(records)
+        assert record.errors is not None
+        prediction = module.denoiser.prediction
+        log_snr = module.denoiser.schedule.log_snr[record.gather(record.t)]
+        prediction.observe(log_snr, record.gather(record.errors))
+        if due(step, self.every, last_step(trainer)):
+            values = {name: value.tolist() for name, value in prediction.log_values().items()}
+            log_values(trainer, values, {name: angle_axes(len(value)) for name, value in values.items()})
+
+
+class AdversarialLog(StepCallback):
+    """Logs, every `every` steps, means over the images since the last log:
+
+        train/loss_generator       L_G
+        train/loss_discriminator   L_D
+        train/judged_real          share of the real images with D(x) > 0
+        train/judged_fake          share of the generated images with D(G(z)) < 0
+        optim/lr, optim/beta1      of the generator
+
+    Both shares are 1 for a discriminator that makes no error, and their mean is 1/2 for one that guesses.
+
+    Args:
+        every: optimizer steps between two logs; 0 turns it off.
+    """
+
+    drives = AdversarialModule
+
+    def __init__(self, every: int = 100) -> None:
+        self.every = check_interval("every", every)
+        self._saved: Tensor | None = None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        empty = torch.zeros(4, 2, dtype=torch.float64)  # sum and count of the first four names above
+        self._sums = (empty if self._saved is None else self._saved).to(pl_module.device)
+        self._saved = None
+
+    def on_step_end(
+        self, trainer: Trainer, module: AdversarialModule, step: int, records: Sequence[AdversarialRecord]
+    ) -> None:
+        for record in records:
+            values = record.loss, record.discriminator, record.real > 0, record.fake < 0
+            both = [torch.stack([v.double(), torch.ones_like(v, dtype=torch.float64)]).sum(1) for v in values]
+            self._sums += torch.stack(both)
+        if due(step, self.every, last_step(trainer)):
+            means = (self._sums[:, 0] / self._sums[:, 1]).tolist()
+            names = "loss_generator", "loss_discriminator", "judged_real", "judged_fake"
+            logged = {f"train/{name}": value for name, value in zip(names, means, strict=True)}
+            log_values(trainer, logged | optimizer_values(trainer))
+            self._sums.zero_()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Also the sums, so that a resumed run logs the same means."""
+        return {"sums": self._sums.cpu()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._saved = state_dict["sums"]
