@@ -1,27 +1,23 @@
 """Data sets, the data module, and the conditions of the network."""
 
-from diffusion_lab.data.conditions import Conditions
+from diffusion_lab.data.conditions import Conditions, ImageGeneration, SuperResolution, Task
 from diffusion_lab.data.datamodule import ImageDataModule
 from diffusion_lab.data.latent.autoencoder import Autoencoder
 from diffusion_lab.data.latent.encoding import Encoding
 from diffusion_lab.data.latent.latents import Latents
+from diffusion_lab.data.loading import ValBatch
 from diffusion_lab.data.order import Rows, StepOrder
 from diffusion_lab.data.pixels import to_float, to_uint8
 from diffusion_lab.data.source import ArrayImages, ImageSet, ImageSource
-from diffusion_lab.data.sources.celeba import CelebA
-from diffusion_lab.data.sources.celebahq import CelebAHQ
+from diffusion_lab.data.sources.bundled import Digits, Photos
+from diffusion_lab.data.sources.celeba import CelebA, CelebAHQ
 from diffusion_lab.data.sources.cifar10 import CIFAR10
-from diffusion_lab.data.sources.digits import Digits
 from diffusion_lab.data.sources.fashion_mnist import FashionMNIST
 from diffusion_lab.data.sources.gaussian import GaussianMixture
 from diffusion_lab.data.sources.hugging_face import HuggingFace
 from diffusion_lab.data.sources.image_folder import ImageFolder
 from diffusion_lab.data.sources.imagenet import ImageNet
-from diffusion_lab.data.sources.photos import Photos
 from diffusion_lab.data.sources.zip_folder import ZipFolder
-from diffusion_lab.data.super_resolution import SuperResolution
-from diffusion_lab.data.task import ImageGeneration, Task
-from diffusion_lab.data.validation import ValBatch
 from diffusion_lab.runs.data_record import DataRecord
 
 __all__ = [

@@ -1,20 +1,90 @@
-"""Conditions of the network besides x_t and t: the class label, with dropout, and those of the task."""
+"""Conditions of the network besides x_t and t: the class label, with dropout, and those of the task.
+
+ImageGeneration    images of the data set's kind, of a class where the data are conditional
+SuperResolution    the image of which a small one is given, on which the network is conditioned
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from diffusion_lab.arguments import check_number
+from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.data.pixels import to_float
 from diffusion_lab.data.source import ImageSet, ImageSource
-from diffusion_lab.data.task import ImageGeneration, Task
 from diffusion_lab.runs.data_record import parse_labels
 from diffusion_lab.streams import Streams
+
+
+class Task(ABC):
+    """Conditions made from the images. Labels belong to the data and are not part of a task.
+
+    Attributes:
+        names: keywords of the network in the result of `condition`.
+        paired: whether a sample is conditioned on a test image, which is then its truth.
+    """
+
+    names: tuple[str, ...] = ()
+    paired: bool = False
+
+    def check(self, shape: tuple[int, int, int]) -> None:
+        """Raise ValueError if the task cannot use images (C,H,W); by default it can use all."""
+        return None
+
+    @abstractmethod
+    def condition(self, x0: Tensor) -> dict[str, Tensor]:
+        """The network's keywords for clean images (B,C,H,W) in the model's range, one row each."""
+
+    def shown(self, x0: Tensor) -> Tensor:
+        """(B,C,H,W): in a paired task the condition, as an image of the size of x0 for display."""
+        return x0
+
+
+class ImageGeneration(Task):
+    """Generates new images; the network is conditioned on no image."""
+
+    def condition(self, x0: Tensor) -> dict[str, Tensor]:
+        return {}
+
+
+class SuperResolution(Task):
+    """low_res (B,C,H/f,W/f): the mean of every f x f block of the image.
+
+    No noise is added to it. The network upsamples it to the size of x_t.
+
+    Reference: Dhariwal and Nichol, "Diffusion models beat GANs on image synthesis", 2021, guided-diffusion
+    `scripts/super_res_train.py`: `F.interpolate(batch, small_size, mode="area")`, which is this mean.
+
+    Args:
+        factor: f, at least 2; 4 in the paper (64 to 256 pixels).
+
+    Raises:
+        ValueError: the factor is out of range, or does not divide the image size (from `check`).
+    """
+
+    names = ("low_res",)
+    paired = True
+
+    def __init__(self, factor: int = 4) -> None:
+        self.factor = check_integer("factor", factor, 2, "use 4 for 64 to 256 pixels")
+
+    def check(self, shape: tuple[int, int, int]) -> None:
+        if shape[1] % self.factor:
+            fitting = [f for f in range(2, shape[1] + 1) if shape[1] % f == 0]
+            raise ValueError(f"factor={self.factor} must divide the {shape[1]} pixels of the images; use {fitting[0]}")
+
+    def condition(self, x0: Tensor) -> dict[str, Tensor]:
+        return {"low_res": F.avg_pool2d(x0, self.factor)}
+
+    def shown(self, x0: Tensor) -> Tensor:
+        return F.interpolate(self.condition(x0)["low_res"], scale_factor=self.factor, mode="nearest")
+
 
 Cond = dict[str, Tensor]
 

@@ -17,13 +17,11 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.data.conditions import Conditions
-from diffusion_lab.data.loading import TrainingRows, training_loader
+from diffusion_lab.data.conditions import Conditions, Task
+from diffusion_lab.data.loading import TrainingRows, ValBatch, ValBatches, training_loader
 from diffusion_lab.data.order import EpochOrder, StepOrder, check_batch_size
 from diffusion_lab.data.pixels import doubts, to_float
 from diffusion_lab.data.source import ImageSet, ImageSource
-from diffusion_lab.data.task import Task
-from diffusion_lab.data.validation import ValBatch, ValBatches
 from diffusion_lab.failure import MissingData
 from diffusion_lab.runs.data_record import DataRecord
 from diffusion_lab.streams import Streams

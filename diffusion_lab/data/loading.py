@@ -1,15 +1,16 @@
-"""The loader of training batches, endless or of one epoch."""
+"""The loader of training batches, endless or of one epoch, and the batches of validation images."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from diffusion_lab.data.conditions import Cond
 from diffusion_lab.data.order import Rows, StepOrder
 from diffusion_lab.data.source import ImageSet
 
@@ -101,3 +102,36 @@ def _leave_signals_to_the_run(worker: int) -> None:
 
 def _as_it_is(batch: Any) -> Any:
     return batch
+
+
+class ValBatch(NamedTuple):
+    """Images of the test split, in the model's range.
+
+    Attributes:
+        image: (n,C,H,W) float32.
+        ids: (n,) int64, their numbers among the validation images, 0..num_val_images-1.
+        cond: their conditions.
+    """
+
+    image: Tensor
+    ids: Tensor
+    cond: Cond
+
+
+class ValBatches:
+    """A loader of one process's share of the validation images.
+
+    Args:
+        batches: begins an iteration.
+        images: number of its images.
+        batch_size: images of one batch.
+    """
+
+    def __init__(self, batches: Callable[[], Iterator[ValBatch]], images: int, batch_size: int) -> None:
+        self._batches, self._length = batches, -(-images // batch_size)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[ValBatch]:
+        return self._batches()

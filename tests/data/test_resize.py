@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diffusion_lab.data.resize import Square, to_square
+from diffusion_lab.data.pixels import Square, to_square
 
 RNG = np.random.default_rng(0)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from diffusion_lab.data import Conditions, Digits
-from diffusion_lab.data.task import Task
+from diffusion_lab.data.conditions import Task
 from diffusion_lab.training import Trained
 from tests.cli.test_export_classes import model
 

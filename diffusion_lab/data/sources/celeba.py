@@ -1,13 +1,16 @@
-"""CelebA: 202,599 aligned photographs of faces, 178 x 218 pixels, cropped to squares.
+"""Faces: CelebA, 202,599 aligned photographs, 178 x 218 pixels, cropped to squares; CelebA-HQ, 30,000 of 1024 x 1024.
 
-Z. Liu, P. Luo, X. Wang, X. Tang, "Deep Learning Face Attributes in the Wild", arXiv 1411.7766. The official partition
-has 162,770 training (0), 19,867 validation (1) and 19,962 test images (2).
+Z. Liu, P. Luo, X. Wang, X. Tang, "Deep Learning Face Attributes in the Wild", arXiv 1411.7766. CelebA's official
+partition has 162,770 training (0), 19,867 validation (1) and 19,962 test images (2).
 
 Published numbers use different crops and can be compared only at equal `crop`. From released code:
 
     25,57,128   centre (89,121): DDIM (arXiv 2010.02502) and U-ViT (arXiv 2209.12152)
     19,39,140   the centre of the image: score SDE (arXiv 2011.13456)
     15,40,148   ddpm-torch, on which the released adaptive sampler is built
+
+CelebA-HQ: T. Karras, T. Aila, S. Laine, J. Lehtinen, "Progressive Growing of GANs for Improved Quality, Stability, and
+Variation", arXiv 1710.10196.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from diffusion_lab.arguments import ReadPath, WrittenPath
-from diffusion_lab.data.resize import Square
+from diffusion_lab.data.pixels import Square
 from diffusion_lab.data.sources.encoded_images import random_split
 from diffusion_lab.data.sources.image_folder import ImageFolder
 from diffusion_lab.data.sources.scan import Seen
@@ -101,3 +104,40 @@ def read_partition(path: Path) -> dict[str, str]:
     """File name -> "0" (train), "1" (validation) or "2" (test), from lines "000001.jpg 0" or "000001.jpg,0"."""
     lines = (line.replace(",", " ").split() for line in read_text(path).splitlines())
     return {words[0]: words[1] for words in lines if len(words) == 2}
+
+
+class CelebAHQ(ImageFolder):
+    """Faces (3, image_size, image_size) without labels; files of `image_size` pixels are not resized.
+
+    Differs from LDM, which splits by its own lists of .npy files: a random sixth is held out, 5,000 of 30,000 images,
+    because the available copies have other file names.
+
+    Args:
+        root: folder of the files, in subfolders or not; 1024 x 1024, 256 x 256 or between.
+        image_size: pixels along a side after resizing.
+        test_share: share of the images in the test split, in (0, 1).
+        on_bad, memory_mb, cache_dir: as `ImageFolder`.
+
+    Raises:
+        ValueError, FileNotFoundError: as `ImageFolder`.
+    """
+
+    content = "CelebA-HQ"
+    cure = (
+        "; put the 30,000 PNG or JPEG files there, of 256 pixels or more: CelebA-HQ-img/ of CelebAMask-HQ "
+        "(github.com/switchablenorms/CelebAMask-HQ), or what github.com/tkarras/progressive_growing_of_gans makes"
+    )
+
+    def __init__(
+        self,
+        root: ReadPath,
+        image_size: int = 256,
+        test_share: float = 1 / 6,
+        on_bad: str = "error",
+        memory_mb: float = 4096,
+        cache_dir: WrittenPath | None = None,
+    ) -> None:
+        super().__init__(
+            root, image_size, test_share=test_share, on_bad=on_bad, memory_mb=memory_mb, cache_dir=cache_dir
+        )
+        self.name = f"celebahq{image_size}"

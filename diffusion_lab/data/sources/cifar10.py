@@ -23,7 +23,7 @@ import torch
 
 from diffusion_lab.arguments import DownloadPath
 from diffusion_lab.data.source import ArrayImages, ImageSource
-from diffusion_lab.data.sources.download import fetch
+from diffusion_lab.data.sources.published_files import fetch
 
 ARCHIVE, FOLDER = "cifar-10-python.tar.gz", "cifar-10-batches-py"
 MD5 = "c58f30108f718f92721af3b95e74349a"

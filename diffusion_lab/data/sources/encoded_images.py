@@ -1,4 +1,4 @@
-"""Base class and checks of images that stay encoded, in files or in a table, and are decoded for a batch."""
+"""Images that stay encoded, in files or in a table, and are decoded for a batch; the base class of their sources."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import hashlib
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from diffusion_lab.arguments import check_integer, check_number
-from diffusion_lab.data.pixels import Extremes
-from diffusion_lab.data.resize import Square
-from diffusion_lab.data.source import ArrayImages, ImageSet
+from diffusion_lab.arguments import WrittenPath, check_integer, check_number
+from diffusion_lab.cache_folder import cache_folder
+from diffusion_lab.data.pixels import Extremes, Square
+from diffusion_lab.data.source import ArrayImages, ImageSet, ImageSource
 from diffusion_lab.data.sources.scan import TOO_SMALL, Seen, in_threads
 from diffusion_lab.files import write_whole
 
@@ -28,17 +30,22 @@ class EncodedImages(ImageSet):
     """Images that are decoded by `take`.
 
     Args:
+        read: key of an image -> the encoded image.
+        keys: of the images: their files' names, or rows of a table.
         seen: the result of the scan for each image.
         square: how they are converted to one shape.
         labels: (N,) int64, or None.
     """
 
-    def __init__(self, seen: Sequence[Seen], square: Square, labels: Tensor | None) -> None:
-        self.seen, self.square, self.labels = seen, square, labels
-
-    @abstractmethod
-    def read(self, i: int) -> bytes:
-        """Image i, encoded."""
+    def __init__(
+        self,
+        read: Callable[[Any], bytes],
+        keys: Sequence[Any],
+        seen: Sequence[Seen],
+        square: Square,
+        labels: Tensor | None,
+    ) -> None:
+        self.read, self.keys, self.seen, self.square, self.labels = read, keys, seen, square, labels
 
     def __len__(self) -> int:
         return len(self.seen)
@@ -68,7 +75,7 @@ class EncodedImages(ImageSet):
         return _Held(self, np.stack(in_threads(self._decode, range(len(self)), "decode")))
 
     def _decode(self, i: int) -> np.ndarray:
-        return self.square(self.read(i))
+        return self.square(self.read(self.keys[i]))
 
 
 class _Held(ArrayImages):
@@ -91,21 +98,80 @@ def random_split(total: int, test_share: float) -> dict[str, list[int]]:
     return {"train": sorted(order[test:].tolist()), "test": sorted(order[:test].tolist())}
 
 
-def check_test_share(test_share: float) -> None:
-    """Raise ValueError unless 0 < test_share < 1."""
-    check_number("test_share", test_share, "()", 0, 1, "use 0.1 to hold out every tenth image")
+class EncodedSource(ImageSource):
+    """A source whose images stay encoded: all are scanned before training, and kept in memory if they fit.
 
+    A subclass defines `check`, which fills `_good` and `_ids`, and `listed`.
 
-def check_min_size(min_size: int | None) -> None:
-    """Raise ValueError unless it is None or at least 1 pixel."""
-    if min_size is not None:
-        check_integer("min_size", min_size, 1, "use null to forbid enlarging")
+    Args:
+        square: how the images are converted to one shape.
+        test_share: share of the images in the test split, in (0, 1).
+        min_size: minimum length of an image's shorter side in pixels; None: that of the square.
+        on_bad: "error" stops when an image is bad, "skip" leaves bad images out and logs how many.
+        memory_mb: keep the decoded images in memory if they fit into this many megabytes (2^20 bytes).
+        cache_dir: folder of the checks' results; None: `cache_folder()`.
 
+    Raises:
+        ValueError: an argument outside its range.
+    """
 
-def check_on_bad(on_bad: str) -> None:
-    """Raise ValueError unless it is error or skip."""
-    if on_bad not in ("error", "skip"):
-        raise ValueError(f"on_bad={on_bad} must be error or skip; use error to stop at bad files")
+    def __init__(
+        self,
+        square: Square,
+        test_share: float,
+        min_size: int | None,
+        on_bad: str,
+        memory_mb: float,
+        cache_dir: WrittenPath | None,
+    ) -> None:
+        super().__init__()
+        check_number("test_share", test_share, "()", 0, 1, "use 0.1 to hold out every tenth image")
+        if min_size is not None:
+            check_integer("min_size", min_size, 1, "use null to forbid enlarging")
+        if on_bad not in ("error", "skip"):
+            raise ValueError(f"on_bad={on_bad} must be error or skip; use error to stop at bad files")
+        self.square, self.image_size, self.channels = square, square.image_size, square.channels
+        self.min_size = square.image_size if min_size is None else min_size
+        self.test_share, self.on_bad, self.memory_mb = test_share, on_bad, memory_mb
+        self.cache_dir = Path(cache_dir).expanduser() if cache_dir else cache_folder()
+        self._good: list[Seen] = []  # the usable images, once they are checked
+        self._ids: dict[str, list[int]] = {}  # "train" and "test": numbers of their images
+
+    def train_size(self) -> int:
+        self.check()
+        return len(self._ids["train"])
+
+    def load(self, split: str) -> ImageSet:
+        images = self.listed(split)
+        return images.held(self._total(), self.memory_mb)
+
+    @abstractmethod
+    def listed(self, split: str) -> EncodedImages: ...
+
+    def _total(self) -> int:
+        """Number of images that are kept in memory or not together."""
+        return len(self._good)
+
+    def _fault(self, image: Seen) -> str:
+        """Why an image cannot be used; "" if it can."""
+        return image.fault(self.min_size)
+
+    def _usable(self, where: str, seen: Sequence[Seen]) -> list[int]:
+        """Numbers of the usable images of a scan; `where` is the "key=value" of the set.
+
+        Raises:
+            ValueError: one is bad, with on_bad=error.
+        """
+        faults = {one.name: fault for one in seen if (fault := self._fault(one))}
+        if faults and self.on_bad == "error":
+            raise bad_images(where, faults, seen, self.cache_dir)
+        return [i for i, one in enumerate(seen) if one.name not in faults]
+
+    def _log_modes(self, where: str | Path, good: Sequence[Seen], total: int) -> None:
+        """Log the number of usable images by colour mode, and how many of the `total` are bad."""
+        left_out = f", {total - len(good)} bad ones left out" if len(good) < total else ""
+        modes = Counter(one.mode for one in good).most_common()
+        log.info("%s: %d images (%s)%s", where, len(good), ", ".join(f"{n} {mode}" for mode, n in modes), left_out)
 
 
 def bad_images(where: str, faults: dict[str, str], seen: Sequence[Seen], cache_dir: Path) -> ValueError:

@@ -20,8 +20,7 @@ from torch.nn.functional import avg_pool2d
 
 from diffusion_lab.arguments import DownloadPath, check_integer
 from diffusion_lab.data.source import ArrayImages, ImageSource
-from diffusion_lab.data.sources.download import fetch
-from diffusion_lab.data.sources.idx import idx_shape, read_idx
+from diffusion_lab.data.sources.published_files import fetch, idx_shape, read_idx
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # folder of the package dataset-fashion-mnist
 STORED = 28  # pixels along a side of a stored image

@@ -1,6 +1,6 @@
 """Any image data set that the `datasets` library can read: parquet files, a folder, or a name on the Hugging Face hub.
 
-Images stay encoded in the library's memory-mapped table and are decoded like the files of a folder (`data/resize.py`).
+Images stay encoded in the library's memory-mapped table and are decoded like the files of a folder (`data/pixels.py`).
 Every image is checked once before training, and the result is cached under the library's own fingerprint of the table,
 which depends on the table's origin and time of change, not on its content. The fingerprint of the images here is that
 of their bytes, so it is the same for the same images in another file or on another machine.
@@ -20,24 +20,15 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import ReadPath, WrittenPath
-from diffusion_lab.cache_folder import cache_folder
-from diffusion_lab.data.resize import Square
-from diffusion_lab.data.source import ImageSet, ImageSource
-from diffusion_lab.data.sources.encoded_images import (
-    EncodedImages,
-    bad_images,
-    check_min_size,
-    check_on_bad,
-    check_test_share,
-    random_split,
-)
+from diffusion_lab.data.pixels import Square
+from diffusion_lab.data.sources.encoded_images import EncodedImages, EncodedSource, random_split
 from diffusion_lab.data.sources.hub import Unreadable, copies, open_hub, open_local
-from diffusion_lab.data.sources.scan import Seen, count_modes, scan_rows
+from diffusion_lab.data.sources.scan import Seen, scan_rows
 
 log = logging.getLogger(__name__)
 
 
-class HuggingFace(ImageSource):
+class HuggingFace(EncodedSource):
     """Images (channels, image_size, image_size) of a table with a column of encoded images.
 
     `path` is searched for on this machine first: a folder (of parquet files, of images, or written by `save_to_disk`),
@@ -48,7 +39,7 @@ class HuggingFace(ImageSource):
         path: folder, parquet file, pattern of parquet files, or name on the hub.
         image_size: pixels of a side after resizing and cropping.
         channels: 1 or 3.
-        resize: bicubic or box_bicubic (`data/resize.py`).
+        resize: bicubic or box_bicubic (`data/pixels.py`).
         subset: the library's "configuration" of a data set that has several; None: its only one.
         revision: commit or tag on the hub; None: the newest. Ignored when a copy is used without network.
         train_split: name of the training split.
@@ -86,27 +77,19 @@ class HuggingFace(ImageSource):
         memory_mb: float = 4096,
         cache_dir: WrittenPath | None = None,
     ) -> None:
-        super().__init__()
-        self.square = Square(image_size, channels, resize)
-        check_test_share(test_share)
-        check_min_size(min_size)
-        check_on_bad(on_bad)
+        square = Square(image_size, channels, resize)
+        super().__init__(square, test_share, min_size, on_bad, memory_mb, cache_dir)
         if test_split == train_split:
             raise ValueError(f"test_split={test_split} must not be train_split; use null to hold out test_share of it")
         self.path, self.subset, self.revision = str(path), subset, revision
         self.name = Path(self.path).stem if self.path.endswith(".parquet") else Path(self.path).name
         self.name = self.name.strip("*-_.") or Path(self.path).parent.name or "hugging_face"
-        self.image_size, self.channels = image_size, channels
         self.splits = {"train": train_split} | ({"test": test_split} if test_split else {})
         self.image_column, self.label_column = image_column, label_column
-        self.test_share, self.on_bad, self.memory_mb = test_share, on_bad, memory_mb
-        self.min_size = image_size if min_size is None else min_size
-        self.cache_dir = Path(cache_dir).expanduser() if cache_dir else cache_folder()
         self._library_dir = str(self.cache_dir / "datasets") if cache_dir else None
         self._tables: dict[str, Any] = {}
         self._labels: dict[str, Tensor] = {}
         self._seen: dict[str, list[Seen]] = {}
-        self._ids: dict[str, list[int]] = {}
 
     @property
     def num_classes(self) -> int | None:
@@ -140,23 +123,16 @@ class HuggingFace(ImageSource):
             raise ValueError(f"path={self.path} must hold images to train and to test with; its splits have too few")
         self._ids = good
 
-    def train_size(self) -> int:
-        self.check()
-        return len(self._ids["train"])
-
-    def load(self, split: str) -> ImageSet:
-        images = self._encoded(split)
-        return images.held(sum(map(len, self._ids.values())), self.memory_mb)
-
-    def listed(self, split: str) -> ImageSet:
-        return self._encoded(split)
-
-    def _encoded(self, split: str) -> TableImages:
+    def listed(self, split: str) -> EncodedImages:
         self.check()
         table = split if split in self._tables else "train"
         ids, seen = self._ids[split], self._seen[table]
         labels = self._labels[table][ids] if self.label_column else None
-        return TableImages(self._images(table), ids, [seen[i] for i in ids], self.square, labels, self._files)
+        read = partial(_encoded, self._images(table), self._files)
+        return EncodedImages(read, ids, [seen[i] for i in ids], self.square, labels)
+
+    def _total(self) -> int:
+        return sum(map(len, self._ids.values()))
 
     def _open(self) -> None:
         """The tables of the wanted splits, with the wanted columns."""
@@ -213,40 +189,9 @@ class HuggingFace(ImageSource):
         names = [f"{self.splits[table]}[{i}]" for i in range(len(images))]
         kept = self.cache_dir / f"scan-hf-{self._tables[table]._fingerprint}-{self.image_column}.json"
         self._seen[table] = seen = scan_rows(names, partial(_encoded, images, self._files), kept)
-        faults = {row.name: fault for row in seen if (fault := row.fault(self.min_size))}
-        if faults and self.on_bad == "error":
-            raise bad_images(f"path={self.path}", faults, seen, self.cache_dir)
-        left_out = f", {len(faults)} bad ones left out" if faults else ""
-        good = [i for i, row in enumerate(seen) if row.name not in faults]
-        modes = count_modes(seen[i] for i in good)
-        log.info("%s[%s]: %d images (%s)%s", self.path, self.splits[table], len(good), modes, left_out)
+        good = self._usable(f"path={self.path}", seen)
+        self._log_modes(f"{self.path}[{self.splits[table]}]", [seen[i] for i in good], len(seen))
         return good
-
-
-class TableImages(EncodedImages):
-    """Rows of a table.
-
-    Args:
-        table: a table of the library with one column, of encoded images.
-        rows: (N,) their numbers.
-        seen, square, labels: as `EncodedImages`.
-        files: folders whose files a row may name in place of bytes.
-    """
-
-    def __init__(
-        self,
-        table: Any,
-        rows: Sequence[int],
-        seen: Sequence[Seen],
-        square: Square,
-        labels: Tensor | None,
-        files: tuple[Path, ...] = (),
-    ) -> None:
-        super().__init__(seen, square, labels)
-        self.table, self.rows, self.files = table, rows, files
-
-    def read(self, i: int) -> bytes:
-        return _encoded(self.table, self.files, self.rows[i])
 
 
 def _encoded(table: Any, files: Sequence[Path], row: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Any folder of images: scanned, resized, cropped (`data/resize.py`), and kept in memory if it fits.
+"""Any folder of images: scanned, resized, cropped (`data/pixels.py`), and kept in memory if it fits.
 
 The test images are the first ceil(test_share N) entries of RandomState(0).permutation(N) of the sorted names. The split
 does not depend on the run's seed.
@@ -18,24 +18,15 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import ReadPath, WrittenPath
-from diffusion_lab.cache_folder import cache_folder
-from diffusion_lab.data.resize import Square
-from diffusion_lab.data.source import ImageSet, ImageSource
-from diffusion_lab.data.sources.encoded_images import (
-    EncodedImages,
-    bad_images,
-    check_min_size,
-    check_on_bad,
-    check_test_share,
-    random_split,
-)
-from diffusion_lab.data.sources.scan import Seen, count_modes, scan
+from diffusion_lab.data.pixels import Square
+from diffusion_lab.data.sources.encoded_images import EncodedImages, EncodedSource, random_split
+from diffusion_lab.data.sources.scan import Seen, scan
 from diffusion_lab.data.sources.walk import subfolders
 
 log = logging.getLogger(__name__)
 
 
-class ImageFolder(ImageSource):
+class ImageFolder(EncodedSource):
     """All images below a folder, as (channels, image_size, image_size) uint8, each file once, also if links lead to it.
 
     Every file is checked before training (`check`), and all bad ones are reported together: truncated, empty, not an
@@ -47,7 +38,7 @@ class ImageFolder(ImageSource):
         root: the folder; subfolders are searched too.
         image_size: pixels along a side after resizing and cropping.
         channels: 1 or 3.
-        resize: bicubic, or box_bicubic as for ImageNet (`data/resize.py`).
+        resize: bicubic, or box_bicubic as for ImageNet (`data/pixels.py`).
         class_folders: whether the first level of subfolders are the classes, numbered in sorted order: as text, or as
             numbers if all names are numbers (0, 1, .., 9, 10).
         test_share: share of the images in the test split, in (0, 1).
@@ -79,22 +70,13 @@ class ImageFolder(ImageSource):
         memory_mb: float = 4096,
         cache_dir: WrittenPath | None = None,
     ) -> None:
-        super().__init__()
-        self.square = Square(image_size, channels, resize)
-        check_test_share(test_share)
-        check_min_size(min_size)
-        check_on_bad(on_bad)
+        square = Square(image_size, channels, resize)
+        super().__init__(square, test_share, min_size, on_bad, memory_mb, cache_dir)
         self.root = Path(root).expanduser()
         self.name = self.root.name or "image_folder"
-        self.image_size, self.channels = image_size, channels
-        self.class_folders, self.test_share = class_folders, test_share
-        self.min_size = image_size if min_size is None else min_size
-        self.on_bad, self.memory_mb = on_bad, memory_mb
-        self.cache_dir = Path(cache_dir).expanduser() if cache_dir else cache_folder()
-        self._files: list[Seen] | None = None
+        self.class_folders = class_folders
         self._names: list[str] = []  # of the classes, once there are some
         self._order: Callable[[list[str]], list[str]] = in_number_order
-        self._ids: dict[str, list[int]] = {}
 
     @property
     def num_classes(self) -> int | None:
@@ -107,46 +89,25 @@ class ImageFolder(ImageSource):
         return self._classes() if self.class_folders else None
 
     def check(self) -> None:
-        self._good_files()
+        if self._good:
+            return
+        self._check_root()
+        seen = scan(self.root, self.cache_dir, self.within)
+        good = [seen[i] for i in self._usable(f"root={self.root}", seen)]
+        self._check_enough(good)
+        self._check_classes(good)
+        self._ids = self._split(good)
+        self._log_modes(self.root, good, len(seen))
+        if self.class_folders and self._classes() != sorted(self._classes()):
+            ordered = ", ".join(self._classes()[:12])
+            log.info("%s: the classes are numbered in the order of their numbers: %s", self.root, ordered)
+        self._good = good
 
-    def train_size(self) -> int:
-        self._good_files()
-        return len(self._ids["train"])
-
-    def load(self, split: str) -> ImageSet:
-        return self._encoded(split).held(len(self._good_files()), self.memory_mb)
-
-    def listed(self, split: str) -> ImageSet:
-        return self._encoded(split)
-
-    def _encoded(self, split: str) -> FolderImages:
-        good = self._good_files()
-        seen = [good[i] for i in self._ids[split]]
-        return FolderImages(self.root, seen, self.square, self._labels(seen))
-
-    def _good_files(self) -> list[Seen]:
-        """The usable files; scanned and split once per object."""
-        if self._files is None:
-            self._check_root()
-            seen = scan(self.root, self.cache_dir, self.within)
-            faults = {file.name: fault for file in seen if (fault := self._fault(file))}
-            if faults and self.on_bad == "error":
-                raise bad_images(f"root={self.root}", faults, seen, self.cache_dir)
-            good = [file for file in seen if file.name not in faults]
-            self._check_enough(good)
-            self._check_classes(good)
-            self._ids = self._split(good)
-            left_out = f", {len(faults)} bad ones left out" if faults else ""
-            log.info("%s: %d images (%s)%s", self.root, len(good), count_modes(good), left_out)
-            if self.class_folders and self._classes() != sorted(self._classes()):
-                ordered = ", ".join(self._classes()[:12])
-                log.info("%s: the classes are numbered in the order of their numbers: %s", self.root, ordered)
-            self._files = good
-        return self._files
-
-    def _fault(self, file: Seen) -> str:
-        """Why a file cannot be used; "" if it can."""
-        return file.fault(self.min_size)
+    def listed(self, split: str) -> EncodedImages:
+        self.check()
+        seen = [self._good[i] for i in self._ids[split]]
+        names = [file.name for file in seen]
+        return EncodedImages(partial(_read, self.root), names, seen, self.square, self._labels(seen))
 
     def _split(self, good: list[Seen]) -> dict[str, list[int]]:
         """Numbers of the "train" and "test" images; neither is empty."""
@@ -213,20 +174,8 @@ class ImageFolder(ImageSource):
         return torch.tensor([number[self._class_of(file.name)] for file in seen])
 
 
-class FolderImages(EncodedImages):
-    """Files below a folder.
-
-    Args:
-        root: folder to which the files' names are relative.
-        seen, square, labels: as `EncodedImages`.
-    """
-
-    def __init__(self, root: Path, seen: Sequence[Seen], square: Square, labels: Tensor | None) -> None:
-        super().__init__(seen, square, labels)
-        self.root = root
-
-    def read(self, i: int) -> bytes:
-        return (self.root / self.seen[i].name).read_bytes()
+def _read(root: Path, name: str) -> bytes:
+    return (root / name).read_bytes()
 
 
 def in_number_order(names: list[str]) -> list[str]:

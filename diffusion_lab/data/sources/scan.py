@@ -12,8 +12,7 @@ import io
 import json
 import logging
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
@@ -117,11 +116,6 @@ def _scan_new(seen: list[Seen], num_known: int, read: Callable[[int], bytes], ca
     if new or num_known != len(seen):
         _save(cache_file, seen)
     return seen
-
-
-def count_modes(seen: Iterable[Seen]) -> str:
-    """ "12 RGB, 3 L", most frequent first."""
-    return ", ".join(f"{n} {mode}" for mode, n in Counter(one.mode for one in seen).most_common())
 
 
 def in_threads(function: Callable[[Item], Result], items: Sequence[Item], what: str) -> list[Result]:

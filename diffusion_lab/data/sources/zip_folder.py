@@ -13,36 +13,94 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections import Counter
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import torch
-from torch import Tensor
 
 from diffusion_lab.arguments import ReadPath, WrittenPath
-from diffusion_lab.cache_folder import cache_folder
-from diffusion_lab.data.resize import Square
-from diffusion_lab.data.source import ImageSet, ImageSource
-from diffusion_lab.data.sources.encoded_images import (
-    EncodedImages,
-    bad_images,
-    check_min_size,
-    check_on_bad,
-    check_test_share,
-    random_split,
-)
-from diffusion_lab.data.sources.scan import Seen, count_modes, scan_rows
-from diffusion_lab.data.sources.walk import counted
-from diffusion_lab.data.sources.zip_archive import LABELS, Archive
+from diffusion_lab.data.pixels import Square
+from diffusion_lab.data.sources.encoded_images import EncodedImages, EncodedSource, random_split
+from diffusion_lab.data.sources.scan import scan_rows
+from diffusion_lab.data.sources.walk import counted, reason
+
+LABELS = "dataset.json"
+MOST_BYTES = {False: 64 * 2**20, True: 512 * 2**20}  # of an image, of LABELS: a zip bomb is refused unread
+ENCRYPTED = 1  # bit of a member's flags
+
+
+class Archive:
+    """Reads members of a zip archive, in threads and in forked or spawned processes.
+
+    Attributes:
+        images: name -> member, sorted by name; other files, hidden ones and folders are left out.
+        left_out: reason -> number of files that are left out, without LABELS.
+
+    Raises:
+        ValueError: it is not a zip archive, or two images have one name.
+        FileNotFoundError: there is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"path={path} must be a zip archive of images, such as EDM's dataset_tool.py writes; there is none at "
+                f"{path.absolute()}"
+            )
+        self.path, self._open = path, (0, None)
+        try:
+            members = self._zip().infolist()
+        except (BadZipFile, OSError, NotImplementedError) as error:
+            raise ValueError(f"path={path} must be a zip archive, and it is not: {error}; make it again") from None
+        files = [member for member in members if not member.is_dir()]
+        images = [member for member in files if not reason(member.filename)]
+        self.left_out = Counter(why for file in files if file.filename != LABELS and (why := reason(file.filename)))
+        twice = [name for name, n in Counter(member.filename for member in images).items() if n > 1]
+        if twice:
+            raise ValueError(f"path={path} must hold every name once, not {twice[0]} twice; make it again")
+        self.images = {member.filename: member for member in sorted(images, key=lambda m: m.filename.split("/"))}
+
+    def read(self, name: str) -> bytes:
+        """The content of a member.
+
+        Raises:
+            KeyError: there is none.
+            ValueError: it is encrypted, damaged, or larger than any image.
+        """
+        archive = self._zip()
+        if name not in archive.NameToInfo:
+            raise KeyError(name)
+        member = archive.NameToInfo[name]
+        most = MOST_BYTES[name == LABELS]
+        if member.flag_bits & ENCRYPTED:
+            raise ValueError("encrypted")
+        if member.file_size > most:  # zipfile reads no more than the stated size
+            raise ValueError(f"{member.file_size} bytes unpacked, more than {most}")
+        try:
+            return archive.read(member)
+        except (BadZipFile, NotImplementedError, EOFError) as error:
+            raise ValueError(str(error)) from None
+
+    def _zip(self) -> ZipFile:
+        # Forked processes would share the position in an open file.
+        if self._open[0] != os.getpid():
+            self._open = (os.getpid(), ZipFile(self.path))
+        return self._open[1]  # type: ignore[return-value]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_open": (0, None)}
+
 
 log = logging.getLogger(__name__)
 
 
-class ZipFolder(ImageSource):
+class ZipFolder(EncodedSource):
     """The images of a zip archive, as (channels, image_size, image_size) uint8.
 
     Every image is checked before training, as those of `ImageFolder`. Images of EDM's tool have the right size already;
-    others are resized and cropped (`data/resize.py`).
+    others are resized and cropped (`data/pixels.py`).
     Differs from EDM: it trains on all images, here `test_share` of them are held out, because validation needs them.
 
     Args:
@@ -76,21 +134,13 @@ class ZipFolder(ImageSource):
         memory_mb: float = 4096,
         cache_dir: WrittenPath | None = None,
     ) -> None:
-        super().__init__()
-        self.square = Square(image_size, channels, resize)
-        check_test_share(test_share)
-        check_min_size(min_size)
-        check_on_bad(on_bad)
+        square = Square(image_size, channels, resize)
+        super().__init__(square, test_share, min_size, on_bad, memory_mb, cache_dir)
         self.path = Path(path).expanduser()
         self.name = self.path.stem or "zip_folder"
-        self.image_size, self.channels = image_size, channels
-        self.labels, self.test_share, self.on_bad, self.memory_mb = labels, test_share, on_bad, memory_mb
-        self.min_size = image_size if min_size is None else min_size
-        self.cache_dir = Path(cache_dir).expanduser() if cache_dir else cache_folder()
+        self.labels = labels
         self._archive: Archive | None = None
         self._classes: list[int] | None = None
-        self._good: list[Seen] = []
-        self._ids: dict[str, list[int]] = {}
 
     @property
     def num_classes(self) -> int | None:
@@ -111,10 +161,7 @@ class ZipFolder(ImageSource):
         stamp = f"{self.path.resolve()} {self.path.stat().st_mtime_ns} {self.path.stat().st_size}"
         kept = self.cache_dir / f"scan-zip-{hashlib.sha256(os.fsencode(stamp)).hexdigest()[:16]}.json"
         seen = scan_rows(names, lambda i: archive.read(names[i]), kept)
-        faults = {one.name: fault for one in seen if (fault := one.fault(self.min_size))}
-        if faults and self.on_bad == "error":
-            raise bad_images(f"path={self.path}", faults, seen, self.cache_dir)
-        good = [i for i, one in enumerate(seen) if one.name not in faults]
+        good = self._usable(f"path={self.path}", seen)
         if len(good) < 2:
             raise FileNotFoundError(
                 f"path={self.path} must hold at least 2 usable images (one to train, one to test); it has {len(good)}; "
@@ -124,26 +171,15 @@ class ZipFolder(ImageSource):
         self._classes = [known[i] for i in good] if self.labels else None
         if archive.left_out:
             log.info("%s: left out: %s", self.path, counted(archive.left_out))
-        left_out = f", {len(faults)} bad ones left out" if faults else ""
-        log.info("%s: %d images (%s)%s", self.path, len(good), count_modes(self._good), left_out)
+        self._log_modes(self.path, self._good, len(seen))
         self._ids = random_split(len(good), self.test_share)
 
-    def train_size(self) -> int:
-        self.check()
-        return len(self._ids["train"])
-
-    def load(self, split: str) -> ImageSet:
-        images = self._encoded(split)
-        return images.held(len(self._good), self.memory_mb)
-
-    def listed(self, split: str) -> ImageSet:
-        return self._encoded(split)
-
-    def _encoded(self, split: str) -> ArchivedImages:
+    def listed(self, split: str) -> EncodedImages:
         self.check()
         ids = self._ids[split]
         labels = None if self._classes is None else torch.tensor([self._classes[i] for i in ids])
-        return ArchivedImages(self._opened(), [self._good[i] for i in ids], self.square, labels)
+        seen = [self._good[i] for i in ids]
+        return EncodedImages(self._opened().read, [one.name for one in seen], seen, self.square, labels)
 
     def _opened(self) -> Archive:
         if self._archive is None:
@@ -174,22 +210,6 @@ class ZipFolder(ImageSource):
             f"path={self.path} must hold {LABELS} with a class, an integer >= 0, for every image, and {why}; use "
             "labels=false to train without classes"
         )
-
-
-class ArchivedImages(EncodedImages):
-    """Members of a zip archive.
-
-    Args:
-        archive: the archive.
-        seen, square, labels: as `EncodedImages`.
-    """
-
-    def __init__(self, archive: Archive, seen: Sequence[Seen], square: Square, labels: Tensor | None) -> None:
-        super().__init__(seen, square, labels)
-        self.archive = archive
-
-    def read(self, i: int) -> bytes:
-        return self.archive.read(self.seen[i].name)
 
 
 def _null(archive: Archive) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from diffusion_lab.data import CelebA, CelebAHQ, ImageDataModule
-from diffusion_lab.data.sources.photos import photograph
+from diffusion_lab.data.sources.bundled import photograph
 
 
 def faces(root: Path, n: int = 10) -> Path:

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from diffusion_lab.data import Digits
-from diffusion_lab.data.sources import digits
+from diffusion_lab.data.sources import bundled
 
 
 def test_the_images_and_the_split_are_scikit_learns():
@@ -36,6 +36,6 @@ def test_scikit_learn_is_not_imported(monkeypatch):
 
 
 def test_without_scikit_learn(monkeypatch):
-    monkeypatch.setattr(digits, "find_spec", lambda name: None)
+    monkeypatch.setattr(bundled, "find_spec", lambda name: None)
     with pytest.raises(FileNotFoundError, match="pip install scikit-learn"):
         Digits().check()

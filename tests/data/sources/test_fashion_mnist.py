@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from diffusion_lab.data import FashionMNIST
-from diffusion_lab.data.sources import download, fashion_mnist
-from diffusion_lab.data.sources.idx import idx_shape, read_idx
+from diffusion_lab.data.sources import fashion_mnist, published_files
+from diffusion_lab.data.sources.published_files import idx_shape, read_idx
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -132,7 +132,7 @@ def test_no_network_is_one_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr(datasets, "FashionMNIST", unreachable)
     with pytest.raises(FileNotFoundError, match="FashionMNIST cannot be downloaded .*no route"):
-        download.fetch("FashionMNIST", tmp_path)
+        published_files.fetch("FashionMNIST", tmp_path)
 
 
 @pytest.mark.parametrize("zipped", [False, True])

@@ -18,7 +18,7 @@ from PIL import Image
 
 from diffusion_lab.data import HuggingFace, ImageDataModule, Photos
 from diffusion_lab.data.sources import hub, scan
-from diffusion_lab.data.sources.photos import PHOTOGRAPHS
+from diffusion_lab.data.sources.bundled import PHOTOGRAPHS
 
 CROPS = Photos(16, 40, 10).train()
 

@@ -12,7 +12,7 @@ import torch
 from PIL import Image, ImageOps
 
 from diffusion_lab.data import ImageFolder
-from diffusion_lab.data.resize import to_square
+from diffusion_lab.data.pixels import to_square
 from diffusion_lab.data.sources import scan
 
 

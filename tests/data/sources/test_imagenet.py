@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from diffusion_lab.data import ImageDataModule, ImageNet
-from diffusion_lab.data.sources.photos import PHOTOGRAPHS, photograph
+from diffusion_lab.data.sources.bundled import PHOTOGRAPHS, photograph
 
 SYNSETS = ["n01440764", "n02123045", "n03791053"]
 

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from diffusion_lab.data import ImageDataModule, Photos
-from diffusion_lab.data.sources import photos
-from diffusion_lab.data.sources.photos import PHOTOGRAPHS, photograph, region
+from diffusion_lab.data.sources import bundled
+from diffusion_lab.data.sources.bundled import PHOTOGRAPHS, photograph, region
 
 CORNERS = list(itertools.product((0.0, 1 - 2**-53), repeat=3))  # of the unit cube that crops are drawn from
 
@@ -90,7 +90,7 @@ def test_a_data_module_trains_on_them():
 
 
 def test_without_scikit_image(monkeypatch):
-    monkeypatch.setattr(photos, "find_spec", lambda name: None)
+    monkeypatch.setattr(bundled, "find_spec", lambda name: None)
     with pytest.raises(FileNotFoundError, match="^source=photos must find scikit-image; run: .*scikit-image$"):
         ImageDataModule(small(), 8).check()
 

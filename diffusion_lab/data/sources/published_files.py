@@ -1,4 +1,4 @@
-"""The IDX format of MNIST and its relatives.
+"""Files of published data sets: their download with torchvision, and the IDX format of MNIST and its relatives.
 
     bytes 0, 1   zero
     byte 2       type of the numbers; 0x08 = unsigned byte, the only one that image files use
@@ -19,6 +19,23 @@ from io import BufferedIOBase
 from pathlib import Path
 
 import numpy as np
+
+
+def fetch(name: str, root: Path) -> None:
+    """Download torchvision's data set `name` into `root`; torchvision checks the md5 of the files.
+
+    Raises:
+        FileNotFoundError: there is no network, or the server does not answer as expected.
+    """
+    from torchvision import datasets  # here, because the import takes two seconds and is needed once per machine
+
+    try:
+        getattr(datasets, name)(str(root), download=True)
+    except (OSError, RuntimeError) as error:
+        raise FileNotFoundError(
+            f"root={root} must be filled, but {name} cannot be downloaded ({error}); fetch the files on a machine "
+            "with network and put them there"
+        ) from error
 
 
 def idx_shape(path: Path) -> tuple[int, ...]:

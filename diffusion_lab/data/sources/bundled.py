@@ -1,6 +1,13 @@
-"""Random square crops of photographs in scikit-image: a small real RGB data set that needs no network.
+"""Small real data sets that need no network, from packages: scikit-learn's digits, photographs of scikit-image.
 
-It uses five colour photographs of the package: an astronaut's portrait, a cat, a cup of coffee, a motorcycle in a
+`Digits` is the test half of UCI's "Optical Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, 1998): 1797 grey
+images of 8 x 8 pixels, 10 classes. Pixels are counts 0..16, here round(255/16 * count). Test images are the first 360
+entries of NumPy's RandomState(0).permutation(1797), training images the other 1437. This is the split of scikit-learn's
+`train_test_split(..., test_size=0.2, random_state=0)`. It is random because the file is sorted by writer, and it does
+not depend on the run's seed.
+
+`Photos` are random square crops of five colour photographs: an astronaut's portrait, a cat, a cup of coffee, a
+motorcycle in a
 garage, a rocket at dusk (all in the public domain, CC0, or published for stereo research by D. Scharstein et al.,
 2014). Microscopy, retina, diagrams and the nearly black deep field are not used, nor the second view of the motorcycle,
 which shows the same pixels as the first.
@@ -17,6 +24,7 @@ crops.
 
 from __future__ import annotations
 
+import gzip
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,12 +33,43 @@ import torch
 from PIL import Image
 
 from diffusion_lab.arguments import check_integer, check_number
-from diffusion_lab.data.resize import to_square
+from diffusion_lab.data.pixels import to_square
 from diffusion_lab.data.source import ArrayImages, ImageSource
 
+NUM_IMAGES, NUM_TEST = 1797, 360  # of the digits
 PHOTOGRAPHS = ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg")
 LARGEST = 151  # pixels: the width of the smallest test region, a third of the cat's 451
 SPLITS = ("train", "test")
+
+
+class Digits(ImageSource):
+    """1437 training and 360 test images (1,8,8) with labels 0..9.
+
+    Raises:
+        FileNotFoundError: scikit-learn is not installed (from `check` and on loading).
+    """
+
+    name = "digits"
+    channels = 1
+    image_size = 8
+    num_classes = 10
+
+    def check(self) -> None:
+        self._file()
+
+    def _file(self) -> Path:
+        return _packaged("digits", "sklearn", "scikit-learn", "datasets", "data", "digits.csv.gz")
+
+    def train_size(self) -> int:
+        return NUM_IMAGES - NUM_TEST
+
+    def load(self, split: str) -> ArrayImages:
+        with gzip.open(self._file(), "rt") as lines:
+            table = np.loadtxt(lines, delimiter=",")
+        order = np.random.RandomState(0).permutation(NUM_IMAGES)
+        rows = table[order[:NUM_TEST] if split == "test" else order[NUM_TEST:]]
+        pixels = np.rint(rows[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+        return ArrayImages(torch.from_numpy(pixels), torch.from_numpy(rows[:, -1].astype(np.int64)))
 
 
 class Photos(ImageSource):
@@ -102,12 +141,19 @@ def region(name: str, split: str) -> Image.Image:
 
 
 def photograph(name: str) -> Path:
-    """A file inside scikit-image, without importing the package, which would take a second."""
-    spec = find_spec("skimage")
+    """A file inside scikit-image."""
+    return _packaged("photos", "skimage", "scikit-image", "data", name)
+
+
+def _packaged(source: str, module: str, package: str, *place: str) -> Path:
+    """A file inside a package, found without importing the package, which would take seconds.
+
+    Raises:
+        FileNotFoundError: it is not installed.
+    """
+    spec = find_spec(module)
     folders = spec.submodule_search_locations if spec else None
-    path = Path(folders[0], "data", name) if folders else None
+    path = Path(folders[0], *place) if folders else None
     if path is None or not path.is_file():
-        raise FileNotFoundError(
-            f"source=photos must find {path or 'scikit-image'}; run: python -m pip install scikit-image"
-        )
+        raise FileNotFoundError(f"source={source} must find {path or package}; run: python -m pip install {package}")
     return path
