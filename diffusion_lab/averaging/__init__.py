@@ -13,18 +13,6 @@ from diffusion_lab.averaging.rules import (
 from diffusion_lab.averaging.snapshots import Coefficients, Snapshot, coefficients, drop_after, snapshots, write
 
 __all__ = [
-    "AveragingRule",
-    "Coefficients",
-    "ConstantDecay",
-    "Name",
-    "PowerFunction",
-    "Snapshot",
-    "coefficients",
-    "drop_after",
-    "exponent",
-    "name_of",
-    "short",
-    "snapshots",
-    "std_of",
-    "write",
-]
+    "AveragingRule", "Coefficients", "ConstantDecay", "Name", "PowerFunction", "Snapshot", "coefficients", "drop_after",
+    "exponent", "name_of", "short", "snapshots", "std_of", "write",
+]  # fmt: skip

@@ -13,23 +13,7 @@ from diffusion_lab.callbacks.signals import Interrupted
 from diffusion_lab.callbacks.training_log import AdversarialLog, HeadTracking, TimestepLog
 
 __all__ = [
-    "EMA",
-    "AdversarialLog",
-    "AnnealingCallback",
-    "Checkpoint",
-    "EvaluationCallback",
-    "Generation",
-    "Guard",
-    "HeadTracking",
-    "Heartbeat",
-    "Interrupted",
-    "MedianStop",
-    "NotFinite",
-    "Progress",
-    "Pruned",
-    "RunRecord",
-    "TimestepLog",
-    "TimestepSampling",
-    "Validation",
-    "WeightNormalization",
-]
+    "AdversarialLog", "AnnealingCallback", "Checkpoint", "EMA", "EvaluationCallback", "Generation", "Guard",
+    "HeadTracking", "Heartbeat", "Interrupted", "MedianStop", "NotFinite", "Progress", "Pruned", "RunRecord",
+    "TimestepLog", "TimestepSampling", "Validation", "WeightNormalization",
+]  # fmt: skip

@@ -21,12 +21,12 @@ log SNR, it is bounded; and the heads' targets change into each other at a unifo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from diffusion_lab.arguments import check_integer, check_number
+from diffusion_lab.diffusion.schedule import Tables
 
 HEADS = ("x0", "v", "eps")
 PRODUCTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))  # entries of a symmetric 3x3 matrix, the diagonal first
@@ -56,18 +56,6 @@ def sum_by_bin(index: Tensor, rows: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     finite = rows.isfinite().all(1)
     member = (index == torch.arange(bins, device=index.device)[:, None]) & finite
     return member.double().sum(1), member.double() @ torch.where(finite[:, None], rows, 0.0)
-
-
-class Tables(nn.Module):
-    """A module whose buffers keep their type when a surrounding module is cast, as those of `NoiseSchedule` do."""
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Tables:
-        if recurse:
-            for module in self.children():
-                module._apply(fn)
-        for name, table in list(self.named_buffers(recurse=False)):
-            self._buffers[name] = table.to(fn(table).device)
-        return self
 
 
 class HeadErrors(Tables):

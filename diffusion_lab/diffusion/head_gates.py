@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer, check_number
-from diffusion_lab.diffusion.head_errors import HeadErrors, Tables, noise_bin, sum_by_bin
+from diffusion_lab.diffusion.head_errors import HeadErrors, noise_bin, sum_by_bin
+from diffusion_lab.diffusion.schedule import Tables
 
 
 def native_scales(snr: Tensor) -> Tensor:

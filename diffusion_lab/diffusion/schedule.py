@@ -26,6 +26,7 @@ The schedules themselves are in `schedules.py` and `path.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +49,19 @@ def extract(table: Tensor, t: Tensor, ndim: int = 1, dtype: torch.dtype = torch.
     return table[t].to(dtype).reshape(-1, *[1] * (ndim - 1))
 
 
-class NoiseSchedule(nn.Module):
+class Tables(nn.Module):
+    """A module whose own buffers keep their type when a surrounding module is cast by .half() or .to(dtype)."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
+        for name, table in list(self.named_buffers(recurse=False)):
+            self._buffers[name] = table.to(fn(table).device)
+        return self
+
+
+class NoiseSchedule(Tables):
     """All tables of a schedule, each (T,) float64, computed once from the betas.
 
     An immutable value: nothing is in the state dict, and the tables keep float64 when the module around them is cast
@@ -170,12 +183,6 @@ class NoiseSchedule(nn.Module):
     def extra_repr(self) -> str:
         a = self.alphas_cumprod
         return f"num_timesteps={len(a)}, alphas_cumprod={a[0]:.6g}..{a[-1]:.4g}"
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NoiseSchedule:
-        # .half(), .bfloat16() and .to(dtype) of a surrounding module must not cast the tables.
-        for name, table in list(self.named_buffers(recurse=False)):
-            self._buffers[name] = table.to(fn(table).device)
-        return self
 
 
 def midpoints(num_timesteps: int) -> Tensor:

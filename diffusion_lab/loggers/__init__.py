@@ -15,15 +15,6 @@ from diffusion_lab.loggers.tensorboard import TensorBoardLogger
 from diffusion_lab.loggers.wandb import WandbLogger
 
 __all__ = [
-    "JsonlLogger",
-    "RunLogger",
-    "TensorBoardLogger",
-    "WandbLogger",
-    "log_config",
-    "log_curve",
-    "log_directions",
-    "log_image",
-    "log_values",
-    "mirror_values",
-    "set_clock",
-]
+    "JsonlLogger", "RunLogger", "TensorBoardLogger", "WandbLogger", "log_config", "log_curve", "log_directions",
+    "log_image", "log_values", "mirror_values", "set_clock",
+]  # fmt: skip

@@ -13,20 +13,6 @@ from diffusion_lab.networks.unet import UNet
 from diffusion_lab.networks.uvit import UViT
 
 __all__ = [
-    "DCGAN",
-    "ADMSuperResolution",
-    "ADMUNet",
-    "AdversarialLoss",
-    "AdversarialNetworks",
-    "AnySizeUNet",
-    "BetaPolicy",
-    "BigGAN",
-    "DiT",
-    "Diffusers",
-    "Generator",
-    "Hinge",
-    "NonSaturating",
-    "UNet",
-    "UViT",
-    "timestep_embedding",
-]
+    "ADMSuperResolution", "ADMUNet", "AdversarialLoss", "AdversarialNetworks", "AnySizeUNet", "BetaPolicy", "BigGAN",
+    "DCGAN", "DiT", "Diffusers", "Generator", "Hinge", "NonSaturating", "UNet", "UViT", "timestep_embedding",
+]  # fmt: skip

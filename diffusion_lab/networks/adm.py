@@ -33,12 +33,10 @@ from diffusion_lab.networks.checks import (
     check_classes,
     check_counts,
     check_dropout,
-    check_label,
     level_sizes,
 )
-from diffusion_lab.networks.kernels import in_full_precision, to_autocast_type
 from diffusion_lab.networks.layers import TimeEmbedding
-from diffusion_lab.networks.plan import UNetPlan
+from diffusion_lab.networks.plan import Block, UNetPlan
 
 
 class ADMUNet(UNetPlan):
@@ -118,20 +116,8 @@ class ADMUNet(UNetPlan):
         self.norm_out = group_norm(channels)
         self.conv_out = zeroed(nn.Conv2d(channels, out_channels, 3, padding=1))
 
-    def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
-        """x (B,in_channels,H,W), t (B,) timesteps, label (B,) int64 in 0..num_classes-1 -> (B,out_channels,H,W)."""
-        h = self.run_blocks(
-            to_autocast_type(in_full_precision(self.conv_in, x)),
-            F.silu(self._embed(t, label)),
-            recompute=self.checkpointing,
-        )
-        return in_full_precision(self.conv_out, F.silu(self.norm_out(h)))
-
     def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
-        """(B,E): time, plus class (Dhariwal and Nichol 2021)."""
-        check_label(label, self.label)
-        e = self.time(t * self.time_scale)
-        return e if self.label is None else e + self.label(label)
+        return super()._embed(t * self.time_scale, label)
 
 
 class ADMSuperResolution(ADMUNet):
@@ -164,18 +150,6 @@ class ADMSuperResolution(ADMUNet):
             )
         beside = F.interpolate(low_res.to(x.dtype), size=x.shape[2:], mode="bilinear")
         return super().forward(torch.cat([x, beside], dim=1), t, label)
-
-
-class Block(nn.Module):
-    """A residual block, and the attention behind it if there is one."""
-
-    def __init__(self, res: ResBlock, attention: Attention | None) -> None:
-        super().__init__()
-        self.res = res
-        self.attention = nn.Identity() if attention is None else attention
-
-    def forward(self, x: Tensor, e: Tensor) -> Tensor:
-        return self.attention(self.res(x, e))
 
 
 class ADMLayers:

@@ -1,4 +1,4 @@
-"""The structure that all U-Nets share.
+"""What all U-Nets share: their structure, how time and label enter, and the pass through them.
 
     encoder level l = 0 .. L-1      R x [block]      then halve the size, except after the last level
     middle                          block, with attention, and block
@@ -14,9 +14,12 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from diffusion_lab.networks.kernels import run
+from diffusion_lab.networks.checks import check_label
+from diffusion_lab.networks.kernels import in_full_precision, run, to_autocast_type
+from diffusion_lab.networks.layers import TimeEmbedding
 
 
 class Layers(Protocol):
@@ -48,8 +51,37 @@ class Level(nn.Module):
         return [*self.blocks, *([] if self.resample is None else [self.resample])]
 
 
+class Block(nn.Module):
+    """A residual block, and the attention behind it if there is one."""
+
+    def __init__(self, res: nn.Module, attention: nn.Module | None) -> None:
+        super().__init__()
+        self.res = res
+        self.attention = nn.Identity() if attention is None else attention
+
+    def forward(self, x: Tensor, e: Tensor) -> Tensor:
+        return self.attention(self.res(x, e))
+
+
 class UNetPlan(nn.Module):
-    """A network with `encoder`, `middle` and `decoder`; a subclass calls `lay` once and `run_blocks` in `forward`."""
+    """A network with `encoder`, `middle` and `decoder`, which a subclass makes by `lay`, and its other parts."""
+
+    checkpointing: bool = False  # whether training recomputes the activations of each block instead of storing them
+    time: TimeEmbedding
+    label: nn.Embedding | None
+    conv_in: nn.Conv2d
+    norm_out: nn.GroupNorm
+    conv_out: nn.Conv2d
+
+    def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
+        """x (B,in_channels,H,W), t (B,) timesteps, label (B,) int64 in 0..num_classes-1 -> (B,out_channels,H,W)."""
+        h = self.run_blocks(to_autocast_type(in_full_precision(self.conv_in, x)), F.silu(self._embed(t, label)))
+        return in_full_precision(self.conv_out, F.silu(self.norm_out(h)))
+
+    def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
+        """(B,E): time, plus class as in Dhariwal and Nichol (2021)."""
+        check_label(label, self.label)
+        return self.time(t) if self.label is None else self.time(t) + self.label(label)
 
     def lay(
         self, layers: Layers, first: int, widths: Sequence[int], attends: Sequence[bool], num_res_blocks: int
@@ -87,9 +119,9 @@ class UNetPlan(nn.Module):
             channels = width
         return channels
 
-    def run_blocks(self, h: Tensor, e: Tensor, recompute: bool = False) -> Tensor:
-        """(B,first,H,W), (B,E) -> (B,C,H,W); `recompute` as in `recompute.run`."""
-        skips = [h]
+    def run_blocks(self, h: Tensor, e: Tensor) -> Tensor:
+        """(B,first,H,W), (B,E) -> (B,C,H,W)."""
+        skips, recompute = [h], self.checkpointing
         for level in cast("Iterable[Level]", self.encoder):
             for part in level.parts():
                 h = run(part, h, e, recompute=recompute)

@@ -15,7 +15,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from diffusion_lab.networks.checks import (
@@ -23,11 +22,9 @@ from diffusion_lab.networks.checks import (
     check_classes,
     check_counts,
     check_dropout,
-    check_label,
     level_sizes,
 )
 from diffusion_lab.networks.for_diffusers import ForDiffusers, renamed, thirds
-from diffusion_lab.networks.kernels import in_full_precision, to_autocast_type
 from diffusion_lab.networks.layers import (
     NEAR_ZERO,
     Attention,
@@ -38,7 +35,7 @@ from diffusion_lab.networks.layers import (
     conv,
     group_norm,
 )
-from diffusion_lab.networks.plan import UNetPlan
+from diffusion_lab.networks.plan import Block, UNetPlan
 
 ADJUSTMENT = """for part in model.modules():  # narrow layers have fewer groups, of at least four channels
     if isinstance(part, torch.nn.GroupNorm):
@@ -101,11 +98,6 @@ class UNet(UNetPlan):
         self.norm_out = group_norm(channels)
         self.conv_out = conv(channels, out_channels, 3, gain=NEAR_ZERO)
 
-    def forward(self, x: Tensor, t: Tensor, label: Tensor | None = None) -> Tensor:
-        """x (B,in_channels,H,W), t (B,) timesteps, label (B,) int64 in 0..num_classes-1 -> (B,out_channels,H,W)."""
-        h = self.run_blocks(to_autocast_type(in_full_precision(self.conv_in, x)), F.silu(self._embed(t, label)))
-        return in_full_precision(self.conv_out, F.silu(self.norm_out(h)))
-
     def for_diffusers(self) -> ForDiffusers:
         """The same network as the library's model.
 
@@ -155,23 +147,6 @@ class UNet(UNetPlan):
         }
         return ForDiffusers("UNet2DModel", arguments, tensors, ADJUSTMENT if len(groups) > 1 else "")
 
-    def _embed(self, t: Tensor, label: Tensor | None) -> Tensor:
-        """(B,E): time, plus class as in Dhariwal and Nichol (2021)."""
-        check_label(label, self.label)
-        return self.time(t) if self.label is None else self.time(t) + self.label(label)
-
-
-class Block(nn.Module):
-    """A residual block, with attention behind it if `attend`."""
-
-    def __init__(self, in_channels: int, out_channels: int, features: int, dropout: float, attend: bool) -> None:
-        super().__init__()
-        self.res = ResBlock(in_channels, out_channels, features, dropout)
-        self.attention = Attention(out_channels) if attend else nn.Identity()
-
-    def forward(self, x: Tensor, e: Tensor) -> Tensor:
-        return self.attention(self.res(x, e))
-
 
 class DDPMLayers:
     """The layers of DDPM: E features of the time embedding, probability of dropout."""
@@ -181,7 +156,8 @@ class DDPMLayers:
 
     def block(self, in_channels: int, out_channels: int, attend: bool) -> Block:
         """A residual block, with attention behind it if `attend`."""
-        return Block(in_channels, out_channels, self.features, self.dropout, attend)
+        res = ResBlock(in_channels, out_channels, self.features, self.dropout)
+        return Block(res, Attention(out_channels) if attend else None)
 
     def down(self, channels: int) -> Downsample:
         """A convolution with stride 2."""

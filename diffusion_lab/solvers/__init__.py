@@ -7,24 +7,6 @@ from diffusion_lab.solvers.noise_level import Euler, Heun, NoiseLevelSolver, Ste
 from diffusion_lab.solvers.spacing import Karras, Listed, Spacing, Steps, Trailing, Uniform, space_timesteps
 
 __all__ = [
-    "DDIM",
-    "DDPM",
-    "DPMSolverPP",
-    "Euler",
-    "Guided",
-    "Heun",
-    "Karras",
-    "Listed",
-    "Noise",
-    "NoiseLevelSolver",
-    "OneCall",
-    "Solver",
-    "Spacing",
-    "Step",
-    "Steps",
-    "Trailing",
-    "UniPC",
-    "Uniform",
-    "network_calls",
-    "space_timesteps",
-]
+    "DDIM", "DDPM", "DPMSolverPP", "Euler", "Guided", "Heun", "Karras", "Listed", "Noise", "NoiseLevelSolver",
+    "OneCall", "Solver", "Spacing", "Step", "Steps", "Trailing", "UniPC", "Uniform", "network_calls", "space_timesteps",
+]  # fmt: skip

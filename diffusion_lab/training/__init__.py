@@ -20,28 +20,8 @@ from diffusion_lab.training.trained import Objective, Trained, TrainedModel, lab
 from diffusion_lab.training.validation_loss import validation_losses
 
 __all__ = [
-    "AdversarialModel",
-    "AdversarialModule",
-    "AdversarialRecord",
-    "Continuation",
-    "DamagedCheckpoint",
-    "DenoiserProbe",
-    "DiffusionModel",
-    "DiffusionModule",
-    "LoopSampler",
-    "ModelKind",
-    "NewerCheckpoint",
-    "NoneIntact",
-    "NotFinite",
-    "Objective",
-    "RunModule",
-    "ShardedStrategy",
-    "Trained",
-    "TrainedGAN",
-    "TrainedModel",
-    "VerifiedCheckpointIO",
-    "labels",
-    "newest_good",
-    "not_finite",
-    "validation_losses",
-]
+    "AdversarialModel", "AdversarialModule", "AdversarialRecord", "Continuation", "DamagedCheckpoint", "DenoiserProbe",
+    "DiffusionModel", "DiffusionModule", "LoopSampler", "ModelKind", "NewerCheckpoint", "NoneIntact", "NotFinite",
+    "Objective", "RunModule", "ShardedStrategy", "Trained", "TrainedGAN", "TrainedModel", "VerifiedCheckpointIO",
+    "labels", "newest_good", "not_finite", "validation_losses",
+]  # fmt: skip
