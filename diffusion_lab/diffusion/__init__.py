@@ -10,7 +10,6 @@ from diffusion_lab.diffusion.generation_heads import (
     LeastSquaresHead,
     SNRHead,
 )
-from diffusion_lab.diffusion.guidance import Guidance
 from diffusion_lab.diffusion.head_errors import HEADS, HeadErrors
 from diffusion_lab.diffusion.head_gates import (
     EpsSpace,
@@ -42,6 +41,7 @@ from diffusion_lab.diffusion.mixed_prediction import CombinedPrediction, MixedPr
 from diffusion_lab.diffusion.network_input import (
     EDMScale,
     FDMScale,
+    Guidance,
     LogNoise,
     NetworkTime,
     PathPosition,

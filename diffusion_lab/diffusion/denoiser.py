@@ -8,12 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.diffusion.bound import bound_term
-from diffusion_lab.diffusion.guidance import Guidance
-from diffusion_lab.diffusion.network_input import NetworkTime, Plain, Preconditioning, TimestepIndex
+from diffusion_lab.diffusion.network_input import Guidance, NetworkTime, Plain, Preconditioning, TimestepIndex
 from diffusion_lab.diffusion.prediction import Estimate, Parts, Prediction
 from diffusion_lab.diffusion.schedule import NoiseSchedule, extract, working_dtype
-from diffusion_lab.diffusion.variance import FixedLarge, Variance
+from diffusion_lab.diffusion.variance import FixedLarge, Variance, bound_term
 from diffusion_lab.diffusion.weighting import native_scales
 
 

@@ -39,11 +39,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from diffusion_lab.diffusion.bound import bound_term
 from diffusion_lab.diffusion.denoiser import Denoiser
 from diffusion_lab.diffusion.prediction import Prediction
 from diffusion_lab.diffusion.schedule import NoiseSchedule, working_dtype
-from diffusion_lab.diffusion.variance import FixedLarge, Variance
+from diffusion_lab.diffusion.variance import FixedLarge, Variance, bound_term
 
 
 class Bound(NamedTuple):

@@ -19,8 +19,7 @@ from diffusion_lab.arguments import WrittenPath, check_choice
 from diffusion_lab.files import write_whole
 from diffusion_lab.inside import read_inside
 from diffusion_lab.loggers.base import Axes, RunLogger, Values
-from diffusion_lab.loggers.curves import Curve, Thinned
-from diffusion_lab.loggers.wandb_service import Given, brief, chart, check_reachable
+from diffusion_lab.loggers.wandb_service import Curve, Given, Thinned, brief, chart, check_reachable
 from diffusion_lab.progress import waiting
 from diffusion_lab.runs.mirror import IMAGES, PROJECT, SECONDS, STEP, check_name, check_project
 

@@ -27,11 +27,10 @@ from diffusion_lab.metrics.fidelity import (
     precision_recall,
     statistics,
 )
-from diffusion_lab.metrics.generated import Batch, Generated
+from diffusion_lab.metrics.generated import Batch, Generated, Moments, ScoreSums, Statistics
 from diffusion_lab.metrics.image_sets import evaluate_images
 from diffusion_lab.metrics.inception import InceptionFeatures
 from diffusion_lab.metrics.metric import Given, Metric, Model, SampleMetric
-from diffusion_lab.metrics.moments import Moments, ScoreSums, Statistics
 from diffusion_lab.metrics.pictures import grid, save_grid
 from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.metrics.result import MetricResult, over_seeds

@@ -19,7 +19,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from hashlib import sha256
+from hashlib import file_digest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -210,11 +210,8 @@ def thousands(n: int) -> str:
 
 def file_sha256(path: Path) -> str:
     """sha256 of a file, 64 hexadecimal digits."""
-    digest = sha256()
     with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return file_digest(file, "sha256").hexdigest()
 
 
 class SmallClassifier(nn.Module):

@@ -26,9 +26,8 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.data import ImageDataModule
-from diffusion_lab.metrics.generated import SPLITS
+from diffusion_lab.metrics.generated import SPLITS, Moments, ScoreSums, Statistics
 from diffusion_lab.metrics.metric import Given, Metric
-from diffusion_lab.metrics.moments import Moments, ScoreSums, Statistics
 
 
 def checked(name: str, x: Tensor) -> Tensor:

@@ -32,8 +32,7 @@ from diffusion_lab.arguments import nearest
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.failure import WrongResult
 from diffusion_lab.metrics.features import FeatureExtractor, thousands
-from diffusion_lab.metrics.generated import Batch, Generated
-from diffusion_lab.metrics.moments import ScoreSums, Statistics
+from diffusion_lab.metrics.generated import Batch, Generated, ScoreSums, Statistics
 from diffusion_lab.metrics.reference import Reference
 from diffusion_lab.solvers import Solver
 

@@ -25,7 +25,7 @@ from diffusion_lab.cache_folder import cache_folder
 from diffusion_lab.data import ImageSet
 from diffusion_lab.files import replacing
 from diffusion_lab.metrics.features import FeatureExtractor, features_of, file_sha256
-from diffusion_lab.metrics.moments import Moments, Statistics
+from diffusion_lab.metrics.generated import Moments, Statistics
 
 FORMAT = 2  # version of the computation, not of the file: 1 had float32 means; raise it when the numbers change
 

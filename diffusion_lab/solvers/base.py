@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_made, check_number
 from diffusion_lab.diffusion import Denoiser, NoiseSchedule
-from diffusion_lab.diffusion.guidance import check_channels
+from diffusion_lab.diffusion.network_input import check_channels
 from diffusion_lab.progress import progress as shown
 from diffusion_lab.solvers.spacing import Steps, parse_counts, space_timesteps
 

@@ -12,7 +12,33 @@ from diffusion_lab.timesteps.base import Draw, TimestepSampler, check_drawn_by_q
 from diffusion_lab.timesteps.context import Context, StepRecord
 
 
-class Spread(TimestepSampler, ABC):
+class Wrapper(TimestepSampler, ABC):
+    """A sampler around another, which is set up and checked, and observes, as it would alone.
+
+    Args:
+        base: a sampler that draws by its inverse CDF.
+        reweight: whether the loss carries 1/(T p_t).
+
+    Raises:
+        ValueError: the base has a `draw` of its own.
+    """
+
+    def __init__(self, base: TimestepSampler, reweight: bool) -> None:
+        check_drawn_by_quantile(base)
+        super().__init__(base.num_timesteps, reweight)
+        self.base = base
+
+    def setup(self, image_shape: tuple[int, ...]) -> None:
+        self.base.setup(image_shape)
+
+    def check(self, batch_size: int) -> None:
+        self.base.check(batch_size)
+
+    def observe(self, record: StepRecord, context: Context) -> None:
+        self.base.observe(record, context)
+
+
+class Spread(Wrapper):
     """A sampler whose numbers in [0, 1) are drawn jointly for the whole batch; a subclass defines `numbers`.
 
     Args:
@@ -23,19 +49,12 @@ class Spread(TimestepSampler, ABC):
     """
 
     def __init__(self, base: TimestepSampler) -> None:
-        check_drawn_by_quantile(base)
-        super().__init__(base.num_timesteps, base.reweight)
-        self.base = base
+        check_drawn_by_quantile(base)  # before its attributes are read
+        super().__init__(base, base.reweight)
 
     @abstractmethod
     def numbers(self, n: int, context: Context) -> Tensor:
         """(n,) float64 in [0, 1), each uniformly distributed: the rows of this process and microbatch."""
-
-    def setup(self, image_shape: tuple[int, ...]) -> None:
-        self.base.setup(image_shape)
-
-    def check(self, batch_size: int) -> None:
-        self.base.check(batch_size)
 
     def probabilities(self, step: int) -> Tensor:
         return self.base.probabilities(step)
@@ -49,9 +68,6 @@ class Spread(TimestepSampler, ABC):
     def draw(self, x0: Tensor, context: Context) -> Draw:
         t = self.base.quantile(self.numbers(len(x0), context), context.step)
         return Draw(t, self.base.weight(t, context.step))
-
-    def observe(self, record: StepRecord, context: Context) -> None:
-        self.base.observe(record, context)
 
 
 class Stratified(Spread):
@@ -135,7 +151,7 @@ def stratified_uniform(n: int, context: Context) -> Tensor:
     return (slices + context.uniform(n)) / size
 
 
-class Mixture(TimestepSampler):
+class Mixture(Wrapper):
     """p_t = q/T + (1 - q) b_t with b the base's distribution: every p_t >= q/T, so 1/(T p_t) <= 1/q.
 
     A draw takes one uniform number u: below q it is stretched over the uniform distribution, above over the base's.
@@ -152,21 +168,14 @@ class Mixture(TimestepSampler):
     """
 
     def __init__(self, base: TimestepSampler, uniform: float = 0.1, reweight: bool = False) -> None:
-        check_drawn_by_quantile(base)
+        super().__init__(base, reweight)
         check_number("uniform", uniform, "[]", 0, 1, "use 0.1 as the share of the uniform distribution")
-        super().__init__(base.num_timesteps, reweight)
         if reweight and uniform == 0.0 and bool((base.probabilities(0) == 0).any()):
             raise ValueError(
                 "uniform=0.0 must be > 0 with reweight=true, which divides by probabilities that the base has as 0; "
                 "use 0.1"
             )
-        self.base, self.uniform = base, uniform
-
-    def setup(self, image_shape: tuple[int, ...]) -> None:
-        self.base.setup(image_shape)
-
-    def check(self, batch_size: int) -> None:
-        self.base.check(batch_size)
+        self.uniform = uniform
 
     def probabilities(self, step: int) -> Tensor:
         return self.uniform / self.num_timesteps + (1 - self.uniform) * self.base.probabilities(step)
@@ -177,6 +186,3 @@ class Mixture(TimestepSampler):
         rest = ((u - self.uniform) / max(1 - self.uniform, 1e-300)).clamp(0, below_one)
         based = self.base.quantile(rest, step)
         return torch.where(u < self.uniform, (flat * self.num_timesteps).long(), based)
-
-    def observe(self, record: StepRecord, context: Context) -> None:
-        self.base.observe(record, context)

@@ -15,7 +15,7 @@ from diffusion_lab.cli.main import main
 from diffusion_lab.cli.own_yaml import _files
 from diffusion_lab.data.sources.celeba import read_partition
 from diffusion_lab.distribution_file import read_distribution
-from diffusion_lab.timesteps.loss_curve import _of_ranges
+from diffusion_lab.timesteps.slots import _of_ranges
 from hydra_plugins.diffusion_lab_sweeper.listed import ListedSweeper
 
 MARK = b"\xef\xbb\xbf"

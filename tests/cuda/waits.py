@@ -99,11 +99,11 @@ ALLOWED = [
     _allowed("metrics/generated.py:Generated.across_ranks", TO_DEVICE, SNAPSHOT, "the same, for NCCL to gather"),
     _allowed("metrics/generated.py:Generated.across_ranks", TO_HOST, SNAPSHOT, "the same, gathered"),
     _allowed(
-        "metrics/moments.py:Moments.statistics", READ, SNAPSHOT, "number of images, and whether features are finite"
+        "metrics/generated.py:Moments.statistics", READ, SNAPSHOT, "number of images, and whether features are finite"
     ),
-    _allowed("metrics/moments.py:Moments.statistics", TO_HOST, SNAPSHOT, "mean and covariance"),
-    _allowed("metrics/moments.py:ScoreSums.update", TO_DEVICE, SNAPSHOT, "which split an image is dealt to"),
-    _allowed("metrics/moments.py:ScoreSums.score", READ, SNAPSHOT, "the score"),
+    _allowed("metrics/generated.py:Moments.statistics", TO_HOST, SNAPSHOT, "mean and covariance"),
+    _allowed("metrics/generated.py:ScoreSums.update", TO_DEVICE, SNAPSHOT, "which split an image is dealt to"),
+    _allowed("metrics/generated.py:ScoreSums.score", READ, SNAPSHOT, "the score"),
     _allowed(
         "metrics/reference.py:reference_statistics",
         TO_HOST,

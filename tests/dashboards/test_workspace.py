@@ -15,8 +15,7 @@ from diffusion_lab.dashboards import (
     upload,
     write_specification,
 )
-from diffusion_lab.loggers.curves import Curve
-from diffusion_lab.loggers.wandb_service import chart
+from diffusion_lab.loggers.wandb_service import Curve, chart
 from tests.dashboards.document import asked, panels
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style:DeprecationWarning")  # of wandb-workspaces' import

@@ -24,7 +24,7 @@ from diffusion_lab.diffusion import (
     quadratic,
     vlb_terms,
 )
-from diffusion_lab.diffusion.bound import discretized_log_likelihood
+from diffusion_lab.diffusion.variance import discretized_log_likelihood
 
 
 class Answer(nn.Module):

@@ -18,7 +18,7 @@ from diffusion_lab.runs.curve import curve
 from diffusion_lab.runs.lines import append_lines, read_lines
 from diffusion_lab.runs.record import read_record, write_record, write_result
 from diffusion_lab.runs.signature import is_own
-from diffusion_lab.timesteps.loss_curve import _of_ranges
+from diffusion_lab.timesteps.slots import _of_ranges
 
 NAN, INF = float("nan"), float("inf")
 
