@@ -85,7 +85,7 @@ def bound_floor(denoiser: Denoiser, t: Tensor, x0_floor: np.ndarray) -> np.ndarr
 
         L_t = 1/2 (Vp/V - 1 - ln(Vp/V) + C1^2 floor_t / V) / ln 2
 
-    with the posterior's variance Vp and coefficient C1 (`diffusion.bound.posterior_kl`). NaN for a learned variance,
+    with the posterior's variance Vp and coefficient C1 (`diffusion.variance.posterior_kl`). NaN for a learned variance,
     and at t = 0, where the term is that of the decoder.
 
     Args:

@@ -109,7 +109,7 @@ class PowerFunction(AveragingRule):
 
     The weight of theta_i in a_k is then (i^(g+1) - (i-1)^(g+1)) / k^(g+1): the integral of the profile over step i.
     The averages forget the beginning of every run, short or long, without a warm-up. From snapshots of two of them the
-    average of any other width is reconstructed after the training (`reconstruction`).
+    average of any other width is reconstructed after the training (`snapshots.py`).
 
     Args:
         stds: widths relative to the training so far, each in (0, 1/sqrt(12)); evaluations use the first. EDM2 tracks

@@ -38,7 +38,7 @@ class WandbLogger(RunLogger):
     It never asks for a key. After any error, at the start or later, it prints one warning, and training continues
     without W&B. The axis of all values is the optimizer step; of `metrics/*` it is the number of images seen. The
     training time is logged with every value. A list is one chart, a line over the first coordinate of its entries, with
-    the others in its table; only some of a run's charts are logged (`loggers.curves`).
+    the others in its table; only some of a run's charts are logged (`Thinned`).
 
     Args:
         directory: the run folder. The W&B id is stored there, so that a resumed run continues the same W&B run.

@@ -212,17 +212,7 @@ class AdversarialModel(ModelKind):
 
     trains, generates = AdversarialModule, Generator
     prefix = "networks."
-    unused = (
-        "schedule",
-        "prediction",
-        "variance",
-        "preconditioning",
-        "time",
-        "coupling",
-        "weighting",
-        "sampler",
-        "solver",
-    )
+    unused = tuple("schedule prediction variance preconditioning time coupling weighting sampler solver".split())
     chosen_by = "task=gan"
     why_unused = "a GAN has no timesteps"
     fixed = {
