@@ -250,13 +250,7 @@ class Evaluation:
         source = model.data.source.pixels()
         images = source.train() if self.split == "train" else source.test()
         return reference_statistics(
-            images,
-            model.data.features,
-            source.name,
-            self.split,
-            points,
-            device=model.device,
-            progress=model.progress,
+            images, model.data.features, source.name, self.split, points, device=model.device, progress=model.progress
         )
 
 

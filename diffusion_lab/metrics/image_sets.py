@@ -16,11 +16,7 @@ from diffusion_lab.metrics.reference import Reference, reference_from_file
 
 
 def evaluate_images(
-    generated: Tensor,
-    real: Tensor,
-    extractor: FeatureExtractor,
-    metrics: Sequence[Metric],
-    **extraction: Any,
+    generated: Tensor, real: Tensor, extractor: FeatureExtractor, metrics: Sequence[Metric], **extraction: Any
 ) -> dict[str, float]:
     """Metrics of one image set against another, without a model.
 

@@ -28,13 +28,7 @@ from diffusion_lab.networks.adm_layers import (
     halve,
     zeroed,
 )
-from diffusion_lab.networks.checks import (
-    check_attention,
-    check_classes,
-    check_counts,
-    check_dropout,
-    level_sizes,
-)
+from diffusion_lab.networks.checks import check_attention, check_classes, check_counts, check_dropout, level_sizes
 from diffusion_lab.networks.layers import TimeEmbedding
 from diffusion_lab.networks.plan import Block, UNetPlan
 

@@ -17,13 +17,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from diffusion_lab.networks.checks import (
-    check_attention,
-    check_classes,
-    check_counts,
-    check_dropout,
-    level_sizes,
-)
+from diffusion_lab.networks.checks import check_attention, check_classes, check_counts, check_dropout, level_sizes
 from diffusion_lab.networks.for_diffusers import ForDiffusers, renamed, thirds
 from diffusion_lab.networks.layers import (
     NEAR_ZERO,

@@ -162,11 +162,7 @@ class LogSNR(FixedSampler):
     """
 
     def __init__(
-        self,
-        schedule: NoiseSchedule,
-        distribution: Distribution,
-        outside: str = "renormalize",
-        reweight: bool = False,
+        self, schedule: NoiseSchedule, distribution: Distribution, outside: str = "renormalize", reweight: bool = False
     ) -> None:
         check_choice("outside", outside, OUTSIDE, "use renormalize, or clamp as EDM's wrapper of discrete models")
         grid = schedule.log_snr

@@ -41,11 +41,7 @@ class LossSecondMoment(TimestepSampler):
     count: Tensor
 
     def __init__(
-        self,
-        num_timesteps: int,
-        history_per_timestep: int = 10,
-        uniform: float = 0.001,
-        reweight: bool = True,
+        self, num_timesteps: int, history_per_timestep: int = 10, uniform: float = 0.001, reweight: bool = True
     ) -> None:
         super().__init__(num_timesteps, reweight)
         check_integer("history_per_timestep", history_per_timestep, 1, "use 10 as published")
