@@ -88,7 +88,7 @@ def test_a_pattern_of_files_is_one_split(tmp_path):
     images = source(tmp_path / "set" / "part-*.parquet", memory_mb=0)
     assert images.train_size() == 36 and images.name == "part"
     train = images.train()
-    assert torch.equal(train.take([0, 35]), CROPS.images[[train.rows[0], train.rows[35]]])
+    assert torch.equal(train.take([0, 35]), CROPS.images[[train.keys[0], train.keys[35]]])
 
 
 def test_what_the_library_saved_itself_and_a_folder_of_images(tmp_path):
