@@ -27,6 +27,8 @@ import numpy as np
 from diffusion_lab.arguments import check_integer, check_number
 
 Name = float | str  # a decay, or a word such as "std-0.05"
+WIDEST = 1 / math.sqrt(12)  # std of the uniform average, g = 0
+CURE = "use 0.05 or 0.1, as EDM2 does"
 
 
 def short(name: Name) -> str:
@@ -76,10 +78,6 @@ class ConstantDecay(AveragingRule):
     def shares(self, step: int) -> Sequence[float]:
         highest = (1 + step) / (10 + step) if self.warmup else 1.0
         return [1.0 - min(float(decay), highest) for decay in self.names]
-
-
-WIDEST = 1 / math.sqrt(12)  # std of the uniform average, g = 0
-CURE = "use 0.05 or 0.1, as EDM2 does"
 
 
 def exponent(std: float) -> float:

@@ -27,6 +27,8 @@ from diffusion_lab.files import write_whole
 from diffusion_lab.inside import NotInside, read_inside
 from diffusion_lab.runs.names import AVERAGES, TENSORS, numbered, step_of
 
+CUT = 1e-12  # singular values below this share of the largest are rounding
+
 
 class Snapshot(NamedTuple):
     """The average of width `std` after `step` updates, in a file of tensors by name in a run folder."""
@@ -85,9 +87,6 @@ def drop_after(folder: Path, step: int) -> None:
 
 def _place(folder: Path, name: Name) -> Path:
     return folder / AVERAGES / short(name)
-
-
-CUT = 1e-12  # singular values below this share of the largest are rounding
 
 
 class Coefficients(NamedTuple):

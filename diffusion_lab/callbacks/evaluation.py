@@ -39,6 +39,9 @@ from diffusion_lab.training import DiffusionModule, RunModule
 from diffusion_lab.training.run_module import Record
 from diffusion_lab.training.validation_loss import BinnedLoss, validation_losses
 
+MAX_REPEATS = 10_000  # more is assumed to be a typing error
+log = logging.getLogger(__name__)
+
 
 class EvaluationCallback(StepCallback):
     """A callback that evaluates and logs after some steps and does not change the state of training.
@@ -103,9 +106,6 @@ def planned(trainer: Trainer, module: Any) -> list[tuple[int, int]]:
 def evaluations(trainer: Trainer) -> list[EvaluationCallback]:
     """The trainer's evaluations, in their order."""
     return [callback for callback in callbacks_of(trainer) if isinstance(callback, EvaluationCallback)]
-
-
-MAX_REPEATS = 10_000  # more is assumed to be a typing error
 
 
 class Validation(EvaluationCallback):
@@ -173,9 +173,6 @@ class Validation(EvaluationCallback):
                     table.add(t, loss)
                 shown.advance(len(image) * trainer.world_size)
         return table.mean()
-
-
-log = logging.getLogger(__name__)
 
 
 class Generation(EvaluationCallback):

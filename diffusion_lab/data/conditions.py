@@ -21,6 +21,8 @@ from diffusion_lab.data.source import ImageSet, ImageSource
 from diffusion_lab.runs.data_record import parse_labels
 from diffusion_lab.streams import Streams
 
+Cond = dict[str, Tensor]
+
 
 class Task(ABC):
     """Conditions made from the images. Labels belong to the data and are not part of a task.
@@ -84,9 +86,6 @@ class SuperResolution(Task):
 
     def shown(self, x0: Tensor) -> Tensor:
         return F.interpolate(self.condition(x0)["low_res"], scale_factor=self.factor, mode="nearest")
-
-
-Cond = dict[str, Tensor]
 
 
 class Conditions:

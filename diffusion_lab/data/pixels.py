@@ -27,6 +27,8 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 
+RESIZES = ("bicubic", "box_bicubic")
+
 
 def to_float(images: Tensor) -> Tensor:
     """uint8 0..255 -> float32 in [-1, 1]; float images pass unchanged."""
@@ -98,9 +100,6 @@ def doubts(
 def _scaled(of: Extremes) -> str:
     """What to give in place of floats in 0..1, as of torchvision's ToTensor, or in 0..255, as of files."""
     return f"give {'x * 2 - 1' if of.high <= 1 else 'x / 127.5 - 1'}, or bytes 0..255"
-
-
-RESIZES = ("bicubic", "box_bicubic")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from diffusion_lab.diffusion.schedule import NoiseSchedule
 from diffusion_lab.failure import WrongResult
 
 NORMALIZATIONS = ("none", "mean1_uniform", "mean1_sampler")
+# The features are part of the method, not of the run: the same ones for every seed, drawn without the global numbers.
+FEATURES_SEED = 0
 
 
 class Weighting(nn.Module):
@@ -136,10 +138,6 @@ class Unit(Weighting):
 
     def native_weight(self, snr: Tensor, scale: Tensor, step: int) -> Tensor:
         return torch.ones_like(snr)
-
-
-# The features are part of the method, not of the run: the same ones for every seed, drawn without the global numbers.
-FEATURES_SEED = 0
 
 
 class Uncertainty(Weighting):

@@ -28,6 +28,7 @@ from diffusion_lab.runs.mirror import INDEX, VALUE
 from diffusion_lab.runs.record import as_list
 
 GROWTH = 1.1
+_PROBE_SECONDS = 3.0
 
 
 class Curve(NamedTuple):
@@ -67,9 +68,6 @@ class Thinned:
         """The curves that wait at the end of the run."""
         rest, self._waiting = self._waiting, {}
         return rest
-
-
-_PROBE_SECONDS = 3.0
 
 
 def check_reachable(url: str) -> None:

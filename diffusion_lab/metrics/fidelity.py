@@ -29,6 +29,9 @@ from diffusion_lab.data import ImageDataModule
 from diffusion_lab.metrics.generated import SPLITS, Moments, ScoreSums, Statistics
 from diffusion_lab.metrics.metric import Given, Metric
 
+_ROWS = 4096  # rows added to the sums at a time, so that their float64 copy stays small
+SUBSET_SIZE = 1000
+
 
 def checked(name: str, x: Tensor) -> Tensor:
     """x on the CPU, if it is a floating, finite (N,D) tensor with N >= 2; else ValueError."""
@@ -50,9 +53,6 @@ def same_dim(a: Tensor, b: Tensor) -> None:
     """Raise ValueError unless a (N,D) and b (M,D) have one D."""
     if a.shape[-1] != b.shape[-1]:
         raise ValueError(f"a has {a.shape[-1]} dimensions and b {b.shape[-1]}; use one extractor for both")
-
-
-_ROWS = 4096  # rows added to the sums at a time, so that their float64 copy stays small
 
 
 class FrechetDistance(Metric):
@@ -115,9 +115,6 @@ def frechet_distance(a: Tensor, b: Tensor) -> float:
     """Fréchet distance of features a (N,D) and b (M,D), >= 0 up to rounding; N, M >= 2 D."""
     same_dim(a, b)
     return frechet_from_statistics(statistics(a), statistics(b))
-
-
-SUBSET_SIZE = 1000
 
 
 class KernelDistance(Metric):

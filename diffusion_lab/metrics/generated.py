@@ -22,6 +22,8 @@ from diffusion_lab.distributed import gather_rows, sum_
 from diffusion_lab.failure import WrongResult
 
 SHUFFLE_SEED = 2020  # torch-fidelity's, of the order in which images are dealt to the splits
+SPLITS = 10  # of the inception score
+ROWS = ("features", "logits", "samples")
 
 
 class Statistics(NamedTuple):
@@ -105,10 +107,6 @@ class ScoreSums:
         mean = p / count
         divergence = p_log_p / count[:, 0] - torch.xlogy(mean, mean).sum(1)
         return float(divergence.exp().mean())
-
-
-SPLITS = 10  # of the inception score
-ROWS = ("features", "logits", "samples")
 
 
 class Batch(NamedTuple):

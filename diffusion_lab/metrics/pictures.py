@@ -11,6 +11,8 @@ from torch import Tensor
 
 from diffusion_lab.files import write_whole
 
+TRIPLES = 3  # per row of a grid
+
 
 def grid(images: Tensor, columns: int | None = None, scale: int | None = None, gap: int = 2) -> Tensor:
     """Images side by side, row after row, on white.
@@ -57,9 +59,6 @@ def save_grid(
     pixels = page[0].numpy() if len(page) == 1 else page.permute(1, 2, 0).contiguous().numpy()
     Image.fromarray(pixels).save(buffer, format="PNG")
     write_whole(Path(path), buffer.getvalue())
-
-
-TRIPLES = 3  # per row of a grid
 
 
 class FirstSamples:

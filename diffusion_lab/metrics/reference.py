@@ -28,6 +28,7 @@ from diffusion_lab.metrics.features import FeatureExtractor, features_of, file_s
 from diffusion_lab.metrics.generated import Moments, Statistics
 
 FORMAT = 2  # version of the computation, not of the file: 1 had float32 means; raise it when the numbers change
+TOLERANCE = 1e-6  # of the largest variance: rounding of a covariance that was summed in float32
 
 
 class Reference(NamedTuple):
@@ -146,9 +147,6 @@ def load(path: Path, expected: dict[str, Any]) -> Reference | None:
 
 def _digest(metadata: dict[str, Any]) -> str:
     return sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()[:12]
-
-
-TOLERANCE = 1e-6  # of the largest variance: rounding of a covariance that was summed in float32
 
 
 def reference_from_file(path: str | Path, extractor: FeatureExtractor) -> Reference:

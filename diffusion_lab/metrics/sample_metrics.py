@@ -23,6 +23,7 @@ from diffusion_lab.metrics.metric import Given, Metric, SampleMetric
 
 # Mean square error of rounding to bytes: used as the minimum, so that the PSNR of equal images is finite.
 _ROUNDING = 1 / 12
+_ROWS = 4096  # rows at a time, so that their float64 copy stays small
 
 
 class PSNR(SampleMetric):
@@ -77,9 +78,6 @@ class Agreement(SampleMetric):
         if batch.classes is None or batch.logits is None:
             return None
         return (batch.logits.argmax(1) == batch.classes.to(batch.logits.device)).double()
-
-
-_ROWS = 4096  # rows at a time, so that their float64 copy stays small
 
 
 class SampleVariance(Metric):

@@ -33,6 +33,7 @@ from diffusion_lab.networks.uvit import Attention, check_patches, from_patches
 ADJUSTMENT = """for part in model.modules():  # the published frequencies of t
     if hasattr(part, "downscale_freq_shift"):
         part.downscale_freq_shift = 0"""
+TIME_FEATURES = 256
 
 
 def sin_cos_positions(side: int, dim: int) -> Tensor:
@@ -105,9 +106,6 @@ class LastLayer(nn.Module):
     def forward(self, x: Tensor, c: Tensor) -> Tensor:
         shift, scale = self.modulation(c).chunk(2, dim=1)
         return in_full_precision(self.out, modulate(x, shift, scale))
-
-
-TIME_FEATURES = 256
 
 
 class DiT(nn.Module):

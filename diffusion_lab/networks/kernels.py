@@ -23,6 +23,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 _elsewhere = False  # read at every call of a layer; a plain name, which torch.compile can follow
+MOST_TOKENS = 576  # of a sequence whose attention in bfloat16 on a CPU is two products
+LEVELS = 1 << 16  # values of the 16 random bits of an element
+MANY_PIXELS = 1024  # H W from which PyTorch's kernel for channels last is another one, which is fast
 
 
 def bfloat16_on_cpu(x: Tensor) -> bool:
@@ -46,9 +49,6 @@ def as_on_gpu() -> Iterator[None]:
         _elsewhere = before
 
 
-MOST_TOKENS = 576  # of a sequence whose attention in bfloat16 on a CPU is two products
-
-
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """softmax(q k^T / sqrt(d)) v, each (B,N,L,d) with N heads and L tokens: -> (B,N,L,d).
 
@@ -67,9 +67,6 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     queries, keys, values = (x.flatten(0, 1) for x in (q, k, v))
     scores = torch.baddbmm(q.new_empty(()), queries, keys.transpose(1, 2), beta=0, alpha=q.shape[3] ** -0.5)
     return torch.bmm(scores.softmax(2), values).unflatten(0, q.shape[:2])
-
-
-LEVELS = 1 << 16  # values of the 16 random bits of an element
 
 
 class Dropout(nn.Dropout):
@@ -102,9 +99,6 @@ def _factors(x: Tensor, dropped: int) -> Tensor:
     kept = words.view(torch.int16)[: x.numel()].ge_(dropped - LEVELS // 2)
     factors = kept.mul_(factor).view(x.dtype)
     return factors.as_strided(x.shape, torch.empty_like(x, device="meta").stride())  # as `empty_like` lays them out
-
-
-MANY_PIXELS = 1024  # H W from which PyTorch's kernel for channels last is another one, which is fast
 
 
 class GroupNorm(nn.GroupNorm):

@@ -13,6 +13,7 @@ from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.diffusion import NoiseSchedule
 
 Steps = int | str | list[int]
+PUBLISHED = "use {} for the published setting"
 
 
 def space_timesteps(num_timesteps: int, section_counts: Steps) -> Tensor:
@@ -140,9 +141,6 @@ def check_falling(timesteps: Tensor, num_timesteps: int, key: str) -> Tensor:
 def distinct(indices: Tensor) -> Tensor:
     """Falling timesteps (N,), each once: (S,) with S <= N."""
     return torch.unique_consecutive(indices)
-
-
-PUBLISHED = "use {} for the published setting"
 
 
 class Uniform(Spacing):

@@ -35,6 +35,10 @@ from diffusion_lab.arguments import check_choice, check_number
 from diffusion_lab.diffusion import NoiseSchedule
 from diffusion_lab.timesteps.base import FixedSampler
 
+OUTSIDE = ("renormalize", "clamp")
+STEEPEST = 2 / (math.pi - 2)  # the largest scale at which s of `Mode` still rises with w
+HALVINGS = 60  # of [0, 1], until an interval is below float64's resolution
+
 
 def halfway(grid: Tensor) -> Tensor:
     """The edges e_1 .. e_{T-1} between neighbours: (T,) -> (T-1,)."""
@@ -75,9 +79,6 @@ def position_masses(
 def check_shift(shift: float) -> float:
     """`shift` if it is a number > 0, else ValueError."""
     return check_number("shift", shift, "()", 0, math.inf, "use 1.0 for none, 3.0 as SD3 at 1024 x 1024 pixels")
-
-
-OUTSIDE = ("renormalize", "clamp")
 
 
 class Distribution(ABC):
@@ -180,10 +181,6 @@ class LogSNR(FixedSampler):
             )
         super().__init__(p, reweight)
         self.distribution = distribution
-
-
-STEEPEST = 2 / (math.pi - 2)  # the largest scale at which s of `Mode` still rises with w
-HALVINGS = 60  # of [0, 1], until an interval is below float64's resolution
 
 
 class Mode(FixedSampler):

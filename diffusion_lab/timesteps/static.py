@@ -12,6 +12,8 @@ from diffusion_lab.diffusion import NoiseSchedule
 from diffusion_lab.timesteps.base import FixedSampler, TimestepSampler
 from diffusion_lab.timesteps.continuous import check_shift, halfway, open_masses
 
+ROUNDING = 1e-9  # a sum this near to 1 is a distribution as it was written, and its numbers are kept to the bit
+
 
 class Uniform(TimestepSampler):
     """p_t = 1/T, the distribution of DDPM (Ho et al. 2020, Algorithm 1).
@@ -138,9 +140,6 @@ def normal_bins(z: Tensor) -> Tensor:
     """Masses of N(0, 1) between increasing edges, the outer bins open: (T-1,) -> (T,) float64."""
     # Not 1 - Phi, which loses all digits of the upper tail; erfc keeps those of both.
     return open_masses(0.5 * torch.erfc(-z / math.sqrt(2)), 0.5 * torch.erfc(z / math.sqrt(2)))
-
-
-ROUNDING = 1e-9  # a sum this near to 1 is a distribution as it was written, and its numbers are kept to the bit
 
 
 class FromFile(FixedSampler):

@@ -26,6 +26,9 @@ from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.distributed import sum_
 from diffusion_lab.streams import Streams
 
+TOGETHER = 32  # steps whose losses are added up in one operation
+BINS = 20  # ranges of timesteps, as in `callbacks.Validation`
+
 
 def fixed_timesteps(ids: Tensor, total: int, num_timesteps: int, repeat: int, streams: Streams) -> Tensor:
     """t (n,) int64 of the images `ids` (n,) out of `total`, at repeat number `repeat`."""
@@ -82,10 +85,6 @@ class BinnedLoss:
         """(bins,) over all processes, on which it must be called once; NaN for a range without losses."""
         total, count = sum_(self._table)
         return total / count
-
-
-TOGETHER = 32  # steps whose losses are added up in one operation
-BINS = 20  # ranges of timesteps, as in `callbacks.Validation`
 
 
 class LossMean:

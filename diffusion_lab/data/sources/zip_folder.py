@@ -29,6 +29,7 @@ from diffusion_lab.data.sources.walk import counted, reason
 LABELS = "dataset.json"
 MOST_BYTES = {False: 64 * 2**20, True: 512 * 2**20}  # of an image, of LABELS: a zip bomb is refused unread
 ENCRYPTED = 1  # bit of a member's flags
+log = logging.getLogger(__name__)
 
 
 class Archive:
@@ -91,9 +92,6 @@ class Archive:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_open": (0, None)}
-
-
-log = logging.getLogger(__name__)
 
 
 class ZipFolder(EncodedSource):
