@@ -31,8 +31,7 @@ ALLOWED = [
         "lightning/fabric/utilities/device_dtype_mixin.py:_DeviceDtypeModuleMixin.to", TO_DEVICE, START, "weights"
     ),
     _allowed("diffusion/denoiser.py:Denoiser._apply", TO_DEVICE, START, "weights and tables"),
-    _allowed("diffusion/schedule.py:NoiseSchedule._apply", TO_DEVICE, START, "tables of the schedule"),
-    _allowed("diffusion/head_errors.py:Tables._apply", TO_DEVICE, START, "tables of the heads' errors"),
+    _allowed("diffusion/schedule.py:Tables._apply", TO_DEVICE, START, "tables of the schedule and the heads' errors"),
     _allowed("timesteps/learned_beta.py:LearnedBeta._apply", TO_DEVICE, START, "policy and tables"),
     _allowed("callbacks/method.py:TimestepSampling._start", TO_DEVICE, START, "tables of the sampler"),
     _allowed("callbacks/training_log.py:TimestepLog.on_fit_start", TO_DEVICE, START, "tables of the log"),
