@@ -240,6 +240,27 @@ def log_axis(axis: Axes) -> None:
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
+def timestep_axis(axis: Axes, first: float, last: float, label: str = "timestep t") -> None:
+    """x from the first to the last timestep, logarithmic from 10 on."""
+    axis.set_xscale("symlog", linthresh=10)
+    axis.set_xlim(first, last)
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_xlabel(label)
+
+
+def picture_rows(axis: Axes, pictures: np.ndarray | Sequence[np.ndarray], names: Sequence[str]) -> None:
+    """n rows of k pictures with white borders, (n,k,C,H,W) uint8 with C = 1 or 3, and the rows' names."""
+    bordered = np.pad(pictures, ((0, 0), (0, 0), (0, 0), (1, 1), (1, 1)), constant_values=255)
+    n, k, channels, height, width = bordered.shape
+    canvas = bordered.transpose(0, 3, 1, 4, 2).reshape(n * height, k * width, channels)
+    axis.imshow(canvas.repeat(3, axis=2) if channels == 1 else canvas, interpolation="nearest", aspect="equal")
+    axis.set_yticks([height * (row + 0.5) for row in range(n)], names)
+    axis.set_xticks([width * (column + 0.5) for column in range(k)], [str(column) for column in range(k)])
+    axis.grid(False)
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+
+
 def label_ends(axis: Axes, ends: Sequence[tuple[float, str, str]], size: float = 9.5) -> None:
     """Write names beside the right edge at the height of the lines' ends, moved apart if they would overlap.
 

@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffusion_lab import plotting
-from diffusion_lab.analyses.arrays import Arrays, is_arrays, pack
-from diffusion_lab.analyses.base import Analysis, Result
-from diffusion_lab.analyses.work import Work
+from diffusion_lab.analyses.base import Analysis, Arrays, Result, Work, is_arrays, pack
 from diffusion_lab.failure import WrongResult
 from diffusion_lab.files import read_object, write_json, write_whole
 from diffusion_lab.inside import read_inside

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,19 +95,26 @@ def with_error(values: np.ndarray, error: np.ndarray, members: Sequence[int]) ->
     return mean, 2 * error[members[0]] if len(members) == 1 else half
 
 
-def band_words(members: Sequence[Sequence[int]], of: str) -> str:
-    """What the bands of lines with these members are, e.g. "two standard errors over 64 test images".
+def band_words(lines: Sequence[Mapping[str, Any]], of: str, key: str = "members") -> str:
+    """What the bands of lines are, e.g. "two standard errors over 64 test images".
 
     Args:
-        members: of each line.
+        lines: each with the positions that it is the mean of.
         of: what the standard error of a single model is over.
+        key: of the positions.
     """
-    counts = sorted({len(some) for some in members} - {1})
+    sizes = [len(line[key]) for line in lines]
+    counts = sorted({*sizes} - {1})
     several = f"95 % intervals over {' or '.join(map(str, counts))} seeds"
     single = f"two standard errors over {of}"
     if not counts:
         return single
-    return several if all(len(some) > 1 for some in members) else f"{several}; of one seed, {single}"
+    return f"{several}; of one seed, {single}" if 1 in sizes else several
+
+
+def group_band(data: Mapping[str, np.ndarray], key: str, group: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """`with_error` of the members of a group, from the arrays `key` and `key`_error of models (M,...)."""
+    return with_error(data[key], data[f"{key}_error"], group["members"])
 
 
 def _differ_in_the_seed(a: TrainedModel, b: TrainedModel) -> bool:

@@ -81,7 +81,7 @@ class Study:
         Raises:
             Failure: it cannot be computed; the reason has been printed.
         """
-        from diffusion_lab.analyses.arrays import read
+        from diffusion_lab.analyses.base import read_arrays
         from diffusion_lab.cli.app import App
         from diffusion_lab.files import read_object
         from diffusion_lab.runs.analyses import DATA, FACTS
@@ -97,5 +97,5 @@ class Study:
             code = App("analyze", arguments, typed=["analyze", *arguments]).run()
         if code:
             raise Failure(f"`diffusion-lab {shlex.join(['analyze', *arguments])}` ended with exit code {code}")
-        self._analysed[place] = read_object(place / FACTS) or {}, read(place / DATA) or {}
+        self._analysed[place] = read_object(place / FACTS) or {}, read_arrays(place / DATA) or {}
         return self._analysed[place]

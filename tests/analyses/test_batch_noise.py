@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 from diffusion_lab.analyses import BatchNoise, Work
-from diffusion_lab.analyses.batch_draws import coverages, density
-from diffusion_lab.analyses.gradient_table import Sketch, Table
-from diffusion_lab.analyses.row_gradients import row_gradients
+from diffusion_lab.analyses.gradients.batch_draws import coverages, density
+from diffusion_lab.analyses.gradients.rows import Sketch, Table, row_gradients
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.diffusion.denoiser import Loss

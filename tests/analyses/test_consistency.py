@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from diffusion_lab.analyses import Consistency, Work
-from diffusion_lab.analyses.consistency import compared
+from diffusion_lab.analyses.samples.consistency import compared
 from diffusion_lab.data import Digits, ImageDataModule
 from diffusion_lab.diffusion import linear
 from diffusion_lab.intervals import mean_interval

@@ -13,8 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from diffusion_lab.analyses import GradientVariance, Result, Work
-from diffusion_lab.analyses.gradient_moments import jackknife, moments, without_each
-from diffusion_lab.analyses.row_gradients import row_gradients
+from diffusion_lab.analyses.gradients.rows import jackknife, moments, row_gradients, without_each
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.diffusion import bound_weights, cosine, linear
 from diffusion_lab.networks import UNet

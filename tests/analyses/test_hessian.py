@@ -6,10 +6,9 @@ import torch
 from torch import nn
 
 from diffusion_lab.analyses import Hessian, Work, lanczos
-from diffusion_lab.analyses.curvature import HessianVector
-from diffusion_lab.analyses.lanczos import density, largest, ritz, smallest
-from diffusion_lab.analyses.spectrum_figure import heading_of
-from diffusion_lab.analyses.weights import doubled
+from diffusion_lab.analyses.weights.hessian import heading_of
+from diffusion_lab.analyses.weights.lanczos import HessianVector, density, largest, ritz, smallest
+from diffusion_lab.analyses.weights.weight_space import doubled
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.networks import UViT
 from diffusion_lab.streams import Streams

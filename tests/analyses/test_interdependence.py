@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from diffusion_lab.analyses import Interdependence, Work
-from diffusion_lab.analyses.interdependence import summary
+from diffusion_lab.analyses.losses.interdependence import summary
 from diffusion_lab.data import GaussianMixture
 from diffusion_lab.diffusion import X0, linear
 from diffusion_lab.streams import Streams

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from diffusion_lab.analyses import Interpolation, PerTimestep, Work
-from diffusion_lab.analyses.interpolation import pairs_of
-from diffusion_lab.analyses.weights import between, borrowed, doubled, write
+from diffusion_lab.analyses.weights.interpolation import pairs_of
+from diffusion_lab.analyses.weights.weight_space import between, borrowed, doubled, write
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.diffusion import cosine
 from diffusion_lab.streams import Streams

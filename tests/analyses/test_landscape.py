@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from diffusion_lab.analyses import Landscape, PerTimestep, Work
-from diffusion_lab.analyses.directions import cosine, directions, displaced
-from diffusion_lab.analyses.landscape import shape_of
+from diffusion_lab.analyses.weights.landscape import shape_of
+from diffusion_lab.analyses.weights.weight_space import cosine, directions, displaced
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.streams import Streams
 from diffusion_lab.testing.analyses import tiny_update

@@ -9,7 +9,7 @@ from torch import nn
 
 from diffusion_lab.analyses import PerTimestep, Work
 from diffusion_lab.analyses.base import Result
-from diffusion_lab.analyses.floor import least_losses
+from diffusion_lab.analyses.losses.floor import least_losses
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.data import ArrayImages, Digits, ImageDataModule, ImageSource

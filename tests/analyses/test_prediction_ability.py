@@ -8,8 +8,8 @@ from hydra.utils import instantiate
 from torch import nn
 
 from diffusion_lab.analyses import PredictionAbility, Work
-from diffusion_lab.analyses.best_line import crossings, segments, winners
-from diffusion_lab.analyses.hue import mean_hue, paired_hue
+from diffusion_lab.analyses.samples.lowest_line import crossings, segments, winners
+from diffusion_lab.analyses.samples.prediction_ability import mean_hue, paired_hue
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.hydra_version import initialized

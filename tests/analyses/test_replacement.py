@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from diffusion_lab.analyses import Replacement, Work
-from diffusion_lab.analyses.replacement import distance
-from diffusion_lab.analyses.true_denoiser import TrueDenoiser
+from diffusion_lab.analyses.samples.replacement import TrueDenoiser, distance
 from diffusion_lab.data import Digits, GaussianMixture, ImageDataModule, SuperResolution
 from diffusion_lab.diffusion import LearnedRange, cosine, linear
 from diffusion_lab.metrics import ClassifierFeatures

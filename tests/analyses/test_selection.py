@@ -7,8 +7,14 @@ import pytest
 import torch
 
 from diffusion_lab.analyses import Selection, Work
-from diffusion_lab.analyses.policy_updates import history, read_queue, selection_at
-from diffusion_lab.analyses.prediction_of_bound import evenly_spaced, jackknife_r2, r_squared
+from diffusion_lab.analyses.policy.policy_updates import (
+    evenly_spaced,
+    history,
+    jackknife_r2,
+    r_squared,
+    read_queue,
+    selection_at,
+)
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.diffusion import bound_weights, linear
 from diffusion_lab.streams import Streams

@@ -10,7 +10,7 @@ import torch
 from matplotlib.figure import Figure
 
 from diffusion_lab.analyses import Analysis, Result, Work, perform
-from diffusion_lab.analyses.arrays import pack, read, unpack
+from diffusion_lab.analyses.base import pack, read_arrays, unpack
 from diffusion_lab.failure import WrongResult
 from diffusion_lab.runs.analyses import read_analyses
 from diffusion_lab.streams import Streams
@@ -32,7 +32,7 @@ def test_objects_are_neither_written_nor_read(tmp_path):
     with pytest.raises(ValueError, match="allow_pickle"):
         pack({"evil": np.array([print], dtype=object)})
     np.savez(tmp_path / "evil.npz", evil=np.array([print], dtype=object))
-    assert read(tmp_path / "evil.npz") is None
+    assert read_arrays(tmp_path / "evil.npz") is None
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY", pack({"a": np.zeros(9)})[:-40], b"\x80\x04N."])
@@ -40,7 +40,7 @@ def test_what_is_damaged_is_not_there(content, tmp_path):
     with pytest.raises(ValueError):
         unpack(content)
     (tmp_path / "x.npz").write_bytes(content)
-    assert read(tmp_path / "x.npz") is None and read(tmp_path / "missing.npz") is None
+    assert read_arrays(tmp_path / "x.npz") is None and read_arrays(tmp_path / "missing.npz") is None
 
 
 def test_a_finished_task_is_not_computed_again(tmp_path):

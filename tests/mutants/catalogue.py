@@ -65,12 +65,13 @@ _FRECHET = "diffusion_lab/metrics/fidelity.py"
 _MOMENTS = "diffusion_lab/metrics/generated.py"
 _LIKELIHOOD = "diffusion_lab/diffusion/likelihood.py"
 _DECAY = "diffusion_lab/averaging/rules.py"
-_PER_TIMESTEP = "diffusion_lab/analyses/per_timestep.py"
+_PER_TIMESTEP = "diffusion_lab/analyses/losses/per_timestep.py"
 _FLOOR = "diffusion_lab/diffusion/likelihood.py"
 _SPEED = "diffusion_lab/reports/speedup.py"
 _PAIR_METRICS = "diffusion_lab/reports/pair_metrics.py"
-_SLOTS = "diffusion_lab/analyses/slots.py"
-_REWARD = "diffusion_lab/analyses/reward_variance.py"
+_IMAGES = "diffusion_lab/analyses/images.py"
+_SLOTS = "diffusion_lab/analyses/losses/slots.py"
+_REWARD = "diffusion_lab/analyses/policy/reward_variance.py"
 
 MUTANTS = [
     Mutant("train/loss, doubled", _LOG, "float(loss.sum() / rows.sum())", "float(2 * loss.sum() / rows.sum())", LOGGED),
@@ -335,8 +336,16 @@ MUTANTS = [
         "mean, low, high = -interval.mean, interval.low, interval.high",
         FIGURES,
     ),
-    Mutant("loss of an analysis, its standard error", _PER_TIMESTEP, "ddof=1) / n**0.5,", "ddof=1),", ANALYSES),
-    Mutant("loss of an analysis, the noise of another t", _PER_TIMESTEP, "int(ids[i]))", "int(ids[i]), m)", ANALYSES),
+    Mutant(
+        "loss of an analysis, its standard error",
+        _PER_TIMESTEP,
+        "losses.std(1, ddof=1) / n**0.5",
+        "losses.std(1, ddof=1)",
+        ANALYSES,
+    ),
+    Mutant(
+        "loss of an analysis, the noise of another t", _IMAGES, "int(ids[i]))", "int(ids[i]), id(x0) % 997)", ANALYSES
+    ),
     Mutant(
         "loss of an analysis, largest over smallest",
         _PER_TIMESTEP,
@@ -360,7 +369,11 @@ MUTANTS = [
         "floor, without the posterior's mean", _FLOOR, "square / total - (mean", "square / total - 0 * (mean", FLOORS
     ),
     Mutant(
-        "floor of mirrored images", "diffusion_lab/analyses/floor.py", "if data.flip:", "if not data.flip:", ANALYSES
+        "floor of mirrored images",
+        "diffusion_lab/analyses/losses/floor.py",
+        "if data.flip:",
+        "if not data.flip:",
+        ANALYSES,
     ),
     Mutant("slots of an analysis, their share", _SLOTS, "/ before[-1]", "/ before[-2]", ANALYSES),
     Mutant("variance of the reward, fresh noise", _REWARD, "2 * k + (not common))", "2 * k + common)", ANALYSES),

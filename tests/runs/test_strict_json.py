@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffusion_lab.analyses.perform import _complete, _digest, pack, write_facts
+from diffusion_lab.analyses.base import pack
+from diffusion_lab.analyses.perform import _complete, _digest, write_facts
 from diffusion_lab.cli.repeated import _lines
 from diffusion_lab.files import json_text, parse, read_object, write_json
 from diffusion_lab.loggers import JsonlLogger

@@ -1,0 +1,1 @@
+"""Gradients of single rows and of batches."""

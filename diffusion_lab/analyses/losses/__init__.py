@@ -1,0 +1,1 @@
+"""What models lose at each timestep, and what training changes there."""

@@ -1,0 +1,132 @@
+"""The loss that no model can beat, at each timestep, for the data that a model was trained on.
+
+The source's closed form where it has one (`ImageSource.loss_floor`). Otherwise that of the exact denoiser of the
+training images (`diffusion.empirical_floor`), a mean over some of them, each with a noise of its own. With conditions
+the exact denoiser knows them too: only training images with the same conditions take part. With random flips each image
+takes part twice, once mirrored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diffusion_lab.data.conditions import Cond
+from diffusion_lab.diffusion import empirical_floor
+
+if TYPE_CHECKING:
+    from diffusion_lab.analyses.base import Work
+    from diffusion_lab.data import ImageDataModule
+    from diffusion_lab.diffusion import Denoiser
+    from diffusion_lab.training import Trained
+
+ENTRIES = 2**22  # numbers in the largest array, 32 MB, whatever the size of the images and of the set
+
+
+class Floor(NamedTuple):
+    """The least x0-loss.
+
+    Attributes:
+        mean: (K,) float64.
+        standard_error: (K,) over the images; zero for a closed form.
+        of: what it is the floor of, in words.
+    """
+
+    mean: np.ndarray
+    standard_error: np.ndarray
+    of: str
+
+
+def least_losses(trained: Sequence[Trained], t: Tensor, images: int, work: Work) -> list[Floor]:
+    """The floor of each model at timesteps t (K,); models whose data are presented alike share one.
+
+    Args:
+        trained: models of the same schedule; training images, flips and conditions may differ.
+        t: (K,) int64.
+        images: training images that a mean is taken over, evenly spread; fewer where there are fewer.
+        work: keeps the floor of each image.
+    """
+    kinds: list[tuple[object, ...]] = [
+        (m.data.source.train().fingerprint(), m.data.flip, *sorted(m.data.conditions.names)) for m in trained
+    ]
+    first = [kinds.index(kind) for kind in kinds]
+    snr = trained[0].denoiser.schedule.snr.cpu()[t]
+    found = {m: _closed(trained[m], t, snr) for m in dict.fromkeys(first)}
+    sampled = [m for m, floor in found.items() if floor is None]
+
+    def one(m: int, i: int) -> Mapping[str, np.ndarray]:
+        data = trained[m].data
+        x0, cond = data.conditions.of_images(data.source.train(), torch.tensor([i]))
+        eps = work.streams.normal(tuple(x0.shape), "analysis", i, 1)
+        parts = [
+            empirical_floor(x0, eps, some, _possible(data, cond, max(1, ENTRIES // max(len(some), x0.numel()))))
+            for some in snr.split(max(1, ENTRIES // x0.numel()))
+        ]
+        return {"floor": torch.cat(parts).numpy()}
+
+    total = {m: len(trained[m].data.source.train()) for m in sampled}
+    tasks = [(m, k * total[m] // n) for m in sampled for n in [min(images, total[m])] for k in range(n)]
+    pieces = work.map("floor", one, tasks) if tasks else []
+    for m in sampled:
+        values = np.stack([piece["floor"] for (of, _), piece in zip(tasks, pieces, strict=True) if of == m])
+        n = len(values)
+        error = values.std(0, ddof=1) / n**0.5 if n > 1 else np.zeros(len(t))
+        found[m] = Floor(values.mean(0), error, f"the {total[m]} training images")
+    return [floor for m in first if (floor := found[m]) is not None]
+
+
+def bound_floor(denoiser: Denoiser, t: Tensor, x0_floor: np.ndarray) -> np.ndarray:
+    """The least term L_t of the bound with the denoiser's fixed variance V, in bits/dim (K,):
+
+        L_t = 1/2 (Vp/V - 1 - ln(Vp/V) + C1^2 floor_t / V) / ln 2
+
+    with the posterior's variance Vp and coefficient C1 (`diffusion.variance.posterior_kl`). NaN for a learned variance,
+    and at t = 0, where the term is that of the decoder.
+
+    Args:
+        denoiser: gives the schedule and the variance.
+        t: (K,) int64.
+        x0_floor: (K,) the least x0-loss.
+    """
+    if denoiser.variance.channels:
+        return np.full(len(t), np.nan)
+    schedule = denoiser.schedule
+    there = t.to(schedule.betas.device)
+    none = torch.empty(len(t), 0, 1, 1, dtype=torch.float64, device=there.device)
+    log_variance = denoiser.variance.log_variance(none, there, schedule).flatten().double().cpu()
+    log_ratio = schedule.posterior_log_variance_clipped.cpu()[t] - log_variance
+    error = schedule.posterior_mean_coef1.cpu()[t].square() * torch.from_numpy(x0_floor) * torch.exp(-log_variance)
+    least = 0.5 * (torch.expm1(log_ratio) - log_ratio + error) / math.log(2)
+    return torch.where(t == 0, torch.nan, least).numpy()
+
+
+def _closed(model: Trained, t: Tensor, snr: Tensor) -> Floor | None:
+    """The source's formula, if it has one for what the model is given."""
+    conditions = model.data.conditions
+    eps_loss = model.data.source.loss_floor(model.denoiser.schedule, conditions.conditional)
+    if eps_loss is None or conditions.task.names:
+        return None
+    mean = (eps_loss.cpu()[t] / snr).numpy()
+    return Floor(mean, np.zeros_like(mean), "the distribution of the data")
+
+
+def _possible(data: ImageDataModule, cond: Cond, rows: int) -> Iterator[Tensor]:
+    """The training images with these conditions (1,...), as the model sees them, in chunks of at most `rows`."""
+    split = data.source.train()
+    for ids in torch.arange(len(split)).split(rows):
+        images, conds = data.conditions.of_images(split, ids)
+        chunks = [(images, conds)]
+        if data.flip:
+            mirrored = images.flip(-1)
+            chunks.append((mirrored, conds | data.conditions.task.condition(mirrored)))
+        for some, given in chunks:
+            same = torch.ones(len(some), dtype=torch.bool)
+            for key, value in given.items():
+                same &= (value == cond[key]).flatten(1).all(1) if value.ndim > 1 else value == cond[key]
+            if same.any():
+                yield some[same]

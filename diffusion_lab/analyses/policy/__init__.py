@@ -1,0 +1,1 @@
+"""What the learned Beta sampler's policy is rewarded with."""

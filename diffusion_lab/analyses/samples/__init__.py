@@ -1,0 +1,1 @@
+"""Images that models estimate and generate."""

@@ -1,0 +1,1 @@
+"""The loss around and between weights, and their updates."""
