@@ -108,8 +108,8 @@ def seeds(path: Path, label: str, metric: str) -> dict[int, float]:
 def published(name: str) -> str:
     """The numbers that a paper has published, a line for each row."""
     from diffusion_lab.cli.table_files import conf_folders, load_table
-    from diffusion_lab.tables.layout import published_number
     from diffusion_lab.tables.table import cell_titles
+    from diffusion_lab.tables.text import published_number
 
     table = load_table(name, conf_folders(None))
     several = len(table.columns) > 1
@@ -123,7 +123,7 @@ def published(name: str) -> str:
 
 def reproduced(name: str, scale: str) -> str:
     """What a paper says of each row of a table, what was measured at a scale, and the verdict."""
-    from diffusion_lab.tables.words import said_of, summary
+    from diffusion_lab.tables.text import said_of, summary
 
     results = results_of(name, scale)
     place = f"results/{scale}/{name.partition('/')[2]}/table.md"

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from diffusion_lab.cli.table_jobs import Job
     from diffusion_lab.cli.table_plan import Plan
     from diffusion_lab.tables import Row
-    from diffusion_lab.tables.gather import Gathered
     from diffusion_lab.tables.page import TablePage
+    from diffusion_lab.tables.values import Gathered
 
 
 def print_plan(study: Study, plan: Plan, later: Sequence[Row], place: Path) -> None:
@@ -110,12 +110,12 @@ def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
     from diffusion_lab.cli.table_files import measure_of
     from diffusion_lab.cli.table_plan import common_and_different
     from diffusion_lab.reports.notes import versions
-    from diffusion_lab.tables.gather import Trained, gather
     from diffusion_lab.tables.page import TablePage
     from diffusion_lab.tables.results import summarise
+    from diffusion_lab.tables.values import TrainedRun, gather
 
     measure = measure_of(study.table)
-    trained = [Trained(job.row, job.column, job.model, job.seed, study.root / job.folder, job.steps) for job in jobs]
+    trained = [TrainedRun(job.row, job.column, job.model, job.seed, study.root / job.folder, job.steps) for job in jobs]
     gathered = gather(study.table, trained, measure, study.analyse)
     absent = {
         (row.name, c.name): row.absent.get(study.scale.name) for row in study.table.rows for c in study.table.columns

@@ -1,13 +1,9 @@
 """Tables of the papers: rows, columns, published values, what is measured and what it says. Does not import torch."""
 
-from diffusion_lab.tables.analysed import Analysed
-from diffusion_lab.tables.loss_ratio import LossRatio
-from diffusion_lab.tables.measure import Entry, Measure, Measured
-from diffusion_lab.tables.metric_at_steps import MetricAtSteps
-from diffusion_lab.tables.read import read_table
+from diffusion_lab.tables.measure import Analysed, Entry, LossRatio, Measure, Measured, MetricAtSteps
 from diffusion_lab.tables.results import Results, summarise
 from diffusion_lab.tables.scale import Scale, read_scale
-from diffusion_lab.tables.table import Column, Model, Row, Table
+from diffusion_lab.tables.table import Column, Model, Row, Table, read_table
 from diffusion_lab.tables.values import Value, Values
 
 __all__ = [

@@ -1,6 +1,6 @@
 """What a table measures: one number for each cell of an entry.
 
-A measure is one Python file, and the node `measure` of a table's yaml names it with its arguments.
+The node `measure` of a table's yaml names the class, a subclass of `Measure`, with its arguments.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from diffusion_lab.reports.directions import family
+from diffusion_lab.runs.curve import finite
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.table import Column, Row
 
@@ -64,3 +68,79 @@ class Measure(ABC):
     @abstractmethod
     def __call__(self, entry: Entry) -> Measured:
         """The numbers of an entry."""
+
+
+class MetricAtSteps(Measure):
+    """The metric that was measured of the average weights at each snapshot, with the run's solver and latents that are
+    the same for all runs. A value that is not finite, as of a run that diverged, is none.
+
+    Args:
+        metric: name of a file in conf/metric; fid is called fd unless the extractor is Inception.
+        better: lower or higher.
+    """
+
+    def __init__(self, metric: str = "fid", better: str = "lower") -> None:
+        self.metric, self.better = metric, better
+
+    def __call__(self, entry: Entry) -> Measured:
+        run = entry.runs[0]
+        families = {self.metric, {"fid": "fd", "kid": "kd"}.get(self.metric, self.metric)}
+        name = next((name for name in run.metric_names if family(name) in families), self.metric)
+        found = {line.get("step"): finite(line.get("value")) for line in run.evaluations if line["name"] == name}
+        values = [found.get(step) for step in entry.steps]
+        return Measured(name, values, run.protocol(name))
+
+
+class Analysed(Measure):
+    """An entry of an array of `diffusion-lab analyze`.
+
+    Args:
+        analysis: name of a file in conf/analysis.
+        array: name of an array of its data.npz.
+        words: further words of its command line, e.g. weights=raw.
+        index: which entry of the array, one integer for each axis; what the row has under `pick: {index: ..}` comes
+            first. A shorter index than the array has axes stands for the mean over the others.
+        quantity: name of the number.
+        better: lower or higher; "" if neither is better.
+    """
+
+    def __init__(
+        self,
+        analysis: str,
+        array: str,
+        words: Sequence[str] = (),
+        index: Sequence[int] = (),
+        quantity: str = "",
+        better: str = "higher",
+    ) -> None:
+        self.analysis, self.array, self.words, self.index = analysis, array, tuple(words), tuple(index)
+        self.quantity, self.better = quantity or array, better
+
+    def __call__(self, entry: Entry) -> Measured:
+        facts, data = entry.analyse(self.analysis, entry.runs, self.words)
+        array: Any = np.asarray(data[self.array], np.float64)
+        index = tuple(entry.row.pick.get("index", self.index))
+        value = float(np.mean(array[index]))
+        return Measured(self.quantity, [value] * len(entry.column.at), dict(facts.get("protocol", {})))
+
+
+class LossRatio(Measure):
+    """Mean over a range of timesteps of log10(loss / loss of the starting run), each at the end of its training.
+
+    Args:
+        ranges: column -> first and last share of T.
+        key: logged list over equal ranges of timesteps.
+    """
+
+    better = "lower"
+
+    def __init__(self, ranges: Mapping[str, Sequence[float]], key: str = "val/loss_t") -> None:
+        self.ranges, self.key = dict(ranges), key
+
+    def __call__(self, entry: Entry) -> Measured:
+        if entry.start is None:
+            return Measured("", [None] * len(entry.column.at))
+        ours, theirs = (run.curve(self.key).values[-1] for run in (entry.runs[0], entry.start))
+        first, last = (round(share * len(ours)) for share in self.ranges[entry.column.name])
+        change = float(np.nanmean(np.log10(ours[first:last] / theirs[first:last])))
+        return Measured("log10 of the loss over the start's", [change] * len(entry.column.at))

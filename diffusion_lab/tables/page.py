@@ -11,20 +11,14 @@ from typing import Any, NamedTuple
 from diffusion_lab.files import write_whole
 from diffusion_lab.markup import markdown_cell, markdown_text
 from diffusion_lab.printable import one_line
-from diffusion_lab.reports import figures
 from diffusion_lab.reports.cells import Comparison, duration, latex, markdown, tex
-from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.figures import Figure
 from diffusion_lab.reports.html import environment
-from diffusion_lab.runs.run import Run
-from diffusion_lab.tables.gather import Gathered
-from diffusion_lab.tables.layout import comparisons
-from diffusion_lab.tables.numbers_figure import numbers
+from diffusion_lab.tables.curves import LEGEND, curves, data_of, speed
 from diffusion_lab.tables.results import FAILS, HOLDS, Results, table_csv
 from diffusion_lab.tables.scale import Scale
-from diffusion_lab.tables.speed import LEGEND, groups_of, speed
-from diffusion_lab.tables.table import Column
-from diffusion_lab.tables.values import per_seed_csv
-from diffusion_lab.tables.words import sentences, summary
+from diffusion_lab.tables.text import comparisons, sentences, summary
+from diffusion_lab.tables.values import Gathered, per_seed_csv
 
 PER_SEED = "per_seed.csv"
 
@@ -73,7 +67,7 @@ class TablePage(NamedTuple):
 
 def write_pages(page: TablePage, folder: Path) -> list[Path]:
     """Write all files of a table into its folder; returns their paths."""
-    drawn = curves(page)
+    drawn = curves(page.results, page.gathered)
     texts = {
         "table.md": as_markdown(page, drawn),
         "table.tex": as_latex(page),
@@ -90,58 +84,7 @@ def write_pages(page: TablePage, folder: Path) -> list[Path]:
     return paths
 
 
-def curves(page: TablePage) -> dict[str, figures.Figure]:
-    """File name -> figure of how far all rows of a column have come: what is measured, and the validation loss, against
-    images and against time; the losses of training where runs have no curve of what is measured. Of rows that are
-    numbers of the same runs: these numbers."""
-    metric = page.results.values.quantity
-    drawn: dict[tuple[Path, ...], tuple[Column, Run, dict[str, figures.Figure]]] = {}
-    for column in page.results.table.columns:
-        groups = list(groups_of(page.results.table, column, page.gathered).values())
-        folders = tuple(run.folder for group in groups for run in group.runs)
-        distinct = {tuple(run.folder for run in group.runs) for group in groups}
-        if len(groups) > 1 and len(distinct) == 1:  # rows are several numbers of the same runs, not of their courses
-            made = numbers(page.results, column)
-            drawn[*folders, Path(column.name)] = column, groups[0].runs[0], {} if made is None else {"numbers": made}
-        elif folders and folders not in drawn:  # columns may be several numbers of the same runs
-            drawn[folders] = column, groups[0].runs[0], _figures(groups, metric)
-    several = len(drawn) > 1
-    return {
-        _file_name(name, run, column.name if several else ""): _under(column.title, figure) if several else figure
-        for column, run, made in drawn.values()
-        for name, figure in made.items()
-    }
-
-
-def _file_name(name: str, run: Run, column: str) -> str:
-    """`images-digits.svg`: what is drawn, and the data of the runs, which a scale may have put in the place of the
-    paper's; with the column where there are several."""
-    return "-".join(filter(None, [name, Path(data_of(run)).name, column])) + ".svg"
-
-
-def data_of(run: Run) -> str:
-    """The option that named the data set of a run; "" if it is not recorded."""
-    choices = run.info.get("choices")
-    return str(choices.get("dataset") or "") if isinstance(choices, dict) else ""
-
-
-def _under(title: str, figure: figures.Figure) -> figures.Figure:
-    return figure._replace(title=f"{title}: {figure.title[0].lower()}{figure.title[1:]}")
-
-
-def _figures(groups: Sequence[Group], metric: str) -> dict[str, figures.Figure]:
-    if any(metric in run.metric_names for group in groups for run in group.runs):
-        made = {"images": figures.course(groups, metric), "time": figures.against_time(groups, metric)}
-    else:
-        losses = figures.course(groups, "train/loss")
-        made = {
-            "loss": losses and losses._replace(title="Loss against images seen"),
-            "gan": figures.adversarial_losses(groups),
-        }
-    return {name: figure for name, figure in made.items() if figure is not None}
-
-
-def as_markdown(page: TablePage, drawn: Mapping[str, figures.Figure]) -> str:
+def as_markdown(page: TablePage, drawn: Mapping[str, Figure]) -> str:
     """The table as a page of a repository."""
     table = page.results.table
     pieces = [f"# {table.title}: {page.scale.name}\n", f"{table.says}\n", f"Here: {page.scale.says}.\n"]
@@ -214,14 +157,14 @@ def as_latex(page: TablePage) -> str:
     return "\n".join(pieces)
 
 
-def as_html(page: TablePage, drawn: Mapping[str, figures.Figure]) -> str:
+def as_html(page: TablePage, drawn: Mapping[str, Figure]) -> str:
     """The page for a browser; it loads nothing."""
     here = Path(__file__).parent
     templates = environment(here, here.parent / "reports")
     return templates.get_template("page_of_table.html.j2").render(**_content(page, drawn))
 
 
-def _content(page: TablePage, drawn: Mapping[str, figures.Figure]) -> dict[str, Any]:
+def _content(page: TablePage, drawn: Mapping[str, Figure]) -> dict[str, Any]:
     tables, table = page.tables, page.results.table
     shared, titles, lines = page.settings
     return {

@@ -25,7 +25,7 @@ HOLDS, FAILS, OPEN = "holds here", "does not hold here", "not decided"
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One number of the table; everything that does not exist is None or empty."""
 
     row: Row
@@ -59,7 +59,7 @@ class Outcome:
         seeds: pairs that would decide a difference as large as the measured one; None if decided or unknown.
     """
 
-    cell: Cell
+    cell: TableCell
     stated: str
     measured: str
     word: str
@@ -80,22 +80,17 @@ class Results:
     table: Table
     values: Values
     better: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
     outcomes: tuple[Outcome, ...]
     tested: int
 
-    def cell(self, row: Row, column: Column, cell: str) -> Cell | None:
+    def cell(self, row: Row, column: Column, cell: str) -> TableCell | None:
         """A cell; None if the row has no such column."""
         return next((c for c in self.cells if (c.row, c.column, c.cell) == (row, column, cell)), None)
 
 
 def summarise(values: Values, better: str) -> Results:
-    """The cells of a table.
-
-    Args:
-        values: its numbers.
-        better: lower or higher; "" if neither is better.
-    """
+    """The cells of a table, of whose numbers lower or higher ones are `better`; "" if neither are."""
     table = values.table
     cells = [
         _cell(values, row, column, i)
@@ -107,17 +102,17 @@ def summarise(values: Values, better: str) -> Results:
     last = [cell for cell in cells if cell.cell == cell_titles(cell.column)[-1] and cell.difference is not None]
     verdicts = judge([_pairs(values, cell) for cell in last], rising=better == "higher")
     judged = dict(zip(map(id, last), verdicts, strict=True))
-    cells = [Cell(**{**vars(cell), "verdict": judged.get(id(cell))}) for cell in cells]
+    cells = [TableCell(**{**vars(cell), "verdict": judged.get(id(cell))}) for cell in cells]
     tested = sum(verdict is not None and verdict.p is not None for verdict in verdicts)
     outcomes = [_outcome(values, cell, tested) for cell in cells if cell.verdict is not None]
     return Results(table, values, better, tuple(cells), tuple(outcomes), tested)
 
 
-def _cell(values: Values, row: Row, column: Column, index: int) -> Cell:
+def _cell(values: Values, row: Row, column: Column, index: int) -> TableCell:
     title = cell_titles(column)[index]
     own = values.of(row.name, column.name, title)
     published = row.published.get(column.name)
-    cell = Cell(
+    cell = TableCell(
         row,
         column,
         title,
@@ -130,10 +125,10 @@ def _cell(values: Values, row: Row, column: Column, index: int) -> Cell:
     if not pairs:
         return cell
     ours, theirs = zip(*pairs, strict=True)
-    return Cell(**{**vars(cell), "difference": paired_difference(ours, theirs)})
+    return TableCell(**{**vars(cell), "difference": paired_difference(ours, theirs)})
 
 
-def _pairs(values: Values, cell: Cell) -> list[tuple[float, float]]:
+def _pairs(values: Values, cell: TableCell) -> list[tuple[float, float]]:
     """(the row's, the baseline's) value of the seeds that both have."""
     ours = values.of(cell.row.name, cell.column.name, cell.cell)
     number = cell.row.against.get(cell.column.name)
@@ -142,7 +137,7 @@ def _pairs(values: Values, cell: Cell) -> list[tuple[float, float]]:
     return [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
 
 
-def _outcome(values: Values, cell: Cell, tested: int) -> Outcome:
+def _outcome(values: Values, cell: TableCell, tested: int) -> Outcome:
     verdict, stated = cell.verdict, _stated(values.table, cell)
     assert verdict is not None and cell.difference is not None
     measured = ("higher" if cell.difference.mean > 0 else "lower") if verdict.decided else ""
@@ -153,7 +148,7 @@ def _outcome(values: Values, cell: Cell, tested: int) -> Outcome:
     return Outcome(cell, stated, measured, word, needed)
 
 
-def _stated(table: Table, cell: Cell) -> str:
+def _stated(table: Table, cell: TableCell) -> str:
     """Whether the paper has this row lower or higher than the baseline; "" if it says neither."""
     base = published_baseline(table, cell)
     if cell.published is None or base is None:
@@ -162,7 +157,7 @@ def _stated(table: Table, cell: Cell) -> str:
     return "" if cell.published == base else "higher" if cell.published > base else "lower"
 
 
-def published_baseline(table: Table, cell: Cell) -> float | None:
+def published_baseline(table: Table, cell: TableCell) -> float | None:
     """The paper's number of the baseline in the last cell of a column, or what stands for it."""
     if cell.column.name in cell.row.against:
         return cell.row.against[cell.column.name]
@@ -174,10 +169,8 @@ def published_baseline(table: Table, cell: Cell) -> float | None:
 def table_csv(results: Results, data: Mapping[tuple[str, str], str] | None = None) -> str:
     """Everything that is printed, with all digits: a function of the values.
 
-    Args:
-        results: the numbers.
-        data: (row, column) -> the data set of the runs, which a scale may have put in the place of the column's;
-            None: no such field.
+    `data` has of (row, column) the data set of the runs, which a scale may have put in the place of the column's; None:
+    no such field.
     """
     titles = ("row", "column", "cell", "step", "quantity", "n", "mean", "low", "high", "published")
     titles += ("difference", "difference_low", "difference_high", "p_corrected", "verdict", "outcome")

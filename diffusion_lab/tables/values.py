@@ -1,4 +1,4 @@
-"""The numbers of a table by seed, and their file, from which every printed interval can be recomputed.
+"""The numbers of a table by seed, from its finished runs, and their file, from which every interval can be recomputed.
 
     row,column,cell,step,seed,quantity,value,run
 
@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+from pathlib import Path
 from typing import NamedTuple
 
 from diffusion_lab.markup import csv_text
-from diffusion_lab.tables.table import Table, cell_titles
-
-COLUMNS = ("row", "column", "cell", "step", "seed", "quantity", "value", "run")
+from diffusion_lab.runs.find import read_run
+from diffusion_lab.runs.run import Run
+from diffusion_lab.tables.measure import Analyse, Entry, Measure
+from diffusion_lab.tables.table import Column, Row, Table, cell_titles
 
 
 class Value(NamedTuple):
@@ -29,6 +32,9 @@ class Value(NamedTuple):
     quantity: str
     value: float
     run: str
+
+
+COLUMNS = Value._fields
 
 
 class Values:
@@ -47,9 +53,6 @@ class Values:
         places = {(c.name, cell): (i, k) for i, c in enumerate(table.columns) for k, cell in enumerate(cell_titles(c))}
         self.table = table
         self.values = sorted(values, key=lambda v: (places[v.column, v.cell], rows[v.row], v.seed))
-        self._check()
-
-    def _check(self) -> None:
         quantities = sorted({value.quantity for value in self.values})
         if len(quantities) > 1:
             raise ValueError(f"the runs of {self.table.name} measure different quantities, {', '.join(quantities)}")
@@ -80,17 +83,76 @@ def per_seed_csv(values: Sequence[Value]) -> str:
 
 def read_per_seed(text: str) -> list[Value]:
     """The values in a file's text."""
+    kinds = {"step": int, "seed": int, "value": float}
     lines = csv.DictReader(io.StringIO(text))
-    return [
-        Value(
-            line["row"],
-            line["column"],
-            line["cell"],
-            int(line["step"]),
-            int(line["seed"]),
-            line["quantity"],
-            float(line["value"]),
-            line["run"],
-        )
-        for line in lines
+    return [Value(*(kinds.get(key, str)(line[key]) for key in COLUMNS)) for line in lines]
+
+
+class TrainedRun(NamedTuple):
+    """A run folder, and which it is: number `model` of a row in a column for one seed, with the steps of the cells."""
+
+    row: Row
+    column: Column
+    model: int
+    seed: int
+    folder: Path
+    steps: tuple[int, ...]
+
+
+class Gathered(NamedTuple):
+    """The numbers, the runs behind them, and what has none.
+
+    Attributes:
+        values: the numbers.
+        runs: (row, column) -> the runs of the row's first model, by seed.
+        missing: (row, column) -> why some seeds have no number.
+        every: all runs behind the numbers, each once.
+    """
+
+    values: Values
+    runs: Mapping[tuple[str, str], Sequence[Run]]
+    missing: Mapping[tuple[str, str], str]
+    every: Sequence[Run]
+
+
+def gather(table: Table, trained: Sequence[TrainedRun], measure: Measure, analyse: Analyse) -> Gathered:
+    """Measure every entry whose runs are done, of all runs of a table; `analyse` computes an analysis of runs."""
+    read: dict[Path, Run] = {one.folder: read_run(one.folder) for one in trained}
+    entries: dict[tuple[str, str, int], list[TrainedRun]] = {}
+    for one in trained:
+        entries.setdefault((one.row.name, one.column.name, one.seed), []).append(one)
+    values, runs, every = [], {}, {}
+    missing: dict[tuple[str, str], list[str]] = {}
+    for (row, column, seed), models in entries.items():
+        own = tuple(read[one.folder] for one in sorted(models, key=lambda one: one.model))
+        waiting = [run for run in own if run.status != "done"]
+        if waiting:
+            why = f"seed {seed} is not there: {waiting[0].cause or waiting[0].status}"
+            missing.setdefault((row, column), []).append(why)
+            continue
+        start = entries.get((models[0].row.start, column, seed))
+        first, begun = models[0], read[start[0].folder] if start else None
+        entry = Entry(first.row, first.column, seed, own, begun, first.steps, analyse)
+        runs.setdefault((row, column), []).append(own[0])
+        every |= {run.folder: run for run in own}
+        found, absent = _values(entry, measure)
+        values += found
+        if absent:
+            missing.setdefault((row, column), []).append(f"seed {seed} has no finite number at {', '.join(absent)}")
+    return Gathered(
+        Values(table, values), runs, {place: "; ".join(said) for place, said in missing.items()}, list(every.values())
+    )
+
+
+def _values(entry: Entry, measure: Measure) -> tuple[list[Value], list[str]]:
+    """The finite numbers of an entry, and the cells without one; of an entry without a quantity nothing is expected."""
+    measured = measure(entry)
+    cells = zip(cell_titles(entry.column), entry.steps, measured.values, strict=True)
+    name = " ".join(run.folder.name for run in entry.runs)
+    found = [
+        Value(entry.row.name, entry.column.name, cell, step, entry.seed, measured.quantity, float(value), name)
+        for cell, step, value in cells
+        if value is not None and isfinite(value)
     ]
+    there = {value.cell for value in found}
+    return found, [cell for cell in cell_titles(entry.column) if measured.quantity and cell not in there]

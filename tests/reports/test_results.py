@@ -10,7 +10,7 @@ import pytest
 from diffusion_lab.cli.table_files import conf_folders, load_table, table_names
 from diffusion_lab.reports.verdicts import CLAIM_SEEDS
 from diffusion_lab.tables.results import table_csv
-from diffusion_lab.tables.words import sentences
+from diffusion_lab.tables.text import sentences
 from experiments.cells import FOLDER, results_of
 from tests.tables.in_numpy import check_intervals
 

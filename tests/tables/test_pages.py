@@ -13,9 +13,9 @@ import pytest
 
 from diffusion_lab.runs.find import read_run
 from diffusion_lab.tables import Analysed, Entry, LossRatio, MetricAtSteps, Scale, summarise
-from diffusion_lab.tables.gather import Gathered, Trained, gather
+from diffusion_lab.tables.curves import groups_of, speed
 from diffusion_lab.tables.page import TablePage, as_html, as_markdown, curves, write_pages
-from diffusion_lab.tables.speed import groups_of, speed
+from diffusion_lab.tables.values import Gathered, TrainedRun, gather
 from tests.reports.curves import FD, STEPS, power_law, write_curves
 from tests.tables.made import table
 
@@ -33,7 +33,7 @@ def never(*_):
     raise AssertionError("no analysis is asked for")
 
 
-def trained(folder: Path, faster: float = 2.5) -> list[Trained]:
+def trained(folder: Path, faster: float = 2.5) -> list[TrainedRun]:
     """Runs whose curves fall like a power law, Ours `faster` times; its steps cost half as much again."""
     made = []
     (column,) = TABLE.columns
@@ -42,7 +42,7 @@ def trained(folder: Path, faster: float = 2.5) -> list[Trained]:
             place = folder / f"{name}-s{seed}"
             write_curves(place, method, seed, power_law(STEPS, factor, 1 + 0.02 * seed), step_seconds=seconds)
             steps = (int(STEPS[3]), int(STEPS[-1]))
-            made.append(Trained(TABLE.row(name), column, 0, seed, place, steps))
+            made.append(TrainedRun(TABLE.row(name), column, 0, seed, place, steps))
     return made
 
 
@@ -85,7 +85,7 @@ def test_the_factor_is_the_curves_own_and_time_has_the_methods_cost(tmp_path: Pa
 
 def test_the_page_loads_nothing_and_has_every_part(tmp_path: Path) -> None:
     one = page(tmp_path)
-    html = as_html(one, curves(one))
+    html = as_html(one, curves(one.results, one.gathered))
     assert not re.search(r"(src|href)=\"(?!data:)", html) and "<script" not in html
     for text in (
         "Of 1 statement of the paper",
@@ -100,7 +100,7 @@ def test_the_page_loads_nothing_and_has_every_part(tmp_path: Path) -> None:
 
 def test_the_markdown_has_the_numbers_of_the_files(tmp_path: Path) -> None:
     one = page(tmp_path / "runs")
-    text = as_markdown(one, curves(one))
+    text = as_markdown(one, curves(one.results, one.gathered))
     mean = np.mean([power_law(STEPS, 1.0, 1 + 0.02 * seed)[-1] for seed in SEEDS])
     assert "| Base | " in text and f"{mean:.2f} ± " in text and "/ 5 |" in text
     first = {path.name: path.read_bytes() for path in write_pages(one, tmp_path / "a")}
@@ -115,7 +115,7 @@ def test_a_figure_is_named_after_the_data_of_the_runs(tmp_path: Path) -> None:
     for groups in groups_of(one.results.table, TABLE.columns[0], one.gathered).values():
         for run in groups.runs:
             run.info["choices"] = {"dataset": "digits"}
-    assert {"images-digits.svg", "time-digits.svg"} <= curves(one).keys()
+    assert {"images-digits.svg", "time-digits.svg"} <= curves(one.results, one.gathered).keys()
 
 
 def entry(folder: Path, **changed) -> Entry:
@@ -174,9 +174,9 @@ def test_rows_that_are_numbers_of_the_same_runs_are_drawn_as_numbers(
 ) -> None:
     one = page(tmp_path)
     ((place, runs), *_) = one.gathered.runs.items()
-    assert curves(one)
+    assert curves(one.results, one.gathered)
     same = one.gathered._replace(runs=dict.fromkeys([place, ("ours", place[1])], runs))
-    (made,) = curves(one._replace(gathered=same)).items()
+    (made,) = curves(one.results, same).items()
     drawn = base64.b64decode(made[1].image.partition("base64,")[2]).decode()
     assert made[0] == "numbers.svg" and all(word in drawn for word in ("measured", "published", "Base", "Ours"))
 

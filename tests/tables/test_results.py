@@ -10,10 +10,9 @@ import pytest
 from scipy import stats
 
 from diffusion_lab.tables import Values, summarise
-from diffusion_lab.tables.layout import comparisons
 from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, table_csv
+from diffusion_lab.tables.text import comparisons, sentence, sentences
 from diffusion_lab.tables.values import per_seed_csv, read_per_seed
-from diffusion_lab.tables.words import sentence, sentences
 from tests.tables.in_numpy import check_intervals
 from tests.tables.made import table, values
 

@@ -1,0 +1,143 @@
+"""How far the rows of a table have come: figures of what is measured, and how much faster than the baseline they are.
+
+A row is faster by how many times fewer images, and how much less training time, it needs to reach the baseline's final
+metric. The factors are those of `diffusion_lab.reports.speedup`, beside what the paper says. Training time is read from
+a clock: it holds the cost of a method itself, and compares only runs on equal and equally busy machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from diffusion_lab.plotting import data_uri, line_style, log_if_wide, panels, style
+from diffusion_lab.reports import figures
+from diffusion_lab.reports.cells import Cell, Comparison
+from diffusion_lab.reports.figures import Figure
+from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.speedup_of_runs import OfRuns, in_images, in_seconds
+from diffusion_lab.reports.speedup_words import HOW, cell, turned
+from diffusion_lab.runs.run import Run
+from diffusion_lab.tables.results import Results
+from diffusion_lab.tables.table import Column, Table, cell_titles
+from diffusion_lab.tables.values import Gathered
+
+LEGEND = (
+    "Factor by which the baseline needs more images, or more training time, until its own final value is reached; "
+    "above 1 the row is faster; geometric mean over seeds with the 95 % interval of Student's t of its logarithm. A "
+    f"seed that does not reach the value is a bound, and counted. {HOW} Training time is without evaluations, and "
+    "comparable only between runs on machines that were equally busy; it has no interval where the runs were not "
+    "trained in the same hours."
+)
+
+
+def groups_of(table: Table, column: Column, gathered: Gathered) -> dict[str, Group]:
+    """Name of a row -> its finished runs in a column."""
+    found = {row.name: gathered.runs.get((row.name, column.name)) for row in table.rows}
+    return {name: Group(list(runs), label=table.row(name).title) for name, runs in found.items() if runs}
+
+
+def speed(table: Table, column: Column, gathered: Gathered) -> Comparison | None:
+    """The factors of all rows of a column; None if what is measured has no curve, or there is no baseline."""
+    groups, metric = groups_of(table, column, gathered), gathered.values.quantity
+    baseline = table.baseline_of(column)
+    base = groups.get(baseline)
+    if base is None or metric not in base.runs[0].metric_names:
+        return None
+    lines, factors = [], []
+    for name, own in groups.items():
+        if name != baseline:
+            published = table.row(name).speedup
+            measured = [found(base, own, metric) for found in (in_images, in_seconds)]
+            factors.append(measured[0].found)
+            texts = [*map(_text, measured), "" if published is None else f"{published:g}"]
+            lines.append([Cell(own.label), *map(Cell, texts)])
+    if not lines:
+        return None
+    titles = [f"against {base.label}", "images", "training time", "published"]
+    if not any(line[-1].text for line in lines):
+        titles, lines = titles[:-1], [line[:-1] for line in lines]
+    note = turned([one for one in factors if one is not None], base.label)
+    return Comparison(titles, lines, LEGEND, [note] if note else [], left=1)
+
+
+def _text(found: OfRuns) -> str:
+    return found.why if found.found is None else cell(found.found)
+
+
+def curves(results: Results, gathered: Gathered) -> dict[str, Figure]:
+    """File name -> figure of how far all rows of a column have come: what is measured, and the validation loss, against
+    images and against time; the losses of training where runs have no curve of what is measured. Of rows that are
+    numbers of the same runs: these numbers."""
+    metric = results.values.quantity
+    drawn: dict[tuple[Path, ...], tuple[Column, Run, dict[str, Figure]]] = {}
+    for column in results.table.columns:
+        groups = list(groups_of(results.table, column, gathered).values())
+        folders = tuple(run.folder for group in groups for run in group.runs)
+        distinct = {tuple(run.folder for run in group.runs) for group in groups}
+        if len(groups) > 1 and len(distinct) == 1:  # rows are several numbers of the same runs, not of their courses
+            made = numbers(results, column)
+            drawn[*folders, Path(column.name)] = column, groups[0].runs[0], {} if made is None else {"numbers": made}
+        elif folders and folders not in drawn:  # columns may be several numbers of the same runs
+            drawn[folders] = column, groups[0].runs[0], _figures(groups, metric)
+    several = len(drawn) > 1
+    return {
+        _file_name(name, run, column.name if several else ""): _under(column.title, figure) if several else figure
+        for column, run, made in drawn.values()
+        for name, figure in made.items()
+    }
+
+
+def _file_name(name: str, run: Run, column: str) -> str:
+    """`images-digits.svg`: what is drawn, and the data of the runs, which a scale may have put in the place of the
+    paper's; with the column where there are several."""
+    return "-".join(filter(None, [name, Path(data_of(run)).name, column])) + ".svg"
+
+
+def data_of(run: Run) -> str:
+    """The option that named the data set of a run; "" if it is not recorded."""
+    choices = run.info.get("choices")
+    return str(choices.get("dataset") or "") if isinstance(choices, dict) else ""
+
+
+def _under(title: str, figure: Figure) -> Figure:
+    return figure._replace(title=f"{title}: {figure.title[0].lower()}{figure.title[1:]}")
+
+
+def _figures(groups: Sequence[Group], metric: str) -> dict[str, Figure]:
+    if any(metric in run.metric_names for group in groups for run in group.runs):
+        made = {"images": figures.course(groups, metric), "time": figures.against_time(groups, metric)}
+    else:
+        losses = figures.course(groups, "train/loss")
+        made = {
+            "loss": losses and losses._replace(title="Loss against images seen"),
+            "gan": figures.adversarial_losses(groups),
+        }
+    return {name: figure for name, figure in made.items() if figure is not None}
+
+
+def numbers(results: Results, column: Column) -> Figure | None:
+    """Measured, published, and what the rows are compared with, over the rows; None without two numbers."""
+    title = cell_titles(column)[-1]
+    cells = [cell for cell in results.cells if (cell.column, cell.cell) == (column, title)]
+    measured = {k: cell.mean.mean for k, cell in enumerate(cells) if cell.mean is not None}
+    if len(measured) < 2:
+        return None
+    published = {k: cell.published for k, cell in enumerate(cells) if cell.published is not None}
+    others = {k: c.row.against[column.name] for k, c in enumerate(cells) if column.name in c.row.against}
+    lines = {"measured": measured, "published": published, results.table.against: others}
+    with style():
+        figure, (axis, *_) = panels(1, height=3.6)
+        for i, (name, points) in enumerate(lines.items()):
+            if points:
+                color, dash = line_style(i)
+                axis.plot(list(points), list(points.values()), color=color, linestyle=dash, marker="o", label=name)
+        axis.set_xticks(range(len(cells)), [cell.row.title for cell in cells], rotation=30, ha="right")
+        axis.set_ylabel(results.values.quantity)
+        log_if_wide(axis, [np.array(list(points.values())) for points in lines.values() if points])
+        axis.legend(fontsize=9)
+        image = data_uri(figure)
+    shown = ", ".join(name for name, points in lines.items() if points)
+    return Figure(f"{column.title[:1].upper()}{column.title[1:]}", f"By row: {shown}; mean over seeds.", image)
