@@ -45,10 +45,8 @@ class Logged(NamedTuple):
 def expected(better: Mapping[str, str], clipped: bool = True, adversarial: bool = False) -> Logged:
     """What runs of diffusion models with sample grids will log.
 
-    Args:
-        better: their metrics, name -> "lower", "higher" or "neither".
-        clipped: whether gradients are clipped, without which their norm is not known.
-        adversarial: whether there are GANs among them.
+    `better` has their metrics as in `Logged`. Without `clipped` gradients their norm is not known; where GANs are
+    among the runs, they are `adversarial`.
     """
     numbers = NUMBERS | CLOCK | {f"metrics/{name}" for name in better} | (ADVERSARIAL if adversarial else frozenset())
     return Logged(numbers if clipped else numbers - {NORM}, LISTS, frozenset({SAMPLES}), better)

@@ -9,13 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from functools import singledispatch
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diffusion_lab.dashboards.layout import Section
-from diffusion_lab.dashboards.panels import Bars, Chart, Lines, Panel, Pictures
+from diffusion_lab.dashboards.layout import Bars, Chart, Lines, Panel, Pictures, Section
 from diffusion_lab.files import write_json
 from diffusion_lab.runs.mirror import LINES, TABLE, VALUE
 
@@ -47,11 +45,7 @@ class Workspace(NamedTuple):
 
 
 def check_installed() -> None:
-    """Check that the package wandb-workspaces is installed.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """ValueError unless the package wandb-workspaces is installed."""
     if find_spec("wandb_workspaces") is None:
         raise ValueError(
             "a dashboard must be made by the package wandb-workspaces, which is not installed; "
@@ -109,50 +103,21 @@ def _section(section: Section) -> Any:
     return ws.Section(name=section.name, panels=panels, is_open=True, layout_settings=layout)
 
 
-@singledispatch
 def as_panel(panel: Panel) -> Any:
     """The panel of wandb-workspaces."""
+    import wandb_workspaces.reports.v2 as wr
+
+    over_seeds: dict[str, Any] = {"groupby_aggfunc": "mean", "groupby_rangefunc": "minmax"}
+    match panel:
+        case Lines(title, x, y, x_title, log_y):
+            return wr.LinePlot(title=title, x=x, y=list(y), title_x=x_title, log_y=log_y, **over_seeds)
+        case Chart(title, key, over):
+            # As `wandb.plot.line` asks for the table of a run.
+            query = {"id": None, "name": None, "_defaultColorIndex": None, "summaryTable": {"tableKey": key + TABLE}}
+            fields, strings = {"x": over, "y": VALUE}, {"title": title}
+            return wr.CustomChart(query=query, chart_name=LINES, chart_fields=fields, chart_strings=strings)
+        case Pictures(title, key):
+            return wr.MediaBrowser(title=title, media_keys=[key], num_columns=4)
+        case Bars(title, key):
+            return wr.BarPlot(title=title, metrics=[key], **over_seeds)
     raise TypeError(f"{type(panel).__name__} has no panel in W&B")
-
-
-@as_panel.register
-def _(panel: Lines) -> Any:
-    import wandb_workspaces.reports.v2 as wr
-
-    return wr.LinePlot(
-        title=panel.title,
-        x=panel.x,
-        y=list(panel.y),
-        title_x=panel.x_title,
-        log_y=panel.log_y,
-        groupby_aggfunc="mean",
-        groupby_rangefunc="minmax",
-    )
-
-
-@as_panel.register
-def _(panel: Chart) -> Any:
-    import wandb_workspaces.reports.v2 as wr
-
-    # As `wandb.plot.line` asks for the table of a run.
-    query = {"id": None, "name": None, "_defaultColorIndex": None}
-    return wr.CustomChart(
-        query=query | {"summaryTable": {"tableKey": panel.key + TABLE}},
-        chart_name=LINES,
-        chart_fields={"x": panel.over, "y": VALUE},
-        chart_strings={"title": panel.title},
-    )
-
-
-@as_panel.register
-def _(panel: Pictures) -> Any:
-    import wandb_workspaces.reports.v2 as wr
-
-    return wr.MediaBrowser(title=panel.title, media_keys=[panel.key], num_columns=4)
-
-
-@as_panel.register
-def _(panel: Bars) -> Any:
-    import wandb_workspaces.reports.v2 as wr
-
-    return wr.BarPlot(title=panel.title, metrics=[panel.key], groupby_aggfunc="mean", groupby_rangefunc="minmax")

@@ -10,7 +10,7 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from diffusion_lab.dashboards import Grid, grids, sweep_file
-from diffusion_lab.dashboards.sweep_file import HEAD
+from diffusion_lab.dashboards.sweeps import HEAD
 
 
 def jobs_of(grid: Grid) -> list[frozenset[str]]:
