@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from textwrap import wrap
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from diffusion_lab.compact_svg import compact_svg
 from diffusion_lab.matplotlibrc import ignore_working_folder
 
 if TYPE_CHECKING:
@@ -150,57 +150,6 @@ def name_lines(figure: Figure, axes: Sequence[Axes], ends: Sequence[Sequence[tup
     figure.legend(handles, labels, loc="outside lower left", ncols=columns, handlelength=3)
 
 
-def svg(figure: Figure) -> bytes:
-    """The figure as an SVG file; inside `style` the same figure gives the same bytes."""
-    return compact_svg(_saved(figure, "svg", {"Date": None, "Creator": None}).decode()).encode()
-
-
-def png(figure: Figure) -> bytes:
-    """The figure as a PNG file, for places that show no SVG; inside `style` the same figure gives the same bytes."""
-    return _saved(figure, "png", {"Software": None})
-
-
-def _saved(figure: Figure, form: str, metadata: dict[str, None]) -> bytes:
-    """The file's content. A name with two dollar signs that is no formula is shown as it is, instead of ending it."""
-    buffer = io.BytesIO()
-    try:
-        figure.savefig(buffer, format=form, dpi=RASTER, metadata=metadata)
-    except ValueError:
-        from matplotlib.text import Text
-
-        texts = [text for text in figure.findobj(Text) if isinstance(text, Text) and not _is_formula(text.get_text())]
-        if not texts:
-            raise
-        for text in texts:
-            text.set_parse_math(False)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=form, dpi=RASTER, metadata=metadata)
-    return buffer.getvalue()
-
-
-def _is_formula(text: str) -> bool:
-    """Whether Matplotlib can set a text, which it takes for one with formulas if its dollar signs are in pairs."""
-    from matplotlib.mathtext import MathTextParser
-
-    try:
-        for line in text.splitlines():
-            if line.count("$") and line.count("$") % 2 == 0:
-                MathTextParser("path").parse(line)
-    except ValueError:
-        return False
-    return True
-
-
-def as_address(image: bytes) -> str:
-    """An SVG file inside a `data:` address."""
-    return "data:image/svg+xml;base64," + base64.b64encode(image).decode()
-
-
-def data_uri(figure: Figure) -> str:
-    """The figure as an SVG inside a `data:` address."""
-    return as_address(svg(figure))
-
-
 def images_axis(axis: Axes, count: int = 1) -> None:
     """Format x as the number of training images seen, 64k, 1.2M, in one of `count` panels."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
@@ -264,10 +213,7 @@ def picture_rows(axis: Axes, pictures: np.ndarray | Sequence[np.ndarray], names:
 def label_ends(axis: Axes, ends: Sequence[tuple[float, str, str]], size: float = 9.5) -> None:
     """Write names beside the right edge at the height of the lines' ends, moved apart if they would overlap.
 
-    Args:
-        axis: axes with data and scale; the limits are frozen.
-        ends: (y, text, colour) of each line.
-        size: font size in points.
+    `ends` has (y, text, colour) of each line; the limits of the axes are frozen; `size` is in points.
     """
     low, high = axis.get_ylim()
     axis.set_ylim(low, high)
@@ -294,17 +240,93 @@ def label_ends(axis: Axes, ends: Sequence[tuple[float, str, str]], size: float =
 def spread(wanted: np.ndarray, gap: float, lowest: float = -math.inf) -> np.ndarray:
     """The places >= `lowest` nearest to the wanted ones (least squares), in the same order and at least `gap` apart.
 
-    With y_i = place_i - i gap, in order of height, this is isotonic regression, solved by pooling adjacent violators;
-    its solution is clipped at the lower bound.
+    With y_i = place_i - i gap, in order of height, this is isotonic regression; its solution is clipped at the bound.
     """
+    from scipy.optimize import isotonic_regression
+
     order = np.argsort(wanted, kind="stable")
-    blocks: list[list[float]] = []  # [mean, count]
-    for i, index in enumerate(order):
-        blocks.append([float(wanted[index]) - i * gap, 1])
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (mean, count), (below, more) = blocks.pop(), blocks.pop()
-            blocks.append([(below * more + mean * count) / (more + count), more + count])
-    pooled = [mean for mean, count in blocks for _ in range(int(count))]
-    places = np.empty(len(wanted))
-    places[order] = np.maximum(pooled, lowest) + gap * np.arange(len(wanted))
+    places, gaps = np.empty(len(wanted)), gap * np.arange(len(wanted))
+    places[order] = np.maximum(isotonic_regression(wanted[order] - gaps).x, lowest) + gaps
     return places
+
+
+def svg(figure: Figure) -> bytes:
+    """The figure as an SVG file; inside `style` the same figure gives the same bytes."""
+    return compact_svg(_saved(figure, "svg", {"Date": None, "Creator": None}).decode()).encode()
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file, for places that show no SVG; inside `style` the same figure gives the same bytes."""
+    return _saved(figure, "png", {"Software": None})
+
+
+def data_uri(figure: Figure) -> str:
+    """The figure as an SVG inside a `data:` address."""
+    return as_address(svg(figure))
+
+
+def as_address(image: bytes) -> str:
+    """An SVG file inside a `data:` address."""
+    return "data:image/svg+xml;base64," + base64.b64encode(image).decode()
+
+
+DECIMALS = 2  # of a point, a hundredth of which is invisible
+# Groups that start a new line, so that a diff of two committed figures shows which part of the figure changed.
+_BREAK = re.compile(r"(?=<g id=\"(?!text_|line2d_\d|[xy]tick_)|</svg>|<defs>|<svg)")
+
+
+def compact_svg(text: str) -> str:
+    """Matplotlib's SVG without metadata, with rounded coordinates and one line for each part of the figure.
+
+    Comments are kept: glyphs are drawn as paths, so only the comments make their text searchable. Scales of glyphs
+    keep their digits, because they are multiplied by numbers in the thousands.
+    """
+    head, _, body = text.partition("<svg")
+    body = re.sub(r"<metadata>.*?</metadata>", "", "<svg" + body, flags=re.DOTALL)
+    body = re.sub(r'"[^"]*"', lambda value: _one_line(value[0]), body)
+    body = re.sub(r">\s+<", "><", body)
+    declaration = head.partition("?>")[0] + "?>\n" if "?>" in head else ""
+    return declaration + _BREAK.sub("\n", body).strip() + "\n"
+
+
+def _one_line(value: str) -> str:
+    if value.startswith('"data:'):
+        return re.sub(r"\s+", "", value)
+    joined = re.sub(r"\s+", " ", value).replace(' "', '"').replace('" ', '"')
+    return re.sub(r"(scale\([^)]*\))|(-?\d+\.\d+)", lambda match: match[1] or _rounded(match[2]), joined)
+
+
+def _rounded(number: str) -> str:
+    short = f"{float(number):.{DECIMALS}f}".rstrip("0").rstrip(".")
+    return "0" if short == "-0" else short
+
+
+def _saved(figure: Figure, form: str, metadata: dict[str, None]) -> bytes:
+    """The file's content. A name with two dollar signs that is no formula is shown as it is, instead of ending it."""
+    buffer = io.BytesIO()
+    try:
+        figure.savefig(buffer, format=form, dpi=RASTER, metadata=metadata)
+    except ValueError:
+        from matplotlib.text import Text
+
+        texts = [text for text in figure.findobj(Text) if isinstance(text, Text) and not _is_formula(text.get_text())]
+        if not texts:
+            raise
+        for text in texts:
+            text.set_parse_math(False)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=form, dpi=RASTER, metadata=metadata)
+    return buffer.getvalue()
+
+
+def _is_formula(text: str) -> bool:
+    """Whether Matplotlib can set a text, which it takes for one with formulas if its dollar signs are in pairs."""
+    from matplotlib.mathtext import MathTextParser
+
+    try:
+        for line in text.splitlines():
+            if line.count("$") and line.count("$") % 2 == 0:
+                MathTextParser("path").parse(line)
+    except ValueError:
+        return False
+    return True

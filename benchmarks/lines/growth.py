@@ -22,7 +22,7 @@ from benchmarks.commands import spend
 from benchmarks.paired import Ratio, ratio
 from benchmarks.table import Goal, Line, at_most
 from benchmarks.turns import turns
-from diffusion_lab.compact_svg import compact_svg
+from diffusion_lab.plotting import compact_svg
 
 FIGURE = Path(__file__).resolve().parents[1] / "growth.svg"
 STEPS, RANKS, TIMESTEPS, DECAYS = 10, (1, 2, 4), (1000, 2000, 4000, 8000), (1, 2, 4, 8)

@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from diffusion_lab.compact_svg import DECIMALS, compact_svg
-from diffusion_lab.plotting import style
+from diffusion_lab.plotting import DECIMALS, compact_svg, style
 
 
 @pytest.fixture(scope="module")
