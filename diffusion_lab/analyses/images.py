@@ -1,8 +1,8 @@
-"""The images on which analyses evaluate models, each with its noise, and what models must share to be compared."""
+"""Images of analyses: on which models are evaluated, each with its noise, and which models generate."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from diffusion_lab.analyses.base import Work
 from diffusion_lab.data.conditions import Cond
 from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.solvers import Solver
 from diffusion_lab.training import Trained, TrainedModel
 
 Images = tuple[Tensor, Tensor, Cond]  # numbers (n,), x0 (n,C,H,W), conditions; as `Trained.test_images` gives them
@@ -22,30 +23,6 @@ def training_images(model: Trained, count: int) -> Images:
     ids = torch.arange(count) * len(split) // count
     x0, cond = model.data.conditions.of_images(split, ids)
     return ids, x0.to(model.device), {key: value.to(model.device) for key, value in cond.items()}
-
-
-def check_alike(trained: Sequence[TrainedModel], kinds: Sequence[Hashable], must: str) -> None:
-    """Raise unless what is given of each model is the same for all.
-
-    Raises:
-        ValueError: it is not; the models `must` be what the text says, with what to use instead.
-    """
-    if len({*kinds}) > 1:
-        raise ValueError(f"run={','.join(dict.fromkeys(model.name for model in trained))} must {must}")
-
-
-def check_training_images(trained: Sequence[Trained], images: int, key: str = "analysis.images") -> None:
-    """Raise unless all models have the same number of timesteps, and at least `images` training images.
-
-    Raises:
-        ValueError: they have not.
-    """
-    must = "have the same number of timesteps, for one axis; use one at a time"
-    check_alike(trained, [model.denoiser.num_timesteps for model in trained], must)
-    for model in trained:
-        there = len(model.data.source.train())
-        if there < images:
-            raise ValueError(f"{key}={images} must be at most the {there} training images of {model.name}; use {there}")
 
 
 def with_noise(images: Images, i: int, work: Work) -> tuple[Tensor, Tensor, Cond]:
@@ -71,3 +48,69 @@ def native_losses(denoiser: Denoiser, images: Images, t: Tensor, batch_size: int
         rows = at_timesteps(*with_noise(images, i, work), t, batch_size)
         losses.append(torch.cat([denoiser.loss(*given, **cond).native for *given, cond in rows]))
     return torch.stack(losses).double().cpu().numpy()
+
+
+def samples_of(trained: Sequence[TrainedModel], count: int, batch_size: int, solver: Solver, work: Work) -> Tensor:
+    """(M,count,C,H,W) uint8 of M models, from the same latents; `batch_size` images are a piece of work."""
+    chunks = torch.arange(count).split(batch_size)
+
+    def one(m: int, ids: Tensor) -> Mapping[str, np.ndarray]:
+        return {"samples": trained[m].samples(ids.tolist(), work.streams.seed, solver, batch_size).numpy()}
+
+    pieces = work.map("samples", one, [(m, ids) for m in range(len(trained)) for ids in chunks])
+    return torch.from_numpy(np.concatenate([p["samples"] for p in pieces])).unflatten(0, (len(trained), count))
+
+
+def check_alike(trained: Sequence[TrainedModel], kinds: Sequence[Hashable], must: str) -> None:
+    """Raise unless what is given of each model is the same for all.
+
+    Raises:
+        ValueError: it is not; the models `must` be what the text says, with what to use instead.
+    """
+    if len({*kinds}) > 1:
+        raise ValueError(f"run={','.join(dict.fromkeys(model.name for model in trained))} must {must}")
+
+
+def schedule_and_images(model: Trained) -> tuple[Hashable, ...]:
+    """What makes losses at one timestep comparable: the schedule and the test images."""
+    return tuple(model.denoiser.schedule.snr.tolist()), model.data.source.test().fingerprint()
+
+
+def check_training_images(trained: Sequence[Trained], images: int, key: str = "analysis.images") -> None:
+    """Raise unless all models have the same number of timesteps, and at least `images` training images.
+
+    Raises:
+        ValueError: they have not.
+    """
+    must = "have the same number of timesteps, for one axis; use one at a time"
+    check_alike(trained, [model.denoiser.num_timesteps for model in trained], must)
+    for model in trained:
+        there = len(model.data.source.train())
+        if there < images:
+            raise ValueError(f"{key}={images} must be at most the {there} training images of {model.name}; use {there}")
+
+
+def check_solver(solver: Solver, trained: Sequence[TrainedModel]) -> None:
+    """Raise unless every diffusion model can be sampled with the solver `analysis.solver`.
+
+    Raises:
+        ValueError: its steps do not fit a schedule, it needs label dropout, or it clips latents.
+    """
+    for model in trained:
+        if not isinstance(model, Trained):
+            continue
+        try:
+            solver.check(model.denoiser.schedule)
+        except ValueError as error:
+            raise ValueError(f"analysis.solver.{error}") from error
+        if solver.needs_null_label and model.denoiser.null_label is None:
+            raise ValueError(
+                f"run={model.name} must be trained with label dropout for analysis.solver={type(solver).__name__}; use "
+                "another solver"
+            )
+        source = model.data.source
+        if getattr(solver, "clip", False) and source.pixels() is not source:
+            raise ValueError(
+                f"analysis.solver.clip=true must be false with {source.name}, whose latents leave the [-1, 1] it cuts "
+                "to; use analysis.solver.clip=false"
+            )

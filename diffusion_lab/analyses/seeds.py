@@ -45,22 +45,16 @@ def groups_of(trained: Sequence[TrainedModel]) -> list[Group]:
     return [Group(name, members) for name, members in zip(_names(firsts), groups, strict=True)]
 
 
-def over_seeds(values: np.ndarray, members: Sequence[int], level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over the members of a group, and half the width of its interval.
+def over_seeds(values: np.ndarray, members: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean of values (M,...) over the members of a group, and half the width of its 95 % interval: (...), (...).
 
-    Args:
-        values: (M,...), a value of each model.
-        members: the positions that are averaged.
-        level: coverage of each interval.
-
-    Returns:
-        (...) and (...); the second is NaN for a single member.
+    The second is NaN for a single member.
     """
     some = np.asarray(values, dtype=float)[list(members)]
     n = len(some)
     if n == 1:
         return some[0], np.full(some.shape[1:], np.nan)
-    return some.mean(0), student_quantile(level, n - 1) * some.std(0, ddof=1) / math.sqrt(n)
+    return some.mean(0), student_quantile(0.95, n - 1) * some.std(0, ddof=1) / math.sqrt(n)
 
 
 class Line(NamedTuple):
@@ -98,10 +92,7 @@ def with_error(values: np.ndarray, error: np.ndarray, members: Sequence[int]) ->
 def band_words(lines: Sequence[Mapping[str, Any]], of: str, key: str = "members") -> str:
     """What the bands of lines are, e.g. "two standard errors over 64 test images".
 
-    Args:
-        lines: each with the positions that it is the mean of.
-        of: what the standard error of a single model is over.
-        key: of the positions.
+    Each line has under `key` the positions that it is the mean of; the standard error of a single model is over `of`.
     """
     sizes = [len(line[key]) for line in lines]
     counts = sorted({*sizes} - {1})

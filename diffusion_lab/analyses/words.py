@@ -28,12 +28,6 @@ def plus_minus(value: float, half: float, unknown: str | None = None) -> str:
 
 
 def joined(parts: Sequence[str], most: int = MOST, by: str = "; ") -> str:
-    """The first parts, and how many more there are.
-
-    Args:
-        parts: what is said of each group.
-        most: how many of them are written.
-        by: what separates them.
-    """
+    """The first of what is said of each group, separated by `by`, and how many more there are."""
     more = [f"and so on for {len(parts) - most} more"] if len(parts) > most else []
     return by.join([*parts[:most], *more])

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from diffusion_lab.analyses import BatchNoise, Work
-from diffusion_lab.analyses.gradients.batch_draws import coverages, density
-from diffusion_lab.analyses.gradients.rows import Sketch, Table, row_gradients
+from diffusion_lab.analyses.gradients.batch_draws import coverages, sampler_draw
+from diffusion_lab.analyses.gradients.rows import GradientTable, Sketch, row_gradients
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
 from diffusion_lab.diffusion.denoiser import Loss
@@ -103,7 +103,7 @@ def test_independent_draws_have_one_over_b_and_simulated_ones_agree(tmp_path):
     parts = result.data["parts"][0]
     for s in (0, 2):
         assert np.allclose(parts[s] * np.array([[4], [8], [32]]), parts[s, 0] * 4, rtol=1e-10)
-    one = density(Power(T, 1.0), 0, torch.tensor([0, 7, 30, 49]))
+    one = sampler_draw(Power(T, 1.0), 0, torch.tensor([0, 7, 30, 49]))
     drawn = coverages(Power(T, 1.0), one, 4, 3000, 0, Work(tmp_path, Streams(0)))
     found, expected = drawn.T @ drawn / 3000, one.independent() / 4
     assert np.allclose(found, expected, atol=0.1 * expected.max())
@@ -195,9 +195,9 @@ def test_another_objective_is_relative_to_its_own_mean(tmp_path):
 def test_the_table_without_an_image_is_the_table_of_the_others():
     draw = np.random.default_rng(0)
     mean, within = draw.normal(size=(5, 3, 4)), draw.normal(size=(5, 3)) ** 2
-    _, without = Table(mean, within, 2).parts()
+    _, without = GradientTable(mean, within, 2).parts()
     for i in range(5):
-        rest, _ = Table(np.delete(mean, i, 0), np.delete(within, i, 0), 2).parts()
+        rest, _ = GradientTable(np.delete(mean, i, 0), np.delete(within, i, 0), 2).parts()
         for one, other in zip(without, rest, strict=True):
             assert np.allclose(one[i], other)
 

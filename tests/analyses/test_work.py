@@ -63,6 +63,15 @@ def test_a_finished_task_is_not_computed_again(tmp_path):
     assert [int(piece["cube"]) for piece in work.map("cubes", lambda i: {"cube": np.array(i**3)}, [(2,)])] == [8]
 
 
+def test_stacked_pieces_have_the_axes_of_their_loops_in_front(tmp_path):
+    def one(i, j):
+        return {"sum": np.array([i, j, i + j]), "product": np.array(i * j)}
+
+    found = Work(tmp_path, Streams(0)).stacked("pieces", one, 2, 3)
+    assert found["sum"].shape == (2, 3, 3) and found["sum"][1, 2].tolist() == [1, 2, 3]
+    assert found["product"].tolist() == [[0, 0, 0], [0, 1, 2]]
+
+
 class Sum(Analysis):
     """Counts its runs."""
 

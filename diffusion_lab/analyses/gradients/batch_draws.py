@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.analyses.base import Work
-from diffusion_lab.analyses.gradients.rows import Parts, Table, jackknife
+from diffusion_lab.analyses.gradients.rows import GradientParts, GradientTable, jackknife
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, Position, StepRecord, TimestepSampler
 from diffusion_lab.timesteps.grid import interpolated
@@ -29,7 +29,7 @@ from diffusion_lab.training import Trained
 PASSES = 10  # losses of every timestep, the history of `LossSecondMoment`
 
 
-class Density(NamedTuple):
+class SamplerDraw(NamedTuple):
     """What one draw of a sampler is.
 
     Attributes:
@@ -63,11 +63,11 @@ class Density(NamedTuple):
         return (self.hats * (self.effective * self.weight)) @ self.hats.T - np.outer(mean, mean)
 
 
-def density(sampler: TimestepSampler, step: int, grid: Tensor) -> Density:
+def sampler_draw(sampler: TimestepSampler, step: int, grid: Tensor) -> SamplerDraw:
     """Of a sampler at an optimizer step."""
     t = torch.arange(sampler.num_timesteps)
     hats = interpolated(torch.eye(len(grid), dtype=torch.float64), grid)
-    return Density(sampler.probabilities(step).numpy(), sampler.weight(t, step).double().numpy(), hats.numpy())
+    return SamplerDraw(sampler.probabilities(step).numpy(), sampler.weight(t, step).double().numpy(), hats.numpy())
 
 
 def draws_independently(sampler: TimestepSampler) -> bool:
@@ -75,7 +75,7 @@ def draws_independently(sampler: TimestepSampler) -> bool:
     return type(sampler).draw is TimestepSampler.draw
 
 
-def coverages(sampler: TimestepSampler, one: Density, rows: int, draws: int, step: int, work: Work) -> np.ndarray:
+def coverages(sampler: TimestepSampler, one: SamplerDraw, rows: int, draws: int, step: int, work: Work) -> np.ndarray:
     """a - b in `draws` batches that the sampler draws: (draws,K). `work` gives their random numbers."""
     x0 = torch.zeros(rows, 1, 1, 1)
     hats = torch.from_numpy(one.hats)
@@ -127,18 +127,14 @@ def _losses(model: Trained, number: int, batch_size: int, work: Work) -> np.ndar
 
 
 def numbers(
-    table: Table,
-    densities: Mapping[str, Density],
+    table: GradientTable,
+    densities: Mapping[str, SamplerDraw],
     coverages: Mapping[str, Mapping[int, np.ndarray]],
     batch_sizes: Sequence[int],
 ) -> dict[str, np.ndarray]:
-    """The arrays of `BatchNoise` for one model, with S samplers and R batch sizes.
+    """The arrays of `BatchNoise` for one model, with S samplers and R batch sizes B.
 
-    Args:
-        table: the measured gradients.
-        densities: of each sampler.
-        coverages: simulated coverages of each sampler by batch size; empty where its draws are independent.
-        batch_sizes: B.
+    `coverages` has the simulated ones of each sampler by batch size, none where its draws are independent.
     """
     whole, without = table.parts()
     first = next(iter(densities.values()))
@@ -155,7 +151,11 @@ def numbers(
 
 
 def _of_sampler(
-    whole: Parts, without: Parts, one: Density, coverages: Mapping[int, np.ndarray], batch_sizes: Sequence[int]
+    whole: GradientParts,
+    without: GradientParts,
+    one: SamplerDraw,
+    coverages: Mapping[int, np.ndarray],
+    batch_sizes: Sequence[int],
 ) -> dict[str, np.ndarray]:
     """Parts (R,3) and squared mean (), with their errors, and without each image (R,3,n), (n,)."""
     parts, each, drawn = [], [], []
@@ -175,7 +175,7 @@ def _of_sampler(
     return found | {"squared_mean": squared, "squared_mean_error": jackknife(each_squared)}
 
 
-def _parts(of: Parts, one: Density, covariance: np.ndarray, rows: int) -> np.ndarray:
+def _parts(of: GradientParts, one: SamplerDraw, covariance: np.ndarray, rows: int) -> np.ndarray:
     """(3,...): timesteps, noise, images."""
     return np.stack([_inner(covariance, of.gram), of.noise @ one.square / rows, of.images @ one.square / rows])
 

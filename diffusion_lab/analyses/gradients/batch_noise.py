@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 from diffusion_lab.analyses.base import Analysis, Result, Work
-from diffusion_lab.analyses.gradients.batch_draws import coverages, density, draws_independently, informed, numbers
-from diffusion_lab.analyses.gradients.rows import Table, measure
+from diffusion_lab.analyses.gradients.batch_draws import coverages, draws_independently, informed, numbers, sampler_draw
+from diffusion_lab.analyses.gradients.rows import GradientTable, measure
 from diffusion_lab.analyses.images import check_training_images
 from diffusion_lab.analyses.seeds import band_words, group_band, groups_of
 from diffusion_lab.analyses.words import joined, plus_minus
@@ -125,7 +125,7 @@ class BatchNoise(Analysis):
         names = list(samplers[0])
         draws = self._draws(models, samplers, grid, work)
         densities = [
-            {name: density(sampler, model.step, grid) for name, sampler in some.items()}
+            {name: sampler_draw(sampler, model.step, grid) for name, sampler in some.items()}
             for model, some in zip(models, samplers, strict=True)
         ]
         found = [
@@ -144,7 +144,7 @@ class BatchNoise(Analysis):
 
         def one(m: int, name: str, rows: int) -> Mapping[str, np.ndarray]:
             sampler, step = samplers[m][name], models[m].step
-            return {"coverage": coverages(sampler, density(sampler, step, grid), rows, self.draws, step, work)}
+            return {"coverage": coverages(sampler, sampler_draw(sampler, step, grid), rows, self.draws, step, work)}
 
         tasks = [
             (m, name, rows)
@@ -184,7 +184,7 @@ class BatchNoise(Analysis):
         )
 
 
-def _ideal(table: Table, grid: torch.Tensor) -> TimestepSampler:
+def _ideal(table: GradientTable, grid: torch.Tensor) -> TimestepSampler:
     """p_t ~ sqrt(E|g_t|^2) of the measured gradients, reweighted."""
     parts, _ = table.parts()
     second = parts.noise + parts.images.clip(min=0) + np.diagonal(parts.gram).clip(min=0)

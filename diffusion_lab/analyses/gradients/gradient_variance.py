@@ -124,7 +124,7 @@ class GradientVariance(Analysis):
     def sentence(self, result: Result) -> str:
         steps, curves = result.facts["timesteps"], result.facts["curves"]
         ratios, weighted = (
-            [[float(value) for value in group_band(result.data, key, curve)] for curve in curves]
+            [(float(value), float(half)) for value, half in (group_band(result.data, key, curve) for curve in curves)]
             for key in ("early_late", "early_late_weighted")
         )
         said = []

@@ -56,16 +56,8 @@ class _Loss(nn.Module):
 def row_gradients(denoiser: Denoiser, x0: Tensor, eps: Tensor, t: Tensor, cond: Cond, batch_size: int = 32) -> Tensor:
     """The gradient of each row: (N,C,H,W), (N,C,H,W), (N,) -> (N,P), P the number of trained parameters.
 
-    The rows of one call are differentiated together (`vmap`), which on a CPU takes a third of the time of a backward
-    pass for each. They need N P numbers of memory.
-
-    Args:
-        denoiser: in eval mode.
-        x0: images.
-        eps: their noise.
-        t: their timesteps.
-        cond: their conditions.
-        batch_size: rows of one call.
+    `batch_size` rows are differentiated together (`vmap`), which on a CPU takes a third of the time of a backward pass
+    for each. They need N P numbers of memory.
     """
     loss = _Loss(denoiser)
     parameters = {name: p.detach() for name, p in loss.named_parameters() if p.requires_grad}
@@ -105,7 +97,7 @@ def _moments(squares: np.ndarray, of_sum: np.ndarray, n: int) -> tuple[np.ndarra
     return (squares - of_sum / n) / (n - 1), (of_sum - squares) / (n * (n - 1))
 
 
-class Parts(NamedTuple):
+class GradientParts(NamedTuple):
     """`noise` (...,K), `images` (...,K) and `gram` (...,K,K) of the module's docstring."""
 
     noise: np.ndarray
@@ -113,7 +105,7 @@ class Parts(NamedTuple):
     gram: np.ndarray
 
 
-class Table(NamedTuple):
+class GradientTable(NamedTuple):
     """The measured gradients of one model.
 
     Attributes:
@@ -126,7 +118,7 @@ class Table(NamedTuple):
     within: np.ndarray
     noises: int
 
-    def parts(self) -> tuple[Parts, Parts]:
+    def parts(self) -> tuple[GradientParts, GradientParts]:
         """From all images, and (n,...) without each of them."""
         d = self.mean.astype(np.float64)
         n, total = len(d), d.sum(0)
@@ -140,21 +132,16 @@ class Table(NamedTuple):
             self._parts(sums - self.within, each, own.sum(0) - own, n - 1),
         )
 
-    def _parts(self, within: np.ndarray, product: np.ndarray, own: np.ndarray, n: int) -> Parts:
+    def _parts(self, within: np.ndarray, product: np.ndarray, own: np.ndarray, n: int) -> GradientParts:
         """From the sums over n images of w and of D, as Gram matrices of the sum and summed ones of each image."""
         noise = within / n
         of_sum, of_each = (np.diagonal(values, axis1=-2, axis2=-1) for values in (product, own))
         images = (of_each - of_sum / n) / (n - 1) - noise / self.noises
-        return Parts(noise, images, (product - own) / (n * (n - 1)))
+        return GradientParts(noise, images, (product - own) / (n * (n - 1)))
 
 
 class Sketch:
-    """The map from P to s numbers.
-
-    Args:
-        work: gives the random numbers.
-        size: s.
-    """
+    """The map from P to `size` = s numbers, drawn from `work`."""
 
     def __init__(self, work: Work, size: int) -> None:
         self.work, self.size = work, size
@@ -174,18 +161,9 @@ class Sketch:
 
 def measure(
     models: list[Trained], grid: Tensor, images: int, noises: int, size: int, batch_size: int, work: Work
-) -> list[Table]:
-    """The table of each model, a piece of work for each of its images.
-
-    Args:
-        models: the models.
-        grid: (K,) timesteps.
-        images: n, training images, evenly spread.
-        noises: r >= 2 for each image and timestep.
-        size: s.
-        batch_size: rows of one network call.
-        work: random numbers and pieces.
-    """
+) -> list[GradientTable]:
+    """The table of each model at the timesteps `grid` (K,), a piece of work for each of n training images, with r >= 2
+    noises for each image and timestep and sketches of `size` numbers."""
     drawn = [training_images(model, images) for model in models]
     sketch, points = Sketch(work, size), len(grid)
 
@@ -209,5 +187,5 @@ def measure(
     for m in range(len(models)):
         some = pieces[m * images : (m + 1) * images]
         mean, within = (np.stack([piece[key] for piece in some]) for key in ("mean", "within"))
-        tables.append(Table(mean, within, noises))
+        tables.append(GradientTable(mean, within, noises))
     return tables

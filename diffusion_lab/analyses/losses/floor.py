@@ -43,13 +43,9 @@ class Floor(NamedTuple):
 
 
 def least_losses(trained: Sequence[Trained], t: Tensor, images: int, work: Work) -> list[Floor]:
-    """The floor of each model at timesteps t (K,); models whose data are presented alike share one.
+    """The floor of each model of one schedule at timesteps t (K,); models whose data are presented alike share one.
 
-    Args:
-        trained: models of the same schedule; training images, flips and conditions may differ.
-        t: (K,) int64.
-        images: training images that a mean is taken over, evenly spread; fewer where there are fewer.
-        work: keeps the floor of each image.
+    A mean is taken over `images` training images, evenly spread, or all where there are fewer.
     """
     kinds: list[tuple[object, ...]] = [
         (m.data.source.train().fingerprint(), m.data.flip, *sorted(m.data.conditions.names)) for m in trained
@@ -85,13 +81,8 @@ def bound_floor(denoiser: Denoiser, t: Tensor, x0_floor: np.ndarray) -> np.ndarr
 
         L_t = 1/2 (Vp/V - 1 - ln(Vp/V) + C1^2 floor_t / V) / ln 2
 
-    with the posterior's variance Vp and coefficient C1 (`diffusion.variance.posterior_kl`). NaN for a learned variance,
-    and at t = 0, where the term is that of the decoder.
-
-    Args:
-        denoiser: gives the schedule and the variance.
-        t: (K,) int64.
-        x0_floor: (K,) the least x0-loss.
+    with the posterior's variance Vp and coefficient C1 (`diffusion.variance.posterior_kl`), and floor_t the least x0-loss
+    (K,). NaN for a learned variance, and at t = 0, where the term is that of the decoder.
     """
     if denoiser.variance.channels:
         return np.full(len(t), np.nan)

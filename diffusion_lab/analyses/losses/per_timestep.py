@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.analyses.base import Analysis, Result, Work
-from diffusion_lab.analyses.images import Images, at_timesteps, check_alike, with_noise
+from diffusion_lab.analyses.images import Images, at_timesteps, check_alike, schedule_and_images, with_noise
 from diffusion_lab.analyses.losses.floor import bound_floor, least_losses
 from diffusion_lab.analyses.seeds import band_words, lines_of, with_error
 from diffusion_lab.analyses.words import joined
@@ -70,10 +70,7 @@ class PerTimestep(Analysis):
         for model in trained:
             model.check_images(self.images)
         must = "be runs with the same prediction, schedule and test images, or their native losses cannot be compared"
-        kinds = [
-            (type(m.denoiser.prediction), tuple(m.denoiser.schedule.snr.tolist()), m.data.source.test().fingerprint())
-            for m in trained
-        ]
+        kinds = [(type(model.denoiser.prediction), *schedule_and_images(model)) for model in trained]
         check_alike(trained, kinds, f"{must}; use one at a time")
 
     def run(self, trained: Sequence[Trained], work: Work) -> Result:

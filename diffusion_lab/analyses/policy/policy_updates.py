@@ -142,12 +142,8 @@ def jackknife_r2(drop_on: np.ndarray, drop: np.ndarray) -> tuple[np.ndarray, np.
 def of_intervals(losses: Sequence[np.ndarray], queues: Sequence[Queue], sizes: Sequence[int]) -> np.ndarray:
     """R^2 over images of each interval between checkpoints: (intervals,K,2), selected and evenly spaced.
 
-    An interval is left out if its first checkpoint has too few rows to select from.
-
-    Args:
-        losses: (n,P) `grid_losses` of each checkpoint of one run, by step.
-        queues: theirs.
-        sizes: numbers of timesteps.
+    `losses` has the native losses (n,P) on the grid of each checkpoint of one run, by step. An interval is left out if
+    its first checkpoint has too few rows to select from.
     """
     pairs = zip(queues, map(torch.from_numpy, losses), map(torch.from_numpy, losses[1:]), strict=False)
     found = []

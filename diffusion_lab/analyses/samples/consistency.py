@@ -26,8 +26,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.analyses.base import Analysis, Result, Work
-from diffusion_lab.analyses.images import check_alike
-from diffusion_lab.analyses.samples.generation import check_solver, samples_of
+from diffusion_lab.analyses.images import check_alike, check_solver, samples_of
 from diffusion_lab.analyses.seeds import Group, groups_of, over_seeds
 from diffusion_lab.analyses.words import joined
 from diffusion_lab.arguments import check_integer

@@ -22,8 +22,15 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.analyses.base import Analysis, Result, Work
-from diffusion_lab.analyses.images import Images, at_timesteps, check_alike, with_noise
-from diffusion_lab.analyses.samples.generation import check_solver, samples_of
+from diffusion_lab.analyses.images import (
+    Images,
+    at_timesteps,
+    check_alike,
+    check_solver,
+    samples_of,
+    schedule_and_images,
+    with_noise,
+)
 from diffusion_lab.analyses.samples.lowest_line import crossings, segments, winners
 from diffusion_lab.analyses.seeds import band_words, groups_of, with_error
 from diffusion_lab.analyses.words import joined, plus_minus
@@ -77,14 +84,7 @@ class PredictionAbility(Analysis):
     def check(self, trained: Sequence[Trained]) -> None:
         for model in trained:
             model.check_images(self.images)
-        kinds = [
-            (
-                tuple(m.denoiser.schedule.snr.tolist()),
-                m.data.source.test().fingerprint(),
-                frozenset(m.data.conditions.names),
-            )
-            for m in trained
-        ]
+        kinds = [(*schedule_and_images(model), frozenset(model.data.conditions.names)) for model in trained]
         must = "be runs with the same schedule, test images and conditions, or their errors cannot be compared"
         check_alike(trained, kinds, f"{must}; use one at a time")
         check_solver(self.solver, trained)

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.analyses.base import Analysis, Result, Work
-from diffusion_lab.analyses.images import check_alike
-from diffusion_lab.analyses.samples.generation import check_solver
+from diffusion_lab.analyses.images import check_alike, check_solver, schedule_and_images
 from diffusion_lab.analyses.seeds import band_words, groups_of, with_error
 from diffusion_lab.analyses.words import joined
 from diffusion_lab.arguments import check_integer
@@ -96,7 +95,7 @@ class Replacement(Analysis):
     def check(self, trained: Sequence[Trained]) -> None:
         for model in trained:
             model.check_images(self.images)
-        kinds = [(tuple(m.denoiser.schedule.snr.tolist()), m.data.source.test().fingerprint()) for m in trained]
+        kinds = [schedule_and_images(model) for model in trained]
         check_alike(trained, kinds, "be runs with the same schedule and test images; use one at a time")
         end = trained[0].denoiser.num_timesteps - 1 + self.index_base
         if beyond := [list(some) for some in self.ranges if some[1] > end]:
@@ -213,9 +212,8 @@ def distance(model: Trained, samples: Tensor) -> float:
     """Fréchet distance of (n,C,H,W) uint8 to the training images of the model, in the features of its data set."""
     source, extractor = model.data.source.pixels(), model.data.features
     reference = reference_statistics(source.train(), extractor, source.name, "train", device=model.device)
-    return frechet_from_statistics(
-        statistics(extract(extractor, samples, device=model.device).features), reference.statistics
-    )
+    features = extract(extractor, samples, device=model.device).features
+    return frechet_from_statistics(statistics(features), reference.statistics)
 
 
 def _per_model(result: Result, key: str) -> tuple[np.ndarray, np.ndarray]:

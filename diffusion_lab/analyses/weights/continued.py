@@ -36,7 +36,7 @@ from diffusion_lab.optimizers import Weights
 from diffusion_lab.training import Trained
 
 
-class Batch(NamedTuple):
+class DrawnBatch(NamedTuple):
     """Rows of one step: x0 and eps (B,C,H,W), t (B,) int64, the conditions, and a key for the dropout masks."""
 
     x0: Tensor
@@ -81,7 +81,7 @@ class Continued:
         return f"{type(self.optimizer).__name__} at {self.lr:g} {state if self.fresh else 'with the state of the run'}"
 
     @torch.enable_grad()
-    def step(self, batch: Batch) -> None:
+    def step(self, batch: DrawnBatch) -> None:
         """One update."""
         torch.manual_seed(batch.key)  # dropout takes the global generator
         self.optimizer.zero_grad()
@@ -92,24 +92,19 @@ class Continued:
         self.optimizer.step()
 
 
-def draw(model: Trained, work: Work, size: int, window: tuple[int, int], *position: int) -> Batch:
-    """A batch of training images at timesteps that are uniform in a window, a function of seed and position alone.
+def draw(model: Trained, work: Work, size: int, window: tuple[int, int], *position: int) -> DrawnBatch:
+    """`size` training images, with replacement, at uniform timesteps window[0] <= t < window[1].
 
-    Args:
-        model: provides the images.
-        work: provides the random numbers, of streams that other functions of `work` do not use.
-        size: B, images with replacement.
-        window: first timestep, and the one behind the last.
-        *position: integers.
+    A function of seed and position alone, with streams that other functions of `work` do not use.
     """
     split, first, last = model.data.source.train(), *window
     u, v = (work.streams.uniform(size, name, *position) for name in ("continued images", "continued timesteps"))
     x0, cond = model.data.conditions.of_images(split, (u * len(split)).long())
     t = first + (v * (last - first)).long()
     eps = work.streams.normal(tuple(x0.shape), "continued noise", *position)
-    device = work.device
-    cond = {key: value.to(device) for key, value in cond.items()}
-    return Batch(x0.to(device), eps.to(device), t.to(device), cond, work.streams.key("continued dropout", *position))
+    cond = {name: value.to(work.device) for name, value in cond.items()}
+    key = work.streams.key("continued dropout", *position)
+    return DrawnBatch(x0.to(work.device), eps.to(work.device), t.to(work.device), cond, key)
 
 
 class Updates(NamedTuple):
@@ -130,13 +125,9 @@ class Updates(NamedTuple):
 def follow(
     copies: Sequence[Iterable[Tensor]], steps: int, update: Callable[[int, int], object], warmup: int = 0
 ) -> Updates:
-    """Take K steps with every copy, one copy after another.
+    """Take K steps with every copy, given by its parameters, one copy after another.
 
-    Args:
-        copies: parameters of each.
-        steps: K.
-        update: update(r, k) does step k of copy r.
-        warmup: first steps that do not count in `gram`.
+    update(r, k) does step k of copy r; the first `warmup` steps do not count in `gram`.
     """
     norm, cosine, means = [], [], []
     for r, copied in enumerate(copies):

@@ -37,7 +37,7 @@ COLUMNS = 3
 HEIGHT = 3.4  # inches of a row
 
 
-class Pair(NamedTuple):
+class Ends(NamedTuple):
     """The two ends of a line."""
 
     a: TrainedModel  # at alpha = 1
@@ -144,7 +144,7 @@ class Interpolation(Analysis):
         return f"{text}; \N{PLUS-MINUS SIGN} is {over}." if "\N{PLUS-MINUS SIGN}" in text else f"{text}."
 
 
-def pairs_of(trained: Sequence[TrainedModel]) -> list[Pair]:
+def pairs_of(trained: Sequence[TrainedModel]) -> list[Ends]:
     """The two checkpoints of each run, or the two runs with one each; the first of two is theta_a.
 
     Raises:
@@ -154,9 +154,9 @@ def pairs_of(trained: Sequence[TrainedModel]) -> list[Pair]:
     for model in trained:
         runs.setdefault(str(model.folder.resolve()), []).append(model)
     if all(len(models) == 2 for models in runs.values()):
-        return [Pair(*models) for models in runs.values()]
+        return [Ends(*models) for models in runs.values()]
     if len(trained) == 2:
-        return [Pair(*trained)]
+        return [Ends(*trained)]
     seen = ",".join(f"{model.name}:{model.step}" for model in trained)
     raise ValueError(
         f"checkpoint={seen} must be two of each run, or one of two runs; use checkpoint=step-00001000,last weights=raw"

@@ -73,12 +73,7 @@ def between(module: nn.Module, a: Weights, b: Weights, alpha: float) -> dict[str
 
 
 def directions(module: nn.Module, normal: Callable[..., Tensor]) -> tuple[Weights, Weights]:
-    """Two orthogonal directions.
-
-    Args:
-        module: holds the weights that they are as long as.
-        normal: `work.normal`; called with a shape, the number of the direction and that of the parameter.
-    """
+    """Two orthogonal directions, from `work.normal` of a shape, the number of the direction and of the parameter."""
     first, second = {}, {}
     for number, (name, parameter) in enumerate(module.named_parameters()):
         if parameter.ndim < FILTER_DIMS:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diffusion_lab.analyses.samples.generation import check_solver
+from diffusion_lab.analyses.images import check_solver
 from diffusion_lab.data import GaussianMixture
 from diffusion_lab.solvers import DDIM, DDPM
 from tests.analyses.models import Constant, source, trained
