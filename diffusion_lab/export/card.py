@@ -10,6 +10,7 @@ from typing import Any
 from diffusion_lab.data.conditions import Conditions
 from diffusion_lab.export.form import Form
 from diffusion_lab.export.latents import decoding_code, decoding_facts
+from diffusion_lab.files import write_whole
 from diffusion_lab.markup import markdown_text
 from diffusion_lab.printable import one_line
 from diffusion_lab.runs.run import Run
@@ -64,10 +65,11 @@ def _classes(conditions: Conditions) -> list[str]:
 def _decoded(decoding: Mapping[str, Any] | None) -> list[str]:
     if decoding is None:
         return []
-    text = (
-        "The samples x (n,c,h,w) of this model are latents of mean 0 and variance 1. An autoencoder that is not in this"
-    )
-    return ["## Pixels", f"{text} folder decodes them:\n\n```python\n{decoding_code(decoding)}\n```"]
+    text = "The samples x (n,c,h,w) of this model are latents of mean 0 and variance 1."
+    return [
+        "## Pixels",
+        f"{text} An autoencoder that is not in this folder decodes them:\n\n```python\n{decoding_code(decoding)}\n```",
+    ]
 
 
 def _needed(usage: str, own: Iterable[str]) -> str:
@@ -118,14 +120,12 @@ def _facts(trained: Trained, run: Run) -> list[list[str]]:
     options, config = _get(run.info, "labels", "options"), run.config
     channels, height, width = trained.data.shape
     chosen = options if isinstance(options, Mapping) else {}
+    count = sum(p.numel() for p in trained.denoiser.network.parameters())
     weights = "the last ones" if trained.decay is None else f"average {trained.decay}"
     rows = [
         ("data", chosen.get("dataset")),
         ("shape", f"{channels} x {height} x {width}"),
-        (
-            "network",
-            f"{chosen.get('network')}, {sum(p.numel() for p in trained.denoiser.network.parameters()):,} parameters",
-        ),
+        ("network", f"{chosen.get('network')}, {count:,} parameters"),
         *(decoding_facts(decoding) if (decoding := trained.data.source.decoding()) else {}).items(),
         *((name, chosen.get(name)) for name in PARTS),
         ("timesteps", trained.denoiser.num_timesteps),
@@ -180,6 +180,4 @@ def _plain(value: Any) -> str:
 
 def write_card(folder: Path, text: str) -> None:
     """The card as README.md, which hubs show."""
-    from diffusion_lab.files import write_whole
-
     write_whole(folder / "README.md", text.encode())

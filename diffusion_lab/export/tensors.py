@@ -17,13 +17,8 @@ from diffusion_lab.files import write_json, write_whole
 from diffusion_lab.training import Trained
 
 CONFIG = "config.json"
-PARTS = (
-    "schedule",
-    "prediction",
-    "variance",
-    "preconditioning",
-    "time",
-)  # what a denoiser is made of, with the network
+# What a denoiser is made of, with the network.
+PARTS = ("schedule", "prediction", "variance", "preconditioning", "time")
 
 
 class TensorFile(Form):

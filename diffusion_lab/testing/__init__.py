@@ -31,8 +31,7 @@ from diffusion_lab.testing.samplers import (
     draw_at,
     observe_updates,
 )
-from diffusion_lab.testing.state import same, state_of
-from diffusion_lab.testing.synthetic import SyntheticProbe, images
+from diffusion_lab.testing.synthetic import SyntheticProbe, images, same, state_of
 from diffusion_lab.testing.weightings import (
     check_native_weights,
     check_normalization,

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from diffusion_lab.diffusion import NoiseSchedule, Prediction, cosine, linear
 from diffusion_lab.streams import Streams
-from diffusion_lab.testing.state import same, state_of
-from diffusion_lab.testing.synthetic import images
+from diffusion_lab.testing.synthetic import images, same, state_of
 
 
 def check_prediction(make: Callable[[], Prediction], image_shape: tuple[int, ...] = (3, 4, 4)) -> None:

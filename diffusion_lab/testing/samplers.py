@@ -6,11 +6,11 @@ import copy
 from collections.abc import Callable
 
 import torch
+from scipy.special import chdtrc
 from torch import Tensor
 
 from diffusion_lab.streams import Streams
-from diffusion_lab.testing.state import same, state_of
-from diffusion_lab.testing.synthetic import SyntheticProbe, images
+from diffusion_lab.testing.synthetic import SyntheticProbe, images, same, state_of
 from diffusion_lab.timesteps import Context, Draw, Position, StepRecord, TimestepSampler
 
 
@@ -143,10 +143,9 @@ def check_marginal(sampler: TimestepSampler, step: int, image_shape: tuple[int, 
     pooled = torch.zeros_like(pooled_counts).index_add_(0, bins, expected)
     keep = pooled > 1.0
     chi2 = float(((pooled_counts - pooled)[keep].square() / pooled[keep]).sum())
-    freedom = int(keep.sum()) - 1
-    # Wilson & Hilferty 1931: (chi2/n)^(1/3) is nearly normal; 4.9 standard deviations are 5e-7.
-    z = ((chi2 / max(freedom, 1)) ** (1 / 3) - (1 - 2 / (9 * max(freedom, 1)))) / (2 / (9 * max(freedom, 1))) ** 0.5
-    assert z < 4.9, f"{name}'s draws do not follow its probabilities: chi2={chi2:.1f} at {freedom} degrees of freedom"
+    freedom = max(1, int(keep.sum()) - 1)
+    words = f"chi2={chi2:.1f} at {freedom} degrees of freedom"
+    assert chdtrc(freedom, chi2) > 5e-7, f"{name}'s draws do not follow its probabilities: {words}"
 
 
 def check_weights(sampler: TimestepSampler, step: int) -> None:

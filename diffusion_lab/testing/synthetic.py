@@ -1,9 +1,11 @@
-"""Inputs of the contract tests: images, and a probe whose losses need no network."""
+"""Synthetic inputs of the contract tests, which need no network, and the state of modules, compared bit by bit."""
 
 from __future__ import annotations
 
+import copy
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from diffusion_lab.streams import Streams
 
@@ -39,3 +41,19 @@ class SyntheticProbe:
 def images(rows: int, shape: tuple[int, ...], seed: int) -> Tensor:
     """(rows, *shape) images in [-1, 1], a function of the seed."""
     return Streams(seed).normal((rows, *shape), "testing").clamp(-1, 1)
+
+
+def state_of(module: nn.Module) -> dict:
+    """A deep copy of everything that a checkpoint would have."""
+    return copy.deepcopy(dict(module.state_dict()))
+
+
+def same(a: object, b: object) -> bool:
+    """Bitwise equality of dicts, lists and tensors."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.cpu(), b.cpu())
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)

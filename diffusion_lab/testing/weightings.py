@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.diffusion import X0, Epsilon, NoiseSchedule, Prediction, V, Weighting, cosine, linear
-from diffusion_lab.testing.state import same, state_of
+from diffusion_lab.testing.synthetic import same, state_of
 
 
 def check_weighting(make: Callable[[], Weighting], steps: tuple[int, ...] = (0, 7, 10**6)) -> None:
