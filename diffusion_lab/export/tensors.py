@@ -36,7 +36,8 @@ class TensorFile(Form):
     reading: ClassVar[str]  # Python that gives the tensors
 
     def write(self, trained: Trained, folder: Path) -> None:
-        tensors = {key: value.detach().cpu().contiguous() for key, value in network(trained).state_dict().items()}
+        weights = trained.denoiser.network.state_dict()  # nothing else has some
+        tensors = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
         write_whole(folder / self.name, self.content(tensors))
         parts = {key: trained.config.get(key) for key in PARTS}
         write_json(folder / CONFIG, {"network": network_config(trained), "parts": parts} | _classes(trained))
@@ -130,11 +131,6 @@ def _classes(trained: Trained) -> dict[str, Any]:
     conditions = trained.data.conditions
     null = {} if conditions.null_label is None else {"null_label": conditions.null_label}
     return {} if conditions.class_names is None else {"classes": list(conditions.class_names)} | null
-
-
-def network(trained: Trained) -> torch.nn.Module:
-    """The denoiser's network, which alone has weights."""
-    return trained.denoiser.network
 
 
 def network_config(trained: Trained) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from diffusion_lab.reports import figures
 from diffusion_lab.reports.cells import Cell, Comparison
 from diffusion_lab.reports.figures import Figure
 from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.speedup_of_runs import OfRuns, in_images, in_seconds
+from diffusion_lab.reports.speedup_of_runs import in_images, in_seconds
 from diffusion_lab.reports.speedup_words import HOW, cell, turned
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.results import Results
@@ -52,7 +52,8 @@ def speed(table: Table, column: Column, gathered: Gathered) -> Comparison | None
             published = table.row(name).speedup
             measured = [found(base, own, metric) for found in (in_images, in_seconds)]
             factors.append(measured[0].found)
-            texts = [*map(_text, measured), "" if published is None else f"{published:g}"]
+            texts = [one.why if one.found is None else cell(one.found) for one in measured]
+            texts.append("" if published is None else f"{published:g}")
             lines.append([Cell(own.label), *map(Cell, texts)])
     if not lines:
         return None
@@ -61,10 +62,6 @@ def speed(table: Table, column: Column, gathered: Gathered) -> Comparison | None
         titles, lines = titles[:-1], [line[:-1] for line in lines]
     note = turned([one for one in factors if one is not None], base.label)
     return Comparison(titles, lines, LEGEND, [note] if note else [], left=1)
-
-
-def _text(found: OfRuns) -> str:
-    return found.why if found.found is None else cell(found.found)
 
 
 def curves(results: Results, gathered: Gathered) -> dict[str, Figure]:

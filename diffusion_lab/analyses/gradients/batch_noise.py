@@ -135,7 +135,9 @@ class BatchNoise(Analysis):
         data = {key: np.stack([one[key] for one in found]) for key in found[0]}
         data |= {"grid": grid.numpy(), "batch_size": np.array(self.batch_sizes)}
         facts = {"samplers": names, "images": self.images, "noises": self.noises, "sketch": self.sketch}
-        return Result(data, facts | {"groups": _groups(trained, data)})
+        # Of each group: which samplers have the expected gradient of uniform draws for all of its models.
+        groups = [g._asdict() | {"same": data["same"][g.members].all(0).tolist()} for g in groups_of(trained)]
+        return Result(data, facts | {"groups": groups})
 
     def _draws(
         self, models: list[Trained], samplers: Sequence[Mapping[str, TimestepSampler]], grid: torch.Tensor, work: Work
@@ -190,11 +192,6 @@ def _ideal(table: GradientTable, grid: torch.Tensor) -> TimestepSampler:
     second = parts.noise + parts.images.clip(min=0) + np.diagonal(parts.gram).clip(min=0)
     root = interpolated(torch.from_numpy(second), grid).sqrt()
     return FixedSampler(root.clamp(min=1e-6 * float(root.max()) or 1.0), reweight=True)
-
-
-def _groups(trained: Sequence[Trained], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """The groups of seeds, and which samplers have the expected gradient of uniform draws for all models of each."""
-    return [g._asdict() | {"same": data["same"][g.members].all(0).tolist()} for g in groups_of(trained)]
 
 
 def _error_words(result: Result) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -134,7 +133,7 @@ class HessianVector:
         cut = v.split([parameter.numel() for parameter in self.parameters])
         vectors = [piece.view(p.shape).to(p) for piece, p in zip(cut, self.parameters, strict=True)]
         total, rows = torch.zeros_like(v), 0
-        with _twice_differentiable(v.device.type):
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), torch.autocast(v.device.type, enabled=False):
             for gradient, n in self._gradients():
                 keep = gradient is self._kept
                 found = torch.autograd.grad(
@@ -156,9 +155,3 @@ class HessianVector:
             if len(self._parts) == 1:
                 self._kept, self._rows = gradient, len(losses)
             yield gradient, len(losses)
-
-
-@contextmanager
-def _twice_differentiable(device: str) -> Iterator[None]:
-    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), torch.autocast(device, enabled=False):
-        yield
