@@ -102,6 +102,13 @@ class Work:
                 pieces.append(piece)
         return pieces
 
+    def nested(
+        self, name: str, function: Callable[[int, int], Arrays], outer: int, inner: int
+    ) -> list[list[dict[str, np.ndarray]]]:
+        """The arrays of `map` over all function(i, j) with i < outer, j < inner, as pieces[i][j]."""
+        pieces = self.map(name, function, [*product(range(outer), range(inner))])
+        return [pieces[i * inner : (i + 1) * inner] for i in range(outer)]
+
     def stacked(self, name: str, function: Callable[..., Arrays], *counts: int) -> dict[str, np.ndarray]:
         """The arrays of `map` over all function(i, j, ..) with i < counts[0], j < counts[1], ..: (*counts,...)."""
         pieces = self.map(name, function, [*product(*map(range, counts))])

@@ -62,7 +62,7 @@ def _cells(results: Results, row: Row, column: Column, places: int) -> list[Cell
 
 def measured_and_published(table: Table, cell: TableCell, places: int) -> str:
     """`12.31 ± 0.52 / 8.16`; what does not exist is a dash, and a paper that has no number has no slash."""
-    ours = plus_minus(cell.mean, places) if cell.mean is not None else NONE
+    ours = measured_number(cell.mean, places) if cell.mean is not None else NONE
     return ours if cell.published is None else f"{ours} / {published_number(table, cell.published)}"
 
 
@@ -73,7 +73,7 @@ def published_number(table: Table, value: float) -> str:
     return f"{value:.{places}f}"
 
 
-def plus_minus(mean: Interval, places: int) -> str:
+def measured_number(mean: Interval, places: int) -> str:
     """`12.31 ± 0.52`, half the width of the interval; `12.31 (n=1)`."""
     text = number(mean.mean, 3) if places < 0 else f"{mean.mean:.{places}f}".replace("-", "\N{MINUS SIGN}")
     if mean.half_width is None:

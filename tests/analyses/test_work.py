@@ -70,6 +70,8 @@ def test_stacked_pieces_have_the_axes_of_their_loops_in_front(tmp_path):
     found = Work(tmp_path, Streams(0)).stacked("pieces", one, 2, 3)
     assert found["sum"].shape == (2, 3, 3) and found["sum"][1, 2].tolist() == [1, 2, 3]
     assert found["product"].tolist() == [[0, 0, 0], [0, 1, 2]]
+    pieces = Work(tmp_path, Streams(0)).nested("pieces", one, 2, 3)  # finished ones
+    assert [[int(piece["product"]) for piece in some] for some in pieces] == [[0, 0, 0], [0, 1, 2]]
 
 
 class Sum(Analysis):

@@ -95,13 +95,12 @@ def informed(
     def one(m: int, p: int) -> Mapping[str, np.ndarray]:
         return {"losses": _losses(models[m], p, batch_size, work)}
 
-    pieces = work.map("losses", one, [(m, p) for m in range(len(models)) for p in range(PASSES)])
     made = []
-    for m, model in enumerate(models):
+    for model, pieces in zip(models, work.nested("losses", one, len(models), PASSES), strict=True):
         copies = {name: copy.deepcopy(sampler) for name, sampler in samplers.items()}
         for sampler in copies.values():
             sampler.setup(model.data.shape)
-            for p, piece in enumerate(pieces[m * PASSES : (m + 1) * PASSES]):
+            for p, piece in enumerate(pieces):
                 loss = torch.from_numpy(piece["losses"])
                 record = StepRecord(torch.zeros(len(loss), 1, 1, 1), {}, torch.arange(len(loss)), loss, loss)
                 sampler.observe(record, Context(Position(p), work.streams))

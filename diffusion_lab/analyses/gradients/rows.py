@@ -182,10 +182,6 @@ def measure(
         mean, within = found.mean(1), found.var(1).sum(1)
         return {"mean": mean.float().cpu().numpy(), "within": within.cpu().numpy()}
 
-    pieces = work.map("gradients", one, [(m, i) for m in range(len(models)) for i in range(images)])
-    tables = []
-    for m in range(len(models)):
-        some = pieces[m * images : (m + 1) * images]
-        mean, within = (np.stack([piece[key] for piece in some]) for key in ("mean", "within"))
-        tables.append(GradientTable(mean, within, noises))
-    return tables
+    pieces = work.nested("gradients", one, len(models), images)
+    stacks = [[np.stack([piece[key] for piece in some]) for key in ("mean", "within")] for some in pieces]
+    return [GradientTable(mean, within, noises) for mean, within in stacks]

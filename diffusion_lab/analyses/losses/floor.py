@@ -81,8 +81,8 @@ def bound_floor(denoiser: Denoiser, t: Tensor, x0_floor: np.ndarray) -> np.ndarr
 
         L_t = 1/2 (Vp/V - 1 - ln(Vp/V) + C1^2 floor_t / V) / ln 2
 
-    with the posterior's variance Vp and coefficient C1 (`diffusion.variance.posterior_kl`), and floor_t the least x0-loss
-    (K,). NaN for a learned variance, and at t = 0, where the term is that of the decoder.
+    with the posterior's variance Vp and coefficient C1 (`diffusion.variance.posterior_kl`), and floor_t the least
+    x0-loss (K,). NaN for a learned variance, and at t = 0, where the term is that of the decoder.
     """
     if denoiser.variance.channels:
         return np.full(len(t), np.nan)

@@ -35,7 +35,7 @@ from diffusion_lab.analyses.samples.lowest_line import crossings, segments, winn
 from diffusion_lab.analyses.seeds import band_words, groups_of, with_error
 from diffusion_lab.analyses.words import joined, plus_minus
 from diffusion_lab.arguments import check_integer
-from diffusion_lab.metrics.hue_error import hue_error
+from diffusion_lab.metrics.sample_metrics import hue_error
 from diffusion_lab.plotting import heading, line_style, log_axis, panels, row_names, timestep_axis
 from diffusion_lab.solvers import Solver
 from diffusion_lab.training import Trained
@@ -97,8 +97,8 @@ class PredictionAbility(Analysis):
         def one(m: int, i: int) -> Mapping[str, np.ndarray]:
             return {"error": self._errors(trained[m], drawn[m], i, t, work)}
 
-        pieces = work.map("errors", one, [(m, i) for m in range(len(trained)) for i in range(n)])
-        rows = [np.stack([p["error"] for p in pieces[m * n : (m + 1) * n]]) for m in range(len(trained))]  # (n,K,A)
+        pieces = work.nested("errors", one, len(trained), n)
+        rows = [np.stack([piece["error"] for piece in some]) for some in pieces]  # (n,K,A)
         errors = np.concatenate([some.transpose(2, 0, 1) for some in rows])
         lines = lines_of_answers(trained)
         data = {"timesteps": t.numpy(), "image": drawn[0][0].numpy(), "errors": errors, "mean": errors.mean(1)}

@@ -29,10 +29,9 @@ from diffusion_lab.arguments import check_integer
 from diffusion_lab.diffusion import Denoiser, Estimate, NoiseSchedule
 from diffusion_lab.diffusion.denoiser import Reverse
 from diffusion_lab.metrics.features import extract
-from diffusion_lab.metrics.frechet import frechet_from_statistics, statistics
-from diffusion_lab.metrics.hue_error import hue_error
-from diffusion_lab.metrics.psnr import psnr
+from diffusion_lab.metrics.fidelity import frechet_from_statistics, statistics
 from diffusion_lab.metrics.reference import reference_statistics
+from diffusion_lab.metrics.sample_metrics import hue_error, psnr
 from diffusion_lab.metrics.sampling import SampleNoise
 from diffusion_lab.plotting import heading, line_style, panels, picture_rows, row_names, timestep_axis
 from diffusion_lab.solvers import Solver

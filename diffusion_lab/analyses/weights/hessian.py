@@ -26,7 +26,7 @@ from diffusion_lab.analyses.weights.weight_space import doubled
 from diffusion_lab.analyses.words import joined, plus_minus
 from diffusion_lab.arguments import check_flag, check_integer, check_number
 from diffusion_lab.plotting import heading, line_style, panels
-from diffusion_lab.training import TrainedModel
+from diffusion_lab.training import Objective, TrainedModel
 from diffusion_lab.training.trained import TIMESTEPS, check_timesteps
 
 if TYPE_CHECKING:
@@ -95,9 +95,8 @@ class Hessian(Analysis):
             model.check_images(self.images)
 
     def run(self, trained: Sequence[TrainedModel], work: Work) -> Result:
-        def product(m: int) -> HessianVector:
-            given = self.timesteps, self.images, work.normal, self.batch_size
-            return HessianVector(trained[m].module, trained[m].objective(*given))
+        def objective(m: int) -> Objective:
+            return trained[m].objective(self.timesteps, self.images, work.normal, self.batch_size)
 
         def signs(hvp: HessianVector, kind: int, number: int) -> Tensor:
             drawn = work.normal((hvp.size,), kind, number).sign()
@@ -105,28 +104,26 @@ class Hessian(Analysis):
 
         def vector(m: int, number: int) -> dict[str, np.ndarray]:
             with doubled(trained[m].module) if self.double else nullcontext():
-                hvp = product(m)
+                hvp = HessianVector(trained[m].module, objective(m))
                 alphas, betas = lanczos(hvp, signs(hvp, 0, number), self.steps)
             return {"alphas": alphas.numpy(), "betas": betas.numpy(), "parameters": np.array(hvp.size)}
 
-        def trace(m: int, first: int) -> dict[str, np.ndarray]:
+        def trace(m: int, task: int) -> dict[str, np.ndarray]:
+            numbers = range(self.draws)[task * DRAWS : (task + 1) * DRAWS]
             with doubled(trained[m].module) if self.double else nullcontext():
-                hvp = product(m)
-                drawn = [signs(hvp, 1, number) for number in range(first, min(first + DRAWS, self.draws))]
+                hvp = HessianVector(trained[m].module, objective(m))
+                drawn = [signs(hvp, 1, number) for number in numbers]
                 return {"quadratic": np.array([float((z @ hvp(z)).double()) for z in drawn])}
 
-        models = range(len(trained))
-        chains = work.map("vectors", vector, [(m, number) for m in models for number in range(self.vectors)])
-        pieces = work.map("trace", trace, [(m, first) for m in models for first in range(0, self.draws, DRAWS)])
-        quadratic = np.concatenate([piece["quadratic"] for piece in pieces]).reshape(len(trained), -1)
-        found = [ritz(chain["alphas"], chain["betas"]) for chain in chains]
-        parameters = np.array([int(chain["parameters"]) for chain in chains[:: self.vectors]])
-        data = self._numbers([found[m * self.vectors : (m + 1) * self.vectors] for m in models], quadratic)
-        losses = [model.objective(self.timesteps, self.images, work.normal, self.batch_size).names for model in trained]
+        chains = work.nested("vectors", vector, len(trained), self.vectors)
+        pieces = work.nested("trace", trace, len(trained), -(-self.draws // DRAWS))
+        quadratic = np.stack([np.concatenate([piece["quadratic"] for piece in some]) for some in pieces])
+        data = self._numbers([[ritz(one["alphas"], one["betas"]) for one in some] for some in chains], quadratic)
+        parameters = np.array([int(some[0]["parameters"]) for some in chains])
         facts = {
             "groups": [group._asdict() for group in groups_of(trained)],
             "images": self.images,
-            "losses": [list(names) for names in losses],
+            "losses": [list(objective(m).names) for m in range(len(trained))],
             "vectors": self.vectors,
             "draws": self.draws,
             "order": "signed size, largest first and smallest first; by_magnitude: |eigenvalue|, largest first",

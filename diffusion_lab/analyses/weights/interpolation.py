@@ -109,12 +109,8 @@ class Interpolation(Analysis):
                 write(module, between(module, a, pairs[p].b.module.state_dict(), float(alpha[i])))
                 return {"losses": objectives[p].rows().double().cpu().numpy()}
 
-        tasks = [(p, i) for p in range(len(pairs)) for i in range(len(alpha))]
-        pieces = work.map("losses", one, tasks)
-        found = [
-            np.stack([piece["losses"] for piece in pieces[p * len(alpha) : (p + 1) * len(alpha)]], 1)
-            for p in range(len(pairs))
-        ]
+        pieces = work.nested("losses", one, len(pairs), len(alpha))
+        found = [np.stack([piece["losses"] for piece in some], 1) for some in pieces]
         data = summary(alpha, [losses.mean(2) for losses in found])
         data |= {f"losses_{p}": losses for p, losses in enumerate(found)}
         groups = [{"name": group.name, "pairs": group.members} for group in groups_of([pair.a for pair in pairs])]

@@ -88,9 +88,11 @@ class Landscape(Analysis):
         offset = np.linspace(-self.radius, self.radius, self.points)
         offset[self.points // 2] = 0
         planes = [_Plane(model, self, work) for model in trained]
-        tasks = [(m, i) for m in range(len(trained)) for i in range(self.points)]
-        pieces = work.map("rows", lambda m, i: planes[m].row(float(offset[i]), offset), tasks)
-        each = [pieces[m * self.points : (m + 1) * self.points] for m in range(len(trained))]
+
+        def one(m: int, i: int) -> dict[str, np.ndarray]:
+            return planes[m].row(float(offset[i]), offset)
+
+        each = work.nested("rows", one, len(trained), self.points)
         found = {f"surface_{m}": np.stack([piece["mean"] for piece in some]) for m, some in enumerate(each)}
         rows = np.stack([np.stack([piece["average"] for piece in some]) for some in each])  # (M,G,G,n)
         data = {"offset": offset} | found | _summary(rows)
