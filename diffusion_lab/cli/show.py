@@ -144,14 +144,14 @@ def _answer(options: argparse.Namespace) -> None:
             write_distribution(Path(options.write), found[0].p.tolist(), comment)
         print(f"distribution: {options.write}")
     if options.figures:
-        from diffusion_lab.reports.shown_figure import write_figure
+        from diffusion_lab.reports.shown import write_figure
 
         with _written("--figures", options.figures):
             print(f"figure: {write_figure(Path(options.figures), found, options.loss)}")
 
 
 def _print(found: list[Shown], loss: str) -> None:
-    from diffusion_lab.reports.shown_text import plain_lines, plot_lines
+    from diffusion_lab.reports.shown import plain_lines, plot_lines
 
     lines = plot_lines(found, loss) if sys.stdout.isatty() else plain_lines(found, loss)
     print("\n".join(lines))

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from diffusion_lab.cli.main import main
-from diffusion_lab.reports.shown import Shown
-from diffusion_lab.reports.shown_text import plot_lines
+from diffusion_lab.reports.shown import Shown, plot_lines
 
 IMPORTS = """
 import sys
