@@ -47,7 +47,7 @@ def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
         ValueError, FileNotFoundError: the two cannot be compared.
     """
     from diffusion_lab.cli.readings import read
-    from diffusion_lab.reports.apart import apart
+    from diffusion_lab.reports.failing_runs import set_apart
     from diffusion_lab.reports.pair import alone, group_of, pair, side
     from diffusion_lab.reports.pair_page import make_pair_report, pair_page
 
@@ -74,8 +74,8 @@ def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
             pair_page(make_pair_report(itself), "")
 
     # Apart from the figures, which take long: what is wrong with an option is found here.
-    first, second = apart(one.folder, lambda a: apart(other.folder, lambda b: able(a, b), words), words)
-    return apart(first, lambda a: apart(second, lambda b: compared(a, b), trial), trial)
+    first, second = set_apart(one.folder, lambda a: set_apart(other.folder, lambda b: able(a, b), words), words)
+    return set_apart(first, lambda a: set_apart(second, lambda b: compared(a, b), trial), trial)
 
 
 def _parser() -> argparse.ArgumentParser:

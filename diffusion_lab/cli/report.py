@@ -76,7 +76,7 @@ def _made(options: argparse.Namespace) -> tuple[Report, str]:
     """
     from diffusion_lab.cli.readings import read
     from diffusion_lab.reports import make_report, page, read_runs, sections_of
-    from diffusion_lab.reports.apart import apart
+    from diffusion_lab.reports.failing_runs import set_apart
 
     def sections(folder: RunFolder) -> list[Section]:
         return sections_of(folder.runs, options.metric, options.by, options.baseline, read)
@@ -86,12 +86,12 @@ def _made(options: argparse.Namespace) -> tuple[Report, str]:
         return made, page(made)
 
     # Apart from the figures, which take long: what is wrong with an option is found here.
-    whole, found = apart(
+    whole, found = set_apart(
         read_runs(options.folder),
         lambda folder: (folder, sections(folder)),
         lambda folder: sections_of(folder.runs, read=read),
     )
-    return apart(whole, report, lambda folder: page(make_report(folder, sections_of(folder.runs, read=read))))
+    return set_apart(whole, report, lambda folder: page(make_report(folder, sections_of(folder.runs, read=read))))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ pruned       it was ended early, because most runs of its sweep were better
 running      a process holds the lock of its folder
 lost         it has started and has no result, and no process holds its lock: it was killed
 damaged      a file cannot be read, or run.json or result.json has an entry of a wrong type, so it is not used
-unreported   its files can be read, and a fault of this package ends a report of it (`reports.apart`)
+unreported   its files can be read, and a fault of this package ends a report of it (`reports.failing_runs`)
 pending      it is listed in sweep.json and has not started
 """
 

@@ -26,7 +26,7 @@ from PIL import Image, UnidentifiedImageError
 
 from diffusion_lab.cli.main import main
 from diffusion_lab.reports import read_runs, samples, sections, sections_of
-from diffusion_lab.reports.apart import apart
+from diffusion_lab.reports.failing_runs import set_apart
 from diffusion_lab.runs.run import Run, RunFolder
 from tests.limited import limited
 from tests.reports.synthetic import write_run
@@ -356,7 +356,7 @@ def test_a_run_that_nobody_has_thought_of_is_set_apart(
     assert main(["report", "runs"]) == 0
     assert "Traceback" in capsys.readouterr().err
     with pytest.raises(ValueError, match="metric=fid must"):  # an option is at fault, and no run
-        apart(
+        set_apart(
             read_runs("runs"), lambda folder: sections_of(folder.runs, "fid"), lambda folder: sections_of(folder.runs)
         )
 
@@ -379,7 +379,7 @@ def test_only_what_cannot_be_read_is_damage(error: Exception, status: str, in_fo
             raise error
         return folder
 
-    (run,) = apart(read_runs("runs"), fails, fails).runs
+    (run,) = set_apart(read_runs("runs"), fails, fails).runs
     assert run.status == status and type(error).__name__ in run.cause
 
 
@@ -391,7 +391,7 @@ def test_a_full_disk_is_no_fault_of_a_run(error: Exception, in_folder: Path) -> 
         raise error
 
     with pytest.raises(type(error)):
-        apart(read_runs("runs"), fails, fails)
+        set_apart(read_runs("runs"), fails, fails)
 
 
 @pytest.mark.usefixtures("without_figures")

@@ -28,7 +28,7 @@ READING = (OSError, EOFError, UnicodeError, json.JSONDecodeError, struct.error, 
 MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
-def apart(folder: RunFolder, make: Callable[[RunFolder], T], trial: Callable[[RunFolder], object]) -> T:
+def set_apart(folder: RunFolder, make: Callable[[RunFolder], T], trial: Callable[[RunFolder], object]) -> T:
     """`make(folder)`; if it raises, `make` of the folder in which the runs that cannot be reported are "damaged", or
     "unreported" by a fault of this package, whose traceback the environment variable `TRACEBACK` prints.
 
@@ -62,7 +62,7 @@ def _bad(folder: RunFolder, runs: Sequence[Run], trial: Callable[[RunFolder], ob
             bad = [*_bad(folder, runs[:half], trial), *_bad(folder, runs[half:], trial)]
             yield from bad or _between(folder, runs, trial, error)
         else:
-            yield _set_apart(runs[0], error)
+            yield _marked(runs[0], error)
 
 
 def _between(
@@ -75,11 +75,11 @@ def _between(
         except Exception as other:
             _raise_of_machine(other)
             continue
-        yield _set_apart(run, error)
+        yield _marked(run, error)
         return
 
 
-def _set_apart(run: Run, error: Exception) -> tuple[Path, Run]:
+def _marked(run: Run, error: Exception) -> tuple[Path, Run]:
     status, fault = _judged(error)
     return run.folder, Run(run.folder, status, run.overrides, faults=(fault,), top=run.top)
 
