@@ -15,8 +15,8 @@ from diffusion_lab.files import refuse_folder
 from diffusion_lab.progress import waiting
 
 if TYPE_CHECKING:
-    from diffusion_lab.reports.pair import Pair
-    from diffusion_lab.reports.pair_page import PairReport
+    from diffusion_lab.reports.pair.page import PairReport
+    from diffusion_lab.reports.pair.pair import Pair
     from diffusion_lab.runs.run import Run, RunFolder
 
 
@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
         options = parsed(_parser(), argv)
     except SystemExit as end:  # the help or the error is printed
         return int(end.code or 0)
-    from diffusion_lab.reports.saving import save
+    from diffusion_lab.reports.pages.files import save
 
     try:
         refuse_folder(Path(options.out))
@@ -48,8 +48,8 @@ def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
     """
     from diffusion_lab.cli.readings import read
     from diffusion_lab.reports.failing_runs import set_apart
-    from diffusion_lab.reports.pair import alone, group_of, pair, side
-    from diffusion_lab.reports.pair_page import make_pair_report, pair_page
+    from diffusion_lab.reports.pair.page import make_pair_report, pair_page
+    from diffusion_lab.reports.pair.pair import alone, group_of, pair, side
 
     one, other = side("A", options.a), side("B", options.b)
 
@@ -102,8 +102,8 @@ def _print(report: PairReport, page: Path, left_out: Sequence[Run]) -> None:
     from rich.text import Text
 
     from diffusion_lab.printable import make_console, one_line
-    from diffusion_lab.reports.cells import WIDTH
-    from diffusion_lab.reports.terminal import rich_table
+    from diffusion_lab.reports.comparison.cells import WIDTH
+    from diffusion_lab.reports.pages.terminal import rich_table
 
     console = make_console(width=None if sys.stdout.isatty() else WIDTH)
 

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from diffusion_lab.cli.config import DEFAULT_CHOICES, conf_dir, register_resolvers, without
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.reports import Reading, Run
-from diffusion_lab.reports.differences import (
+from diffusion_lab.reports.comparison.differences import (
     MISSING,
     lookup,
     names_of,

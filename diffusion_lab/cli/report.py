@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     except SystemExit as end:  # the help or the error is printed
         return int(end.code or 0)
     from diffusion_lab.reports import check_suffix, write_figures, write_per_seed, write_table
-    from diffusion_lab.reports.saving import save
+    from diffusion_lab.reports.pages.files import save
 
     try:
         if options.table:
@@ -128,9 +128,9 @@ def _print(report: Report, page: Path) -> None:
     from rich.text import Text
 
     from diffusion_lab.printable import make_console
-    from diffusion_lab.reports import notes
-    from diffusion_lab.reports.cells import WIDTH
-    from diffusion_lab.reports.terminal import rich_table
+    from diffusion_lab.reports.comparison.cells import WIDTH
+    from diffusion_lab.reports.pages import notes
+    from diffusion_lab.reports.pages.terminal import rich_table
 
     console = make_console(width=None if sys.stdout.isatty() else WIDTH)
 

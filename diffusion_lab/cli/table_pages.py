@@ -23,7 +23,7 @@ def print_plan(study: Study, plan: Plan, later: Sequence[Row], place: Path) -> N
     """Jobs, time, disk, what is missing, settings, and the folder `place` of the table's files."""
     from diffusion_lab.cli.dry_run import duration, size
     from diffusion_lab.cli.table_plan import common_and_different
-    from diffusion_lab.reports.cells import Cell, Comparison
+    from diffusion_lab.reports.comparison.cells import Cell, Comparison
 
     done = len(plan.jobs) - len(plan.open)
     print(f"{study.table.title} at scale {study.scale.name}: {study.scale.says}")
@@ -109,7 +109,7 @@ def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
     """Everything that the pages show."""
     from diffusion_lab.cli.table_files import measure_of
     from diffusion_lab.cli.table_plan import common_and_different
-    from diffusion_lab.reports.notes import versions
+    from diffusion_lab.reports.pages.notes import versions
     from diffusion_lab.tables.page import TablePage
     from diffusion_lab.tables.results import summarise
     from diffusion_lab.tables.values import TrainedRun, gather
@@ -142,8 +142,8 @@ def _command(study: Study, gathered: Gathered) -> str:
 
 def _show(table: Any) -> None:
     from diffusion_lab.printable import make_console
-    from diffusion_lab.reports.cells import WIDTH
-    from diffusion_lab.reports.terminal import rich_table
+    from diffusion_lab.reports.comparison.cells import WIDTH
+    from diffusion_lab.reports.pages.terminal import rich_table
 
     console = make_console(width=None if sys.stdout.isatty() else WIDTH)
     made, left_out = rich_table(table, console.width)

@@ -1,14 +1,15 @@
 """Reports: a folder of runs, finished or not, as a table and one self-contained page. Does not import torch."""
 
-from diffusion_lab.reports.beyond import beyond
-from diffusion_lab.reports.cells import Comparison, compare
-from diffusion_lab.reports.differences import Difference, Reading, differences
-from diffusion_lab.reports.fragment import check_suffix, write_table
-from diffusion_lab.reports.groups import Group, group_runs
-from diffusion_lab.reports.html import Report, make_report, page, write_figures, write_page
-from diffusion_lab.reports.per_seed import write_per_seed
-from diffusion_lab.reports.sections import Section, sections_of
-from diffusion_lab.reports.tables import Row, choose_metric, summarise, with_baseline
+from diffusion_lab.reports.comparison.cells import Comparison, compare
+from diffusion_lab.reports.comparison.differences import Difference, Reading, differences
+from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.labels import group_runs
+from diffusion_lab.reports.comparison.metrics import choose_metric
+from diffusion_lab.reports.comparison.rows import Row, summarise, with_baseline
+from diffusion_lab.reports.comparison.sections import Section, sections_of
+from diffusion_lab.reports.comparison.sentences import beyond
+from diffusion_lab.reports.pages.files import check_suffix, write_per_seed, write_table
+from diffusion_lab.reports.pages.html import Report, make_report, page, write_figures, write_page
 from diffusion_lab.runs.find import read_run, read_runs
 from diffusion_lab.runs.run import Run
 

@@ -14,11 +14,10 @@ import numpy as np
 
 from diffusion_lab.plotting import data_uri, line_style, log_if_wide, panels, style
 from diffusion_lab.reports import figures
-from diffusion_lab.reports.cells import Cell, Comparison
+from diffusion_lab.reports.comparison.cells import Cell, Comparison
+from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures import Figure
-from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.speedup_of_runs import in_images, in_seconds
-from diffusion_lab.reports.speedup_words import HOW, cell, turned
+from diffusion_lab.reports.pair.speedup_of_runs import HOW, cell, in_images, in_seconds, turned
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.results import Results
 from diffusion_lab.tables.table import Column, Table, cell_titles

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from diffusion_lab.reports.directions import family
+from diffusion_lab.reports.comparison.metrics import family
 from diffusion_lab.runs.curve import finite
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.table import Column, Row

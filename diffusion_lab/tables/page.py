@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from diffusion_lab.files import write_whole
 from diffusion_lab.markup import markdown_cell, markdown_text
 from diffusion_lab.printable import one_line
-from diffusion_lab.reports.cells import Comparison, duration, latex, markdown, tex
+from diffusion_lab.reports.comparison.cells import Comparison, duration
 from diffusion_lab.reports.figures import Figure
-from diffusion_lab.reports.html import environment
+from diffusion_lab.reports.pages.files import latex, markdown, tex
+from diffusion_lab.reports.pages.html import environment
 from diffusion_lab.tables.curves import LEGEND, curves, data_of, speed
 from diffusion_lab.tables.results import FAILS, HOLDS, Results, table_csv
 from diffusion_lab.tables.scale import Scale

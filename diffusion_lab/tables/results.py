@@ -3,7 +3,7 @@
     mean        of the seeds, with the 95 % interval of Student's t
     difference  to the baseline in the same cell, over the seeds that both have
     verdict     on the last cell of each column: lower, higher or not decided, corrected by Holm for all rows and
-                columns of the table (`diffusion_lab.reports.verdicts`)
+                columns of the table (`diffusion_lab.reports.comparison.verdicts`)
     outcome     of the paper's statement on that row: holds here, does not, or not decided
 
 A paper states that a row is lower than the baseline, or higher, by its numbers in the last cell of the column; where it
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from diffusion_lab.intervals import Interval, mean_interval, paired_difference, seeds_needed
 from diffusion_lab.markup import csv_text
-from diffusion_lab.reports.verdicts import ALPHA, NO_CLAIM, Verdict, judge
+from diffusion_lab.reports.comparison.verdicts import ALPHA, NO_CLAIM, Verdict, judge
 from diffusion_lab.tables.table import Column, Row, Table, cell_titles
 from diffusion_lab.tables.values import Values
 

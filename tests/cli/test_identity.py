@@ -13,7 +13,7 @@ from diffusion_lab.analyses.seeds import groups_of
 from diffusion_lab.cli.config import config_hash, group_hash, plain
 from diffusion_lab.cli.readings import read
 from diffusion_lab.reports import group_runs
-from diffusion_lab.reports.differences import read_plainly
+from diffusion_lab.reports.comparison.differences import read_plainly
 from diffusion_lab.runs.identity import WITHOUT_EFFECT, same_method
 from diffusion_lab.runs.run import Run
 from tests.analyses.models import Constant, source, trained

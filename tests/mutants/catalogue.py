@@ -56,8 +56,8 @@ _GAN_LOG = "diffusion_lab/callbacks/training_log.py"
 _VALIDATION = "diffusion_lab/callbacks/evaluation.py"
 _PROGRESS = "diffusion_lab/callbacks/progress.py"
 _INTERVALS = "diffusion_lab/intervals.py"
-_TABLES = "diffusion_lab/reports/tables.py"
-_CELLS = "diffusion_lab/reports/cells.py"
+_TABLES = "diffusion_lab/reports/comparison/rows.py"
+_CELLS = "diffusion_lab/reports/comparison/cells.py"
 _MEANS = "diffusion_lab/reports/figures/base.py"
 _LOSSES = "diffusion_lab/reports/figures/losses.py"
 _RUNS = "diffusion_lab/runs/run.py"
@@ -67,8 +67,8 @@ _LIKELIHOOD = "diffusion_lab/diffusion/likelihood.py"
 _DECAY = "diffusion_lab/averaging/rules.py"
 _PER_TIMESTEP = "diffusion_lab/analyses/losses/per_timestep.py"
 _FLOOR = "diffusion_lab/diffusion/likelihood.py"
-_SPEED = "diffusion_lab/reports/speedup.py"
-_PAIR_METRICS = "diffusion_lab/reports/pair_metrics.py"
+_SPEED = "diffusion_lab/reports/pair/speedup.py"
+_PAIR_METRICS = "diffusion_lab/reports/pair/pair.py"
 _IMAGES = "diffusion_lab/analyses/images.py"
 _SLOTS = "diffusion_lab/analyses/losses/slots.py"
 _REWARD = "diffusion_lab/analyses/policy/reward_variance.py"
@@ -187,21 +187,21 @@ MUTANTS = [
     ),
     Mutant(
         "difference, seeds paired in order instead of by number",
-        _TABLES,
+        "diffusion_lab/reports/comparison/metrics.py",
         "return [(ours[seed], theirs[seed]) for seed in common]",
         "return list(zip(ours.values(), list(theirs.values())[::-1]))[: len(common)]",
         TABLES,
     ),
     Mutant(
         "arrow, against the record",
-        "diffusion_lab/reports/directions.py",
+        "diffusion_lab/reports/comparison/metrics.py",
         'else better == "higher"',
         'else better == "lower"',
         ("tests/reports/test_directions.py",),
     ),
     Mutant(
         "arrow, precision to fall",
-        "diffusion_lab/reports/directions.py",
+        "diffusion_lab/reports/comparison/metrics.py",
         '_RISING_BEFORE = ("is", "precision", ',
         '_RISING_BEFORE = ("is", ',
         ("tests/reports/figures/test_paired_differences.py",),
@@ -284,7 +284,7 @@ MUTANTS = [
     ),
     Mutant(
         "mean, of failed runs too",
-        "diffusion_lab/reports/groups.py",
+        "diffusion_lab/reports/comparison/groups.py",
         'sorted((run for run in self.runs if run.status == "done"), key=_by_seed)',
         "sorted((run for run in self.runs), key=_by_seed)",
         CELLS,
@@ -396,7 +396,7 @@ MUTANTS = [
     Mutant("speed-up, inverted", _SPEED, "Factor(math.exp(end - first),", "Factor(math.exp(first - end),", SPEED),
     Mutant(
         "speed-up, of the other direction",
-        "diffusion_lab/reports/smooth_course.py",
+        "diffusion_lab/reports/pair/speedup.py",
         'better == "lower" else -1.0',
         "better else -1.0",
         SPEED,
@@ -432,7 +432,7 @@ MUTANTS = [
     ),
     Mutant(
         "speed-up in seconds, in images",
-        "diffusion_lab/reports/speedup_of_runs.py",
+        "diffusion_lab/reports/pair/speedup_of_runs.py",
         "_usable(timed.clock.values, timed",
         "_usable(timed.curve.images, timed",
         COMPARED,

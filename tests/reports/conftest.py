@@ -7,7 +7,8 @@ import io
 import pytest
 
 from diffusion_lab.cli.report import main
-from diffusion_lab.reports import html, pair_page
+from diffusion_lab.reports.pages import html
+from diffusion_lab.reports.pair import page as pair_page
 from tests.reports.synthetic import write_sweep
 
 

@@ -5,7 +5,7 @@ import json
 import shutil
 
 from diffusion_lab.reports import Report, page, read_runs
-from diffusion_lab.reports.analysed import analysed
+from diffusion_lab.reports.pages.html import analysed
 
 
 def write(place, name, sentence, run="r", svg=b"<svg/>"):

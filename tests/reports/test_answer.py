@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from diffusion_lab.intervals import mean_interval, paired_difference
-from diffusion_lab.reports.answer import answer
-from diffusion_lab.reports.tables import BASELINE, Row
-from diffusion_lab.reports.verdicts import judge
+from diffusion_lab.reports.comparison.rows import BASELINE, Row
+from diffusion_lab.reports.comparison.sentences import answer
+from diffusion_lab.reports.comparison.verdicts import judge
 
 BASE = [3.0, 3.4, 2.8, 3.2, 3.1]
 NOISE = np.array([0.01, -0.02, 0.015, 0.0, -0.01])

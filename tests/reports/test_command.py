@@ -10,7 +10,7 @@ import pytest
 
 from diffusion_lab.cli.report import main
 from diffusion_lab.reports import group_runs, read_runs
-from diffusion_lab.reports.notes import next_command, warnings
+from diffusion_lab.reports.pages.notes import next_command, warnings
 from diffusion_lab.runs.signature import signed
 from tests.reports.synthetic import write_run
 

@@ -13,7 +13,7 @@ import pytest
 
 from diffusion_lab.cli.compare import main
 from diffusion_lab.plotting import line_style
-from diffusion_lab.reports import pair_page
+from diffusion_lab.reports.pair import page as pair_page
 from tests.reports.curves import FD, STEPS, power_law, write_curves
 
 LEVELS = (1.0, 1.1, 0.9)

@@ -10,8 +10,8 @@ from diffusion_lab.cli import readings
 from diffusion_lab.cli.config import choices_of, compose_train, conf_dir, group_hash, method_name, plain
 from diffusion_lab.cli.readings import read
 from diffusion_lab.reports import Reading, beyond, compare, differences, group_runs, read_runs
-from diffusion_lab.reports.cells import latex, markdown
-from diffusion_lab.reports.differences import changed, read_plainly, short
+from diffusion_lab.reports.comparison.differences import changed, read_plainly, short
+from diffusion_lab.reports.pages.files import latex, markdown
 from tests.reports.synthetic import write_run
 
 

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from diffusion_lab.reports import Group, choose_metric, compare, group_runs, read_runs, summarise
-from diffusion_lab.reports.directions import rising, with_arrow, with_direction
+from diffusion_lab.reports.comparison.metrics import rising, with_arrow, with_direction
 from diffusion_lab.reports.figures.paired_differences import differences
 from diffusion_lab.reports.figures.quality import course
-from diffusion_lab.reports.pair import pair
-from diffusion_lab.reports.pair_metrics import lines_of, table_of
-from diffusion_lab.reports.speedup_of_runs import in_images
+from diffusion_lab.reports.pair.pair import lines_of, pair, table_of
+from diffusion_lab.reports.pair.speedup_of_runs import in_images
 from tests.reports.figures.test_paired_differences import drawing
 from tests.reports.test_tables import write_seeds
 

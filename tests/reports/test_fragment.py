@@ -6,7 +6,7 @@ import pytest
 
 from diffusion_lab.cli.report import main
 from diffusion_lab.reports import compare, group_runs, read_runs, write_table
-from diffusion_lab.reports.fragment import portable
+from diffusion_lab.reports.pages.files import portable
 from tests.reports.synthetic import write_run, write_sweep
 
 COMMAND = "diffusion-lab report runs/sweep --table digits.md"

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from diffusion_lab.reports import beyond, group_runs, read_runs, summarise
-from diffusion_lab.reports.groups import matching, short
+from diffusion_lab.reports.comparison.differences import short
+from diffusion_lab.reports.comparison.labels import matching
 from tests.reports.synthetic import METHODS, write_run
 
 

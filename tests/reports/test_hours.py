@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.reports import compare, group_runs, read_runs
-from diffusion_lab.reports.hours import same_hours
-from diffusion_lab.reports.speedup_of_runs import in_seconds
-from diffusion_lab.reports.speedup_words import sentences
+from diffusion_lab.reports.comparison.rows import same_hours
+from diffusion_lab.reports.pair.speedup_of_runs import in_seconds, sentences
 from diffusion_lab.runs.run import Run
 from tests.reports.synthetic import set_rate, write_run
 
@@ -86,7 +85,7 @@ def test_the_cost_of_one_method_after_the_other_has_none_and_a_note_says_why(tmp
 def test_a_factor_of_seconds_has_no_interval_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order = [(method, seed) for method in ("uniform", "logit_normal") for seed in range(3)]
     *_, groups = table(tmp_path, order, steps=1500)
-    monkeypatch.setattr("diffusion_lab.reports.speedup_of_runs.only_training", lambda runs: True)
+    monkeypatch.setattr("diffusion_lab.reports.pair.speedup_of_runs.only_training", lambda runs: True)
     monkeypatch.setattr(Run, "training_clock", Run.whole_clock)
     found = in_seconds(groups[0], groups[1], FD).found
     assert found is not None and found.factor is not None and (found.low, found.high) == (None, None)

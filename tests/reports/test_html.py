@@ -162,7 +162,7 @@ def test_losses_of_other_predictions_have_no_ratio(tmp_path):
 
 
 def test_the_page_is_replaced_as_a_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("diffusion_lab.reports.html.page", lambda *_: "<!doctype html>")
+    monkeypatch.setattr("diffusion_lab.reports.pages.html.page", lambda *_: "<!doctype html>")
     write_run(tmp_path / "a", "uniform", 0, steps=50)
     folder = read_runs(tmp_path)
     report = make_report(folder, sections_of(folder.runs))

@@ -16,7 +16,8 @@ from markdown_it import MarkdownIt
 from diffusion_lab.cli.main import main
 from diffusion_lab.export.card import card
 from diffusion_lab.markup import csv_cell, csv_text, markdown_cell, markdown_text
-from diffusion_lab.reports.cells import Cell, Comparison, latex, markdown
+from diffusion_lab.reports.comparison.cells import Cell, Comparison
+from diffusion_lab.reports.pages.files import latex, markdown
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.values import COLUMNS, Value, per_seed_csv
 from tests.reports.synthetic import write_run
@@ -96,7 +97,7 @@ def test_the_files_of_a_report_hold_text_alone(in_folder: Path, capsys: pytest.C
         write_run(Path("runs", f"={seed}+1"), "uniform", seed, steps=250)
         put(Path("runs", f"={seed}+1"), "=1+1 " + " ".join(PAYLOADS.values()))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("diffusion_lab.reports.html._figures", lambda *_: [])
+        patch.setattr("diffusion_lab.reports.pages.html._figures", lambda *_: [])
         assert main(["report", "runs", "--out", "page.html", "--table", "table.md"]) == 0
     assert capsys.readouterr().out
     page = Path("page.html").read_text()

@@ -9,7 +9,7 @@ import pytest
 
 from diffusion_lab.cli.compare import main
 from diffusion_lab.reports import beyond, read_runs, sections_of
-from diffusion_lab.reports.notes import version_warnings
+from diffusion_lab.reports.pages.notes import version_warnings
 from tests.reports.synthetic import write_run
 
 

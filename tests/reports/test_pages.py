@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from diffusion_lab.reports.per_seed import COLUMNS
+from diffusion_lab.reports.pages.files import COLUMNS
 from experiments import cells
 from tests.reports.recomputed import recomputed
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffusion_lab.reports.pair import Pair, group_of, pair, side
-from diffusion_lab.reports.pair_metrics import lines_of
+from diffusion_lab.reports.pair.pair import Pair, group_of, lines_of, pair, side
 from tests.reports.curves import FD, STEPS, power_law, write_curves
 from tests.reports.synthetic import log
 

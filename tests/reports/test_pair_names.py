@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diffusion_lab.reports.pair import group_of, side
+from diffusion_lab.reports.pair.pair import group_of, side
 from tests.reports.curves import STEPS, power_law, write_curves
 
 ROWS = {  # label: option whose part the runs have

@@ -25,8 +25,10 @@ import pytest
 from PIL import Image, UnidentifiedImageError
 
 from diffusion_lab.cli.main import main
-from diffusion_lab.reports import read_runs, samples, sections, sections_of
+from diffusion_lab.reports import read_runs, sections_of
+from diffusion_lab.reports.comparison import sections
 from diffusion_lab.reports.failing_runs import set_apart
+from diffusion_lab.reports.pages import samples
 from diffusion_lab.runs.run import Run, RunFolder
 from tests.limited import limited
 from tests.reports.synthetic import write_run
@@ -434,7 +436,7 @@ def test_a_run_that_is_wrong_beside_others_alone_is_set_apart(
             raise ValueError("all arrays must have the same shape")
         return real(runs, *more)
 
-    monkeypatch.setattr("diffusion_lab.reports.sections.collect", clashing)
+    monkeypatch.setattr("diffusion_lab.reports.comparison.sections.collect", clashing)
     assert main(["report", "runs"]) == 0
     assert "runs: 3 done, 1 unreported" in capsys.readouterr().out
 

@@ -9,9 +9,9 @@ from scipy.optimize import minimize
 
 from diffusion_lab import plotting, reports
 from diffusion_lab.plotting import line_style, spread, style
+from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import over_seeds, seeds_text
 from diffusion_lab.reports.figures.timestep_bins import TimeAxis, edges, relative
-from diffusion_lab.reports.groups import Group
 from diffusion_lab.runs.curve import Curve
 
 
@@ -28,7 +28,7 @@ def test_labels_are_spread_as_little_as_possible(seed):
 
 
 def test_text_of_a_figure_is_at_least_nine_pixels_high_on_a_phone():
-    css = (Path(reports.__file__).parent / "page.css").read_text()
+    css = (Path(reports.__file__).parent / "pages" / "page.css").read_text()
     (rem,) = re.findall(r"figure\.plot \.scroll img { min-width: ([\d.]+)rem", css)
     assert plotting.SMALLEST / (72 * plotting.WIDTH) * 16 * float(rem) >= 9
     sources = [*Path(reports.__file__).parent.glob("figures/*.py"), Path(plotting.__file__)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.cli.table_files import conf_folders, load_table, table_names
-from diffusion_lab.reports.verdicts import CLAIM_SEEDS
+from diffusion_lab.reports.comparison.verdicts import CLAIM_SEEDS
 from diffusion_lab.tables.results import table_csv
 from diffusion_lab.tables.text import sentences
 from experiments.cells import FOLDER, results_of

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from diffusion_lab.intervals import student_quantile
-from diffusion_lab.reports.local_cubic import local_cubic
-from diffusion_lab.reports.smooth_course import Course, smoothed
-from diffusion_lab.reports.speedup import Factor, SpeedUp, over_seeds, speed_up
+from diffusion_lab.reports.pair.speedup import Course, Factor, SpeedUp, local_cubic, over_seeds, smoothed, speed_up
 
 TRUE, DRAWS, END = 2.5, 1000, 1e6
 IMAGES = np.linspace(0.1, 1, 10) * END

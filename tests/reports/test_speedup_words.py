@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diffusion_lab.reports.speedup import Factor, over_seeds
-from diffusion_lab.reports.speedup_words import cell, number, sentences, turned
+from diffusion_lab.reports.pair.speedup import Factor, over_seeds
+from diffusion_lab.reports.pair.speedup_of_runs import cell, number, sentences, turned
 
 
 def words(*factors: Factor, unit: str = "images") -> list[str]:

@@ -11,18 +11,9 @@ from scipy import stats
 from diffusion_lab.cli.outcome import outcome
 from diffusion_lab.intervals import ratio_interval
 from diffusion_lab.reports import choose_metric, compare, group_runs, read_runs, summarise, with_baseline
-from diffusion_lab.reports.cells import (
-    cells,
-    decimals,
-    duration,
-    header,
-    latex,
-    legend,
-    markdown,
-    number,
-    tex,
-    with_interval,
-)
+from diffusion_lab.reports.comparison.cells import columns, decimals, duration, number, with_interval
+from diffusion_lab.reports.comparison.sentences import legend
+from diffusion_lab.reports.pages.files import latex, markdown, tex
 from experiments.cells import FOLDER
 from tests.reports.synthetic import METHODS, set_rate, write_run
 
@@ -31,6 +22,11 @@ FD = "fd1k_digits"
 
 def rows_of(path, metric=FD):
     return summarise(group_runs(read_runs(path).runs), metric)
+
+
+def cells(rows):
+    """Each row in all columns."""
+    return [[column.of(row) for column in columns(rows, FD, "uniform")] for row in rows]
 
 
 def write_seeds(folder, fd, method="uniform", **changed):
@@ -170,7 +166,7 @@ def test_a_baseline_without_a_finished_run_is_refused_while_others_have_one(tmp_
 def test_titles_are_cut_short_where_the_table_is_too_wide(tmp_path):
     write_seeds(tmp_path, [1.0], "uniform")
     empty = ("verdict", "seeds for ±0.1")
-    whole = [title for title in header(f"{FD} ↓", "uniform", size=0.1) if title not in empty]
+    whole = [one.heading for one in columns([], f"{FD} ↓", "uniform", size=0.1) if one.heading not in empty]
     assert compare(group_runs(read_runs(tmp_path).runs), FD).titles == whole
     groups = group_runs(read_runs(tmp_path).runs)
     groups[0].label = "x" * 120

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from diffusion_lab.reports import compare, group_runs, read_runs
-from diffusion_lab.reports.terminal import rich_table
+from diffusion_lab.reports.pages.terminal import rich_table
 from tests.reports.test_tables import FD, write_seeds
 
 

@@ -15,7 +15,7 @@ from diffusion_lab.reports import (
     write_per_seed,
     write_table,
 )
-from diffusion_lab.reports.verdicts import ALPHA, judge, usual_size
+from diffusion_lab.reports.comparison.verdicts import ALPHA, judge, usual_size
 from tests.reports.recomputed import recomputed
 from tests.reports.test_tables import FD, write_seeds
 

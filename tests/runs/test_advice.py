@@ -18,8 +18,8 @@ from diffusion_lab.cli import report
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.foreign import replayed
 from diffusion_lab.data.latent.stored import read_header
-from diffusion_lab.reports.notes import next_command
-from diffusion_lab.reports.pair_samples import _command
+from diffusion_lab.reports.pages.notes import next_command
+from diffusion_lab.reports.pair.page import _command
 from diffusion_lab.runs.advice import command, setting
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diffusion_lab.plotting import data_uri, images_axis, line_style, panels, style
+from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import Figure, over_seeds, seeds_text
-from diffusion_lab.reports.groups import Group
 
 # logged key -> its name in the legend, and the dashes of its line
 LOSSES = {"train/loss_generator": ("generator", "-"), "train/loss_discriminator": ("discriminator", ":")}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.runs.curve import Curve
 from diffusion_lab.runs.run import Run
 

@@ -26,9 +26,9 @@ from diffusion_lab.plotting import (
     small_multiples,
     style,
 )
+from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import Figure, seeds_text
 from diffusion_lab.reports.figures.timestep_bins import TimeAxis, relative, with_list
-from diffusion_lab.reports.groups import Group
 
 COLUMNS = 60  # maximum number of periods in a panel; logs in between are skipped
 COLORS = "cividis"  # lightness rises with the density, also for colour blindness and in grey; its middle is neutral

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from diffusion_lab.plotting import data_uri, label_bottom, line_style, panel_title, small_multiples, style
+from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import Figure, seeds_text
-from diffusion_lab.reports.groups import Group
 from diffusion_lab.runs.run import Run
 
 KINDS = {"head": "selected in training", "weight": "weight in generation"}

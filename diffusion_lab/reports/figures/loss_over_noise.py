@@ -24,10 +24,10 @@ from diffusion_lab.plotting import (
     small_multiples,
     style,
 )
+from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import Figure
 from diffusion_lab.reports.figures.losses import last_losses, loss_seeds
 from diffusion_lab.reports.figures.timestep_bins import edges, measured
-from diffusion_lab.reports.groups import Group
 
 AXIS = "log SNR: noise on the left, the image on the right"
 

@@ -25,10 +25,10 @@ from diffusion_lab.plotting import (
     small_multiples,
     style,
 )
+from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.metrics import VAL_LOSS, ruler
 from diffusion_lab.reports.figures.base import Figure, Mean, over_seeds, seeds_text
 from diffusion_lab.reports.figures.timestep_bins import TimeAxis, edges, measured
-from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.tables import VAL_LOSS, ruler
 
 LOSS_BY_T = "val/loss_t"
 SHOWN_BINS = 5  # timesteps whose course is drawn

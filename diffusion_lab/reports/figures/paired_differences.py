@@ -8,11 +8,11 @@ import numpy as np
 
 from diffusion_lab.intervals import Interval
 from diffusion_lab.plotting import SHORT_NAME, data_uri, line_style, panels, row_names, style
-from diffusion_lab.reports.cells import decimals, with_interval
-from diffusion_lab.reports.directions import directed, rising, with_units
+from diffusion_lab.reports.comparison.cells import decimals, with_interval
+from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.metrics import directed, pairs, rising, values, with_units
+from diffusion_lab.reports.comparison.rows import Row, baseline, summarise, visible_size
 from diffusion_lab.reports.figures.base import Figure, seeds_text
-from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.tables import Row, baseline, pairs, summarise, values, visible_size
 
 FAR = 6.0  # means larger than this multiple of the median one are ignored for the axis limits
 WIDE = 1.5  # so are interval ends farther from the means than this multiple of the median half width

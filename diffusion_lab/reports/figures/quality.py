@@ -17,10 +17,9 @@ from diffusion_lab.plotting import (
     small_multiples,
     style,
 )
-from diffusion_lab.reports.directions import with_direction
+from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.metrics import VAL_LOSS, with_direction
 from diffusion_lab.reports.figures.base import Figure, Mean, over_seeds, seeds_text, shown
-from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.tables import VAL_LOSS
 from diffusion_lab.runs.curve import Curve
 
 

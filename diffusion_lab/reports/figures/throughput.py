@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from diffusion_lab.plotting import data_uri, line_style, panels, row_names, style
-from diffusion_lab.reports.cells import duration, number
+from diffusion_lab.reports.comparison.cells import duration, number
+from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import Figure, seeds_text, shown
-from diffusion_lab.reports.groups import Group
 from diffusion_lab.runs.run import Run
 
 

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from diffusion_lab.plotting import data_uri, label_ends, line_style, log_axis, panels, style
-from diffusion_lab.reports.directions import rising, with_units
+from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.metrics import rising, with_units
 from diffusion_lab.reports.figures.base import Figure
-from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.smooth_course import Course, smoothed
-from diffusion_lab.reports.speedup_of_runs import OfRuns, in_images, in_seconds
-from diffusion_lab.reports.speedup_words import cell
+from diffusion_lab.reports.pair.speedup import Course, smoothed
+from diffusion_lab.reports.pair.speedup_of_runs import OfRuns, cell, in_images, in_seconds
 
 MARK = "#222222"
 AXES = {"images": ("images seen", in_images), "training time": ("training time, seconds", in_seconds)}

@@ -19,8 +19,8 @@ from diffusion_lab.plotting import (
     small_multiples,
     style,
 )
+from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import Figure, Mean, over_seeds, seeds_text
-from diffusion_lab.reports.groups import Group
 from diffusion_lab.runs.run import Run
 
 

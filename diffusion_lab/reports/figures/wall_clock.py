@@ -23,11 +23,9 @@ from diffusion_lab.plotting import (
     small_multiples,
     style,
 )
-from diffusion_lab.reports.directions import with_direction
+from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.metrics import VAL_LOSS, Timed, only_training, time_of, with_direction
 from diffusion_lab.reports.figures.base import Figure, over_seeds, seeds_text, shown
-from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.seconds import Timed, only_training, time_of
-from diffusion_lab.reports.tables import VAL_LOSS
 
 UNITS = ((5400.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))  # from, in seconds, name
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from diffusion_lab.reports import group_runs, read_runs
+from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures import loss_over_noise, losses, paired_differences, quality
 from diffusion_lab.reports.figures.base import over_seeds
-from diffusion_lab.reports.groups import Group
 from diffusion_lab.runs.curve import Curve
 from tests.reports.synthetic import BATCH, BINS, log
 from tests.reports.test_cells import FD, write

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from diffusion_lab.reports import group_runs, read_runs
+from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures import loss_over_noise
 from diffusion_lab.reports.figures.loss_over_noise import log_snr_of, loss_by_log_snr
-from diffusion_lab.reports.groups import Group
 from tests.reports.synthetic import BINS, T, log
 from tests.reports.test_cells import write
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from diffusion_lab.reports import group_runs, read_runs
+from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures import wall_clock
-from diffusion_lab.reports.groups import Group
 from tests.reports.curves import FD, STEPS, power_law, write_curves
 
 

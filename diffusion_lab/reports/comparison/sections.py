@@ -11,9 +11,11 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from diffusion_lab.reports.differences import MISSING, WORD, Reader, lookup, read_plainly, short
-from diffusion_lab.reports.groups import Group, check_key, collect, configuration_words, label_groups, matching
-from diffusion_lab.reports.tables import able_baselines, choose_metric, no_baseline, ruler, values, with_baseline
+from diffusion_lab.reports.comparison.differences import MISSING, WORD, Reader, lookup, read_plainly, short
+from diffusion_lab.reports.comparison.groups import Group, collect
+from diffusion_lab.reports.comparison.labels import check_key, configuration_words, label_groups, matching
+from diffusion_lab.reports.comparison.metrics import choose_metric, ruler, values
+from diffusion_lab.reports.comparison.rows import able_baselines, no_baseline, with_baseline
 from diffusion_lab.runs.run import Run
 
 

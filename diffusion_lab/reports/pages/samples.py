@@ -15,7 +15,7 @@ import numpy as np
 
 from diffusion_lab.inside import read_inside
 from diffusion_lab.plotting import line_style
-from diffusion_lab.reports.groups import Group
+from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.runs.run import Run
 
 NEWEST_WIDTH, COURSE_WIDTH, SNAPSHOTS = 520, 260, 6  # pixels, pixels, pictures in a row

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from diffusion_lab.printable import one_line
-from diffusion_lab.reports.cells import Cell, Comparison
+from diffusion_lab.reports.comparison.cells import Cell, Comparison
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

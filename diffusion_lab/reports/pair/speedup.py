@@ -11,9 +11,18 @@ curves have F = 1.
 The factor is the geometric mean of the F_s, with Student's interval of the mean of log F_s.
 
 Snapshots are noisy: the best value so far is too good, because it is a minimum over the noise. Both curves are
-therefore smoothed by `local_cubic` in the logarithms of metric and images (losses and Fréchet distances fall like
-a + b images^-c), and v and x_method(v) are those of the smoothed curves. A metric with values that are not positive is
-smoothed without its logarithm.
+therefore smoothed by local cubic regression in the logarithms of metric and images (losses and Fréchet distances fall
+like a + b images^-c), and v and x_method(v) are those of the smoothed curves. A metric with values that are not
+positive is smoothed without its logarithm.
+
+The smooth curve assumes no formula for the whole: at q its value is p(0) of the cubic polynomial p that minimises
+
+    sum_i w_i (y_i - p(x_i - q))^2,     w_i = (1 - (|x_i - q| / h)^3)^3 where |x_i - q| < h, else 0
+
+where h is the distance to the farthest of the `NEAREST` nearest points, or of half of the points if these are more
+(Cleveland 1979, "Robust locally weighted regression", without the robust iterations). A curve of up to `NEAREST` points
+is fitted as a whole, with h wider than it. With 4 points the polynomial is a parabola; with 2 or 3 it passes through
+all of them.
 
 In 1,000 simulated comparisons with a true factor of 2.5 the 95 % interval contains it in 94 to 97 % of the cases:
 curves a + b images^-0.7 with 5 or 10 snapshots, 3 or 5 seeds, independent noise of 1, 3 or 10 % at each snapshot, and
@@ -38,9 +47,12 @@ from typing import NamedTuple
 import numpy as np
 
 from diffusion_lab.intervals import ratio_interval
-from diffusion_lab.reports.smooth_course import CLOSE, Course, SmoothCourse, smoothed
 
 LEVEL = 0.95
+NEAREST = 8  # points that the smoothed curve is fitted to at each place
+WHOLE = 1.5  # h over the distance to the farthest point, where all points are used
+PLACES = 33  # of the smoothed curve, equally far in log x, between which it is interpolated
+CLOSE = 1e-9  # of the range of a smoothed curve: rounding, so that a curve reaches its own final value
 
 
 class Factor(NamedTuple):
@@ -172,3 +184,88 @@ def _beyond_median(n: int) -> int | None:
         if probability > 1 - LEVEL:
             return k or None
     return n
+
+
+class Course(NamedTuple):
+    """A metric over training: x (n,) images or seconds, increasing and positive, and values (n,), finite."""
+
+    x: np.ndarray
+    values: np.ndarray
+
+
+class SmoothCourse(NamedTuple):
+    """A curve z(u), u = log x, that falls as the metric becomes better: z is +-log of the metric, or +-the metric.
+
+    Attributes:
+        at: (n,) log x of the snapshots.
+        snapshots: (n,) their z.
+        u: (PLACES,) from the first to the last snapshot.
+        z: (PLACES,) the smoothed curve.
+        sign: 1.0 if a lower value is better, else -1.0.
+        logarithm: whether z has the logarithm of the metric.
+    """
+
+    at: np.ndarray
+    snapshots: np.ndarray
+    u: np.ndarray
+    z: np.ndarray
+    sign: float
+    logarithm: bool
+
+    def reaches(self, target: float) -> float:
+        """u at which the smoothed curve first is at z = `target` or below; -inf if from its start, inf if never."""
+        below = np.flatnonzero(self.z <= target + CLOSE * float(np.ptp(self.z)))
+        if len(below) == 0 or below[0] == 0:
+            return -math.inf if len(below) else math.inf
+        i = int(below[0])
+        return float(np.interp(-target, -self.z[i - 1 : i + 1], self.u[i - 1 : i + 1]))
+
+    @property
+    def smoothed(self) -> Course:
+        """The smoothed curve in the units of x and of the metric."""
+        z = self.sign * self.z
+        return Course(np.exp(self.u), np.exp(z) if self.logarithm else z)
+
+
+def smoothed(courses: Sequence[Course], better: str) -> list[SmoothCourse]:
+    """The curves, all in logarithms of the metric if all values are positive.
+
+    Args:
+        courses: each with at least 2 snapshots.
+        better: "lower" or "higher", the better direction of the metric.
+    """
+    logarithm = all(bool(np.all(course.values > 0)) for course in courses)
+    sign = 1.0 if better == "lower" else -1.0
+    curves = []
+    for course in courses:
+        at, snapshots = np.log(course.x), sign * (np.log(course.values) if logarithm else course.values)
+        u = np.linspace(at[0], at[-1], PLACES)
+        curves.append(SmoothCourse(at, snapshots, u, local_cubic(at, snapshots, u), sign, logarithm))
+    return curves
+
+
+def local_cubic(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """The smoothed curve at some places.
+
+    Args:
+        x: (n,) increasing, n >= 2.
+        y: (n,) values at x.
+        at: (m,) places between the first and the last x.
+
+    Returns:
+        (m,) smoothed values.
+    """
+    count = len(x)
+    used = max(NEAREST, (count + 1) // 2)
+    offsets = x[None, :] - at[:, None]
+    distances = np.abs(offsets)
+    if used >= count:
+        reach = WHOLE * distances.max(1, keepdims=True)
+    else:  # the farthest of the nearest points has a small weight, not 0
+        reach = (1 + 1e-3) * np.sort(distances, axis=1)[:, used - 1 : used]
+    weights = np.clip(1 - (distances / reach) ** 3, 0, None) ** 3
+    degree = min(count - 1, 3 if count > 4 else 2)
+    powers = (offsets / reach)[..., None] ** np.arange(degree + 1)
+    weighted = weights[..., None] * powers
+    normal = np.einsum("mni,mnj->mij", weighted, powers)
+    return np.linalg.solve(normal, np.einsum("mni,n->mi", weighted, y)[..., None])[:, 0, 0]

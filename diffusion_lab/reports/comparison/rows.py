@@ -1,11 +1,11 @@
-"""The comparison as a table: mean and interval over seeds, paired difference and relative cost to a baseline.
+"""The comparison as rows: mean and interval over seeds, paired difference and relative cost to a baseline.
 
     mean        of the finished runs, with the 95 % interval of Student's t over seeds
     difference  to the baseline, over the seeds that both have; whether the groups differ is decided by this interval,
                 not by the overlap of the two others
     cost        time per image relative to the baseline, over the seeds that both have: r_i = v_i(baseline)/v_i with v
                 in images/s; geometric mean of the r_i, with the interval of the mean of their logarithms, whose ends
-                are positive, where both shared the hours (`hours`)
+                are positive, where both shared the hours (`same_hours`)
     verdict     of all rows together, corrected for their number (`verdicts`); bold if there is a difference
 
 A single finished run (n=1) has no interval. Values with different protocols are neither averaged nor compared.
@@ -13,21 +13,27 @@ A single finished run (n=1) has no interval. Values with different protocols are
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import datetime
+from typing import NamedTuple
 
 from diffusion_lab.intervals import Interval, mean_interval, paired_difference, ratio_interval
-from diffusion_lab.reports.directions import directed, family, rising, samples
-from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.hours import same_hours
-from diffusion_lab.reports.verdicts import Verdict, judge, usual_size
-from diffusion_lab.runs.run import STATUSES, Run
+from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.metrics import (
+    VAL_LOSS,
+    directed,
+    interval,
+    pairs,
+    protocols,
+    rising,
+    ruler,
+    values,
+)
+from diffusion_lab.reports.comparison.verdicts import Verdict, judge, usual_size
+from diffusion_lab.runs.run import Run
 
-VAL_LOSS = "val/loss"
 BASELINE = "baseline"
-INDIFFERENT = ("every", "batch_size")  # of a validation: when, and how many images at a time
 
 
 @dataclass(frozen=True)
@@ -67,36 +73,6 @@ class Row:
     def bold(self) -> bool:
         """Whether the difference may be claimed."""
         return self.verdict is not None and self.verdict.decided
-
-
-def choose_metric(groups: Sequence[Group], name: str | None = None) -> str:
-    """The metric for the comparison: `name`, or the first metric, on the most samples, of those that most runs have.
-
-    The first metric is the first one listed by a run, usually the Fréchet distance; one of which neither direction is
-    better is only compared if it is named.
-
-    Args:
-        name: a metric (fd1k_digits), with or without `metrics/`, a logged key (val/loss), or a unique prefix.
-
-    Raises:
-        ValueError: no run has it, or the prefix is not unique.
-    """
-    runs = [run for group in groups for run in group.runs]
-    have = Counter(metric for run in runs for metric in run.metric_names)
-    if name is None:
-        have = Counter({metric: count for metric, count in have.items() if directed(groups, metric)})
-        first = list(dict.fromkeys(map(family, have)))
-        rank = {metric: (have[metric], -first.index(family(metric)), samples(metric)) for metric in have}
-        return max(rank, key=rank.__getitem__, default=VAL_LOSS)
-    wanted = name.removeprefix("metrics/")
-    logged = "/" in wanted and any(run.last(wanted) is not None for run in runs)
-    if wanted in have or logged or (wanted == VAL_LOSS and not have):
-        return wanted
-    begin = [metric for metric in have if metric.startswith(wanted)]
-    if len(begin) == 1:
-        return begin[0]
-    listed = ", ".join(sorted(begin or have)) or VAL_LOSS
-    raise ValueError(f"metric={name} must be one that the runs have; use one of {listed}")
 
 
 def summarise(groups: Sequence[Group], metric: str, size: float | None = None) -> list[Row]:
@@ -155,33 +131,6 @@ def no_baseline(label: str, able: Sequence[str]) -> ValueError:
     return ValueError(f"baseline={label} must be the name of a row with finished runs; use one of {listed}")
 
 
-def values(group: Group, metric: str) -> dict[int | None, float]:
-    """seed -> final value, of the finished runs that have one."""
-    lasts = {run.seed: run.last(metric) for run in group.done}
-    return {seed: value for seed, value in lasts.items() if value is not None}
-
-
-def protocols(group: Group, metric: str) -> list[dict[str, Any]]:
-    """The distinct protocols of a metric in the finished runs; normally one."""
-    distinct: list[dict[str, Any]] = []
-    for run in group.done:
-        if run.last(metric) is not None and run.protocol(metric) not in distinct:
-            distinct.append(run.protocol(metric))
-    return distinct
-
-
-def interval(numbers: Sequence[float | None]) -> Interval | None:
-    """Interval of the numbers that are not None."""
-    present = [number for number in numbers if number is not None]
-    return mean_interval(present) if present else None
-
-
-def status_words(runs: Sequence[Run]) -> str:
-    """`2 done, 1 failed`."""
-    counts = Counter(run.status for run in runs)
-    return ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
-
-
 def _row(group: Group, base: Group, metric: str) -> Row:
     own = values(group, metric)
     note = ""
@@ -223,12 +172,6 @@ def _difference(group: Group, base: Group, metric: str) -> tuple[Interval | None
     return paired_difference(a, b), ""
 
 
-def pairs(ours: Mapping[int | None, float], theirs: Mapping[int | None, float]) -> list[tuple[float, float]]:
-    """(ours, theirs) of the seeds that both have, by seed; runs without a recorded seed are left out."""
-    common = sorted(seed for seed in ours if seed is not None and seed in theirs)
-    return [(ours[seed], theirs[seed]) for seed in common]
-
-
 def _cost(group: Group, base: Group) -> Interval | None:
     """Interval of the baseline's images/s over the group's, paired by seed."""
     ours, theirs = ({run.seed: run.images_per_second or 0.0 for run in _timed(one)} for one in (group, base))
@@ -240,18 +183,41 @@ def _timed(group: Group) -> list[Run]:
     return [run for run in group.done if run.images_per_second]
 
 
-def ruler(group: Group, metric: str) -> list[dict[str, Any]]:
-    """The settings that two groups must share to be compared: extractor, reference, samples, but not the solver.
+class Span(NamedTuple):
+    """When a run was trained: start and end in Unix seconds."""
 
-    For a loss these are the data set, the prediction, the noise schedule and the settings of validation.
+    start: float
+    end: float
+
+
+def span(run: Run) -> Span | None:
+    """From the start of a run to its end; None if the start is not recorded. A run that was continued counts from its
+    last start, with all of its seconds."""
+    try:
+        start = datetime.strptime(str(run.info.get("started")), "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    except ValueError:
+        return None
+    return Span(start, start + (run.seconds or 0.0))
+
+
+def same_hours(ours: Sequence[Run], theirs: Sequence[Run]) -> bool:
+    """Whether two methods shared the hours, so that the drift of a machine over a sweep is in both alike.
+
+    They did if the two runs of each seed overlapped in time, or took turns: no run of another seed of the two methods
+    started between them. With the seed in the outer loop, as the launcher has it, methods A, B and C of two seeds run
+    as A0 B0 C0 A1 B1 C1, and any two take turns. A0 A1 C0 C1 do not: other work on the machine in the second half
+    would be a cost of C.
+
+    Args:
+        ours: runs of one method, one per seed.
+        theirs: runs of the other method; seeds that only one of them has are left out.
     """
-    shared = ("extractor", "samples", "reference", "seed")
-    measured = [{key: protocol.get(key) for key in shared} for protocol in protocols(group, metric) if protocol]
-    if measured:
-        return measured
-    config = group.config
-    validation = (config.get("callbacks") or {}).get("validation")
-    if isinstance(validation, dict):
-        validation = {key: value for key, value in validation.items() if key not in INDIFFERENT}
-    parts = {key: config.get(key) for key in ("prediction", "schedule")}
-    return [{"dataset": group.data_key or group.runs[0].info.get("dataset"), **parts, "validation": validation}]
+    spans = [{run.seed: span(run) for run in runs if run.seed is not None} for runs in (ours, theirs)]
+    pairs = [(spans[0][seed], spans[1][seed]) for seed in spans[0].keys() & spans[1].keys()]
+    starts = [one.start for pair in pairs for one in pair if one is not None]
+    return all(one is not None and other is not None and _together(one, other, starts) for one, other in pairs)
+
+
+def _together(one: Span, other: Span, starts: Sequence[float]) -> bool:
+    first, last = sorted([one, other])
+    return last.start < first.end or not any(first.start < start < last.start for start in starts)

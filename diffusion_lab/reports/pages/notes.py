@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from diffusion_lab.printable import one_line
-from diffusion_lab.reports.cells import number
-from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.other_data import data_notes
-from diffusion_lab.reports.tables import protocols, values
-from diffusion_lab.reports.verdicts import CLAIM_SEEDS
+from diffusion_lab.reports.comparison.cells import number
+from diffusion_lab.reports.comparison.groups import Group, data_notes
+from diffusion_lab.reports.comparison.metrics import protocols, values
+from diffusion_lab.reports.comparison.verdicts import CLAIM_SEEDS
 from diffusion_lab.runs import advice
 from diffusion_lab.runs.run import Run, RunFolder
 

@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from diffusion_lab.plotting import line_style
-from diffusion_lab.reports import figures, notes, samples
-from diffusion_lab.reports.cells import Cell, Comparison
-from diffusion_lab.reports.differences import Difference
-from diffusion_lab.reports.html import rendered
-from diffusion_lab.reports.pair import Pair, configuration
-from diffusion_lab.reports.pair_metrics import lines_of, table_of
-from diffusion_lab.reports.pair_samples import remark, strips
-from diffusion_lab.reports.speedup_of_runs import SNAPSHOTS, OfRuns, in_images, in_seconds
-from diffusion_lab.reports.speedup_words import HOW, none_of, sentences
+from diffusion_lab.reports import figures
+from diffusion_lab.reports.comparison.cells import Cell, Comparison
+from diffusion_lab.reports.comparison.differences import Difference, lookup
+from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.pages import notes, samples
+from diffusion_lab.reports.pages.html import rendered
+from diffusion_lab.reports.pair.pair import Pair, configuration, lines_of, table_of
+from diffusion_lab.reports.pair.speedup_of_runs import HOW, SNAPSHOTS, OfRuns, in_images, in_seconds, none_of, sentences
+from diffusion_lab.runs.advice import command, setting
+
+# Sample i of a run's grids is a function of (evaluation seed, i), so two grids correspond image by image if these are
+# the same; data and task are the same in a pair.
+SAME = {"metrics.seed": "seed of the latents", "solver": "solver", "callbacks.generation.grid": "number of images"}
 
 
 class PairReport(NamedTuple):
@@ -109,3 +113,40 @@ def _content(report: PairReport, command: str) -> dict[str, Any]:
         "versions": notes.versions([run for group in pair.groups for run in group.runs]),
         "command": command,
     }
+
+
+def unequal(pair: Pair) -> list[str]:
+    """What the grids of the two runs do not have in common, in words; empty if they are from equal noise."""
+    found = []
+    for key, words in SAME.items():
+        one, other = (lookup(group.config, key) for group in pair.groups)
+        if one != other:
+            values = [group.word(key) for group in pair.groups]
+            found.append(f"{words} ({values[0]} and {values[1]})" if values[0] != values[1] else words)
+    return found
+
+
+def strips(pair: Pair) -> list[samples.Strip]:
+    """The newest grids side by side, one strip per seed; empty without grids of both, or if the noise is unequal."""
+    if unequal(pair) or not all(_has(group) for group in pair.groups):
+        return []
+    return samples.newest(pair.groups)
+
+
+def remark(pair: Pair) -> str:
+    """What the grids show, or why there are none and how to make some."""
+    missing = [group.label for group in pair.groups if not _has(group)]
+    other = unequal(pair)
+    if not missing and not other:
+        return "The newest grid of each run, from equal latents and solver noise: images at one place correspond."
+    reason = f"{' and '.join(missing)} kept no grids" if missing else f"the grids differ in the {', '.join(other)}"
+    commands = " and ".join(_command(group) for group in pair.groups)
+    return f"No grids from equal noise: {reason}. {commands} make them, with the same solver=... and seed=... for both."
+
+
+def _has(group: Group) -> bool:
+    return any(run.samples() for run in group.runs)
+
+
+def _command(group: Group) -> str:
+    return f"`{command('sample', setting('run', group.runs[0].folder), 'seeds=0-63')}`"

@@ -11,12 +11,34 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from diffusion_lab.reports.differences import Difference, Reader, changed, differences, lookup, read_plainly, short
-from diffusion_lab.reports.groups import Group, group_runs, label_groups, matching
-from diffusion_lab.reports.notes import metric_names
-from diffusion_lab.reports.other_data import data_words
-from diffusion_lab.reports.sections import data_name, subject
-from diffusion_lab.reports.tables import VAL_LOSS, choose_metric, ruler, values
+from diffusion_lab.intervals import Interval, paired_difference
+from diffusion_lab.reports.comparison.cells import Column, Comparison, decimals, with_interval
+from diffusion_lab.reports.comparison.differences import (
+    Difference,
+    Reader,
+    changed,
+    differences,
+    lookup,
+    read_plainly,
+    short,
+)
+from diffusion_lab.reports.comparison.groups import Group, data_words
+from diffusion_lab.reports.comparison.labels import group_runs, label_groups, matching
+from diffusion_lab.reports.comparison.metrics import (
+    VAL_LOSS,
+    choose_metric,
+    directed,
+    interval,
+    metric_names,
+    pairs,
+    protocols,
+    rising,
+    ruler,
+    values,
+    with_arrow,
+)
+from diffusion_lab.reports.comparison.sections import data_name, subject
+from diffusion_lab.reports.comparison.verdicts import ALPHA, CLAIM_SEEDS, NO_CLAIM, Pairs, Verdict, judge
 from diffusion_lab.runs.find import read_runs
 from diffusion_lab.runs.run import RunFolder
 
@@ -172,3 +194,106 @@ def _data(group: Group) -> str:
 
 def _both(base: Group, own: Group, name: str) -> bool:
     return bool(values(base, name)) and bool(values(own, name))
+
+
+class Line(NamedTuple):
+    """One metric.
+
+    Attributes:
+        name: of the metric.
+        base, own: mean over finished seeds.
+        common: (own, base) of the seeds that both have; empty if they cannot be compared.
+        refused: why there is no difference, "" if there is one.
+        verdict: on the difference, corrected for the number of metrics.
+    """
+
+    name: str
+    base: Interval | None
+    own: Interval | None
+    common: Pairs
+    refused: str
+    verdict: Verdict | None
+
+    @property
+    def difference(self) -> Interval | None:
+        return paired_difference([a for a, _ in self.common], [b for _, b in self.common]) if self.common else None
+
+    @property
+    def bold(self) -> bool:
+        """Whether the difference may be claimed."""
+        return self.verdict is not None and self.verdict.decided
+
+    @property
+    def places(self) -> int:
+        """Decimals of its means and of their difference."""
+        return decimals([mean.mean for mean in (self.base, self.own) if mean])
+
+
+def lines_of(pair: Pair) -> list[Line]:
+    """One line per metric, with verdicts that are corrected for all of them together."""
+    lines = [_line(pair, name) for name in pair.metrics]
+    judged = [line.common if directed(pair.groups, line.name) else [] for line in lines]
+    falling = [
+        [(-a, -b) for a, b in common] if rising(pair.groups, line.name) else common
+        for line, common in zip(lines, judged, strict=True)
+    ]
+    return [line._replace(verdict=verdict) for line, verdict in zip(lines, judge(falling, rising=False), strict=True)]
+
+
+def table_of(pair: Pair, lines: list[Line]) -> Comparison:
+    """The lines as text."""
+    base, own = (group.label for group in pair.groups)
+    columns = [
+        Column("metric", lambda line: with_arrow(pair.groups, line.name)),
+        Column("common seeds", lambda line: str(len(line.common)) if line.common else "none"),
+        Column(base, lambda line: _mean_text(line.base, line)),
+        Column(own, lambda line: _mean_text(line.own, line)),
+        Column(f"difference to {base}", _difference_text, verdict=True),
+        Column("verdict", _verdict_text, verdict=True),
+    ]
+    cells = [[column.of(line) for column in columns] for line in lines]
+    return Comparison([column.heading for column in columns], cells, _legend(lines), [])
+
+
+def _line(pair: Pair, name: str) -> Line:
+    base, own = values(pair.base, name), values(pair.own, name)
+    refused, common = measured_differently(pair, name), pairs(own, base)
+    if refused:
+        refused = f"n/a, measured differently: {refused}"
+    elif not common:
+        refused = "n/a (no common seed)"
+    return Line(name, _mean(pair.base, name), _mean(pair.own, name), [] if refused else common, refused, None)
+
+
+def _mean(group: Group, name: str) -> Interval | None:
+    """Over the finished seeds; None if these were measured in different ways."""
+    return interval(list(values(group, name).values())) if len(protocols(group, name)) < 2 else None
+
+
+def _mean_text(mean: Interval | None, line: Line) -> str:
+    return with_interval(mean, line.places).replace(", no interval", "")
+
+
+def _difference_text(line: Line) -> str:
+    return line.refused or with_interval(line.difference, line.places, signed=True)
+
+
+def _verdict_text(line: Line) -> str:
+    """`better, p=0.012`"""
+    if line.verdict is None:
+        return ""
+    p = line.verdict.p
+    return line.verdict.word + ("" if p is None else f", p={p:.2g}" if p >= 0.001 else ", p<0.001")
+
+
+def _legend(lines: list[Line]) -> str:
+    tested = sum(line.verdict is not None and line.verdict.p is not None for line in lines)
+    text = "final values: mean over finished seeds [95 % interval of Student's t]; the difference is paired by seed"
+    if any(line.common and line.verdict is None for line in lines):
+        text += "; there is no verdict where neither direction of a metric is better"
+    if any(line.verdict is not None and line.verdict.word == NO_CLAIM for line in lines):
+        text += f"; with fewer than {CLAIM_SEEDS} common seeds there is no verdict"
+    if not tested:
+        return text
+    of_all = f", corrected for the {tested} metrics by Holm's method" if tested > 1 else ""
+    return f"{text}; verdict: p of the paired t-test{of_all}, at most {100 * ALPHA:.0f} % for a claim, which is bold"

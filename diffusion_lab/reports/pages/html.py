@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diffusion_lab.plotting import line_style, many
+from diffusion_lab.plotting import as_address, line_style, many
 from diffusion_lab.printable import printable
-from diffusion_lab.reports import figures, notes, samples
-from diffusion_lab.reports.analysed import analysed
-from diffusion_lab.reports.cells import Comparison, compare, decimals, latex, markdown, with_interval
-from diffusion_lab.reports.directions import with_arrow
-from diffusion_lab.reports.groups import Group
-from diffusion_lab.reports.saving import save
-from diffusion_lab.reports.sections import Section
-from diffusion_lab.reports.tables import VAL_LOSS, interval, protocols, values
+from diffusion_lab.reports import figures
+from diffusion_lab.reports.comparison.cells import Comparison, compare, decimals, with_interval
+from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.metrics import VAL_LOSS, interval, protocols, values, with_arrow
+from diffusion_lab.reports.comparison.sections import Section
+from diffusion_lab.reports.pages import notes, samples
+from diffusion_lab.reports.pages.files import latex, markdown, save
+from diffusion_lab.runs.analyses import Analysed, read_analyses
 from diffusion_lab.runs.run import RunFolder
 
 if TYPE_CHECKING:
@@ -113,19 +114,19 @@ def page(report: Report) -> str:
 
 def rendered(template: str, content: dict[str, Any]) -> str:
     """A template of this folder with its variables."""
-    return environment(Path(__file__).parent).get_template(template).render(**content)
+    return environment().get_template(template).render(**content)
 
 
 def environment(*folders: Path) -> Environment:
     """Templates in which a value is neither HTML nor a character that reorders or hides text.
 
     Args:
-        folders: where the templates are.
+        folders: where they are, before this folder.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
-        loader=FileSystemLoader(folders),
+        loader=FileSystemLoader([*folders, Path(__file__).parent]),
         autoescape=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
         undefined=StrictUndefined,
@@ -241,3 +242,36 @@ def _settings(groups: Sequence[Group]) -> list[tuple[str, str]]:
     if len(counts) == 1:
         settings.append(("parameters", f"{counts.pop():,}".replace(",", "\N{NO-BREAK SPACE}")))
     return settings
+
+
+class Shown(NamedTuple):
+    """One analysis on the page.
+
+    Attributes:
+        title: its name in words.
+        where: its folder, relative to the report's.
+        sentence: its interpretation.
+        models: the analysed models.
+        image: the figure as a `data:` address.
+    """
+
+    title: str
+    where: str
+    sentence: str
+    models: str
+    image: str
+
+
+def analysed(folder: RunFolder) -> list[Shown]:
+    """The analyses of the folder and of all folders between it and its runs, then those of each run."""
+    top = Path(os.path.realpath(folder.path))
+    real = [Path(os.path.realpath(run.folder)) for run in folder.runs]
+    places = [place for place in real if place.is_relative_to(top)]
+    above = {place for run in places for place in run.parents if place.is_relative_to(top)} | {top}
+    every = dict.fromkeys([*sorted(above), *places])
+    return [_shown(folder, one) for place in every for one in read_analyses(place, top)]
+
+
+def _shown(folder: RunFolder, one: Analysed) -> Shown:
+    title, where = one.name.replace("_", " ").capitalize(), os.path.relpath(one.folder, os.path.realpath(folder.path))
+    return Shown(title, where, one.sentence, "; ".join(one.models), as_address(one.figure))

@@ -1,0 +1,1 @@
+"""The report as a page, on a terminal and in files."""

@@ -1,0 +1,200 @@
+"""The comparison in files: as Markdown or LaTeX, to be committed with a study, and the values of each seed as CSV.
+
+A table has its legend and the commands to reproduce it. It is a function of the runs and the command: it has no date,
+and paths are relative. Beside `digits.md` is `digits.per_seed.csv`, from which its intervals can be recomputed:
+
+    section,row,run,seed,metric,value,protocol
+
+One line per finished run and value; the first row of a section that has the metric is its baseline. `protocol` is JSON,
+and empty for values that are not evaluations. Values are written with all digits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from diffusion_lab.files import write_whole
+from diffusion_lab.markup import csv_text, markdown_cell, markdown_text
+from diffusion_lab.printable import one_line
+from diffusion_lab.reports.comparison.cells import Cell, Comparison, status_words
+from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.metrics import VAL_LOSS
+from diffusion_lab.reports.comparison.sections import Section
+from diffusion_lab.runs.run import RunFolder
+
+SUFFIXES = (".md", ".tex")
+COLUMNS = ("section", "row", "run", "seed", "metric", "value", "protocol")
+_ABSOLUTE = re.compile(r"""(?:^|(?<=[\s=,'"(\[]))/[^\s,'"\])}]+""")
+
+
+def save(path: Path, content: bytes, option: str) -> None:
+    """Write a file atomically.
+
+    Args:
+        path: the path; missing folders are made.
+        content: the whole content.
+        option: the command's option with the path, for the error.
+
+    Raises:
+        ValueError: the path cannot be written to.
+    """
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        reason = error.strerror or error
+        raise ValueError(
+            f"{option}={path} must be a file that can be written ({reason}); use another path for --{option}"
+        ) from error
+
+
+def check_suffix(path: str | Path) -> Path:
+    """The path, if its suffix is allowed.
+
+    Raises:
+        ValueError: its suffix is not one of `SUFFIXES`.
+    """
+    if Path(path).suffix not in SUFFIXES:
+        raise ValueError(f"table={path} must end in {' or '.join(SUFFIXES)}; use e.g. --table table.md")
+    return Path(path)
+
+
+def write_table(path: str | Path, folder: RunFolder, tables: Mapping[str, Comparison], command: str) -> Path:
+    """Write the fragment, in one atomic replacement.
+
+    Args:
+        path: path with one of `SUFFIXES`.
+        folder: the runs.
+        tables: title of a section -> its table; titles are written if there are several.
+        command: the command of the report.
+
+    Raises:
+        ValueError: the suffix is unknown, or the path cannot be written to.
+    """
+    path = check_suffix(path)
+    latex = path.suffix == ".tex"
+    pieces = []
+    for title, table in tables.items():
+        if len(tables) > 1:
+            pieces.append(rf"\subsubsection*{{{tex(title)}}}" + "\n" if latex else f"### {markdown_text(title)}\n")
+        pieces.append((_tex_table if latex else _markdown_table)(_portable(table)))
+    if folder.unfinished:
+        note = f"not finished: {status_words(folder.unfinished)}"
+        pieces.append(rf"\par\noindent {tex(note)}" + "\n" if latex else f"{note}\n")
+    commands = [portable(text) for text in [*training_commands(folder), command]]
+    pieces.append((_tex_commands if latex else _markdown_commands)(commands))
+    save(path, "\n".join(pieces).encode(), "table")
+    return path
+
+
+def _portable(table: Comparison) -> Comparison:
+    lines = [[Cell(portable(cell.text), cell.bold) for cell in line] for line in table.lines]
+    return table._replace(lines=lines, notes=[portable(note) for note in table.notes])
+
+
+def training_commands(folder: RunFolder) -> list[str]:
+    """The commands of the sweeps, then those of single runs, without duplicates."""
+    single = [run.command for run in folder.runs if run.folder.parent not in folder.sweeps]
+    return list(dict.fromkeys([*folder.commands, *single]))
+
+
+def portable(text: str) -> str:
+    """`text` with absolute paths relative to the current folder, or reduced to their last part if outside of it."""
+
+    def shorten(match: re.Match[str]) -> str:
+        path = Path(match[0])
+        return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name or "."
+
+    return _ABSOLUTE.sub(shorten, text)
+
+
+def _markdown_table(table: Comparison) -> str:
+    return f"{markdown(table)}\n{table.legend}\n"
+
+
+def _markdown_commands(commands: list[str]) -> str:
+    return "".join(f"    {one_line(command)}\n" for command in commands)
+
+
+def _tex_table(table: Comparison) -> str:
+    return f"{latex(table)}\n\\par\\noindent {tex(table.legend)}\n"
+
+
+def _tex_commands(commands: list[str]) -> str:
+    """Commands as text that may break at commas; `-{}-`, because two hyphens would become a dash."""
+    texts = [tex(command).replace("--", "-{}-").replace(",", r",\allowbreak{}") for command in commands]
+    return "".join(rf"\par\noindent\texttt{{{text}}}" + "\n" for text in texts)
+
+
+def markdown(table: Comparison) -> str:
+    """A pipe table, followed by the notes."""
+    titles, lines = table.titles, table.lines
+    texts = [
+        [markdown_cell(title) for title in titles],
+        ["---"] * table.left + ["---:"] * (len(titles) - table.left),
+    ]
+    for line in lines:
+        escaped = [cell._replace(text=markdown_cell(cell.text)) for cell in line]
+        texts.append([f"**{cell.text}**" if cell.bold else cell.text for cell in escaped])
+    notes = "".join(f"\n{markdown_text(note)}\n" for note in table.notes)
+    return "\n".join("| " + " | ".join(text) + " |" for text in texts) + "\n" + notes
+
+
+def latex(table: Comparison) -> str:
+    """A tabular with booktabs rules, followed by the notes."""
+    titles, lines = table.titles, table.lines
+    body = [
+        " & ".join(rf"\textbf{{{tex(cell.text)}}}" if cell.bold else tex(cell.text) for cell in line) for line in lines
+    ]
+    rows = "".join(rf"{line} \\" + "\n" for line in body)
+    columns = "l" * table.left + "r" * (len(titles) - table.left)
+    head = " & ".join(tex(title) for title in titles)
+    return (
+        rf"\begin{{tabular}}{{{columns}}}" + "\n"
+        r"\toprule" + "\n" + rf"{head} \\" + "\n" + r"\midrule" + "\n" + rows + r"\bottomrule" + "\n"
+        r"\end{tabular}" + "\n"
+    ) + "".join(f"\n\\par\\noindent {tex(note)}\n" for note in table.notes)
+
+
+def tex(text: str) -> str:
+    """`text` with LaTeX's special characters escaped."""
+    special = {"\\": r"\textbackslash{}", "↓": r"$\downarrow$", "↑": r"$\uparrow$", "\N{MINUS SIGN}": "$-$"}
+    special |= {c: "\\" + c for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {"<": "$<$", ">": "$>$", "|": "$|$"}  # other characters in LaTeX's default font encoding
+    return "".join(special.get(character, character) for character in one_line(text))
+
+
+def path_beside(table: str | Path) -> Path:
+    """digits.md -> digits.per_seed.csv"""
+    return Path(table).with_suffix(".per_seed.csv")
+
+
+def write_per_seed(table: str | Path, sections: Sequence[Section]) -> Path:
+    """Write the file beside the table, in one atomic replacement.
+
+    Raises:
+        ValueError: the path cannot be written to.
+    """
+    path = path_beside(table)
+    lines = [
+        (section.title, group.label, *line)
+        for section in sections
+        for group in section.groups
+        for line in _lines(group, section.metric)
+    ]
+    save(path, csv_text(COLUMNS, lines).encode(), "table")
+    return path
+
+
+def _lines(group: Group, metric: str) -> Iterator[tuple[object, ...]]:
+    for run in group.done:
+        names = dict.fromkeys([metric, *run.metric_names, VAL_LOSS])
+        values = {name: run.last(name) for name in names}
+        values |= {"images_per_second": run.images_per_second, "seconds": run.seconds}
+        for name, value in values.items():
+            if value is not None:
+                protocol = run.protocol(name)
+                text = json.dumps(protocol, sort_keys=True, separators=(",", ":")) if protocol else ""
+                yield run.name, "" if run.seed is None else run.seed, name, repr(value), text
