@@ -318,20 +318,20 @@ MUTANTS = [
     Mutant(
         "loss ratio in the figure, inverted",
         _LOSSES,
-        "_over_t(axes[1], group, last.loss / base, i, time)",
-        "_over_t(axes[1], group, base / last.loss, i, time)",
+        "_over_t(axes[1], one, one.loss / same[0].loss, time)",
+        "_over_t(axes[1], one, same[0].loss / one.loss, time)",
         FIGURES,
     ),
     Mutant(
         "loss over timesteps in the figure, reversed",
         _LOSSES,
-        "_over_t(axes[0], group, last.loss, i, time)",
-        "_over_t(axes[0], group, last.loss[::-1], i, time)",
+        "_over_t(axes[0], one, one.loss, time)",
+        "_over_t(axes[0], one, one.loss[::-1], time)",
         FIGURES,
     ),
     Mutant(
         "difference in the figure, of the other sign",
-        "diffusion_lab/reports/figures/paired_differences.py",
+        "diffusion_lab/reports/figures/table_rows.py",
         "mean, low, high = interval.mean, interval.low, interval.high",
         "mean, low, high = -interval.mean, interval.low, interval.high",
         FIGURES,
@@ -425,9 +425,9 @@ MUTANTS = [
     ),
     Mutant(
         "time in the figure, of the first seed",
-        "diffusion_lab/reports/figures/wall_clock.py",
-        "seeds, times.mean, values.mean,",
-        "seeds, times.low, values.mean,",
+        "diffusion_lab/reports/figures/curves.py",
+        "group, times.mean, values.mean,",
+        "group, times.low, values.mean,",
         WALL_CLOCK,
     ),
     Mutant(
@@ -453,7 +453,7 @@ MUTANTS = [
     ),
     Mutant(
         "log SNR of a range: that of its first timestep",
-        "diffusion_lab/reports/figures/loss_over_noise.py",
+        "diffusion_lab/reports/figures/losses.py",
         "return np.add.reduceat(log_snr, at[:-1]) / np.diff(at)",
         "return log_snr[at[:-1]]",
         NOISE,

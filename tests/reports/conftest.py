@@ -7,6 +7,7 @@ import io
 import pytest
 
 from diffusion_lab.cli.report import main
+from diffusion_lab.reports.figures import base
 from diffusion_lab.reports.pages import html
 from diffusion_lab.reports.pair import page as pair_page
 from tests.reports.synthetic import write_sweep
@@ -43,3 +44,11 @@ def without_figures(monkeypatch):
     """Figures take most of the time of a report and of a comparison; tests of their words do without."""
     monkeypatch.setattr(html, "_figures", lambda *of: [])
     monkeypatch.setattr(pair_page, "drawn", lambda pair: [])
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Matplotlib's figures that are drawn from here on."""
+    found = []
+    monkeypatch.setattr(base, "data_uri", lambda figure: found.append(figure) or "data:")
+    return found

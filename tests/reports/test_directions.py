@@ -11,8 +11,8 @@ import pytest
 
 from diffusion_lab.reports import Group, choose_metric, compare, group_runs, read_runs, summarise
 from diffusion_lab.reports.comparison.metrics import rising, with_arrow, with_direction
-from diffusion_lab.reports.figures.paired_differences import differences
-from diffusion_lab.reports.figures.quality import course
+from diffusion_lab.reports.figures.curves import course
+from diffusion_lab.reports.figures.table_rows import differences
 from diffusion_lab.reports.pair.pair import lines_of, pair, table_of
 from diffusion_lab.reports.pair.speedup_of_runs import in_images
 from tests.reports.figures.test_paired_differences import drawing

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 import pytest
 
 from diffusion_lab.reports import group_runs, make_report, page, read_runs, sections_of, write_page
+from diffusion_lab.reports.figures.curves import course
 from diffusion_lab.reports.figures.losses import loss_by_timestep
-from diffusion_lab.reports.figures.quality import course
-from diffusion_lab.reports.figures.timestep_bins import objective
+from diffusion_lab.reports.figures.timesteps import objective
 from tests.reports.synthetic import METHODS, log, write_run
 
 

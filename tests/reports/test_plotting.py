@@ -11,7 +11,7 @@ from diffusion_lab import plotting, reports
 from diffusion_lab.plotting import line_style, spread, style
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import over_seeds, seeds_text
-from diffusion_lab.reports.figures.timestep_bins import TimeAxis, edges, relative
+from diffusion_lab.reports.figures.timesteps import TimeAxis, edges, relative
 from diffusion_lab.runs.curve import Curve
 
 

@@ -70,6 +70,11 @@ class Row:
         return self.unpaired == BASELINE
 
     @property
+    def tested(self) -> bool:
+        """Whether its difference has a p-value."""
+        return self.verdict is not None and self.verdict.p is not None
+
+    @property
     def bold(self) -> bool:
         """Whether the difference may be claimed."""
         return self.verdict is not None and self.verdict.decided

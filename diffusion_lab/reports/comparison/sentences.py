@@ -137,7 +137,7 @@ def beyond(group: Group, base: Group) -> list[Difference]:
 
 def legend(rows: Sequence[Row], size: float | None = None) -> str:
     """Explanation of the numbers and of their limits."""
-    tested = sum(row.verdict is not None and row.verdict.p is not None for row in rows)
+    tested = sum(row.tested for row in rows)
     text = "mean over finished seeds [95 % interval of Student's t]; differences are paired by seed, each interval is "
     text += "that of its row alone; "
     if tested:
@@ -163,7 +163,7 @@ def legend(rows: Sequence[Row], size: float | None = None) -> str:
 
 def cautions(rows: Sequence[Row]) -> list[str]:
     """The assumptions of the verdicts, and the effect of pairing."""
-    verdicts = [row.verdict for row in rows if row.verdict is not None and row.verdict.p is not None]
+    verdicts = [row.verdict for row in rows if row.verdict and row.tested]
     if not verdicts:
         return []
     notes = [

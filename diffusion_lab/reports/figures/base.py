@@ -1,4 +1,4 @@
-"""Common parts of the report's figures: a figure, and means over the seeds of a group.
+"""Common parts of the report's figures: a figure, panels per group, and means over the seeds of a group.
 
 A group has the same colour in all figures. If a group has finished runs, means are over them alone; otherwise they are
 over the unfinished ones, which is stated. Thin lines are single seeds.
@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from diffusion_lab.plotting import data_uri, label_bottom, line_style, panel_title, small_multiples, style
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.runs.curve import Curve
 from diffusion_lab.runs.run import Run
+
+GREY = "#CCCCCC"  # of the other groups behind one
 
 
 class Figure(NamedTuple):
@@ -23,6 +26,39 @@ class Figure(NamedTuple):
     title: str
     caption: str
     image: str
+
+    @classmethod
+    def drawn(cls, title: str, caption: str, draw: Callable[..., Any], *of: Any) -> Figure:
+        """With the picture of Matplotlib's figure `draw(*of)`, in the common style."""
+        with style():
+            return cls(title, caption, data_uri(draw(*of)))
+
+
+def panel_per_group(
+    titles: Sequence[tuple[int, str]], draw: Callable[[Any, int], object], below: str, left: str, height: float = 2.4
+) -> tuple[Any, list[Any]]:
+    """Matplotlib's figure with a panel per group on common axes, and its panels.
+
+    Args:
+        titles: (place in the report, title) of each panel.
+        draw: is called with the axes of panel k, and k.
+        below: label of x, below the lowest panels.
+        left: label of y, at the first panel.
+        height: of a panel, inches.
+    """
+    figure, axes = small_multiples(len(titles), height)
+    for k, (axis, (index, title)) in enumerate(zip(axes, titles, strict=True)):
+        draw(axis, k)
+        panel_title(axis, title, line_style(index).color, len(titles))
+    label_bottom(axes, below)
+    axes[0].set_ylabel(left)
+    return figure, axes
+
+
+def legend_above(figure: Any, axes: Sequence[Any], columns: int) -> None:
+    """The names of the lines of some panels, each once, above the panels, where they cover no curve."""
+    lines = {text: line for axis in axes for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(lines.values(), lines, loc="outside upper left", ncols=columns)
 
 
 class Mean(NamedTuple):
@@ -52,7 +88,7 @@ def shown(group: Group) -> list[Run]:
     return group.done or group.started
 
 
-def seeds_text(groups: Sequence[Group], runs_of: Callable[[Group], Sequence[Run]] = shown) -> str:
+def seeds_text(groups: Sequence[Group], runs_of: Callable[[Group], Sequence[object]] = shown) -> str:
     """`2 seeds each`, with the groups that have another number, and the unfinished groups."""
     counts = [len(runs_of(group)) for group in groups]
     usual, times = Counter(counts).most_common(1)[0]

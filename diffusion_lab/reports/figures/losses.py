@@ -1,174 +1,222 @@
-"""Figures of the loss over timesteps: at the end, and during training."""
+"""Figures of the validation loss by noise level: over timesteps and over log SNR at the end, and during training.
+
+Lists in metrics.jsonl are over equal ranges of timesteps. Over log SNR, on which schedules with other timesteps can be
+compared, a range is drawn at the mean of ln SNR over its timesteps, which the run records at about a hundred timesteps;
+those in between are interpolated.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from diffusion_lab.plotting import (
     SHORT_NAME,
     columns_of,
-    data_uri,
     images_axis,
-    label_bottom,
     label_ends,
     line_style,
     log_axis,
     log_if_wide,
     many,
     name_lines,
-    panel_title,
     panels,
-    small_multiples,
-    style,
 )
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS, ruler
-from diffusion_lab.reports.figures.base import Figure, Mean, over_seeds, seeds_text
-from diffusion_lab.reports.figures.timestep_bins import TimeAxis, edges, measured
+from diffusion_lab.reports.figures.base import GREY, Figure, Mean, over_seeds, panel_per_group, seeds_text
+from diffusion_lab.reports.figures.timesteps import TimeAxis, edges
 
 LOSS_BY_T = "val/loss_t"
 SHOWN_BINS = 5  # timesteps whose course is drawn
+LOG_SNR = "log SNR: noise on the left, the image on the right"
+
+
+class Validated(NamedTuple):
+    """The last validation that all seeds of a group have: its place in the report, images seen, mean loss (bins,)."""
+
+    index: int
+    group: Group
+    images: int
+    loss: np.ndarray
+
+
+def validated(groups: Sequence[Group]) -> list[Validated]:
+    """The groups that have validated by range of timesteps."""
+    means = [(i, group, _mean(group)) for i, group in enumerate(groups)]
+    return [
+        Validated(i, group, int(mean.images[-1]), mean.mean[-1])
+        for i, group, mean in means
+        if mean is not None and mean.mean.ndim == 2
+    ]
 
 
 def loss_by_timestep(groups: Sequence[Group]) -> Figure | None:
     """Validation loss over timesteps at the end, and its ratio to the first group's."""
-    lasts = [(i, group, last_losses(group)) for i, group in enumerate(groups)]
-    present = [_Present(i, group, last) for i, group, last in lasts if last is not None]
+    present = validated(groups)
     if not present:
         return None
-    first = present[0].last
-    alike = [p for p in present if ruler(p.group, VAL_LOSS) == ruler(present[0].group, VAL_LOSS)]
-    same = [p for p in alike if p.last.images == first.images and p.last.loss.shape == first.loss.shape]
-    with style():
-        image = _ratio_panels(same) if many(len(same)) else _loss_lines(present, same)
-    ratios = f" Coloured: ratio to that of {present[0].group.label}; grey: the other groups." if many(len(same)) else ""
+    first = present[0]
+    alike = [one for one in present if ruler(one.group, VAL_LOSS) == ruler(first.group, VAL_LOSS)]
+    same = [one for one in alike if one.images == first.images and one.loss.shape == first.loss.shape]
+    ratios = f" Coloured: ratio to that of {first.group.label}; grey: the other groups." if many(len(same)) else ""
     caption = (
         "Unweighted loss on held-out images by range of timesteps, with averaged weights where the run keeps them, at "
-        f"the last validation; mean over seeds ({loss_seeds(groups)}). t = 0 is the least noise.{ratios}"
+        f"the last validation; mean over seeds ({_seeds(groups)}). t = 0 is the least noise.{ratios}"
     )
-    if empty := max(int(np.isnan(p.last.loss).sum()) for p in present):
+    if empty := max(int(np.isnan(one.loss).sum()) for one in present):
         caption += (
             f" {empty} of {len(first.loss)} ranges have no validation image and no point; more images "
             "(dataset.val_images) or fewer ranges (callbacks.validation.bins) fill them."
         )
     if len(alike) < len(present):
-        others = ", ".join(p.group.label for p in present if p not in alike)
+        others = ", ".join(one.group.label for one in present if one not in alike)
         caption += f" No ratio for groups with another prediction or schedule: {others}."
-    if len({last.images for _, _, last in present}) > 1:
-        seen = ", ".join(f"{group.label} {last.images}" for _, group, last in present)
+    if len({one.images for one in present}) > 1:
+        seen = ", ".join(f"{one.group.label} {one.images}" for one in present)
         caption += f" The groups have seen different numbers of images ({seen}); ratios are given for equal ones only."
-    return Figure("Loss over timesteps", caption, image)
+    return Figure.drawn("Loss over timesteps", caption, _over_timesteps, present, same)
 
 
-def _loss_lines(present: Sequence[_Present], same: Sequence[_Present]) -> str:
-    """The loss, and its ratio to the first group's: all groups over each other."""
+def _over_timesteps(present: Sequence[Validated], same: Sequence[Validated]) -> Any:
+    """The loss, and its ratio to the first group's: all groups over each other; of many groups the ratio alone."""
+    if many(len(same)):
+        return _ratio_panels(same)
     figure, axes = panels(1 if len(same) < 2 else 2, height=3.6)
-    time = TimeAxis.of([group for _, group, _ in present])
-    for i, group, last in present:
-        _over_t(axes[0], group, last.loss, i, time)
+    time = TimeAxis.of([one.group for one in present])
+    ends = [[_over_t(axes[0], one, one.loss, time) for one in present]]
     axes[0].set_title("validation loss")
     log_axis(axes[0])
-    ends = [[(_end(last.loss), group.label, line_style(i).color) for i, group, last in present]]
     if len(same) > 1:
-        base = same[0].last.loss
-        for i, group, last in same:
-            _over_t(axes[1], group, last.loss / base, i, time)
+        ends.append([_over_t(axes[1], one, one.loss / same[0].loss, time) for one in same])
         name = same[0].group.label
         axes[1].set_title(f"its ratio to {name if len(name) <= SHORT_NAME else 'the first of the table'}")
-        ends.append([(_end(last.loss / base), group.label, line_style(i).color) for i, group, last in same])
+    for axis in axes:
+        axis.set_xlabel(time.label)
     name_lines(figure, axes, ends)
-    return data_uri(figure)
+    return figure
 
 
-def _ratio_panels(same: Sequence[_Present]) -> str:
-    """The ratio to the first group's loss, one panel per group, with the others in grey behind it."""
-    figure, axes = small_multiples(len(same))
-    base = same[0].last.loss
-    for axis, own in zip(axes, same, strict=True):
-        for _, group, last in same:
-            at = edges(group, len(base))
-            axis.plot(*measured((at[:-1] + at[1:]) / 2, last.loss / base), color="#CCCCCC", linewidth=0.6)
-        at, color = edges(own.group, len(base)), line_style(own.index).color
-        axis.plot(*measured((at[:-1] + at[1:]) / 2, own.last.loss / base), color=color)
-        panel_title(axis, own.group.label, color, len(same))
-    log_if_wide(axes[0], [last.loss / base for _, _, last in same], ratio=4)
-    label_bottom(axes, "timestep t")
-    axes[0].set_ylabel("loss ratio")
-    return data_uri(figure)
+def _over_t(axis: Any, one: Validated, values: np.ndarray, time: TimeAxis) -> tuple[float, str, str]:
+    at = time.edges(one.group, len(values))
+    points = _line(axis, one, (at[:-1] + at[1:]) / 2, values)
+    return float(points[-1]) if len(points) else math.nan, one.group.label, line_style(one.index).color
+
+
+def _line(axis: Any, one: Validated, at: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """One group's line; its values without those of ranges that have none."""
+    color, dash = line_style(one.index)
+    at, values = measured(at, values)
+    axis.plot(at, values, color=color, linestyle=dash, marker="o", markersize=2.5, label=one.group.label)
+    return values
+
+
+def _ratio_panels(same: Sequence[Validated]) -> Any:
+    """The ratio to the first group's loss."""
+    ratios = [one.loss / same[0].loss for one in same]
+    at = [edges(one.group, len(one.loss)) for one in same]
+    curves = [((each[:-1] + each[1:]) / 2, ratio) for each, ratio in zip(at, ratios, strict=True)]
+    figure, axes = _panels(same, curves, "timestep t", "loss ratio")
+    log_if_wide(axes[0], ratios, ratio=4)
+    return figure
+
+
+def _panels(
+    shown: Sequence[Validated], curves: Sequence[tuple[np.ndarray, np.ndarray]], below: str, left: str
+) -> tuple[Any, list[Any]]:
+    """One panel per group, with the others in grey behind it."""
+
+    def draw(axis: Any, k: int) -> None:
+        for curve in curves:
+            axis.plot(*measured(*curve), color=GREY, linewidth=0.6)
+        axis.plot(*measured(*curves[k]), color=line_style(shown[k].index).color)
+
+    return panel_per_group([(one.index, one.group.label) for one in shown], draw, below, left)
+
+
+def loss_by_log_snr(groups: Sequence[Group]) -> Figure | None:
+    """Validation loss over log SNR at the end; None if no group has recorded both."""
+    known = [(one, log_snr_of(one.group, len(one.loss))) for one in validated(groups)]
+    present = [(one, at) for one, at in known if at is not None]
+    if not present:
+        return None
+    caption = (
+        "The same loss at the same validation over ln SNR = ln(α²/σ²): each range of timesteps at the mean of its "
+        "timesteps. Schedules that put their timesteps at other noise levels can be compared here, predictions of "
+        f"different quantities cannot. Mean over seeds ({_seeds([one.group for one, _ in present])})."
+    )
+    left_out = [one.group.label for one, at in known if at is None]
+    if left_out:
+        caption += f" Without log SNR in their record, because they are older: {', '.join(left_out)}."
+    return Figure.drawn("Loss over log SNR", caption, _noise_panels if many(len(present)) else _noise_lines, present)
+
+
+def log_snr_of(group: Group, bins: int) -> np.ndarray | None:
+    """(bins,) mean of ln SNR over the timesteps of each range; None if the runs have not recorded it."""
+    recorded = next((run.log_snr for run in group.runs if run.log_snr is not None), None)
+    at = edges(group, bins)
+    if recorded is None or at.dtype.kind != "i" or at[-1] < max(2, bins):
+        return None
+    timesteps = np.arange(at[-1])
+    known = np.round(np.linspace(0, at[-1] - 1, len(recorded)))
+    log_snr = np.interp(timesteps, known, recorded)
+    return np.add.reduceat(log_snr, at[:-1]) / np.diff(at)
+
+
+def _noise_lines(present: Sequence[tuple[Validated, np.ndarray]]) -> Any:
+    """All groups over each other."""
+    figure, (axis,) = panels(1, height=3.6)
+    ends = []
+    for one, at in present:
+        values = _line(axis, one, at, one.loss)
+        end = float(values[0]) if len(values) else math.nan
+        ends.append((end, one.group.label, line_style(one.index).color))
+    axis.set_title("validation loss")
+    axis.set_xlabel(LOG_SNR)
+    log_axis(axis)
+    name_lines(figure, [axis], [ends])
+    return figure
+
+
+def _noise_panels(present: Sequence[tuple[Validated, np.ndarray]]) -> Any:
+    curves = [(at, one.loss) for one, at in present]
+    figure, axes = _panels([one for one, _ in present], curves, "log SNR", "validation loss")
+    log_axis(axes[0])
+    return figure
 
 
 def loss_course(groups: Sequence[Group]) -> Figure | None:
     """Validation loss against images seen, at a few ranges of timesteps, one panel per group."""
-    means = [(group, over_seeds([run.curve(LOSS_BY_T) for run in group.comparable(LOSS_BY_T)])) for group in groups]
-    means = [(group, mean) for group, mean in means if mean is not None and len(mean.images) > 1]
+    means = [(i, group, mean) for i, group in enumerate(groups) if (mean := _mean(group)) and len(mean.images) > 1]
     if not means:
         return None
-    with style():
-        figure, axes = small_multiples(len(means))
-        columns = columns_of(len(means))
-        ends_of = []
-        for axis, (group, mean) in zip(axes, means, strict=True):
-            ends_of.append(_draw_loss_course(axis, mean, edges(group, mean.mean.shape[1]), len(means)))
-            panel_title(axis, group.label, line_style(groups.index(group)).color, len(means))
-        log_axis(axes[0])
-        for k, (axis, ends) in enumerate(zip(axes, ends_of, strict=True)):
-            if k % columns == columns - 1:
-                label_ends(axis, ends, size=8.5)
-        label_bottom(axes, "images seen")
-        axes[0].set_ylabel("validation loss")
-        image = data_uri(figure)
     caption = (
         "The same loss during training, at ranges of timesteps from the least noise (dark) to the most (light); their "
-        f"middle stands at the right. Mean over seeds ({loss_seeds(groups)}), common axes."
+        f"middle stands at the right. Mean over seeds ({_seeds(groups)}), common axes."
     )
-    return Figure("Loss over timesteps during training", caption, image)
+    return Figure.drawn("Loss over timesteps during training", caption, _course_panels, means)
 
 
-class Last(NamedTuple):
-    """The last validation that all seeds of a group have: images seen, and the mean loss (bins,)."""
+def _course_panels(means: Sequence[tuple[int, Group, Mean]]) -> Any:
+    ends = []
 
-    images: int
-    loss: np.ndarray
+    def draw(axis: Any, k: int) -> None:
+        _, group, mean = means[k]
+        ends.append(_draw_course(axis, mean, edges(group, mean.mean.shape[1]), len(means)))
 
-
-class _Present(NamedTuple):
-    """A group that has validated, and its place in the report."""
-
-    index: int
-    group: Group
-    last: Last
-
-
-def last_losses(group: Group) -> Last | None:
-    """The last validation by range of timesteps that all seeds of a group have; None if there is none."""
-    mean = over_seeds([run.curve(LOSS_BY_T) for run in group.comparable(LOSS_BY_T)])
-    return Last(int(mean.images[-1]), mean.mean[-1]) if mean is not None and mean.mean.ndim == 2 else None
+    titles = [(i, group.label) for i, group, _ in means]
+    figure, axes = panel_per_group(titles, draw, "images seen", "validation loss")
+    log_axis(axes[0])
+    columns = columns_of(len(means))
+    for axis, last in list(zip(axes, ends, strict=True))[columns - 1 :: columns]:
+        label_ends(axis, last, size=8.5)
+    return figure
 
 
-def loss_seeds(groups: Sequence[Group]) -> str:
-    """`2 seeds each` of the groups that have validated."""
-    present = [group for group in groups if group.comparable(LOSS_BY_T)]
-    return seeds_text(present, lambda group: group.comparable(LOSS_BY_T))
-
-
-def _end(values: np.ndarray) -> float:
-    """The last value of a line; NaN without one."""
-    return float(values[np.isfinite(values)][-1]) if np.isfinite(values).any() else math.nan
-
-
-def _over_t(axis, group: Group, values: np.ndarray, index: int, time: TimeAxis) -> None:
-    color, dash = line_style(index)
-    at = time.edges(group, len(values))
-    points = measured((at[:-1] + at[1:]) / 2, values)
-    axis.plot(*points, color=color, linestyle=dash, marker="o", markersize=2.5, label=group.label)
-    axis.set_xlabel(time.label)
-
-
-def _draw_loss_course(axis, mean: Mean, at: np.ndarray, count: int) -> list[tuple[float, str, str]]:
+def _draw_course(axis: Any, mean: Mean, at: np.ndarray, count: int) -> list[tuple[float, str, str]]:
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -182,3 +230,21 @@ def _draw_loss_course(axis, mean: Mean, at: np.ndarray, count: int) -> list[tupl
         ends.append((float(mean.mean[-1, b]), f"t≈{middle:.3g}", color))
     images_axis(axis, count)
     return ends
+
+
+def measured(at: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The points of a line over ranges, (bins,) each, without those of ranges that have no value, such as ranges of
+    timesteps in which no validation image lies: the line goes on to the next that has one."""
+    there = np.isfinite(values)
+    return at[there], values[there]
+
+
+def _mean(group: Group) -> Mean | None:
+    """The loss by range of timesteps over the seeds of a group."""
+    return over_seeds([run.curve(LOSS_BY_T) for run in group.comparable(LOSS_BY_T)])
+
+
+def _seeds(groups: Sequence[Group]) -> str:
+    """`2 seeds each` of the groups that have validated."""
+    present = [group for group in groups if group.comparable(LOSS_BY_T)]
+    return seeds_text(present, lambda group: group.comparable(LOSS_BY_T))

@@ -8,17 +8,17 @@ import pytest
 from matplotlib import colormaps
 
 from diffusion_lab.reports import group_runs, read_runs
-from diffusion_lab.reports.figures.density_over_training import (
+from diffusion_lab.reports.figures.timesteps import (
     COLORS,
     COLUMNS,
     LEAST,
     MOST,
+    TimeAxis,
     between,
     density,
     drawn_over_training,
     scale,
 )
-from diffusion_lab.reports.figures.timestep_bins import TimeAxis
 from tests.reports.synthetic import write_run
 
 

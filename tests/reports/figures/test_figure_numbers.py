@@ -11,7 +11,7 @@ import pytest
 
 from diffusion_lab.reports import group_runs, read_runs
 from diffusion_lab.reports.comparison.groups import Group
-from diffusion_lab.reports.figures import loss_over_noise, losses, paired_differences, quality
+from diffusion_lab.reports.figures import course, differences, loss_by_log_snr, loss_by_timestep, loss_course
 from diffusion_lab.reports.figures.base import over_seeds
 from diffusion_lab.runs.curve import Curve
 from tests.reports.synthetic import BATCH, BINS, log
@@ -31,19 +31,10 @@ def groups(tmp_path: Path) -> list[Group]:
     return group_runs(read_runs(tmp_path).runs)
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The figures that are drawn from here on."""
-    found: list[Any] = []
-    for module in (losses, paired_differences, quality):
-        monkeypatch.setattr(module, "data_uri", lambda figure: found.append(figure) or "data:")
-    return found
-
-
 def test_loss_over_timesteps_is_the_mean_over_seeds_and_its_ratio_to_the_first(
     groups: list[Group], drawn: list[Any]
 ) -> None:
-    assert losses.loss_by_timestep(groups) is not None
+    assert loss_by_timestep(groups) is not None
     loss, ratio = drawn[0].axes[:2]
     middles = (np.arange(BINS) + 0.5) * 1000 / BINS
     for axis, expected in ((loss, (2 * RISE, 8 * RISE)), (ratio, (1.0 + 0 * RISE, 4.0 + 0 * RISE))):
@@ -56,7 +47,7 @@ def test_loss_over_timesteps_is_the_mean_over_seeds_and_its_ratio_to_the_first(
 def test_quality_against_images_ends_at_the_mean_between_lowest_and_highest_seed(
     groups: list[Group], drawn: list[Any]
 ) -> None:
-    assert quality.course(groups, FD) is not None
+    assert course(groups, FD) is not None
     thick = [line for line in drawn[0].axes[0].lines if line.get_linewidth() > 1.5]
     ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in thick]
     assert ends == [(300 * BATCH, 3.0), (300 * BATCH, pytest.approx(1.75))]
@@ -64,7 +55,7 @@ def test_quality_against_images_ends_at_the_mean_between_lowest_and_highest_seed
 
 def test_differences_are_drawn_where_the_table_has_them(groups: list[Group], drawn: list[Any]) -> None:
     """1 - 2 and 2.5 - 4: -1.25, with t(0.95, 1) = 12.706 times 0.25 on each side."""
-    assert paired_differences.differences(groups, FD) is not None
+    assert differences(groups, FD) is not None
     lines = drawn[0].axes[0].lines
     (mean,) = [line.get_xdata() for line in lines if line.get_marker() == "D"]
     assert list(mean) == [pytest.approx(-1.25)]
@@ -84,11 +75,8 @@ def test_only_numbers_of_images_that_all_seeds_have_are_averaged() -> None:
     assert (mean.mean.tolist(), mean.low.tolist(), mean.high.tolist()) == ([2.0, 5.0], [1.0, 4.0], [3.0, 6.0])
 
 
-def test_a_line_over_timesteps_goes_on_over_ranges_without_a_validation_image(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: list[Any]
-) -> None:
+def test_a_line_over_timesteps_goes_on_over_ranges_without_a_validation_image(tmp_path: Path, drawn: list[Any]) -> None:
     """12 validation images leave most of the ranges empty; every second one here, the last among them."""
-    monkeypatch.setattr(loss_over_noise, "data_uri", lambda figure: drawn.append(figure) or "data:")
     there = np.arange(BINS) % 2 == 0
     for k, method in enumerate(("uniform", "logit_normal")):
         write(tmp_path / str(k), method, 0, 2.0, 0.1, 100.0, 10.0)
@@ -100,17 +88,17 @@ def test_a_line_over_timesteps_goes_on_over_ranges_without_a_validation_image(
         info = json.loads((tmp_path / str(k) / "run.json").read_text())
         (tmp_path / str(k) / "run.json").write_text(json.dumps(info | {"log_snr": [9.0, -9.0]}))
     groups = group_runs(read_runs(tmp_path).runs)
-    figure = losses.loss_by_timestep(groups)
+    figure = loss_by_timestep(groups)
     assert figure is not None and f"{BINS // 2} of {BINS} ranges have no validation image" in figure.caption
-    assert loss_over_noise.loss_by_log_snr(groups) is not None
-    assert losses.loss_course(groups) is not None
-    (loss, ratio), (over_noise,), course = (figure.axes for figure in drawn)
+    assert loss_by_log_snr(groups) is not None
+    assert loss_course(groups) is not None
+    (loss, ratio), (over_noise,), panels = (figure.axes for figure in drawn)
     for axis, factors in ((loss, (1, 2)), (over_noise, (1, 2))):
         for line, factor in zip(axis.lines, factors, strict=True):
             np.testing.assert_allclose(line.get_ydata(), factor * RISE[there])
             assert np.isfinite(line.get_xdata()).all()
     for line, factor in zip(ratio.lines, (1, 2), strict=True):
         np.testing.assert_allclose(line.get_ydata(), factor)
-    assert all(np.isfinite(line.get_ydata()[-1]) for axis in course for line in axis.lines)
+    assert all(np.isfinite(line.get_ydata()[-1]) for axis in panels for line in axis.lines)
     # and the names stand at the ends of the lines
     assert {text.get_text() for text in loss.texts} == {"uniform", "logit_normal"}

@@ -5,7 +5,7 @@ import base64
 import numpy as np
 
 from diffusion_lab.reports import group_runs, read_runs
-from diffusion_lab.reports.figures.head_shares import heads, shares
+from diffusion_lab.reports.figures.method_logs import heads, shares
 from tests.reports.synthetic import log, write_run
 
 

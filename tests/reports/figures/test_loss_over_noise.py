@@ -11,8 +11,7 @@ import pytest
 
 from diffusion_lab.reports import group_runs, read_runs
 from diffusion_lab.reports.comparison.groups import Group
-from diffusion_lab.reports.figures import loss_over_noise
-from diffusion_lab.reports.figures.loss_over_noise import log_snr_of, loss_by_log_snr
+from diffusion_lab.reports.figures.losses import log_snr_of, loss_by_log_snr
 from tests.reports.synthetic import BINS, T, log
 from tests.reports.test_cells import write
 
@@ -35,11 +34,9 @@ def groups(folder: Path, *log_snrs: Any) -> list[Group]:
 
 
 def test_ranges_are_at_the_mean_of_log_snr_and_the_loss_is_the_mean_over_seeds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, drawn: list[Any]
 ) -> None:
     """log SNR that falls linearly from 9 to -9 over the timesteps, and a steeper one."""
-    drawn: list[Any] = []
-    monkeypatch.setattr(loss_over_noise, "data_uri", lambda figure: drawn.append(figure) or "data:")
     straight = np.linspace(9, -9, 101).tolist()
     figure = loss_by_log_snr(groups(tmp_path, straight, (2 * np.array(straight)).tolist()))
     assert figure is not None and "2 seeds each" in figure.caption and "older" not in figure.caption

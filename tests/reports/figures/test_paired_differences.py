@@ -7,7 +7,7 @@ import pytest
 from diffusion_lab.intervals import mean_interval
 from diffusion_lab.reports import compare, group_runs, read_runs, summarise
 from diffusion_lab.reports.comparison.rows import Row, visible_size
-from diffusion_lab.reports.figures.paired_differences import differences, limits, with_band
+from diffusion_lab.reports.figures.table_rows import differences, limits, with_band
 from tests.reports.synthetic import METHODS
 from tests.reports.test_tables import FD, write_seeds
 

@@ -10,16 +10,8 @@ import pytest
 
 from diffusion_lab.reports import group_runs, read_runs
 from diffusion_lab.reports.comparison.groups import Group
-from diffusion_lab.reports.figures import wall_clock
+from diffusion_lab.reports.figures import against_time
 from tests.reports.curves import FD, STEPS, power_law, write_curves
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The figures that are drawn from here on."""
-    found: list[Any] = []
-    monkeypatch.setattr(wall_clock, "data_uri", lambda figure: found.append(figure) or "data:")
-    return found
 
 
 def written(folder: Path, seconds: float | None, slower: float | None) -> list[Group]:
@@ -41,7 +33,7 @@ def thick(axis: Any) -> list[Any]:
 def test_the_mean_is_at_the_mean_training_time(
     tmp_path: Path, drawn: list[Any], seconds: float, size: float, unit: str
 ) -> None:
-    figure = wall_clock.against_time(written(tmp_path, seconds, seconds / 2), FD)
+    figure = against_time(written(tmp_path, seconds, seconds / 2), FD)
     assert figure is not None and "without evaluations" in figure.caption
     axis, _ = drawn[0].axes
     first, second = thick(axis)
@@ -52,7 +44,7 @@ def test_the_mean_is_at_the_mean_training_time(
 
 
 def test_if_one_run_has_no_training_time_evaluations_are_in_that_of_all(tmp_path: Path, drawn: list[Any]) -> None:
-    figure = wall_clock.against_time(written(tmp_path, 0.02, None), FD)
+    figure = against_time(written(tmp_path, 0.02, None), FD)
     assert figure is not None and "The time includes evaluations" in figure.caption
     first, second = thick(drawn[0].axes[0])
     for line in (first, second):
@@ -64,14 +56,14 @@ def test_without_any_time_there_is_no_figure(tmp_path: Path) -> None:
     written(tmp_path, 0.02, 0.02)
     for run in tmp_path.iterdir():
         (run / "timing.jsonl").unlink()
-    assert wall_clock.against_time(group_runs(read_runs(tmp_path).runs), FD) is None
+    assert against_time(group_runs(read_runs(tmp_path).runs), FD) is None
 
 
 def test_many_groups_have_a_panel_each(tmp_path: Path, drawn: list[Any]) -> None:
     for k in range(8):
         network = {"_target_": "diffusion_lab.networks.UNet", "_partial_": True, "base_channels": 8 * (k + 1)}
         write_curves(tmp_path / str(k), "uniform", 0, power_law(STEPS), step_seconds=0.02 * (k + 1), network=network)
-    figure = wall_clock.against_time(group_runs(read_runs(tmp_path).runs), FD)
+    figure = against_time(group_runs(read_runs(tmp_path).runs), FD)
     assert figure is not None and "dotted: the first group" in figure.caption
     axes = [axis for axis in drawn[0].axes if axis.get_visible()]
     assert len(axes) == 8

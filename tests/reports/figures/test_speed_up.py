@@ -10,7 +10,7 @@ import pytest
 
 from diffusion_lab.reports import group_runs, read_runs
 from diffusion_lab.reports.comparison.groups import Group
-from diffusion_lab.reports.figures import time_to_quality
+from diffusion_lab.reports.figures.curves import MARK, speed_up
 from tests.reports.curves import FD, STEPS, power_law, write_curves
 from tests.reports.synthetic import BATCH
 
@@ -26,14 +26,12 @@ def groups(tmp_path: Path) -> list[Group]:
     return group_runs(read_runs(tmp_path).runs)
 
 
-def test_lines_are_as_long_as_the_factors(groups: list[Group], monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Any] = []
-    monkeypatch.setattr(time_to_quality, "data_uri", lambda figure: drawn.append(figure) or "data:")
-    figure = time_to_quality.speed_up(groups[0], groups[1], FD)
+def test_lines_are_as_long_as_the_factors(groups: list[Group], drawn: list[Any]) -> None:
+    figure = speed_up(groups[0], groups[1], FD)
     assert figure is not None and figure.title == "Speed-up over uniform"
     ends = (STEPS[-1] * BATCH, STEPS[-1] * 0.1)
     for axis, end, cost in zip(drawn[0].axes, ends, (1, 2), strict=True):
-        lines = [line for line in axis.lines if line.get_color() == time_to_quality.MARK]
+        lines = [line for line in axis.lines if line.get_color() == MARK]
         assert [line.get_linestyle() for line in lines] == ["-", "-", ":"]
         reached = [FACTORS[0] / cost, FACTORS[1] / cost, 1 / cost]  # the last is not reached within its training
         for line, factor in zip(lines, reached, strict=True):
@@ -43,4 +41,4 @@ def test_lines_are_as_long_as_the_factors(groups: list[Group], monkeypatch: pyte
 
 
 def test_without_a_speed_up_there_is_no_figure(groups: list[Group]) -> None:
-    assert time_to_quality.speed_up(groups[0], groups[1], "kid") is None
+    assert speed_up(groups[0], groups[1], "kid") is None

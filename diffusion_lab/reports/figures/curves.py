@@ -1,0 +1,304 @@
+"""Figures of quality: a metric and the validation loss against images seen and training time, and the speed-up in both.
+
+Against training time a sampler pays for its own cost. Evaluations are left out of the time if all runs of the figure
+have recorded it without them (`training_seconds` in timing.jsonl); otherwise the time of all of them includes
+evaluations, which the axis says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from diffusion_lab.plotting import images_axis, label_ends, line_style, log_axis, log_if_wide, many, name_lines, panels
+from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.metrics import (
+    VAL_LOSS,
+    Timed,
+    only_training,
+    rising,
+    time_of,
+    with_direction,
+    with_units,
+)
+from diffusion_lab.reports.figures.base import GREY, Figure, over_seeds, panel_per_group, seeds_text, shown
+from diffusion_lab.reports.pair.speedup import Course, smoothed
+from diffusion_lab.reports.pair.speedup_of_runs import OfRuns, cell, in_images, in_seconds
+from diffusion_lab.runs.curve import Curve
+
+UNITS = ((5400.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))  # from, in seconds, name
+AXES = {"images": ("images seen", in_images), "training time": ("training time, seconds", in_seconds)}  # of factors
+MARK = "#222222"  # of factors
+DOTS = 12  # largest number of snapshots that are marked
+PANELS = "Coloured: mean over seeds, shaded: lowest to highest seed, dotted: {}, grey: {}."
+
+
+class Line(NamedTuple):
+    """One group: its place in the report, and the mean and range over seeds, (n,) each, where all have a value at x."""
+
+    index: int
+    group: Group
+    x: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def end(self) -> tuple[float, str, str]:
+        """Where its name stands, and its colour."""
+        return float(self.mean[-1]), self.group.label, line_style(self.index).color
+
+    def draw(self, axis: Any) -> None:
+        """The mean and the range, among those of other groups."""
+        color, dash = line_style(self.index)
+        marker = "o" if len(self.x) <= DOTS else None
+        axis.plot(self.x, self.mean, color=color, linestyle=dash, marker=marker, markersize=3.5, label=self.group.label)
+        axis.fill_between(self.x, self.low, self.high, color=color, alpha=0.15, linewidth=0)
+
+
+def course(groups: Sequence[Group], metric: str) -> Figure | None:
+    """The metric and the validation loss against images seen; for many groups only one of the two."""
+    keys = [key for key in _keys(metric) if any(_curves(group, key) for group in groups)]
+    if not keys:
+        return None
+    drawn = [key for key in keys if any(len(curve.steps) > 1 for group in groups for curve in _curves(group, key))]
+    keys = drawn or keys  # a panel of points shows less than the table beside one of curves
+    lines: list[Line] = []
+    if many(len(groups)):
+        found = [(key, _lines(groups, key)) for key in keys]
+        found = [(key, lines) for key, lines in found if any(len(line.x) > 1 for line in lines)]
+        if not found:
+            return None  # panels with one point each show less than the table
+        (key, lines), *_ = found
+        keys = [key]
+    if many(len(lines)):
+        how = f"{_direction(groups, keys[0])}. {PANELS.format(lines[0].group.label, 'the other groups')}"
+        caption = f"{how} {seeds_text([line.group for line in lines])}, common axes."
+    else:
+        caption = (
+            "Thick: mean over seeds, shaded: lowest to highest seed, thin: single seeds (dashed where a run is not "
+            f"finished). {seeds_text(groups)}."
+        )
+    if VAL_LOSS in keys:
+        caption += (
+            " The validation loss is unweighted, on fixed images, timesteps and noise, so runs with different samplers "
+            "can be compared, but not runs with different predictions."
+        )
+    picture = (_course_panels, lines, keys[0]) if many(len(lines)) else (_course_lines, groups, keys)
+    return Figure.drawn("Quality against images seen", caption, *picture)
+
+
+def _lines(groups: Sequence[Group], key: str) -> list[Line]:
+    """The groups that have a mean over seeds."""
+    means = [(i, group, over_seeds(_curves(group, key))) for i, group in enumerate(groups)]
+    return [Line(i, group, *mean) for i, group, mean in means if mean is not None]
+
+
+def _curves(group: Group, key: str) -> list[Curve]:
+    """Non-empty curves of the runs over which the mean is taken."""
+    return [curve for curve in (run.curve(key) for run in shown(group)) if len(curve.steps)]
+
+
+def _course_lines(groups: Sequence[Group], keys: Sequence[str]) -> Any:
+    """All groups over each other, one panel per key."""
+    figure, axes = panels(len(keys), height=3.6)
+    ends = []
+    for axis, key in zip(axes, keys, strict=True):
+        lines = {line.index: line for line in _lines(groups, key)}
+        for i, group in enumerate(groups):
+            color, dash = line_style(i)
+            for run in group.started:
+                curve, line = run.curve(key), dash if run.status == "done" else (0, (2, 2))
+                axis.plot(curve.images, curve.values, color=color, linestyle=line, linewidth=0.7, alpha=0.55)
+            if i in lines:
+                lines[i].draw(axis)
+        log_if_wide(axis, [run.curve(key).values for group in groups for run in group.started])
+        images_axis(axis)
+        axis.set_title(_direction(groups, key))
+        ends.append([line.end for line in lines.values()])
+    name_lines(figure, axes, ends)
+    return figure
+
+
+def _course_panels(lines: Sequence[Line], key: str) -> Any:
+    """One panel per group, with the others in grey behind it and the first dotted."""
+
+    def draw(axis: Any, k: int) -> None:
+        _behind(axis, lines, orders=(3, 2))
+        own, color = lines[k], line_style(lines[k].index).color
+        marker = "o" if len(own.x) <= DOTS else None
+        axis.plot(own.x, own.mean, color=color, marker=marker, markersize=2.5, zorder=4)
+        axis.fill_between(own.x, own.low, own.high, color=color, alpha=0.25, linewidth=0)
+        images_axis(axis, len(lines))
+
+    titles = [(line.index, line.group.label) for line in lines]
+    figure, axes = panel_per_group(titles, draw, "images seen", _name(key))
+    log_if_wide(axes[0], [line.mean for line in lines])
+    return figure
+
+
+def _behind(axis: Any, lines: Sequence[Line], orders: tuple[int, int] = (2, 2), size: float = 1.0) -> None:
+    """The means of all groups in grey, the first dotted; `orders` are theirs in depth, of the first and the others."""
+    for k, line in enumerate(lines):
+        color, dash, width = ("#222222", ":", 1.2) if k == 0 else (GREY, "-", 0.6)
+        axis.plot(line.x / size, line.mean, color=color, linestyle=dash, linewidth=width, zorder=orders[k > 0])
+
+
+class Clocked(NamedTuple):
+    """A line at the mean time of its seeds, in seconds, and the seeds."""
+
+    line: Line
+    seeds: list[Timed]
+
+
+def against_time(groups: Sequence[Group], metric: str) -> Figure | None:
+    """The metric and the validation loss against training time; None if no curve has two snapshots with a time."""
+    alone = only_training([run for group in groups for run in shown(group)])
+    drawn = {key: clocked(groups, key, alone) for key in _keys(metric)}
+    drawn = {key: found for key, found in drawn.items() if any(len(one.line.x) > 1 for one in found)}
+    if not drawn:
+        return None
+    in_panels = many(len(groups))
+    how = "Thick: mean over seeds at equal snapshots, at their mean time, shaded: lowest to highest, thin: seeds."
+    how = PANELS.format("the first group", "the others") if in_panels else how
+    time = "The time is that of training alone, with what a sampler computes and without evaluations, "
+    if not alone:
+        time = "The time includes evaluations, because not all runs have recorded that of training alone; it is "
+    caption = (
+        f"{how} {seeds_text(groups)}. {time}interpolated between its records. Compare only runs on the "
+        "same machine without other load."
+    )
+    axis = "training time" if alone else "time, evaluations included"
+    picture = (_time_panels, *next(iter(drawn.items())), axis) if in_panels else (_time_lines, groups, drawn, axis)
+    return Figure.drawn("Quality against training time", caption, *picture)
+
+
+def clocked(groups: Sequence[Group], key: str, alone: bool) -> list[Clocked]:
+    """The groups with a value and a time, each at the mean time of its seeds at a snapshot."""
+    found = []
+    for i, group in enumerate(groups):
+        seeds = [timed for run in shown(group) if (timed := time_of(run, key, alone)) is not None]
+        values, times = over_seeds([seed.curve for seed in seeds]), over_seeds([seed.clock for seed in seeds])
+        if values is not None and times is not None:
+            found.append(Clocked(Line(i, group, times.mean, values.mean, values.low, values.high), seeds))
+    return found
+
+
+def unit_of(longest: float) -> tuple[float, str]:
+    """Seconds per unit of the axis, and its name."""
+    return next((size, name) for least, size, name in UNITS if longest >= least)
+
+
+def _time_lines(groups: Sequence[Group], drawn: dict[str, list[Clocked]], time: str) -> Any:
+    figure, axes = panels(len(drawn), height=3.6)
+    for axis, (key, found) in zip(axes, drawn.items(), strict=True):
+        size, unit = unit_of(max(float(seed.clock.values[-1]) for one in found for seed in one.seeds))
+        for line, seeds in found:
+            for seed in seeds:
+                color = line_style(line.index).color
+                axis.plot(seed.clock.values / size, seed.curve.values, color=color, linewidth=0.7, alpha=0.55)
+            line._replace(x=line.x / size).draw(axis)
+        log_if_wide(axis, [seed.curve.values for one in found for seed in one.seeds])
+        axis.set_xlim(left=0)
+        axis.set_xlabel(f"{time}, {unit}")
+        axis.set_title(_direction(groups, key))
+    name_lines(figure, axes, [[one.line.end for one in found] for found in drawn.values()])
+    return figure
+
+
+def _time_panels(key: str, found: Sequence[Clocked], time: str) -> Any:
+    lines = [one.line for one in found]
+    size, unit = unit_of(max(float(line.x[-1]) for line in lines))
+
+    def draw(axis: Any, k: int) -> None:
+        _behind(axis, lines, size=size)
+        own, color = lines[k], line_style(lines[k].index).color
+        axis.plot(own.x / size, own.mean, color=color)
+        axis.fill_between(own.x / size, own.low, own.high, color=color, alpha=0.25, linewidth=0)
+        axis.set_xlim(left=0)
+
+    titles = [(line.index, line.group.label) for line in lines]
+    figure, axes = panel_per_group(titles, draw, f"{time}, {unit}", _name(key))
+    log_if_wide(axes[0], [line.mean for line in lines])
+    return figure
+
+
+def _keys(metric: str) -> list[str]:
+    """The logged keys of the metric and of the validation loss."""
+    return list(dict.fromkeys([metric if "/" in metric else f"metrics/{metric}", VAL_LOSS]))
+
+
+def _name(key: str) -> str:
+    return key.removeprefix("metrics/")
+
+
+def _direction(groups: Sequence[Group], key: str) -> str:
+    return with_direction(groups, _name(key))
+
+
+def speed_up(base: Group, own: Group, metric: str) -> Figure | None:
+    """Curves against images, and against training time if it is recorded; None without a speed-up.
+
+    Args:
+        base: the baseline.
+        own: the method.
+        metric: an evaluation metric, or a logged key.
+    """
+    measured = {title: (label, of_runs(base, own, metric)) for title, (label, of_runs) in AXES.items()}
+    measured = {title: (label, found) for title, (label, found) in measured.items() if found.found is not None}
+    if not measured:
+        return None
+    caption = (
+        "Dots: snapshots, lines: the smoothed curves of each seed. A horizontal line begins where "
+        f"{own.label} reaches the final value of {base.label} at the same seed, and ends where {base.label} has it; on "
+        "this logarithmic axis its length is the factor. A dotted line: the value is not reached."
+    )
+    return Figure.drawn(f"Speed-up over {base.label}", caption, _speed_up_panels, measured, [base, own], metric)
+
+
+def _speed_up_panels(measured: dict[str, tuple[str, OfRuns]], groups: Sequence[Group], metric: str) -> Any:
+    figure, axes = panels(len(measured), height=3.8)
+    for axis, (title, (label, found)) in zip(axes, measured.items(), strict=True):
+        _draw_factors(axis, found, groups, metric)
+        axis.set_xlabel(label)
+        axis.set_title(f"factor of {title}: {cell(found.found) if found.found else ''}")
+    axes[0].set_ylabel(with_units(groups, metric))
+    return figure
+
+
+def _draw_factors(axis, measured: OfRuns, groups: Sequence[Group], metric: str) -> None:
+    better = "higher" if rising(groups, metric) else "lower"
+    curves = smoothed([course for pair in measured.courses for course in pair], better)
+    ends: dict[int, list[float]] = {0: [], 1: []}
+    for k, curve in enumerate(curves):
+        color, course = line_style(k % 2).color, measured.courses[k // 2][k % 2]
+        axis.plot(course.x, course.values, "o", color=color, markersize=2.5, alpha=0.5)
+        axis.plot(curve.smoothed.x, curve.smoothed.values, color=color, linewidth=1.3, alpha=0.9)
+        ends[k % 2].append(float(curve.smoothed.values[-1]))
+    axis.set_xscale("log")
+    if curves[0].logarithm:
+        log_axis(axis)
+    _mark(axis, measured, [curve.smoothed for curve in curves[::2]])
+    _ticks(axis)
+    labels = [(float(np.mean(ends[i])), group.label, line_style(i).color) for i, group in enumerate(groups)]
+    label_ends(axis, labels)
+
+
+def _mark(axis, measured: OfRuns, baselines: Sequence[Course]) -> None:
+    """The horizontal line of each factor."""
+    factors = measured.found.factors if measured.found is not None else ()
+    for one, base in zip(factors, baselines, strict=True):
+        end, value = base.x[-1], base.values[-1]
+        dash = ":" if one.bound == "at most" else "-"
+        axis.plot([end / one.value, end], [value] * 2, color=MARK, linestyle=dash, marker="|", markersize=7)
+
+
+def _ticks(axis) -> None:
+    """Ticks at 1, 2 and 5 with short numbers: 20k, 1M."""
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=9))
+    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axis.xaxis.set_minor_formatter(NullFormatter())
