@@ -143,6 +143,11 @@ def replaced(config: Any, node: Any, value: Any) -> Any:
     return {k: replaced(v, node, value) for k, v in config.items()} if isinstance(config, dict) else config
 
 
+def canonical(node: Any) -> str:
+    """A text that is equal for equal nodes."""
+    return json.dumps(node, sort_keys=True, default=str)
+
+
 def lookup(config: Any, key: str) -> Any:
     """The value at a dotted key, or `MISSING`."""
     for part in key.split("."):

@@ -9,7 +9,6 @@ of its source had the same data, it is taken as one of them, else its source is 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from diffusion_lab.reports.comparison.differences import (
+    MISSING,
     WORD,
     Reader,
     Reading,
+    canonical,
     lookup,
     read_plainly,
     replaced,
@@ -122,11 +123,11 @@ def _merged(groups: list[Group]) -> list[Group]:
     """The groups, of which those that only read the same data from other places are one."""
     sources: dict[str, set[str]] = {}
     for group in groups:
-        sources.setdefault(group.data_key, set()).add(_text(lookup(group.config, "dataset.source")))
+        sources.setdefault(group.data_key, set()).add(canonical(lookup(group.config, "dataset.source")))
     merged: dict[tuple[str, str], Group] = {}
     for group in groups:
         several = group.data_key and len(sources[group.data_key]) > 1
-        key = _text(group.without_followers) if several else group.runs[0].group_key
+        key = canonical(group.without_followers) if several else group.runs[0].group_key
         first = merged.setdefault((group.data_key, key), group)
         if first is not group:
             first.runs += group.runs
@@ -193,15 +194,15 @@ def _digest(data: Any) -> str:
     """A hash of the entry of a run.json; "" if it is none."""
     if not isinstance(data, dict) or not any(data.get(part) for part in PARTS):
         return ""
-    text = json.dumps([data.get(part) for part in PARTS], sort_keys=True, default=str)
+    text = canonical([data.get(part) for part in PARTS])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def source_of(run: Run) -> Any:
+    """The part of the configuration that reads the data; None if it is not recorded."""
+    found = run.info.get("dataset") or lookup(run.config, "dataset.source")
+    return None if found is MISSING else found
+
+
 def _source(run: Run) -> str:
-    dataset = run.config.get("dataset")
-    source = run.info.get("dataset") or (dataset.get("source") if isinstance(dataset, dict) else None)
-    return json.dumps(source, sort_keys=True, default=str)
-
-
-def _text(node: Any) -> str:
-    return json.dumps(node, sort_keys=True, default=str)
+    return canonical(source_of(run))

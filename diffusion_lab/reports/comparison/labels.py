@@ -14,7 +14,6 @@ row; `differences` lists the rest.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from diffusion_lab.reports.comparison.differences import (
     MISSING,
     Names,
     Reader,
+    canonical,
     lookup,
     names_of,
     read_plainly,
@@ -122,7 +122,7 @@ def _comparable(groups: Sequence[Group]) -> list[dict[str, Any]]:
         for group, reading in zip(groups, readings, strict=True)
     ]
     brief = [without_keys(config, frozenset(RECORDING)) for config in configs]
-    return brief if len(set(map(_text, brief))) == len(set(map(_text, configs))) else configs
+    return brief if len(set(map(canonical, brief))) == len(set(map(canonical, configs))) else configs
 
 
 def configuration_words(configs: list[dict[str, Any]], names: Sequence[Names] | None = None) -> list[dict[str, str]]:
@@ -186,7 +186,3 @@ def _last_parts(keys: set[str], top: set[str]) -> dict[str, str]:
     parts = {key: key.rpartition(".")[2] for key in keys}
     clear = {key for key, part in parts.items() if list(parts.values()).count(part) == 1 and part not in top - {key}}
     return {key: part if key in clear else key for key, part in parts.items()}
-
-
-def _text(node: Any) -> str:
-    return json.dumps(node, sort_keys=True, default=str)

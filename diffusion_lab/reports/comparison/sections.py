@@ -7,12 +7,11 @@ set and task.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from diffusion_lab.reports.comparison.differences import MISSING, WORD, Reader, lookup, read_plainly, short
-from diffusion_lab.reports.comparison.groups import Group, collect
+from diffusion_lab.reports.comparison.differences import MISSING, WORD, Reader, canonical, lookup, read_plainly, short
+from diffusion_lab.reports.comparison.groups import Group, collect, source_of
 from diffusion_lab.reports.comparison.labels import check_key, configuration_words, label_groups, matching
 from diffusion_lab.reports.comparison.metrics import choose_metric, ruler, values
 from diffusion_lab.reports.comparison.rows import able_baselines, no_baseline, with_baseline
@@ -56,7 +55,7 @@ def sections_of(
     check_key(groups, by)
     alike: dict[str, list[Group]] = {}
     for group in groups:
-        alike.setdefault(_text(subject(group)), []).append(group)
+        alike.setdefault(canonical(subject(group)), []).append(group)
     if metric is not None and not any(_has(same, metric) for same in alike.values()):
         choose_metric(groups, metric)
     measured = [part for same in alike.values() for part in _by_ruler(same, metric)]
@@ -74,13 +73,7 @@ def sections_of(
 def subject(group: Group) -> dict[str, Any]:
     """The data, or their source if no more is known, and the task."""
     task = lookup(group.config if "task" in group.config else group.reading.config, "task")
-    return {"dataset": group.data_key or source(group), "task": None if task is MISSING else task}
-
-
-def source(group: Group) -> Any:
-    """The part that reads the data, None if it is not recorded."""
-    found = group.runs[0].info.get("dataset") or lookup(group.config, "dataset.source")
-    return None if found is MISSING else found
+    return {"dataset": group.data_key or source_of(group.runs[0]), "task": None if task is MISSING else task}
 
 
 def _by_ruler(groups: list[Group], metric: str | None) -> list[tuple[list[Group], str]]:
@@ -90,7 +83,7 @@ def _by_ruler(groups: list[Group], metric: str | None) -> list[tuple[list[Group]
     waiting = []
     for group in groups:
         if values(group, name):
-            apart.setdefault(_text(ruler(group, name)[0]), []).append(group)
+            apart.setdefault(canonical(ruler(group, name)[0]), []).append(group)
         else:
             waiting.append(group)
     if len(apart) < 2:
@@ -117,7 +110,7 @@ def _titles(sections: Sequence[tuple[list[Group], str]]) -> list[str]:
     """Data set and metric, and other settings that distinguish a section from the others."""
     subjects = [subject(groups[0]) for groups, _ in sections]
     rulers = [{"measured": ruler(groups[0], name)[0]} if values(groups[0], name) else {} for groups, name in sections]
-    of = [[source(g) for other, _ in sections for g in other if subject(g) == about] for about in subjects]
+    of = [[source_of(g.runs[0]) for other, _ in sections for g in other if subject(g) == about] for about in subjects]
     sources = [{"dataset": _common(nodes)} for nodes in of]
     tasks = [{"task": about["task"]} for about in subjects]
     words = configuration_words([a | b | c for a, b, c in zip(sources, tasks, rulers, strict=True)])
@@ -130,7 +123,9 @@ def _titles(sections: Sequence[tuple[list[Group], str]]) -> list[str]:
             parts += [f"{key.rpartition('.')[2]}={v[:24]}" for key, v in further.items() if key.startswith("measured")]
         titles.append(" ".join([data_name(groups), *([task] if task else []), *parts]))
     twice = {
-        title for title in titles if len({_text(s) for s, t in zip(subjects, titles, strict=True) if t == title}) > 1
+        title
+        for title in titles
+        if len({canonical(s) for s, t in zip(subjects, titles, strict=True) if t == title}) > 1
     }
     for i, (groups, metric) in enumerate(sections):
         counted = f" ({groups[0].data})" if groups[0].data and titles[i] in twice else ""
@@ -152,9 +147,5 @@ def data_name(groups: Sequence[Group]) -> str:
     typed = options.pop() if len(options) == 1 else None
     if isinstance(typed, str) and WORD.fullmatch(typed):
         return typed
-    node = source(groups[0])
+    node = source_of(groups[0].runs[0])
     return short(node) if node else "data"
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)

@@ -62,7 +62,7 @@ def check_suffix(path: str | Path) -> Path:
 
 
 def write_table(path: str | Path, folder: RunFolder, tables: Mapping[str, Comparison], command: str) -> Path:
-    """Write the fragment, in one atomic replacement.
+    """Write the tables with their legends and commands, in one atomic replacement.
 
     Args:
         path: path with one of `SUFFIXES`.
@@ -74,19 +74,35 @@ def write_table(path: str | Path, folder: RunFolder, tables: Mapping[str, Compar
         ValueError: the suffix is unknown, or the path cannot be written to.
     """
     path = check_suffix(path)
-    latex = path.suffix == ".tex"
-    pieces = []
-    for title, table in tables.items():
-        if len(tables) > 1:
-            pieces.append(rf"\subsubsection*{{{tex(title)}}}" + "\n" if latex else f"### {markdown_text(title)}\n")
-        pieces.append((_tex_table if latex else _markdown_table)(_portable(table)))
-    if folder.unfinished:
-        note = f"not finished: {status_words(folder.unfinished)}"
-        pieces.append(rf"\par\noindent {tex(note)}" + "\n" if latex else f"{note}\n")
+    note = f"not finished: {status_words(folder.unfinished)}" if folder.unfinished else ""
     commands = [portable(text) for text in [*training_commands(folder), command]]
-    pieces.append((_tex_commands if latex else _markdown_commands)(commands))
+    pieces = (_tex_pieces if path.suffix == ".tex" else _markdown_pieces)(
+        {title: _portable(table) for title, table in tables.items()}, note, commands
+    )
     save(path, "\n".join(pieces).encode(), "table")
     return path
+
+
+def _markdown_pieces(tables: Mapping[str, Comparison], note: str, commands: Sequence[str]) -> Iterator[str]:
+    for title, table in tables.items():
+        if len(tables) > 1:
+            yield f"### {markdown_text(title)}\n"
+        yield f"{markdown(table)}\n{table.legend}\n"
+    if note:
+        yield f"{note}\n"
+    yield "".join(f"    {one_line(command)}\n" for command in commands)
+
+
+def _tex_pieces(tables: Mapping[str, Comparison], note: str, commands: Sequence[str]) -> Iterator[str]:
+    """Commands may break at commas; `-{}-` in them, because two hyphens would become a dash."""
+    for title, table in tables.items():
+        if len(tables) > 1:
+            yield rf"\subsubsection*{{{tex(title)}}}" + "\n"
+        yield f"{latex(table)}\n\\par\\noindent {tex(table.legend)}\n"
+    if note:
+        yield rf"\par\noindent {tex(note)}" + "\n"
+    texts = [tex(command).replace("--", "-{}-").replace(",", r",\allowbreak{}") for command in commands]
+    yield "".join(rf"\par\noindent\texttt{{{text}}}" + "\n" for text in texts)
 
 
 def _portable(table: Comparison) -> Comparison:
@@ -108,24 +124,6 @@ def portable(text: str) -> str:
         return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name or "."
 
     return _ABSOLUTE.sub(shorten, text)
-
-
-def _markdown_table(table: Comparison) -> str:
-    return f"{markdown(table)}\n{table.legend}\n"
-
-
-def _markdown_commands(commands: list[str]) -> str:
-    return "".join(f"    {one_line(command)}\n" for command in commands)
-
-
-def _tex_table(table: Comparison) -> str:
-    return f"{latex(table)}\n\\par\\noindent {tex(table.legend)}\n"
-
-
-def _tex_commands(commands: list[str]) -> str:
-    """Commands as text that may break at commas; `-{}-`, because two hyphens would become a dash."""
-    texts = [tex(command).replace("--", "-{}-").replace(",", r",\allowbreak{}") for command in commands]
-    return "".join(rf"\par\noindent\texttt{{{text}}}" + "\n" for text in texts)
 
 
 def markdown(table: Comparison) -> str:

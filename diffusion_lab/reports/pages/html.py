@@ -15,11 +15,11 @@ from diffusion_lab.printable import printable
 from diffusion_lab.reports import figures
 from diffusion_lab.reports.comparison.cells import Comparison, compare, decimals, with_interval
 from diffusion_lab.reports.comparison.groups import Group
-from diffusion_lab.reports.comparison.metrics import VAL_LOSS, interval, protocols, values, with_arrow
+from diffusion_lab.reports.comparison.metrics import VAL_LOSS, interval, metric_names, protocols, values, with_arrow
 from diffusion_lab.reports.comparison.sections import Section
 from diffusion_lab.reports.pages import notes, samples
 from diffusion_lab.reports.pages.files import latex, markdown, save
-from diffusion_lab.runs.analyses import Analysed, read_analyses
+from diffusion_lab.runs.analyses import read_analyses
 from diffusion_lab.runs.run import RunFolder
 
 if TYPE_CHECKING:
@@ -170,13 +170,10 @@ def _part(folder: RunFolder, part: Part) -> dict[str, Any]:
         "course": samples.course(groups),
         "metric_table": _all_metrics(groups),
         "differences": _differences(groups),
-        "protocols": notes.protocol_rows(groups, _measured(groups, metric)),
+        "protocols": notes.protocol_table(groups, sorted(metric_names(groups), key=lambda name: name != metric)),
         "colors": [line_style(i).color for i in range(len(groups))],
         "configs": [(group.label, json.dumps(group.config, indent=1, default=str)) for group in groups],
-        "titles": part.table.titles,
-        "lines": part.table.lines,
-        "answer": part.table.answer,
-        "legend": part.table.legend,
+        "table": part.table,
         "markdown": markdown(part.table),
         "latex": latex(part.table),
     }
@@ -200,15 +197,9 @@ def _figures(groups: Sequence[Group], metric: str, size: float | None) -> list[f
     return [figure for figure in drawn if figure is not None]
 
 
-def _measured(groups: Sequence[Group], metric: str) -> list[str]:
-    """The chosen metric first, then the others."""
-    names = notes.metric_names(groups)
-    return sorted(names, key=lambda name: name != metric)
-
-
 def _all_metrics(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
     """One line per metric, one column per group: mean and interval, and the step if it is not the last one."""
-    names = [name for name in notes.metric_names(groups) if any(values(group, name) for group in groups)]
+    names = [name for name in metric_names(groups) if any(values(group, name) for group in groups)]
     titles = ["metric", *(group.label for group in groups)]
     return titles, [_metric_line(groups, name) for name in names]
 
@@ -244,7 +235,7 @@ def _settings(groups: Sequence[Group]) -> list[tuple[str, str]]:
     return settings
 
 
-class Shown(NamedTuple):
+class AnalysisFigure(NamedTuple):
     """One analysis on the page.
 
     Attributes:
@@ -262,16 +253,20 @@ class Shown(NamedTuple):
     image: str
 
 
-def analysed(folder: RunFolder) -> list[Shown]:
+def analysed(folder: RunFolder) -> list[AnalysisFigure]:
     """The analyses of the folder and of all folders between it and its runs, then those of each run."""
     top = Path(os.path.realpath(folder.path))
     real = [Path(os.path.realpath(run.folder)) for run in folder.runs]
     places = [place for place in real if place.is_relative_to(top)]
     above = {place for run in places for place in run.parents if place.is_relative_to(top)} | {top}
-    every = dict.fromkeys([*sorted(above), *places])
-    return [_shown(folder, one) for place in every for one in read_analyses(place, top)]
-
-
-def _shown(folder: RunFolder, one: Analysed) -> Shown:
-    title, where = one.name.replace("_", " ").capitalize(), os.path.relpath(one.folder, os.path.realpath(folder.path))
-    return Shown(title, where, one.sentence, "; ".join(one.models), as_address(one.figure))
+    found = [one for place in dict.fromkeys([*sorted(above), *places]) for one in read_analyses(place, top)]
+    return [
+        AnalysisFigure(
+            one.name.replace("_", " ").capitalize(),
+            os.path.relpath(one.folder, top),
+            one.sentence,
+            "; ".join(one.models),
+            as_address(one.figure),
+        )
+        for one in found
+    ]

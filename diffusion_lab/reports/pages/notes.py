@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from diffusion_lab.printable import one_line
-from diffusion_lab.reports.comparison.cells import number
+from diffusion_lab.reports.comparison.cells import Cell, Column, Comparison, number
 from diffusion_lab.reports.comparison.groups import Group, data_notes
-from diffusion_lab.reports.comparison.metrics import protocols, values
+from diffusion_lab.reports.comparison.metrics import metric_names, protocols, values
 from diffusion_lab.reports.comparison.verdicts import CLAIM_SEEDS
 from diffusion_lab.runs import advice
 from diffusion_lab.runs.run import Run, RunFolder
@@ -17,19 +17,6 @@ from diffusion_lab.runs.run import Run, RunFolder
 NAMES_SHOWN = 4  # of further metrics
 PENDING_SHOWN = 10  # if more runs have not started, they are counted, not listed
 _RESTARTABLE = ("failed", "interrupted", "lost", "pending")
-
-
-class Protocol(NamedTuple):
-    """The protocol of a metric as text, and the groups that used it."""
-
-    metric: str
-    groups: str
-    extractor: str
-    samples: str
-    solver: str
-    weights: str
-    reference: str
-    latents: str
 
 
 class Trouble(NamedTuple):
@@ -44,58 +31,72 @@ class Trouble(NamedTuple):
     traceback: str
 
 
-def metric_names(groups: Sequence[Group]) -> list[str]:
-    """All evaluation metrics of the report, in the order in which the runs have them."""
-    return list(dict.fromkeys(name for group in groups for run in group.runs for name in run.metric_names))
+class Measurement(NamedTuple):
+    """A protocol of a metric, and the labels of the groups that used it."""
+
+    metric: str
+    labels: list[str]
+    protocol: dict[str, Any]
+
+    def text(self, key: str, word: Callable[[Any], Any] = lambda value: value) -> str:
+        """The `word` for a setting as text; without one, whether the metric does not depend on it: a protocol, which
+        always has the weights, has only what the metric needs."""
+        found = word(self.protocol.get(key))
+        if found not in (None, ""):
+            return str(found)
+        return "not needed" if "ema_decay" in self.protocol and key not in self.protocol else "not recorded"
 
 
-def protocol_rows(groups: Sequence[Group], metrics: Sequence[str]) -> list[Protocol]:
-    """One row per metric and protocol."""
-    rows = []
-    for metric in metrics:
-        ways: list[tuple[dict[str, Any], list[str]]] = []
-        for group in groups:
-            for protocol in protocols(group, metric):
-                known = next((labels for way, labels in ways if way == protocol), None)
-                if known is None:
-                    ways.append((protocol, [group.label]))
-                else:
-                    known.append(group.label)
-        finished = sum(bool(protocols(group, metric)) for group in groups)
-        rows += [_protocol(metric, "all" if len(labels) == finished else ", ".join(labels), p) for p, labels in ways]
-    return rows
+def protocol_table(groups: Sequence[Group], metrics: Sequence[str]) -> Comparison:
+    """How each metric was measured, one line per metric and protocol."""
+    found = [one for metric in metrics for one in _measurements(groups, metric)]
+    columns = [
+        Column("metric", lambda one: one.metric),
+        Column("methods", lambda one: ", ".join(one.labels)),
+        Column("extractor", lambda one: one.text("extractor", _name)),
+        Column("samples", lambda one: one.text("samples")),
+        Column("solver", lambda one: one.text("solver")),
+        Column("weights", _weights),
+        Column("reference", lambda one: one.text("reference", _reference)),
+        Column("latent seed", lambda one: one.text("seed")),
+    ]
+    lines = [[Cell(column.cell(one)) for column in columns] for one in found]
+    return Comparison([column.heading for column in columns], lines, "", [])
 
 
-def _protocol(metric: str, groups: str, protocol: dict[str, Any]) -> Protocol:
-    extractor, reference = protocol.get("extractor"), protocol.get("reference") or {}
-    reference = reference if isinstance(reference, dict) else {"name": reference}
-    name = extractor.get("name") if isinstance(extractor, dict) else extractor
-    decay = protocol.get("ema_decay")
-    parts = [reference.get("dataset") or reference.get("name"), reference.get("split")]
-    known = " ".join(str(part) for part in parts if part)
-    if reference.get("n"):
-        known += f", {reference['n']} images"
-    if reference.get("fingerprint"):
-        known += f", {reference['fingerprint']}"
-    weights = "raw weights" if decay is None else f"EMA {decay}"
-    return Protocol(
-        metric=metric,
-        groups=groups,
-        extractor=_recorded(protocol, "extractor", name),
-        samples=_recorded(protocol, "samples", protocol.get("samples")),
-        solver=_recorded(protocol, "solver", protocol.get("solver")),
-        weights=weights if "ema_decay" in protocol else _recorded(protocol, "ema_decay", None),
-        reference=_recorded(protocol, "reference", known),
-        latents=_recorded(protocol, "seed", protocol.get("seed")),
-    )
+def _measurements(groups: Sequence[Group], metric: str) -> list[Measurement]:
+    """The protocols of a metric; one that all groups with the metric used is of "all"."""
+    found: list[Measurement] = []
+    for group in groups:
+        for protocol in protocols(group, metric):
+            known = next((one for one in found if one.protocol == protocol), None)
+            if known is None:
+                found.append(Measurement(metric, [group.label], protocol))
+            else:
+                known.labels.append(group.label)
+    finished = sum(bool(protocols(group, metric)) for group in groups)
+    return [one._replace(labels=["all"]) if len(one.labels) == finished else one for one in found]
 
 
-def _recorded(protocol: dict[str, Any], key: str, value: Any) -> str:
-    """A value as text; without one, whether the metric does not depend on it: a protocol, which always has the
-    weights, has only what the metric needs."""
-    if value not in (None, ""):
-        return str(value)
-    return "not needed" if "ema_decay" in protocol and key not in protocol else "not recorded"
+def _name(extractor: Any) -> Any:
+    return extractor.get("name") if isinstance(extractor, dict) else extractor
+
+
+def _weights(one: Measurement) -> str:
+    if "ema_decay" not in one.protocol:
+        return "not recorded"
+    decay = one.protocol["ema_decay"]
+    return "raw weights" if decay is None else f"EMA {decay}"
+
+
+def _reference(reference: Any) -> str:
+    """`digits train, 1500 images, 0123456789ab`"""
+    known = reference if isinstance(reference, dict) else {"name": reference}
+    parts = [known.get("dataset") or known.get("name"), known.get("split")]
+    words = [" ".join(str(part) for part in parts if part)]
+    words += [f"{known['n']} images"] if known.get("n") else []
+    words += [str(known["fingerprint"])] if known.get("fingerprint") else []
+    return ", ".join(words)
 
 
 def earlier_steps(group: Group, metric: str) -> list[int]:
@@ -172,7 +173,7 @@ def warnings(folder: RunFolder, groups: Sequence[Group], metric: str) -> list[st
     notes = []
     for group in groups:
         if len(protocols(group, metric)) > 1:
-            notes.append(f"{group.label}: its seeds measured {metric} in different ways, so they are not averaged.")
+            notes.append(f"{group.label}: its seeds measured {metric} in different found, so they are not averaged.")
         if at := earlier_steps(group, metric):
             steps = ", ".join(map(str, at))
             notes.append(f"{group.label}: {metric} was measured at step {steps}, and the run has gone on since.")

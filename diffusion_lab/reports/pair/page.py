@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from diffusion_lab.plotting import line_style
@@ -40,7 +39,8 @@ class PairReport(NamedTuple):
     @property
     def differences(self) -> Comparison:
         """The configuration as a table."""
-        return differences_table(self.pair, self.configuration)
+        lines = [[Cell(one.key), Cell(one.base), Cell(one.own)] for one in self.configuration]
+        return Comparison(["configuration", *(group.label for group in self.pair.groups)], lines, "", [])
 
 
 def make_pair_report(pair: Pair) -> PairReport:
@@ -66,12 +66,6 @@ def speed_words(pair: Pair) -> list[str]:
         if measured.left_out:
             said.append(f"Without {measured.left_out} common seeds that have fewer than {SNAPSHOTS} snapshots.")
     return [*said, HOW] if any_found else said
-
-
-def differences_table(pair: Pair, different: Sequence[Difference]) -> Comparison:
-    """The configuration keys in which the two differ, as a table."""
-    lines = [[Cell(one.key), Cell(one.base), Cell(one.own)] for one in different]
-    return Comparison(["configuration", pair.base.label, pair.own.label], lines, "", [])
 
 
 def pair_page(report: PairReport, command: str) -> str:
@@ -107,7 +101,7 @@ def _content(report: PairReport, command: str) -> dict[str, Any]:
         "sample_columns": samples.columns(pair.groups),
         "strips": strips(pair),
         "remark": remark(pair),
-        "protocols": notes.protocol_rows(pair.groups, [name for name in pair.metrics if "/" not in name]),
+        "protocols": notes.protocol_table(pair.groups, [name for name in pair.metrics if "/" not in name]),
         "runs": [(group.label, run.seed, run.status, run.command) for group in pair.groups for run in group.runs],
         "configs": [(group.label, json.dumps(group.config, indent=1, default=str)) for group in pair.groups],
         "versions": notes.versions([run for group in pair.groups for run in group.runs]),
