@@ -26,9 +26,16 @@ from diffusion_lab.cli.checks.machine import (
     snapshot_bytes,
 )
 from diffusion_lab.cli.checks.parts import meta_network
-from diffusion_lab.cli.cost.counts import Beside, count_beside, flops, rows_per_pass
+from diffusion_lab.cli.cost.counts import (
+    WITHOUT_GRADIENTS,
+    Beside,
+    Memory,
+    activations,
+    count_beside,
+    flops,
+    rows_per_pass,
+)
 from diffusion_lab.cli.cost.devices import peak
-from diffusion_lab.cli.cost.memory import WITHOUT_GRADIENTS, Memory, activations
 from diffusion_lab.cli.cost.trial import WARM_UP, convolution_rate, take_steps, threads
 from diffusion_lab.cli.processes import gpu_count, world_size
 from diffusion_lab.cli.train import quiet_libraries

@@ -14,8 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from omegaconf import DictConfig, open_dict
 
 from diffusion_lab.cli.build import build_run
-from diffusion_lab.cli.cost.counts import call_on_zeros
-from diffusion_lab.cli.cost.memory import HALF
+from diffusion_lab.cli.cost.counts import HALF, call_on_zeros
 from diffusion_lab.cli.freed_memory import keep_freed_memory
 from diffusion_lab.cli.processes import on_cpu, world_size
 from diffusion_lab.cli.train import facts
@@ -66,10 +65,7 @@ def take_steps(cfg: DictConfig, budget_s: float, rows: int) -> Trial:
         clock = _Clock(budget_s)
         run = build_run(small, facts(small), [clock])
         run.trainer.fit(run.module, datamodule=run.data)
-        module, rows = (
-            run.module.to(run.trainer.strategy.root_device),
-            max(1, rows),
-        )  # Lightning has moved it off the GPU
+        module, rows = run.module.to(run.trainer.strategy.root_device), max(1, rows)  # Lightning has moved it off
         network = module.network.eval()
         with run.trainer.strategy.precision_plugin.forward_context(), torch.no_grad():
             call = clocked(lambda: call_on_zeros(network, run.data.conditions, rows, module.device), module.device)

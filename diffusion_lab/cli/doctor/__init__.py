@@ -3,7 +3,7 @@
 command    options, the order of the checks, what is printed, the exit code
 check      a check and what it finds
 checks/    the checks, a file per subject; a new one is a function there
-worker     the process in which checks run; `workers` starts it, limits its time and replaces it when it ends
+workers    the processes in which checks run, which are limited in time and replaced when they end
 report     the same lines without names, paths and keys
 """
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from diffusion_lab.cli.doctor.check import CPU, DIFFERS, IMPOSSIBLE, OK, Check, Finding, checks_of
-from diffusion_lab.cli.doctor.checks import generation, machine, resume, surroundings, sweep, training
+from diffusion_lab.cli.doctor.checks import generation, machine, resume, training
 from diffusion_lab.cli.doctor.checks.machine import devices
 from diffusion_lab.cli.doctor.report import markdown
 from diffusion_lab.cli.doctor.workers import examined
@@ -24,8 +24,8 @@ from diffusion_lab.files import write_whole
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import duration, status
 
-OF_THE_MACHINE = (machine, surroundings)
-OF_A_DEVICE = (training, sweep, generation, resume)
+OF_THE_MACHINE = (machine,)
+OF_A_DEVICE = (training, generation, resume)
 WIDTH = 26  # of the names
 INTRODUCTION = "What this machine has, and what holds on it: about a minute without a GPU, three with one."
 

@@ -1,4 +1,9 @@
-"""Runs checks in processes of their own, so that a check that hangs or kills its process ends nothing but itself."""
+"""Runs checks in processes of their own, so that a check that hangs or kills its process ends nothing but itself.
+
+A process runs checks one after the other, until one crashes. It is given the descriptor of a pipe and, as JSON, the
+place and the checks. Each finding is a line of JSON in the pipe. What libraries print goes to the log that its standard
+streams are.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +19,15 @@ from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 
-from diffusion_lab.cli.doctor.check import Check, Finding, differs
+from diffusion_lab.cli.doctor.check import Check, Finding, differs, place_of
 from diffusion_lab.progress import duration
 
 STARTING_S = 60.0  # until a process is there; what a check imports counts to its own time
 TICK_S = 0.2  # seconds between two calls of `waiting`
 ENDING_S = 5.0  # a process that hangs in a driver may not end at once, or ever; it is then left behind
 SAID = 200  # characters of the log of a process that ended, which hold the reason
+
+PROGRAM = f"from {__name__} import run_checks; run_checks()"
 
 Waiting = Callable[[Check, float], object]  # is called with the check that runs and the seconds since it began
 
@@ -66,8 +73,7 @@ class Worker:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 # -P: a file torch.py of the working folder is not torch.
-                [sys.executable, "-P", "-m", "diffusion_lab.cli.doctor.worker", str(writer), json.dumps(place)]
-                + [json.dumps(checks)],
+                [sys.executable, "-P", "-c", PROGRAM, str(writer), json.dumps(place), json.dumps(checks)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -133,3 +139,22 @@ def environment() -> dict[str, str]:
     # Threads that wait for one another leave the cores to other programs meanwhile.
     quiet = {"OMP_WAIT_POLICY": kept.get("OMP_WAIT_POLICY", "PASSIVE"), "WANDB_SILENT": "true"}
     return kept | quiet | {"PYTHONPATH": os.pathsep.join(path)}
+
+
+def run_checks() -> None:
+    """What the process does."""
+    from diffusion_lab.cli.processes import end_with_parent
+
+    end_with_parent(signal.SIGKILL)
+    pipe, place, checks = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+    where = place_of(place["device"], Path(place["work"]), place["devices"])
+    where.folder.mkdir(parents=True, exist_ok=True)
+    findings = open(int(pipe), "w", encoding="utf-8", buffering=1)  # each line is sent at once
+    findings.write("\n")  # it has started
+    for one in checks:
+        finding = Check(*one).run(where)
+        findings.write(f"{json.dumps(finding)}\n")
+        if finding.crashed:
+            break
+    sys.stdout.flush()
+    os._exit(0)  # a driver that hangs at exit, and threads that libraries left, are no concern of the findings

@@ -13,7 +13,7 @@ import torch
 
 from diffusion_lab.cli.doctor import small_training
 from diffusion_lab.cli.doctor.check import DIFFERS, IMPOSSIBLE, OK, Place, checks_of, place_of
-from diffusion_lab.cli.doctor.checks import generation, machine, resume, surroundings, sweep, training
+from diffusion_lab.cli.doctor.checks import generation, machine, resume, training
 from diffusion_lab.cli.doctor.small_training import Training
 from diffusion_lab.metrics import ClassifierFeatures
 from diffusion_lab.training.checkpoint_io import load, save
@@ -166,7 +166,7 @@ def test_no_compiler_no_compilation(here: Place, monkeypatch: pytest.MonkeyPatch
     assert finding.status == IMPOSSIBLE and "no-such-compiler" in finding.words
 
 
-@pytest.mark.parametrize("check", [*checks_of(machine), *checks_of(surroundings)], ids=lambda check: check.function)
+@pytest.mark.parametrize("check", checks_of(machine), ids=lambda check: check.function)
 def test_the_facts_of_this_machine(check: Any, here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(here.work / "cache"))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
@@ -200,9 +200,9 @@ def test_a_cache_that_cannot_be_written_to_and_a_full_disk_differ(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.delenv("DIFFUSION_LAB_CACHE", raising=False)
-    assert surroundings.caches(here).status == DIFFERS
+    assert machine.caches(here).status == DIFFERS
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2e8))
-    assert surroundings.free_disk_space(here).status == DIFFERS
+    assert machine.free_disk_space(here).status == DIFFERS
 
 
 def test_weights_of_inception_that_are_damaged_differ(
@@ -212,9 +212,9 @@ def test_weights_of_inception_that_are_damaged_differ(
 
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     (tmp_path / "checkpoints").mkdir()
-    assert surroundings.inception_weights(here).status == generation.features_of_inception(here).status == IMPOSSIBLE
+    assert machine.inception_weights(here).status == generation.features_of_inception(here).status == IMPOSSIBLE
     (tmp_path / "checkpoints" / FILE).write_bytes(b"not the weights")
-    assert surroundings.inception_weights(here).status == DIFFERS
+    assert machine.inception_weights(here).status == DIFFERS
 
 
 def test_a_job_of_a_sweep_that_fails_is_noticed_with_its_cause(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def test_a_job_of_a_sweep_that_fails_is_noticed_with_its_cause(here: Place, monk
         write_run(folder / "b", "uniform", 1, result="failed", error=error)
         raise RuntimeError("exit code 1: next: ..")
 
-    monkeypatch.setattr(sweep, "command", command)
-    finding = sweep.sweep(here)
+    monkeypatch.setattr(training, "command", command)
+    finding = training.sweep(here)
     assert finding.status == DIFFERS
     assert finding.words == "1 of 2 jobs done; AcceleratorError: CUDA error: initialization error"

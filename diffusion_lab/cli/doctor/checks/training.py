@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.doctor.check import CPU, Finding, Place, check, differs, impossible, ok, place_of
+from diffusion_lab.runs.names import RECORD
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.doctor.small_training import Training
 
 MOST_THREADS = 8
+SEEDS = (0, 1)  # of the sweep
 REFERENCE = "losses.json"  # of float32 on the CPU
 # torch.compile takes minutes for the default network on a CPU, and a third of one for this.
 SMALLEST = ("network.base_channels=4", "network.channel_multipliers=[1]")
@@ -126,6 +128,27 @@ def two_processes_fsdp(place: Place) -> Finding:
     if place.device == CPU:
         return impossible("trainer=fsdp needs two GPUs")
     return in_two(place, "fsdp")
+
+
+@check(limit=240)
+def sweep(place: Place) -> Finding:
+    """`train -m` with two jobs at a time: both are done. A copy of a process that has used a GPU could not use it."""
+    from diffusion_lab.cli.doctor.small_training import SMALL
+    from diffusion_lab.runs.find import read_runs
+
+    folder = place.folder / "sweep"
+    seeds = f"seed={','.join(map(str, SEEDS))}"
+    try:
+        command(folder, "-m", *SMALL, *STEPS_ALONE, *place.settings, seeds, "hydra.launcher.n_jobs=2")
+    except RuntimeError:
+        if not list(folder.glob(f"*/{RECORD}")):  # not one job has begun
+            raise
+    runs = read_runs(folder).runs
+    done = sum(run.status == "done" for run in runs)
+    if done == len(SEEDS):
+        return ok(f"{done} jobs done")
+    why = next((run.cause for run in runs if run.cause), "")
+    return differs(f"{done} of {len(SEEDS)} jobs done; {why}")
 
 
 def in_two(place: Place, trainer: str) -> Finding:
