@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from diffusion_lab.intervals import Interval
-from diffusion_lab.reports.cells import number
-from diffusion_lab.reports.comparison.cells import Cell, Comparison, decimals, with_interval
+from diffusion_lab.reports.comparison.cells import Cell, Comparison, decimals, number, with_interval
 from diffusion_lab.reports.comparison.verdicts import ALPHA, CLAIM_SEEDS
 from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, Outcome, Results, TableCell, published_baseline
 from diffusion_lab.tables.table import Column, Row, Table, cell_titles, reference_title
