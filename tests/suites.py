@@ -2,8 +2,9 @@
 
     quick       everything that is neither slow nor of another suite, in another order each time
     slow        whole runs, kills, two processes
-    pages       what the pages, the notebook and the wheel promise is done; by default only where docs, conf or
-                pyproject.toml are not those with which it last passed, as git says
+    pages       what the pages, the notebook and the wheel promise is done, and every preset and table of conf may run;
+                by default only where docs, conf, README.md or pyproject.toml are not those with which it last passed,
+                as git says
     learning    trainings that show that a network learns; after changes of diffusion, networks, solvers or training
     exhaustive  every composition and every network at full size; after changes of conf or networks
 

@@ -99,7 +99,7 @@ def kill_in_the_middle(words: list[str], folder: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_and_called_again_it_equals_one_that_was_not(here: Path) -> None:
-    words = ["analyze", "analysis=per_timestep", "run=runs/a"]
+    words = ["analyze", "analysis=per_timestep", "analysis.images=16", "run=runs/a"]
     folder = here / "runs" / "a" / "analyses" / "per_timestep"
     assert main(words) == 0
     straight = files(folder)

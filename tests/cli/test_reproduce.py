@@ -184,7 +184,7 @@ def shared(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("shared")
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.parametrize("name", table_names(conf_folders(None)))
 def test_a_row_of_each_table_has_its_numbers_at_smoke_scale(capsys, name: str, shared: Path) -> None:
     table = load_table(name, conf_folders(None))
@@ -200,13 +200,13 @@ def test_a_row_of_each_table_has_its_numbers_at_smoke_scale(capsys, name: str, s
 
 
 @pytest.mark.slow
-def test_killed_ten_times_it_ends_with_the_same_table(tmp_path: Path) -> None:
+def test_killed_three_times_it_ends_with_the_same_table(tmp_path: Path) -> None:
     small = ["--only", "id,ours", "--seeds", "0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     subprocess.run(table(whole, *small), env=environment, capture_output=True, check=False)
     draw = random.Random(0)
-    for _ in range(10):
+    for _ in range(3):
         process = subprocess.Popen(
             table(killed, *small),
             env=environment,

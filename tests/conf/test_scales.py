@@ -76,7 +76,7 @@ def test_every_method_fits_every_scale(method, scale):
     assert_fits([f"method={method}", *scale])
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.parametrize("scale", SCALES, ids=lambda words: words[0] if words else "own")
 @pytest.mark.parametrize("experiment", options("experiment"))
 def test_every_experiment_fits_every_scale(experiment, scale):

@@ -58,7 +58,7 @@ def task(cfg: DictConfig) -> DictConfig:
 QUICK = "clts_mdlrc/table3"
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == QUICK else pytest.mark.slow) for n in TABLES])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == QUICK else pytest.mark.pages) for n in TABLES])
 def test_jobs_at_every_scale_are_the_papers_in_proportion_and_may_run(name: str) -> None:
     for scale in SCALES:
         passed: set[str] = set()
