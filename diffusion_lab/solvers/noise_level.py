@@ -131,11 +131,17 @@ class Euler(NoiseLevelSolver):
 
 
 class Heun(Solver):
-    """EDM's solver of second order (Karras et al. 2022, algorithms 1 and 2) for dz/ds = (z - D(z, s))/s = eps_hat.
+    """EDM's solver of second order (Karras et al. 2022, algorithms 1 and 2), for any path with z = x0 + s eps:
 
-    The levels are those of `Karras`, followed by 0. Each step is an Euler step with a correction by the slope at its
-    end, except the last, which has no correction: 2N-1 network calls. The state is float64, and z starts as
-    sigma_max x_T. A step between two equal levels changes nothing.
+        dz/ds = (z - D(z, s))/s = eps_hat,    s = sigma_t/alpha_t.
+
+    The levels are, for i = 0..N-1 and followed by 0,
+
+        (max^(1/rho) + i/(N-1) (min^(1/rho) - max^(1/rho)))^rho
+
+    with min and max clamped to the model's range, and each level moved to the nearest one of the model (`Karras`). Each
+    step is an Euler step with a correction by the slope at its end, except the last, which has no correction: 2N-1
+    network calls. The state is float64, and z starts as sigma_max x_T. A step between two equal levels changes nothing.
 
     With s_churn > 0 and s_min <= s <= s_max for the level s, noise is added before the step (algorithm 2),
 
@@ -154,7 +160,7 @@ class Heun(Solver):
         sigma_min: lowest noise level before 0, in units of the signal; > 0.
         sigma_max: highest noise level.
         clip: whether D is clipped to [-1, 1]; off in the paper.
-        s_churn: noise that is added anew over all steps, >= 0; 0 is deterministic.
+        s_churn: how much noise is added over all steps, >= 0; 0 is deterministic.
         s_min: lowest noise level at which it is added.
         s_max: highest one; None for no limit.
         s_noise: standard deviation of the noise added; a little above 1 makes up for denoising that removes too much.
