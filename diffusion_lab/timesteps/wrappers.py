@@ -13,7 +13,7 @@ from diffusion_lab.timesteps.context import Context, StepRecord
 
 
 class Wrapper(TimestepSampler, ABC):
-    """A sampler around another, which is set up and checked, and observes, as it would alone.
+    """A sampler around another, which is set up and checked, observes and logs as it would alone.
 
     Args:
         base: a sampler that draws by its inverse CDF.
@@ -27,6 +27,8 @@ class Wrapper(TimestepSampler, ABC):
         check_drawn_by_quantile(base)
         super().__init__(base.num_timesteps, reweight)
         self.base = base
+        self.uses_probe = base.uses_probe
+        self.may_be_infinite = tuple(f"base.{name}" for name in base.may_be_infinite)
 
     def setup(self, image_shape: tuple[int, ...]) -> None:
         self.base.setup(image_shape)
@@ -36,6 +38,9 @@ class Wrapper(TimestepSampler, ABC):
 
     def observe(self, record: StepRecord, context: Context) -> None:
         self.base.observe(record, context)
+
+    def log_values(self) -> dict[str, Tensor]:
+        return self.base.log_values()
 
 
 class Spread(Wrapper):

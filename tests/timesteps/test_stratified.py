@@ -1,10 +1,22 @@
 """Stratified draws: one per slice, each with the base's distribution, less variance."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from diffusion_lab.streams import Streams
-from diffusion_lab.timesteps import Context, LogitNormal, Position, Stratified, TimestepSampler, Uniform
+from diffusion_lab.timesteps import (
+    Antithetic,
+    Context,
+    LogitNormal,
+    LowDiscrepancy,
+    Mixture,
+    Position,
+    Stratified,
+    TimestepSampler,
+    Uniform,
+)
 
 
 def draw(sampler, rows, seed=0, step=0):
@@ -45,3 +57,20 @@ def test_base_state_is_in_the_state_dict():
 
     sampler: TimestepSampler = Stratified(LossSecondMoment(10))
     assert {"base.history", "base.count"} == set(sampler.state_dict())
+
+
+@pytest.mark.parametrize("wrapped", [Stratified, LowDiscrepancy, Antithetic, Mixture])
+def test_a_sampler_inside_another_has_its_probe_its_log_and_its_infinities(
+    wrapped: Callable[[TimestepSampler], TimestepSampler],
+) -> None:
+    class Probing(Uniform):
+        uses_probe = True
+        may_be_infinite = ("table",)
+
+        def log_values(self) -> dict[str, torch.Tensor]:
+            return {"table": torch.zeros(3)}
+
+    sampler = wrapped(Probing(10))
+    assert sampler.uses_probe and sampler.may_be_infinite == ("base.table",)
+    assert sampler.log_values().keys() == {"table"}
+    assert not wrapped(Uniform(10)).uses_probe and wrapped(Uniform(10)).log_values() == {}
