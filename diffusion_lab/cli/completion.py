@@ -1,17 +1,40 @@
-"""Tab completion of folders: run folders after `run=`, `resume=` and `init_from=`, folders of runs after `report`.
+"""Tab completion of commands, of the words of `list`, and of folders: run folders after `run=`, `resume=` and
+`init_from=`, folders of runs after `report`.
 
 Hydra completes settings and options. Which words are folders it does not know, and which folders are runs neither.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from diffusion_lab.cli.command_line import PLACED
+from diffusion_lab.cli.help import COMMANDS
 from diffusion_lab.runs.names import is_run
 
 KEYS = ("run", "resume", "init_from")  # whose value is a run folder
 MOST = 200  # suggestions
+
+
+def suggestions(line: Sequence[str], of_hydra: Sequence[str]) -> list[str] | None:
+    """What the last word of a command line can become; None where Hydra completes it.
+
+    Args:
+        line: the words after the program's name; the last one may be "".
+        of_hydra: commands whose settings Hydra completes.
+    """
+    command = line[0] if line else ""
+    if len(line) < 2:
+        return [name for name in COMMANDS if name.startswith(command)]
+    if command == "list":
+        from diffusion_lab.cli.list import completions
+
+        return completions(line[-1])
+    found = folders(command, line[-1])
+    return (
+        found if found is not None or command in of_hydra else [name for name in COMMANDS if name.startswith(command)]
+    )
 
 
 def folders(command: str, word: str) -> list[str] | None:

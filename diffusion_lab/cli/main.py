@@ -108,20 +108,12 @@ def _complete(words: list[str]) -> int:
     """Hydra's completion calls `diffusion-lab -sc query=SHELL`; the command is in COMP_LINE."""
     program, *line = os.environ.get("COMP_LINE", "diffusion-lab train ").split(" ")
     query = any(word.startswith("query=") for word in words)
-    if query and len(line) > 1 and line[0] == "list":
-        from diffusion_lab.cli.list import completions
+    if query:
+        from diffusion_lab.cli.completion import suggestions
 
-        print(" ".join(completions(line[-1])))
-        return 0
-    if query and len(line) > 1:
-        from diffusion_lab.cli.completion import folders
-
-        if (found := folders(line[0], line[-1])) is not None:
+        if (found := suggestions(line, HYDRA_COMMANDS)) is not None:
             print(" ".join(found))
             return 0
-    if query and (len(line) < 2 or line[0] not in HYDRA_COMMANDS):
-        print(" ".join(name for name in help_text.COMMANDS if not line or name.startswith(line[0])))
-        return 0
     if query:
         os.environ["COMP_LINE"] = " ".join([program, *line[1:]])
     from diffusion_lab.cli.app import App

@@ -418,7 +418,7 @@ MUTANTS = [
     ),
     Mutant(
         "time at a snapshot, of the line after it",
-        "diffusion_lab/runs/clock.py",
+        "diffusion_lab/runs/run.py",
         "np.append(0, self.steps), np.append(0.0, self.seconds))",
         "self.steps, self.seconds)",
         ("tests/runs/test_clock.py",),

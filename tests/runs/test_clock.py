@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from diffusion_lab.runs.clock import clock
+from diffusion_lab.runs.run import clock
 
 LINES = [{"step": 10, "seconds": 5.0}, {"step": 30, "seconds": 45.0}]
 
