@@ -16,12 +16,10 @@ from diffusion_lab.files import refuse_folder
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import waiting
 from diffusion_lab.runs.advice import command
-from diffusion_lab.runs.find import read_runs
-from diffusion_lab.runs.run import STATUSES, Run
 
 if TYPE_CHECKING:
     from diffusion_lab.reports import Report, Section
-    from diffusion_lab.runs.run import RunFolder
+    from diffusion_lab.runs.run import Run, RunFolder
 
 
 def main(argv: list[str]) -> int:
@@ -189,6 +187,8 @@ def places(top: Path) -> list[Place]:
     Raises:
         FileNotFoundError, ValueError: as `read_runs`.
     """
+    from diffusion_lab.runs.find import read_runs
+
     found = read_runs(top).runs
     each = []
     for folder in dict.fromkeys(run.folder.parent for run in found):
@@ -211,5 +211,7 @@ def lines(found: list[Place]) -> list[str]:
 
 
 def _counts(runs: list[Run]) -> str:
+    from diffusion_lab.runs.run import STATUSES
+
     counts = Counter(run.status for run in runs)
     return ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
