@@ -31,8 +31,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not config.getoption("--compose-always") and config.cache is not None:
-        folder = config.cache.mkdir("compositions")
+    cache = getattr(config, "cache", None)  # without `-p no:cacheprovider`
+    if not config.getoption("--compose-always") and cache is not None:
+        folder = cache.mkdir("compositions")
         ConfigLoaderImpl.load_configuration = composed_once(ConfigLoaderImpl.load_configuration, folder)
 
 

@@ -1,7 +1,7 @@
 """How far the rows of a table have come: figures of what is measured, and how much faster than the baseline they are.
 
 A row is faster by how many times fewer images, and how much less training time, it needs to reach the baseline's final
-metric. The factors are those of `diffusion_lab.reports.speedup`, beside what the paper says. Training time is read from
+metric. The factors are those of `reports.pair.speedup`, beside what the paper says. Training time is read from
 a clock: it holds the cost of a method itself, and compares only runs on equal and equally busy machines.
 """
 
