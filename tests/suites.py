@@ -26,7 +26,7 @@ OF_PAGES = ("README.md", "conf", "docs", "pyproject.toml")
 
 
 class Suite(NamedTuple):
-    """Which tests, by their marks, and how pytest is told to run them."""
+    """Which tests, by their marks, and pytest's other options."""
 
     marks: str
     options: tuple[str, ...] = ()
@@ -42,12 +42,12 @@ SUITES = {
 ALWAYS = ("quick", "slow")
 
 
-def trees(place: Path = ROOT) -> dict[str, str] | None:
+def trees() -> dict[str, str] | None:
     """Path -> its hash in the commit that is checked out; None where a file below them is changed, or without git."""
     try:
-        if _git(place, "status", "--porcelain", "--", *OF_PAGES):
+        if _git("status", "--porcelain", "--", *OF_PAGES):
             return None
-        return {path: _git(place, "rev-parse", f"HEAD:{path}") for path in OF_PAGES}
+        return {path: _git("rev-parse", f"HEAD:{path}") for path in OF_PAGES}
     except (OSError, subprocess.CalledProcessError):
         return None
 
@@ -82,8 +82,8 @@ def main(words: list[str] | None = None) -> int:
     return 0
 
 
-def _git(place: Path, *words: str) -> str:
-    return subprocess.run(["git", *words], cwd=place, capture_output=True, text=True, check=True).stdout.strip()
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -42,7 +42,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     commit(tmp_path)
     monkeypatch.setattr(suites, "ROOT", tmp_path)
     monkeypatch.setattr(suites, "SEEN", tmp_path / "seen.json")
-    monkeypatch.setattr(suites.trees, "__defaults__", (tmp_path,))
     (tmp_path / "seen.json").write_text(json.dumps(suites.trees()))
     return tmp_path
 
@@ -60,7 +59,7 @@ def test_the_pages_are_due_where_one_of_their_files_changed(repository: Path) ->
     assert suites.pages_are_seen()
     (repository / "package.py").write_text("")
     commit(repository)
-    assert suites.pages_are_seen()  # other files say nothing of them
+    assert suites.pages_are_seen()  # whatever other files change
     (repository / "docs" / "file").write_text("changed")
     assert not suites.pages_are_seen()  # not committed
     commit(repository)
@@ -70,7 +69,8 @@ def test_the_pages_are_due_where_one_of_their_files_changed(repository: Path) ->
 
 
 def test_without_git_they_are_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert suites.trees(tmp_path) is None
+    monkeypatch.setattr(suites, "ROOT", tmp_path)
+    assert suites.trees() is None and not suites.pages_are_seen()
 
 
 @pytest.mark.parametrize(

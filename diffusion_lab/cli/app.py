@@ -65,6 +65,8 @@ from diffusion_lab.runs.record import read_result
 if TYPE_CHECKING:
     from diffusion_lab.cli.run_parts import RunParts
 
+MAY_SET_THE_MODE = ("experiment", "hydra")  # groups and keys
+
 
 class App:
     """A Hydra command.
@@ -308,9 +310,6 @@ def _config_errors(error: BaseException, app: App) -> list[str]:
 
 def _say(line: str) -> None:
     print(one_line(line), file=sys.stderr, flush=True)
-
-
-MAY_SET_THE_MODE = ("experiment", "hydra")  # groups and keys
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from diffusion_lab.printable import escaped_output
 from diffusion_lab.progress import status
 
 HYDRA_COMMANDS = ("train", "evaluate", "sample", "analyze", "encode", "export")
+WATCHED = ("LD_PRELOAD", "CUDA_INJECTION64_PATH")  # set by tools that write their result in the C library's exit
 RUN_READERS = {*KEYED, *PLACED} - {"show"}  # show also composes
 
 
@@ -119,9 +120,6 @@ def _complete(words: list[str]) -> int:
     from diffusion_lab.cli.app import App
 
     return App(line[0], words, typed=words).run()
-
-
-WATCHED = ("LD_PRELOAD", "CUDA_INJECTION64_PATH")  # set by tools that write their result in the C library's exit
 
 
 def leave(code: int) -> int:

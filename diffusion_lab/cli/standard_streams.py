@@ -17,6 +17,9 @@ import sys
 from typing import Any
 
 GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC)
+READABLE = dict(zip("·−–—━×█", "-----x#", strict=True))
+READABLE |= {"…": "...", "±": "+-", "≤": "<=", "≥": ">=", "→": "->", "²": "^2"}
+HANDLER = "diffusion_lab.readable"
 
 
 def survive_closed_output() -> None:
@@ -67,11 +70,6 @@ def _open_if_closed(number: int) -> None:
         if nowhere != number:
             os.dup2(nowhere, number)
             os.close(nowhere)
-
-
-READABLE = dict(zip("·−–—━×█", "-----x#", strict=True))
-READABLE |= {"…": "...", "±": "+-", "≤": "<=", "≥": ">=", "→": "->", "²": "^2"}
-HANDLER = "diffusion_lab.readable"
 
 
 def replace_what_cannot_be_encoded() -> None:

@@ -6,6 +6,7 @@ kills runs of more kinds at random moments.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ def straight_and_stopped(straight: DictConfig, stopped: DictConfig) -> None:
 def test_a_stopped_run_ends_as_an_uninterrupted_one(method: str, tmp_path: Path) -> None:
     straight, stopped = (configured(tmp_path / name / "run", f"method={method}") for name in ("straight", "stopped"))
     Child(lambda: straight_and_stopped(straight, stopped), tmp_path / "log").succeed()
+    assert re.search(r"continuing \S+ from step [1-9]", (tmp_path / "log").read_text())  # not from the beginning
     ends = [final_state(Path(cfg.paths.run_dir)) for cfg in (straight, stopped)]
     assert differences(*ends) == [] and ends[0]["step"] == STEPS
 

@@ -16,6 +16,27 @@ from diffusion_lab.cli.places import places
 # A sentence ends at a full stop before a capital, but not at "et al. 2020" or "sec. 3".
 SENTENCE = re.compile(r"(?<!al)(?<!sec)(?<!eq)\.(?= [A-Z`]|$)")
 REFERENCE = re.compile(r"\$\{(\w+:)?([^${}]*)\}")
+SECTIONS = ("Args", "Attributes", "Raises", "Returns", "Yields", "Example")
+USE, SOURCE = "Use: ", "Source: "
+CITATION = re.compile(
+    r"\b[A-Z][a-z][\w-]*(?: et al\.|(?:,? (?:and|&) [A-Z][\w-]+))?,? \(?(?:19|20)\d\d[a-z]?\b|\bXie & Agam\b"
+)
+
+
+class Docstring(NamedTuple):
+    """A docstring in its parts.
+
+    Attributes:
+        body: paragraphs; a formula is one whose lines are indented by four spaces.
+        use: when to use it; "" if the docstring does not say.
+        source: papers and code that it comes from, from the line that begins with "Source: ".
+        args: argument -> its meaning.
+    """
+
+    body: tuple[str, ...]
+    use: str
+    source: str
+    args: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -182,29 +203,6 @@ def readable(value: str) -> str:
             inside = f"{kind[:-1]}({inside})" if inside else kind[:-1]
         value = value[: match.start()] + inside + value[match.end() :]
     return value
-
-
-SECTIONS = ("Args", "Attributes", "Raises", "Returns", "Yields", "Example")
-USE, SOURCE = "Use: ", "Source: "
-CITATION = re.compile(
-    r"\b[A-Z][a-z][\w-]*(?: et al\.|(?:,? (?:and|&) [A-Z][\w-]+))?,? \(?(?:19|20)\d\d[a-z]?\b|\bXie & Agam\b"
-)
-
-
-class Docstring(NamedTuple):
-    """A docstring in its parts.
-
-    Attributes:
-        body: paragraphs; a formula is one whose lines are indented by four spaces.
-        use: when to use it; "" if the docstring does not say.
-        source: papers and code that it comes from, from the line that begins with "Source: ".
-        args: argument -> its meaning.
-    """
-
-    body: tuple[str, ...]
-    use: str
-    source: str
-    args: dict[str, str]
 
 
 def parse(text: str) -> Docstring:
