@@ -12,6 +12,7 @@ import functools
 import hashlib
 import os
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     cache = getattr(config, "cache", None)  # without `-p no:cacheprovider`
     if not config.getoption("--compose-always") and cache is not None:
-        folder = cache.mkdir("compositions")
+        top = cache.mkdir("compositions")
+        folder = top / _content(conf_dir())
+        for other in set(top.iterdir()) - {folder}:  # of other yaml files: 50 MB each
+            shutil.rmtree(other, ignore_errors=True)
+        folder.mkdir(exist_ok=True)
         ConfigLoaderImpl.load_configuration = composed_once(ConfigLoaderImpl.load_configuration, folder)
 
 
@@ -62,10 +67,12 @@ def composed_once(compose: Callable[..., Any], folder: Path) -> Callable[..., An
 
 def _entry(loader: ConfigLoaderImpl, args: tuple[Any, ...], options: dict[str, Any]) -> str | None:
     """The name of a composition; None if it reads files that are not the package's or Hydra's."""
-    own = f"file://{conf_dir()}"
     places = [(one.provider, one.path) for one in loader.config_search_path.get_path()]
     words = [word for value in (*args, *options.values()) if isinstance(value, list) for word in value]
-    if any(path.startswith("file:") and path != own for _, path in places) or any("searchpath" in w for w in words):
+    shipped = ("pkg://hydra", "structured://", f"file://{conf_dir()}", str(conf_dir()))
+    if not all(str(path).startswith(shipped[:2]) or path in shipped for _, path in places):
+        return None
+    if any("searchpath" in word for word in words):
         return None
     text = repr((VERSIONS, _content(conf_dir()), places, args, sorted(options.items())))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,62 @@
+"""What is read from the cache of compositions is what Hydra composes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from omegaconf import OmegaConf
+
+from diffusion_lab.cli.hydra_version import initialized
+from tests.composed_once import composed_once
+
+WORDS = ["method=clts", "seed=3"]
+HYDRAS = getattr(ConfigLoaderImpl.load_configuration, "__wrapped__", ConfigLoaderImpl.load_configuration)
+
+
+@pytest.fixture
+def composed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """The calls of Hydra's own composition, behind a cache in an empty folder."""
+    calls: list[tuple[Any, ...]] = []
+
+    def counted(*given: Any, **options: Any) -> Any:
+        calls.append(given)
+        return HYDRAS(*given, **options)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", composed_once(counted, tmp_path))
+    return calls
+
+
+def whole(folder: Path | None = None, words: list[str] = WORDS) -> str:
+    with initialized(folder):
+        return OmegaConf.to_yaml(compose("train", overrides=words, return_hydra_config=True))
+
+
+def test_it_is_composed_once_and_equal_each_time_also_from_another_folder(
+    composed: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = whole()
+    assert whole() == first and len(composed) == 1
+    here = os.getcwd()
+    monkeypatch.chdir(tmp_path)
+    assert whole() == first.replace(f"cwd: {here}", f"cwd: {tmp_path}") and len(composed) == 1
+    assert whole(words=["method=clts", "seed=4"]) != first and len(composed) == 2
+
+
+def test_other_yaml_files_are_composed_each_time(composed: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    for number in (1, 2):
+        (tmp_path / "conf" / "train.yaml").write_text(f"number: {number}\n")
+        assert f"number: {number}" in whole(tmp_path / "conf", [])
+    assert len(composed) == 2
+
+
+def test_what_a_test_changes_is_not_kept(composed: list[Any]) -> None:
+    with initialized():
+        cfg = compose("train", overrides=WORDS)
+        cfg.seed = 99
+        assert compose("train", overrides=WORDS).seed == 3 and len(composed) == 1
