@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from lightning.pytorch import Trainer
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.analyses.seeds import groups_of
 from diffusion_lab.cli.config import config_hash, group_hash, plain
 from diffusion_lab.cli.readings import read
+from diffusion_lab.cli.same_run import differences
 from diffusion_lab.reports import group_runs
 from diffusion_lab.reports.comparison.differences import read_plainly
-from diffusion_lab.runs.identity import WITHOUT_EFFECT, same_method
+from diffusion_lab.runs.identity import WITHOUT_EFFECT, effective, same_method
 from diffusion_lab.runs.run import Run
 from tests.analyses.models import Constant, source, trained
 
@@ -59,6 +62,32 @@ def test_a_key_without_effect_makes_no_other_method(composed: Any, key: str) -> 
     cfg = composed()
     runs = [recorded(cfg, Path("r/m-s0")), recorded(changed(cfg, key), Path("r/m-s1"))]
     assert all(in_one_group(runs).values()), in_one_group(runs)
+
+
+def test_the_keys_without_effect_are_keys(composed: Any) -> None:
+    """A key in the list that nothing has would hide that another one counts."""
+    every = _places(plain(composed())) | {"hydra", *(f"trainer.{name}" for name in signature(Trainer).parameters)}
+    added = {"dataset.accumulate", "callbacks.pruning"}  # by the program, and by a sweep with pruning
+    assert set(WITHOUT_EFFECT) <= every | added
+
+
+def _places(node: Any, path: str = "") -> set[str]:
+    """The dotted places of all nodes and leaves."""
+    inner = [_places(value, f"{path}.{key}") for key, value in node.items()] if isinstance(node, dict) else []
+    return {path.lstrip(".")}.union(*inner)
+
+
+def test_a_path_that_begins_like_the_run_folder_is_another() -> None:
+    run, other = (effective({"file": f"{name}/p.json", "paths": {"run_dir": "r/a"}}) for name in ("r/a", "r/ab"))
+    assert (run["file"], other["file"]) == ("<run_dir>/p.json", "r/ab/p.json")
+
+
+def test_a_key_that_only_one_of_two_runs_has_is_a_difference(composed: Any) -> None:
+    cfg = composed()
+    with_it = changed(cfg, "optimizer.weight_decay_of_another_optimizer")
+    with_it.seed = cfg.seed
+    for one, other in ((cfg, with_it), (with_it, cfg)):
+        assert list(differences(one, other)) == ["optimizer.weight_decay_of_another_optimizer"]
 
 
 @pytest.mark.parametrize("key", OF_ANOTHER_METHOD)

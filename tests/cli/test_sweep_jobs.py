@@ -29,6 +29,8 @@ def test_a_word_narrows_the_products_that_sweep_it_and_goes_to_all_otherwise() -
     ]
     assert all(job[0] == "max_steps=5" for job in cells("max_steps=5")) and len(cells("max_steps=5")) == 10
     assert cells("sampler=clts") == []
+    assert cells("seed=10", "sampler=speed,speed_up")[0] == ["seed=10", "schedule=linear", "sampler=speed"]
+    assert cells("schedule=linear_damped") == []  # a value is named as a whole
     # One product sweeps it, in the others it is a setting, and one of their jobs is that product's.
     assert len(cells("weighting=min_snr")) == 8 and all(
         "weighting=min_snr" in job for job in cells("weighting=min_snr")

@@ -130,6 +130,7 @@ MISPLACED = [
     ("sampler", "diffusion_lab.solvers.DDIM"),
     ("sampler", "torch.optim.Adam"),
     ("sampler", "diffusion_lab.timesteps.TimestepSampler"),
+    ("sampler", "diffusion_lab.callbacks.method.sampler_of"),  # a function that returns one, and may do more
     ("network", "diffusion_lab.timesteps.Uniform"),
     ("network", "diffusion_lab.diffusion.Denoiser"),
     ("optimizer", "torch.optim.lr_scheduler.StepLR"),

@@ -45,6 +45,15 @@ def test_a_batch_of_any_size_follows_the_marginal(rows):
     assert float(late.mean()) == pytest.approx(float(expected), abs=5 * float(late.std()) / updates**0.5)
 
 
+@pytest.mark.parametrize("rows", [2, 6, 7])
+def test_the_second_half_of_a_batch_is_the_dual_of_the_first(rows):
+    """Released code: the batch is completed by the duals of its first half."""
+    sampler, half = SpeeD(linear()), (rows + 1) // 2
+    for step in range(20):
+        t = sampler.draw(torch.empty(rows, 1), Context(Position(step), Streams(0))).t
+        assert torch.equal(t[half:], dual_of(t[: rows - half], sampler.meaningful_steps))
+
+
 def test_duals_lie_on_the_other_side_of_the_meaningful_steps():
     t = torch.tensor([0, 1, 641, 642, 999])
     assert dual_of(t, 642).tolist() == [642, 641, 1, 0, 357]
