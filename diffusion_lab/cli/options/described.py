@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from diffusion_lab.cli.conf_folder import METRIC
-from diffusion_lab.cli.definitions import Definition, find, lost
+from diffusion_lab.cli.definitions import LIBRARIES, Definition, find, lost
 from diffusion_lab.cli.options import files
 from diffusion_lab.cli.places import places
 
@@ -107,29 +107,42 @@ def described(group: str, name: str, folders: Sequence[Path], modules: Sequence[
     """
     option = files.read(group, name, folders)
     definition, owner = find(option.target, modules), _owner(group, folders)
-    if definition is None:
-        settings = tuple(Setting(key.name, readable(key.default), key.comment) for key in option.keys)
-        parts = (*_parts(option, folders, {}), *settings)
-        return Described(option, None, parse(""), parts, owner, lost=lost(option.target, modules))
-    doc, meanings = parse(definition.docstring()), {}
-    for one in reversed(list(definition.lineage())):
-        meanings |= parse(one.docstring()).args
-    inner = {key: one for key, target in option.inside.items() if (one := find(target, modules)) is not None}
-    for key, part in inner.items():
-        of_part = {
-            name: text for one in reversed(list(part.lineage())) for name, text in parse(one.docstring()).args.items()
-        }
-        meanings |= {f"{key}.{name}": text for name, text in of_part.items()}
     needed = tuple(
         f"{key}.{name}"
-        for key, part in inner.items()
-        for name, kind in places(option.inside[key], tuple(modules)).items()
+        for key, target in option.inside.items()
+        if (part := find(target, modules))
+        for name, kind in places(target, tuple(modules)).items()
         if kind == "read" and not part.arguments().get(name, "known")
     )
-    found = _settings(option, definition, meanings, folders)
-    told = tuple(one for one in found if one.meaning or "." not in one.name)  # not what is only passed on inside
-    measures = _measures(definition) if group == METRIC else ""
-    return Described(option, definition, doc, told, owner, needed, measures=measures)
+    return Described(
+        option,
+        definition,
+        parse(definition.docstring() if definition else ""),
+        tuple(_settings(option, definition, argument_texts(option, modules), folders)),
+        owner,
+        needed,
+        lost(option.target, modules) if definition is None else "",
+        _measures(definition) if definition and group == METRIC else "",
+    )
+
+
+def argument_texts(option: files.Option, modules: Sequence[Path] = ()) -> dict[str, str]:
+    """Key -> its entry under `Args:` in the docstring of the class that takes it, with null, true and false as in yaml.
+
+    That is the text of such a key, which then has no comment in the file; keys that no class of this package or of the
+    user's documents have the comment.
+    """
+    found: dict[str, str] = {}
+    for place, target in [("", option.target), *((f"{key}.", target) for key, target in option.inside.items())]:
+        definition = find(target, modules)
+        for one in reversed([*definition.lineage()] if definition else []):
+            if one.module.partition(".")[0] not in LIBRARIES:
+                found |= {place + name: _as_yaml(text) for name, text in parse(one.docstring()).args.items()}
+    return found
+
+
+def _as_yaml(text: str) -> str:
+    return re.sub(r"\b(None|True|False)\b", lambda word: {"None": "null"}.get(word[0], word[0].lower()), text)
 
 
 def _measures(definition: Definition) -> str:
@@ -151,42 +164,29 @@ def _owner(group: str, folders: Sequence[Path]) -> str:
 
 
 def _settings(
-    option: files.Option, definition: Definition, meanings: dict[str, str], folders: Sequence[Path]
-) -> list[Setting]:
-    arguments = definition.arguments()
-    keys = {key.name: key for key in option.keys}
-    found = list(_parts(option, folders, meanings))
-    found += [
-        Setting(name, readable(key.default), _both(meanings.get(name, ""), key.comment))
-        for name, key in keys.items()
-        if name not in option.parts
-    ]
-    partial = "_partial_" in option.path.read_text(encoding="utf-8")  # the other arguments come from other parts
-    left_out = {name: value for name, value in arguments.items() if name not in keys and name not in option.parts}
-    found += [Setting(name, value, meanings.get(name, "")) for name, value in left_out.items() if value and not partial]
-    return found
+    option: files.Option, definition: Definition | None, texts: dict[str, str], folders: Sequence[Path]
+) -> Iterator[Setting]:
+    yield from _parts(option, texts, folders)
+    own = [key for key in option.keys if key.name not in option.parts]
+    for key in own:
+        text = texts.get(key.name) or key.comment
+        if text or "." not in key.name:  # not what is only passed on inside
+            yield Setting(key.name, readable(key.default), text)
+    if definition and "_partial_" not in option.path.read_text(encoding="utf-8"):  # else other parts give the others
+        given = {*option.parts, *(key.name for key in own)}
+        left_out = {name: value for name, value in definition.arguments().items() if value and name not in given}
+        yield from (Setting(name, value, texts.get(name, "")) for name, value in left_out.items())
 
 
-def _parts(option: files.Option, folders: Sequence[Path], meanings: dict[str, str]) -> list[Setting]:
+def _parts(option: files.Option, texts: dict[str, str], folders: Sequence[Path]) -> Iterator[Setting]:
     """Parts below the option: their default, and what they are exchanged with."""
-    found = []
     for name, (group, chosen) in option.parts.items():
         own = group == f"{option.group}/{name}"
         key = group if own else f"{group}@{option.group.partition('/')[0]}.{name}"
         others = [one for one in files.options(group, folders) if one not in (chosen, option.name)]
-        said = _both(meanings.get(name, ""), f"{key}=NAME takes another: {', '.join(others)}" if others else "")
-        found.append(Setting(name, f"{group}={chosen}" if chosen else "null", said))
-    return found
-
-
-def _both(meaning: str, comment: str) -> str:
-    """The docstring's words, then those of the yaml file."""
-    if not meaning or not comment:
-        return meaning or comment
-    if comment.rstrip(".").lower() in meaning.lower():
-        return meaning
-    is_setting = "=" in comment.split(" ", 1)[0]
-    return f"{meaning.rstrip('.')}. {comment if is_setting else comment[:1].upper() + comment[1:]}"
+        exchanged = f"{key}=NAME takes another: {', '.join(others)}" if others else ""
+        said = ". ".join(filter(None, [texts.get(name, "").rstrip("."), exchanged]))
+        yield Setting(name, f"{group}={chosen}" if chosen else "null", said)
 
 
 def readable(value: str) -> str:

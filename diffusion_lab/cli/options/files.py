@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -38,8 +38,8 @@ class Option:
         keys: in the order of the file, those of an option that it extends first.
         parts: name of the key -> (group, option) of the parts that its defaults list places below it, "" for none.
         sets: group -> option of the parts that it overrides, for methods and experiments.
-        inside: name of the key -> class of the parts that the file itself has below it; their keys are in `keys` as
-            `source.root`.
+        inside: name of the key -> class of the parts that the file itself has below it, at any depth; their keys are in
+            `keys` as `source.root`.
     """
 
     group: str
@@ -90,41 +90,41 @@ def read(group: str, name: str, folders: Sequence[Path]) -> Option:
     """The option `group=name`; Hydra's rule, the first folder that has the file."""
     path = next(path for folder in folders if (path := folder / group / f"{name}.yaml").is_file())
     lines = read_text(path).splitlines()
-    option = Option(group, name, path, *_comment(lines))
-    own: dict[str, Key] = {}
-    extended: tuple[Key, ...] = ()
-    for key, value, comment, inner in _blocks(lines):
-        if key == "defaults":
-            option, extended = _with_defaults(option, folders)
-        elif key == "_target_":
-            option = replace(option, target=value)
-        elif not key.startswith("_") and key != "hydra":
-            own[key] = Key(key, value or _short(inner), comment)
-            if target := _target(inner):
-                option.inside[key] = target
-                below = [line[2:] for line in inner]
-                own |= {
-                    f"{key}.{k}": Key(f"{key}.{k}", v or _short(i), c) for k, v, c, i in _blocks(below) if k[0] != "_"
-                }
-    keys = {key.name: key for key in extended} | own
+    option = _with_defaults(Option(group, name, path, *_comment(lines)), folders)
+    option = replace(option, target=_target(lines) or option.target)
+    keys = {key.name: key for key in option.keys}
+    for key in _keys(lines, option.inside):
+        keys[key.name] = replace(key, comment=key.comment or keys.get(key.name, key).comment)
     return replace(option, keys=tuple(keys.values()))
 
 
-def _with_defaults(option: Option, folders: Sequence[Path]) -> tuple[Option, tuple[Key, ...]]:
-    """The option with the parts of its defaults list, and the keys of the option that it extends."""
-    keys: tuple[Key, ...] = ()
+def _with_defaults(option: Option, folders: Sequence[Path]) -> Option:
+    """The option with what its defaults list says: parts, and all of the option that it extends."""
     for entry in defaults(option.path):
         if entry.overrides:
             option.sets[entry.group] = entry.option or "null"
         elif entry.option is None:  # another file of the group, which this one extends
             above = read(option.group, entry.group.removeprefix(f"{option.group}/"), folders)
-            option = replace(option, target=above.target, parts=above.parts | option.parts)
-            keys = above.keys
+            option = replace(
+                option, target=above.target, keys=above.keys, parts=above.parts | option.parts, inside=above.inside
+            )
         elif entry.from_top:
             option.parts[entry.place or entry.group] = (entry.group, entry.option or "null")
         else:
             option.parts[entry.group] = (f"{option.group}/{entry.group}", entry.option)
-    return option, keys
+    return option
+
+
+def _keys(lines: Sequence[str], inside: dict[str, str], place: str = "") -> Iterator[Key]:
+    """The keys of a node, and those of the parts below it, whose classes are added to `inside`."""
+    for key, value, comment, inner in _blocks(lines):
+        if key.startswith("_") or key in ("defaults", "hydra"):
+            continue
+        name, below = f"{place}{key}", [line[2:] for line in inner]
+        if target := _target(below):
+            inside[name] = target
+        yield Key(name, value or inside.get(name) or ("{...}" if inner else "null"), comment)
+        yield from (one for one in _keys(below, inside, f"{name}.") if one.name.rpartition(".")[0] in inside)
 
 
 def _blocks(lines: Sequence[str]) -> list[tuple[str, str, str, list[str]]]:
@@ -143,14 +143,9 @@ def _blocks(lines: Sequence[str]) -> list[tuple[str, str, str, list[str]]]:
     return found
 
 
-def _short(inner: Sequence[str]) -> str:
-    """A nested node in a word: the class that it builds, else its items."""
-    return _target(inner) or ("{...}" if inner else "null")
-
-
 def _target(inner: Sequence[str]) -> str:
-    """The class that a nested node builds; "" if it builds none."""
-    return next((line.split(":", 1)[1].strip() for line in inner if line.strip().startswith("_target_:")), "")
+    """The class that a node builds; "" if it builds none."""
+    return next((line.split(":", 1)[1].split("#")[0].strip() for line in inner if line.startswith("_target_:")), "")
 
 
 def _comment(lines: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
