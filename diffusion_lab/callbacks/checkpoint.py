@@ -41,8 +41,8 @@ class Checkpoint(StepCallback):
 
     Args:
         directory: folder of the checkpoints.
-        every: steps between two checkpoints; with 0 one is written only before evaluations and at the end.
-        keep_every: steps between two numbered snapshots; 0 keeps none. A multiple of `every`.
+        every: optimizer steps between two checkpoints; with 0 one is written only before evaluations and at the end.
+        keep_every: optimizer steps between two numbered snapshots, a multiple of `every`; 0 keeps none.
 
     Raises:
         ValueError: an interval is negative, or `keep_every` is not a multiple of `every`.

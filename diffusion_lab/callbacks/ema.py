@@ -32,9 +32,9 @@ class EMA(StepCallback):
     names, several averages are possible, and an update is one fused call instead of one per tensor.
 
     Args:
-        decays: as in `ConstantDecay`, the rule without `rule`; the averages are named by their decays.
-        warmup: as in `ConstantDecay`.
-        rule: another rule, in place of `decays` and `warmup`.
+        decays: each in [0, 1); the averages are named by them, and evaluations use the first. See `ConstantDecay`.
+        warmup: whether a decay is at most (1 + k)/(10 + k) at step k, so that short runs forget the initial weights.
+        rule: another rule, in place of `decays` and `warmup`; None: `ConstantDecay`.
 
     Raises:
         ValueError: no decay, a decay outside [0, 1), or a repeated decay.

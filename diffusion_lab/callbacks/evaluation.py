@@ -190,7 +190,8 @@ class Generation(EvaluationCallback):
         evaluation: the metrics and their number of samples.
         every: optimizer steps between two generations; with 0 only at the end, and only if there are metrics.
         metrics_every: minimum interval in optimizer steps between two evaluations; 0 evaluates at every generation.
-        grid: number of images in the grid, preferably a square; at most the evaluation's number of samples.
+        grid: number of images in the grid, preferably a square; at most the number of samples where metrics are
+            measured.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class Guard(StepCallback):
     every step. A checkpoint is preceded by a `check`. All processes stop together, with the same message.
 
     Args:
-        every: steps between two checks on the host; ignored on a CPU.
+        every: optimizer steps between two checks on the host; ignored on a CPU.
 
     Raises:
         ValueError: every < 1.

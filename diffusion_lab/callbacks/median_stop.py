@@ -39,7 +39,7 @@ class MedianStop(StepCallback):
         objective: key of metrics.jsonl, e.g. val/loss. A metric says which direction is better, and one of which
             neither is ends no run; of other keys lower is.
         after: optimizer steps before which no run is ended, >= 0.
-        siblings: finished runs that are needed, >= 1.
+        siblings: finished runs of the sweep that are needed, >= 1.
     """
 
     def __init__(self, directory: ReadPath, objective: str | None, after: int = 0, siblings: int = 4) -> None:

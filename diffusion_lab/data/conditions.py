@@ -64,7 +64,7 @@ class SuperResolution(Task):
     `scripts/super_res_train.py`: `F.interpolate(batch, small_size, mode="area")`, which is this mean.
 
     Args:
-        factor: f, at least 2; 4 in the paper (64 to 256 pixels).
+        factor: f, at least 2, the image's size divided by that of its condition; 4 in the paper (64 to 256 pixels).
 
     Raises:
         ValueError: the factor is out of range, or does not divide the image size (from `check`).

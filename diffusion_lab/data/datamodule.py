@@ -36,15 +36,19 @@ class ImageDataModule(LightningDataModule):
     takes its rows, so they do not depend on ranks or workers. Rank, world size and step come from the trainer.
 
     Args:
-        source: finds and loads the images.
-        batch_size: global batch, images of one optimizer step over all processes and microbatches.
-        accumulate: microbatches of one optimizer step.
-        flip: mirror every training image left to right with probability 1/2.
-        conditional, label_dropout, task: the conditions of the network, see `Conditions`.
-        num_workers: processes that load batches; 0 is fastest unless images are decoded for every batch.
-        val_images: number of images of the test split for validation; None: all.
+        source: finds, checks and loads the images.
+        batch_size: images of one optimizer step over all devices and accumulation steps.
+        accumulate: accumulation steps of one optimizer step.
+        flip: whether every training image is mirrored left to right with probability 1/2.
+        conditional: whether the network is given the class.
+        label_dropout: probability in [0, 1) that a training image's label is dropped, as guidance needs it; 0.1 for
+            solver=guided.
+        task: what is generated, see `Conditions`.
+        num_workers: processes that load batches. 0 is fastest for images in memory; where they are decoded for every
+            batch, a process decodes about 200 photographs of ImageNet in a second.
+        val_images: number of images of the test split for validation, >= 1; None: all.
         seed: seed of the order and the flips.
-        features: the feature extractor for metrics of generated images, or None.
+        features: the feature extractor that metrics of generated images need, or None.
 
     Raises:
         ValueError: a number outside its range; from `check` and `setup`, errors in the images, in the labels, or in the

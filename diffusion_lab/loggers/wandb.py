@@ -43,9 +43,9 @@ class WandbLogger(RunLogger):
     Args:
         directory: the run folder. The W&B id is stored there, so that a resumed run continues the same W&B run.
         project: W&B project.
-        group: runs that belong together, such as a sweep; None: none.
+        group: runs that belong together, such as those of a sweep; None: none.
         job_type: what the process does, e.g. train or evaluate.
-        tags: labels to filter by, beside those of the run's options.
+        tags: labels to filter by, beside those of the run: paper, experiment, method, dataset, schedule and scale.
         name: name of the run on the web page; None: chosen by W&B.
         run_id: W&B id; None: the one stored in the folder, or a new random one.
         mode: auto: online with a key and a network, else offline with one line that says how to upload, unless the

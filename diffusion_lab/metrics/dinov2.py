@@ -34,7 +34,8 @@ class DINOv2Features(FeatureExtractor):
     Metrics are called `fd50k_dinov2`, `kd50k_dinov2`; with another network than ViT-L/14 `fd50k_dinov2_384x12`.
 
     Args:
-        weights: path of the weights: Meta's file (.pth), or timm's or the hub's for the same network (.safetensors).
+        weights: path of the weights: Meta's file, dinov2_vitl14_pretrain.pth for L, or timm's or the hub's for the same
+            network (.safetensors).
         width: D, features of a token; 1024 for ViT-L/14, 768 for B, 384 for S.
         depth: number of blocks; 24 for L, 12 for B and S.
         heads: number of attention heads; 16 for L, 12 for B, 6 for S.

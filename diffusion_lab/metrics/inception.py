@@ -24,7 +24,8 @@ class InceptionFeatures(FeatureExtractor):
     """Inception-v3 of torch-fidelity, from a file on this machine; nothing is downloaded.
 
     Args:
-        weights: path of the weights file, or None for torch hub's checkpoint folder.
+        weights: path of weights-inception-2015-12-05-6726825d.pth; None: the file of that name in torch hub's folder of
+            checkpoints.
 
     `check()` raises FileNotFoundError if there is no such file and ValueError if its sha256 is wrong.
     """

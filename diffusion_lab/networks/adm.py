@@ -54,13 +54,17 @@ class ADMUNet(UNetPlan):
             always has it.
         num_heads: attention heads at every size; None when `head_channels` says it.
         head_channels: channels of one head, whose number then grows with the channels; None when `num_heads` says it.
-        attention_layout: order of queries, keys and values, "legacy" or "new": see `Attention`.
-        scale_shift_norm: whether the time embedding scales and shifts normalised features, or is added to features.
-        resblock_updown: whether residual blocks change the size, or convolutions.
+        attention_layout: order of queries, keys and values in the channels: "legacy", head by head, or "new", all q,
+            all k, all v; see `Attention`.
+        scale_shift_norm: whether the time embedding scales and shifts normalised features; else it is added to
+            features.
+        resblock_updown: whether residual blocks change the size; else convolutions do.
         dropout: probability in [0, 1) inside the residual blocks.
-        time_scale: t is multiplied by it before its waves, > 0; 1000/T is improved-diffusion's `rescale_timesteps`.
+        time_scale: t is multiplied by it before its waves, > 0; 1000/T, 0.25 for T=4000, is improved-diffusion's
+            `rescale_timesteps`.
         num_classes: number of class labels; None: the network takes no label.
-        checkpointing: whether training recomputes the activations of each block instead of storing them.
+        checkpointing: whether training recomputes the activations of each block instead of storing them: less memory,
+            about a third more time per step.
 
     Raises:
         ValueError: an argument outside its range, named with its value and the cure.

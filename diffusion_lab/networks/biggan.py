@@ -224,11 +224,11 @@ class BigGAN(AdversarialNetworks):
         in_channels: C.
         out_channels: C.
         image_size: pixels per side, which is halved as often as `smallest` allows.
-        latent_dim: Z >= 1, 120 in the paper.
-        base_channels: channels at full size, >= 8.
-        smallest: smallest side of a feature map, 4 in the paper.
-        attention_resolution: side at which both networks have attention; None for none.
-        class_dim: E >= 1, 128 in the paper.
+        latent_dim: Z >= 1, numbers of a latent; 120 in the paper.
+        base_channels: channels at full size, >= 8; twice as many at each smaller size.
+        smallest: pixels per side of the smallest feature map, >= 1; 4 in the paper.
+        attention_resolution: pixels per side of the feature map that has attention in both networks; None for none.
+        class_dim: E >= 1, numbers of a class's embedding; 128 in the paper.
         num_classes: None for images without labels.
         loss: `Hinge` in the paper.
 

@@ -81,9 +81,10 @@ class DCGAN(AdversarialNetworks):
         in_channels: C.
         out_channels: C.
         image_size: pixels per side, which is halved as often as `smallest` allows.
-        latent_dim: Z >= 1, 100 in the paper.
-        base_channels: channels beside the image, >= 1, 128 in the paper's generator.
-        smallest: smallest side of a feature map, 4 in the paper.
+        latent_dim: Z >= 1, numbers of a latent; 100 in the paper.
+        base_channels: channels of the largest feature map, >= 1; twice as many at each smaller size; 128 in the paper's
+            generator.
+        smallest: pixels per side of the smallest feature map, >= 1; 4 in the paper.
         loss: `NonSaturating` in the paper.
 
     Raises:

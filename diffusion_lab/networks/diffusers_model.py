@@ -55,12 +55,13 @@ class Diffusers(nn.Module):
         in_channels: channels of x_t.
         out_channels: channels of the output: image channels x (heads of the prediction + variance channels).
         image_size: pixels per side.
-        architecture: name of the class.
-        arguments: those of its constructor, without `SHAPE` and the number of classes.
+        architecture: name of a class of `diffusers.models`.
+        arguments: those of its constructor, without in_channels, out_channels, sample_size and the number of classes.
         num_classes: number of class labels, the null label included; None: the network takes no label.
-        folder: the folder that `found` comes from, for messages; None if there is none.
-        found: {"architecture", "arguments"} that stand in place of the two arguments, as the configuration has read
-            them (`saved_config`); or what is wrong with the folder, as a text.
+        folder: folder that `save_pretrained` has written, whose architecture stands in place of the two arguments; its
+            weights are loaded by init_from=FOLDER. None: the arguments hold.
+        found: {"architecture", "arguments"} as the configuration has read them from the folder (`saved_config`), or
+            what is wrong with the folder, as a text. A run records it and does not read the folder again.
 
     Raises:
         FileNotFoundError: diffusers is not installed.

@@ -131,12 +131,13 @@ class DiT(nn.Module):
         in_channels: channels of x_t.
         out_channels: channels of the output: image channels x (heads of the prediction + variance channels).
         image_size: pixels per side, of images or of latents, a multiple of `patch_size`.
-        patch_size: p, pixels per side of a patch.
-        dim: D, a multiple of 4 and of `num_heads`.
+        patch_size: p, pixels per side of a patch; divides `image_size`.
+        dim: D, features of a token, a multiple of 4 and of `num_heads`.
         depth: number of blocks.
         num_heads: attention heads.
         num_classes: number of class labels, the null label included; None: the network takes no label.
-        checkpointing: whether the backward pass recomputes the inside of each block instead of storing it.
+        checkpointing: whether training recomputes the activations of each block instead of storing them: less memory,
+            about a third more time per step.
 
     Raises:
         ValueError: an argument outside its range, named with its value and the cure.

@@ -57,13 +57,14 @@ class UViT(nn.Module):
         in_channels: channels of x_t.
         out_channels: channels of the output: image channels x (heads of the prediction + variance channels).
         image_size: pixels per side, a multiple of `patch_size`.
-        patch_size: p, pixels per side of a patch.
-        dim: D, an even multiple of `num_heads`.
+        patch_size: p, pixels per side of a patch; divides `image_size`.
+        dim: D, features of a token, an even multiple of `num_heads`.
         depth: blocks beside the middle one, half of them before it; even.
         num_heads: attention heads.
         conv: whether a 3x3 convolution over the pixels stands last.
         num_classes: number of class labels, which enter as a token; None: the network takes no label.
-        checkpointing: whether training computes the inside of each block twice and keeps it never.
+        checkpointing: whether training recomputes the activations of each block instead of storing them: less memory,
+            about a third more time per step.
 
     Raises:
         ValueError: an argument outside its range, named with its value and the cure.

@@ -203,7 +203,8 @@ class AdversarialModel(ModelKind):
     """A generator that is trained against a discriminator: see `AdversarialModule`.
 
     Args:
-        discriminator_steps: of the discriminator for one step of the generator, >= 1; a divisor of the batch size.
+        discriminator_steps: steps of the discriminator for one of the generator, >= 1; each has its share of the
+            batch's images, so it divides the batch size.
         discriminator_lr: the discriminator's learning rate, in units of the generator's, > 0.
 
     Raises:

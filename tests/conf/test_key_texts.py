@@ -1,4 +1,4 @@
-"""Every key of an option has one text: the entry under `Args:` of its class's docstring, else the comment in the yaml file.
+"""Every key of an option has one text: its entry under `Args:` in the docstring of its class, else its yaml comment.
 
 A comment beside a key that a docstring documents would be a second text, and the two would come to disagree.
 """
@@ -18,18 +18,9 @@ GROUPS = [*files.groups(FOLDERS), "base", "dataset/base"]
 STILL_TWO = {  # groups whose files are still to be edited
     "analysis",
     "annealing",
-    "autoencoder",
     "averaging",
-    "callbacks",
-    "dataset",
-    "dataset/base",
-    "experiment",
-    "features",
-    "logger",
     "metric",
     "metrics",
-    "model",
-    "network",
     "optimizer",
     "preconditioning",
     "prediction",
@@ -39,10 +30,7 @@ STILL_TWO = {  # groups whose files are still to be edited
     "schedule",
     "solver",
     "solver/spacing",
-    "table",
-    "task",
     "time",
-    "trainer",
     "variance",
     "weighting",
 }

@@ -51,7 +51,7 @@ class Autoencoder:
     Args:
         weights: a folder with config.json and diffusion_pytorch_model.safetensors (or .bin), as `save_pretrained`
             writes it; or OWNER/NAME or OWNER/NAME/SUBFOLDER on the Hugging Face hub.
-        download: download it from the hub if it is not in the hub's cache on this machine.
+        download: whether to download it from the hub if it is not in the hub's cache on this machine.
         batch_size: images at a time, which limits the memory.
 
     Raises:

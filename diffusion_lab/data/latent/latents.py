@@ -37,13 +37,13 @@ class Latents(ImageSource):
     """The latents written by `diffusion-lab encode`, memory-mapped: (c,h,w) float32, mean 0 and variance 1 per channel.
 
     Args:
-        root: the folder with latents.json.
-        autoencoder: folder or hub name of the autoencoder that decodes, see `Autoencoder`; None: the location that
-            `encode` used. Its identity must be the header's.
-        images: the encoded images, with which metrics compare; None: no metrics.
-        batch_size: number of latents decoded at a time.
+        root: folder with latents.json.
+        autoencoder: folder or hub name of the autoencoder that decodes, see `Autoencoder`; its identity must be that in
+            latents.json. None: the location that `encode` used.
+        images: the source of the encoded images, with which metrics compare; None, with features=null: no metrics.
+        batch_size: latents decoded at a time.
         shape: required shape (c,h,w) of the latents; None: any. With it a run can be planned before they exist.
-        num_classes: required number of classes of the images, likewise; None: any.
+        num_classes: required number of classes of the images; None: any.
 
     Raises:
         FileNotFoundError: latents or autoencoder are missing (from `check` and on use).

@@ -79,7 +79,8 @@ class Photos(ImageSource):
         image_size: S, pixels along a side, at most 151.
         num_images: number of training crops.
         num_test_images: number of test crops.
-        max_scale: side of the largest crop as a multiple of S, at least 1; the smallest crop has side S.
+        max_scale: side of the largest crop as a multiple of S, at least 1; the smallest crop has side S, and each is
+            resized to S.
         seed: seed of the crops, not of the run: runs with different seeds have the same images.
 
     Raises:

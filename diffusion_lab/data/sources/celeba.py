@@ -40,10 +40,11 @@ class CelebA(ImageFolder):
 
     Args:
         root: folder that contains img_align_celeba/.
-        image_size: pixels along a side after resizing.
-        crop: (left, top, side), pixels of the aligned image.
+        image_size: pixels along a side, after cropping and resizing.
+        crop: (left, top, side), pixels of the aligned image: (25, 57, 128) in DDIM and U-ViT, (19, 39, 140) in score
+            SDE, (15, 40, 148) in ddpm-torch.
         test_share: share of the images in the test split, in (0, 1); only without the official partition.
-        on_bad, memory_mb, cache_dir: as `ImageFolder`.
+        on_bad, memory_mb, cache_dir: as `EncodedSource`.
 
     Raises:
         ValueError: a crop outside the image; as `ImageFolder`; files of another size, or a partition that is not
@@ -116,7 +117,7 @@ class CelebAHQ(ImageFolder):
         root: folder of the files, in subfolders or not; 1024 x 1024, 256 x 256 or between.
         image_size: pixels along a side after resizing.
         test_share: share of the images in the test split, in (0, 1).
-        on_bad, memory_mb, cache_dir: as `ImageFolder`.
+        on_bad, memory_mb, cache_dir: as `EncodedSource`.
 
     Raises:
         ValueError, FileNotFoundError: as `ImageFolder`.

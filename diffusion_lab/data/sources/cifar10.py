@@ -36,7 +36,7 @@ class CIFAR10(ImageSource):
 
     Args:
         root: folder that holds cifar-10-python.tar.gz or cifar-10-batches-py/.
-        download: fetch the archive into `root` with torchvision when neither is there.
+        download: whether to fetch the archive, 170 MB, into `root` with torchvision when neither is there.
 
     Raises:
         FileNotFoundError: neither is complete (from `check` and on loading).

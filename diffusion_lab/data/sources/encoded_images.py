@@ -105,11 +105,13 @@ class EncodedSource(ImageSource):
 
     Args:
         square: how the images are converted to one shape.
-        test_share: share of the images in the test split, in (0, 1).
-        min_size: minimum length of an image's shorter side in pixels; None: that of the square.
+        test_share: share of the images that is held out as the test split, in (0, 1).
+        min_size: minimum length of an image's shorter side in pixels, >= 1; None: image_size, so nothing is enlarged.
         on_bad: "error" stops when an image is bad, "skip" leaves bad images out and logs how many.
-        memory_mb: keep the decoded images in memory if they fit into this many megabytes (2^20 bytes).
-        cache_dir: folder of the checks' results; None: `cache_folder()`.
+        memory_mb: the decoded images are kept in memory if they fit into this many megabytes (2^20 bytes); otherwise
+            they are decoded again for every batch, for which num_workers should be above 0.
+        cache_dir: folder of the checks' results; None: $DIFFUSION_LAB_CACHE, else diffusion-lab in the user's folder of
+            caches.
 
     Raises:
         ValueError: an argument outside its range.

@@ -37,9 +37,10 @@ class FashionMNIST(ImageSource):
     dataset-fashion-mnist; the first folder with all four is used.
 
     Args:
-        root: folder of the files.
-        download: download the files into `root` with torchvision if no folder has them.
-        image_size: S, a divisor of 28. Below 28 it is part of the data set's name, e.g. fashion_mnist14.
+        root: folder of the four IDX files; those of Debian's dataset-fashion-mnist are found without it.
+        download: whether to fetch the files, 30 MB, into `root` with torchvision if no folder has them.
+        image_size: S, pixels along a side, a divisor of 28. Below 28 it is part of the data set's name, e.g.
+            fashion_mnist14.
 
     Raises:
         ValueError: `image_size` does not divide 28.

@@ -40,10 +40,10 @@ class GaussianMixture(ImageSource):
 
     Args:
         means: K entries, each one number for all pixels, or a nested list of shape (C,H,H).
-        variances: K variances v_k > 0 of every pixel.
+        variances: K variances v_k > 0, each of every pixel.
         weights: K weights w_k > 0, normalised to sum 1; None: all equal.
         channels: C.
-        image_size: H, pixels.
+        image_size: H, pixels along a side.
         num_images: number of training images.
         num_test_images: number of test images.
         seed: seed of the data, not of the run: all runs have the same images.

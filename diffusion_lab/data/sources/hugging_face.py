@@ -36,10 +36,10 @@ class HuggingFace(EncodedSource):
     the hub: the library downloads it on the first check. Without network its copy on this machine is used.
 
     Args:
-        path: folder, parquet file, pattern of parquet files, or name on the hub.
-        image_size: pixels of a side after resizing and cropping.
-        channels: 1 or 3.
-        resize: bicubic or box_bicubic (`data/pixels.py`).
+        path: folder, parquet file, pattern of parquet files, or OWNER/NAME on the hub, which the library downloads.
+        image_size: pixels along a side, after resizing the shorter side and cropping the centre.
+        channels: 3 for RGB, 1 for grey.
+        resize: "bicubic", or "box_bicubic" as ImageNet is prepared (`data/pixels.py`).
         subset: the library's "configuration" of a data set that has several; None: its only one.
         revision: commit or tag on the hub; None: the newest. Ignored when a copy is used without network.
         train_split: name of the training split.
@@ -47,11 +47,9 @@ class HuggingFace(EncodedSource):
         image_column: column of the images.
         label_column: column of class labels or of integers >= 0; None: no labels.
         test_share: share that is held out when there is no test_split, in (0, 1).
-        min_size: minimum length of an image's shorter side in pixels; None: image_size, so nothing is enlarged.
-        on_bad: "error" stops when an image is bad, "skip" leaves bad images out and logs how many.
-        memory_mb: keep the decoded images in memory if they fit into this many megabytes (2^20 bytes).
-        cache_dir: folder of the checks' results and the library's copies; None: `cache_folder()`, and the library's own
-            folder.
+        min_size, on_bad, memory_mb: as `EncodedSource`.
+        cache_dir: folder of the checks' results and the library's copies; None: $DIFFUSION_LAB_CACHE, else
+            diffusion-lab in the user's folder of caches, and the library's own folder.
 
     Raises:
         ValueError: an argument outside its range; a missing split or column; bad images; labels that are not classes

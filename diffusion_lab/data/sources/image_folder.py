@@ -35,18 +35,13 @@ class ImageFolder(EncodedSource):
     white; EXIF rotations are applied.
 
     Args:
-        root: the folder; subfolders are searched too.
-        image_size: pixels along a side after resizing and cropping.
-        channels: 1 or 3.
-        resize: bicubic, or box_bicubic as for ImageNet (`data/pixels.py`).
+        root: folder; subfolders are searched too.
+        image_size: pixels along a side, after resizing the shorter side and cropping the centre.
+        channels: 3 for RGB, 1 for grey.
+        resize: "bicubic", or "box_bicubic" as ImageNet is prepared (`data/pixels.py`).
         class_folders: whether the first level of subfolders are the classes, numbered in sorted order: as text, or as
             numbers if all names are numbers (0, 1, .., 9, 10).
-        test_share: share of the images in the test split, in (0, 1).
-        min_size: minimum length of an image's shorter side in pixels; None: image_size, so nothing is enlarged.
-        on_bad: "error" stops when a file is bad, "skip" leaves bad files out and logs how many.
-        memory_mb: keep the decoded images in memory if they fit into this many megabytes (2^20 bytes); otherwise they
-            are decoded again for every batch, for which workers are recommended.
-        cache_dir: folder of the checks' results; None: `cache_folder()`.
+        test_share, min_size, on_bad, memory_mb, cache_dir: as `EncodedSource`.
 
     Raises:
         ValueError: an argument outside its range; bad files or empty class folders (from `check` and on loading).

@@ -31,11 +31,13 @@ class ImageNet(ImageFolder):
 
     Args:
         root: folder that contains train/ and val/, or the class folders.
-        image_size: pixels along a side after resizing; smaller photographs are enlarged, as in ADM.
-        resize: box_bicubic as in ADM and published reference statistics, or bicubic.
-        class_folders: whether to use labels; if false, val/ needs no class folders.
+        image_size: pixels along a side, after resizing the shorter side and cropping the centre; smaller photographs
+            are enlarged, as in ADM.
+        resize: "box_bicubic" as in ADM and its reference statistics, or "bicubic".
+        class_folders: whether the class folders, numbered in sorted order, are the labels; if false, val/ may hold
+            loose files.
         test_share: share of the images in the test split, in (0, 1); only without val/.
-        on_bad, memory_mb, cache_dir: as `ImageFolder`.
+        on_bad, memory_mb, cache_dir: as `EncodedSource`.
 
     Raises:
         ValueError: as `ImageFolder`; val/ has a class folder that train/ does not have (from `check` and on loading).

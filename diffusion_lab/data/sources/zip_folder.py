@@ -102,16 +102,12 @@ class ZipFolder(EncodedSource):
     Differs from EDM: it trains on all images, here `test_share` of them are held out, because validation needs them.
 
     Args:
-        path: the archive.
-        image_size: pixels along a side after resizing and cropping.
-        channels: 1 or 3.
-        resize: bicubic, or box_bicubic as for ImageNet.
+        path: the archive, which is read without being unpacked.
+        image_size: pixels along a side, after resizing the shorter side and cropping the centre.
+        channels: 3 for RGB, 1 for grey.
+        resize: "bicubic", or "box_bicubic" as ImageNet is prepared (`data/pixels.py`).
         labels: whether the classes are read from dataset.json.
-        test_share: share of the images in the test split, in (0, 1).
-        min_size: minimum length of an image's shorter side in pixels; None: image_size, so nothing is enlarged.
-        on_bad: "error" stops when an image is bad, "skip" leaves bad images out and logs how many.
-        memory_mb: keep the decoded images in memory if they fit into this many megabytes (2^20 bytes).
-        cache_dir: folder of the checks' results; None: `cache_folder()`.
+        test_share, min_size, on_bad, memory_mb, cache_dir: as `EncodedSource`.
 
     Raises:
         ValueError: an argument outside its range; not a zip archive; bad images or labels (from `check` and on
