@@ -118,7 +118,7 @@ class Validation(EvaluationCallback):
     Args:
         every: optimizer steps between two validations; with 0 only at the end.
         bins: number of ranges of timesteps.
-        repeats: number of timesteps per image, at most MAX_REPEATS.
+        repeats: number of timesteps per image, at most 10,000.
         batch_size: images of one network call.
         seed: seed of the timesteps and the noise, which must be the same for all runs that are compared.
     """

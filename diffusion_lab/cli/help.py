@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
+
+from diffusion_lab.cli.options import files
+from diffusion_lab.cli.options.defaults import defaults
 
 COMMANDS = {
     "train": "train one model, or with -m a sweep over several settings",
@@ -75,38 +77,22 @@ def top() -> str:
 
 def command(name: str, folders: list[Path]) -> str:
     """Text of `diffusion-lab NAME --help`; `folders` are searched for the groups, the first has the main yaml."""
-    groups, settings = _groups(name, folders), _settings(folders[0] / f"{name}.yaml")
+    path = folders[0] / f"{name}.yaml"
+    groups = _groups(path, folders)
+    settings = "\n".join(f"  {one.name + '=' + one.default:<26}{one.comment}" for one in files.settings(path))
     if name != "train":
         return OTHER.format(command=name, summary=COMMANDS[name], groups=groups, settings=settings)
     return TRAIN.format(groups=groups, settings=settings)
 
 
-def _groups(name: str, folders: list[Path]) -> str:
-    """One line per group with its options, the default in brackets.
+def _groups(path: Path, folders: list[Path]) -> str:
+    """One line for each group of a command's yaml file, with its options, the default in brackets.
 
-    A preset may be in a subfolder of its group, `experiment=paper/table`. A folder in another group is itself a group,
-    `prediction/space=x0`, and is described in the yaml files that use it.
+    A folder in a group is itself a group, `prediction/space=x0`, and is described in the yaml files that use it.
     """
-    path = folders[0] / f"{name}.yaml"
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
     lines = []
-    for group, default in re.findall(r"^  - (\w+): (\w+)", text, re.MULTILINE):
-        pattern = "**/*.yaml" if default == "null" else "*.yaml"
-        paths = (path for folder in folders for path in (folder / group).glob(pattern))
-        options = sorted({_option(path, group) for path in paths})
-        names = " ".join(f"[{name}]" if name == default else name for name in options)
-        lines.append(f"  {group:<16}{names or '-'}")
+    for entry in defaults(path):
+        if not entry.overrides and entry.option is not None:
+            names = (f"[{name}]" if name == entry.option else name for name in files.options(entry.group, folders))
+            lines.append(f"  {entry.group:<16}{' '.join(names) or '-'}")
     return "\n".join(lines)
-
-
-def _option(path: Path, group: str) -> str:
-    parts = path.with_suffix("").parts
-    return "/".join(parts[len(parts) - parts[::-1].index(group) :])
-
-
-def _settings(path: Path) -> str:
-    """The top-level `key: value # comment` lines of a yaml file, as they are written there."""
-    if not path.is_file():
-        return "  -"
-    lines = re.findall(r"^(\w+): ([^#\n]+?)(?: +# (.*))?$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return "\n".join(f"  {key + '=' + value:<26}{comment}" for key, value, comment in lines)

@@ -86,6 +86,12 @@ def default(group: str, folders: Sequence[Path]) -> str:
     return next((entry.option or "" for entry in entries if entry.group == group and not entry.overrides), "")
 
 
+def settings(path: Path) -> list[Key]:
+    """The keys at the top of a command's file, without nodes."""
+    found = _keys(read_text(path).splitlines(), {})
+    return [key for key in found if "." not in key.name and key.default != "{...}"]
+
+
 def read(group: str, name: str, folders: Sequence[Path]) -> Option:
     """The option `group=name`; Hydra's rule, the first folder that has the file."""
     path = next(path for folder in folders if (path := folder / group / f"{name}.yaml").is_file())
