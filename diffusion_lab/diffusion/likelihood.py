@@ -78,9 +78,9 @@ def bound_weights(schedule: NoiseSchedule, prediction: Prediction, variance: Var
     variance has no fixed V_t: b_t stands for it.
 
     Args:
-        schedule: noise schedule.
-        prediction: of one head.
-        variance: of the reverse step.
+        schedule: the noise schedule.
+        prediction: the prediction, with one head.
+        variance: that of the reverse step.
 
     Raises:
         ValueError: a prediction of several heads, whose loss is not in one space.

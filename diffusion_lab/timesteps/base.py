@@ -50,7 +50,7 @@ class TimestepSampler(nn.Module, ABC):
 
     Args:
         num_timesteps: T >= 1.
-        reweight: whether the loss carries 1/(T p_t).
+        reweight: whether the loss is weighted with 1/(T p_t), which keeps the uniform objective.
 
     Raises:
         ValueError: T < 1.

@@ -97,7 +97,7 @@ class Symmetric(Distribution):
     """x = location + scale z with z symmetric about 0; a subclass gives `standard_cdf`.
 
     Args:
-        location: the median, in nats of ln SNR.
+        location: median of ln SNR, in nats; 0 is where signal and noise are equal.
         scale: > 0, in nats.
 
     Raises:
@@ -147,16 +147,18 @@ class LogSNR(FixedSampler):
 
         p_t = F(e_t) - F(e_{t+1}),   e_t = (L_{t-1} + L_t)/2,   L falls with t
 
-    What F has outside the schedule's range is either left out, with e_0 = L_0 + (L_0 - L_1)/2 and e_T likewise, and the
-    rest divided by its sum; or it belongs to the outermost timesteps, e_0 = inf, e_T = -inf.
+    With `outside=renormalize` the mass of F outside the schedule's range is left out, with e_0 = L_0 + (L_0 - L_1)/2
+    and e_T likewise, and the rest is divided by its sum. With `clamp` it belongs to the outermost timesteps, e_0 = inf,
+    e_T = -inf.
 
-    Use: to train on the same noise on every schedule, so that a comparison of schedules is not one of samplers.
+    Use: to train at the same noise levels on every schedule, so that a comparison of schedules does not compare
+    training distributions as well.
 
     Args:
         schedule: noise schedule with T timesteps.
         distribution: F.
-        outside: renormalize | clamp.
-        reweight: whether the loss carries 1/(T p_t).
+        outside: renormalize or clamp, for the mass of F outside the schedule's range, see above.
+        reweight: whether the loss is weighted with 1/(T p_t).
 
     Raises:
         ValueError: another word, no mass inside the schedule's range, or `reweight` with a timestep without any.
@@ -184,23 +186,24 @@ class LogSNR(FixedSampler):
 
 
 class Mode(FixedSampler):
-    """SD3's distribution with adjustable weight in the middle (Esser et al. 2024, equation 20), w uniform in [0, 1]:
+    """With w uniform in [0, 1] (SD3, Esser et al. 2024, equation 20),
 
         s = (1 + k) w - k sin^2(pi w/2),   density 1/(1 + k - (k pi/2) sin(pi w))
 
-    k > 0 draws the middle more often, k < 0 the ends; k = 0 is uniform. Importance weights are not applied. The CDF, w
-    as a function of s, has no closed form and is found by bisection.
+    k > 0 draws the middle more often, k < 0 the ends; k = 0 is uniform. The CDF, w as a function of s, has no closed
+    form and is found by bisection.
 
     Differs from the paper: its w is 1 - w here, so that s rises with it.
 
-    Use: cosine and rectified flow; in `experiment=schedule_by_sampler` it gained there with every prediction and
-    lost on the linear schedule.
+    Use: on cosine and rectified flow, where it was better than uniform with every prediction in
+    `experiment=schedule_by_sampler`, as on edm; on the linear schedule it was worse.
 
     Args:
         schedule: noise schedule with T timesteps.
-        scale: k in [-1, 2/(pi - 2)]; 1.29 and 0.81 in the paper.
-        shift: S > 0, s' = S s/(1 + (S - 1) s); more than 1 draws noisier timesteps.
-        reweight: whether the loss carries 1/(T p_t).
+        scale: k in [-1, 2/(pi - 2)], about 1.75: > 0 draws the middle more often, < 0 the ends; 1.29 and 0.81 in the
+            paper.
+        shift: S > 0, s' = S s/(1 + (S - 1) s); more than 1 draws noisier timesteps; 3 in SD3 at 1024 x 1024 pixels.
+        reweight: whether the loss is weighted with 1/(T p_t).
 
     Raises:
         ValueError: an argument outside its range.
@@ -220,7 +223,7 @@ class Mode(FixedSampler):
 
 
 class CosMap(FixedSampler):
-    """SD3's CosMap (Esser et al. 2024, equation 21), u uniform in [0, 1]:
+    """With u uniform in [0, 1] (SD3, Esser et al. 2024, equation 21),
 
         s = 1 - 1/(1 + tan(pi u/2)),   density 2/(pi (1 - 2 s + 2 s^2))
 
@@ -229,12 +232,12 @@ class CosMap(FixedSampler):
 
     Differs from diffusers: "cosmap" is a weight of the loss there, this density with uniform s.
 
-    Use: rectified flow with the training effort of the cosine path.
+    Use: with rectified flow, to train at the noise levels at which the cosine schedule trains.
 
     Args:
         schedule: noise schedule with T timesteps.
-        shift: S > 0, s' = S s/(1 + (S - 1) s); more than 1 draws noisier timesteps.
-        reweight: whether the loss carries 1/(T p_t).
+        shift: S > 0, s' = S s/(1 + (S - 1) s); more than 1 draws noisier timesteps; 3 in SD3 at 1024 x 1024 pixels.
+        reweight: whether the loss is weighted with 1/(T p_t).
 
     Raises:
         ValueError: shift <= 0.
@@ -251,17 +254,17 @@ class CosMap(FixedSampler):
 
 
 class Beta(FixedSampler):
-    """s ~ Beta(a, b), with density s^(a-1) (1-s)^(b-1)/B(a, b); `LearnedBeta` has one that is learned for each image.
+    """s ~ Beta(a, b), with density s^(a-1) (1-s)^(b-1)/B(a, b); `LearnedBeta` learns one for each image.
 
-    Use: to choose the shape of p_t with two numbers, or to train with the distribution on which `learned_beta` has
-    settled, without its policy.
+    Use: to choose the shape of p_t with two numbers, or to train with the distribution to which `learned_beta` has
+    converged, without its policy.
 
     Args:
         schedule: noise schedule with T timesteps.
         a: > 0; the larger, the fewer draws near the data.
         b: > 0; the larger, the fewer draws near the noise.
         shift: S > 0, s' = S s/(1 + (S - 1) s); more than 1 draws noisier timesteps.
-        reweight: whether the loss carries 1/(T p_t).
+        reweight: whether the loss is weighted with 1/(T p_t).
 
     Raises:
         ValueError: an argument outside its range, or `reweight` with a probability that underflows to zero.

@@ -25,24 +25,24 @@ class CLTS(TimestepSampler):
         clamp               a Gaussian draw beyond an end counts as that end
 
     A draw uses one uniform number: below g it is mapped to N, above to the uniform distribution; no table changes with
-    the step. With std = 1, the literal reading, even g = 1 changes p_t only by -17 % to +6 %.
+    the step. With std = 1, the literal reading of the paper, even g = 1 changes p_t only by -17 % to +6 %.
 
-    Differs from the paper: its section 4.2 says "variance sigma = T"; taken as the standard deviation, because a
-    variance of T (std = 1/sqrt(T) here) would starve almost all timesteps. Its target for CIFAR-10 is 5e4 in
-    appendix B and 1e5 in section 5.1.
+    Differs from the paper: its section 4.2 says "variance sigma = T", which is read here as the standard deviation,
+    because with a variance of T (std = 1/sqrt(T) here) almost all timesteps would never be drawn.
 
-    Use: to repeat the paper. The curriculum follows max_steps, so a run must not be extended later; in
-    `experiment=schedule_by_sampler` it changed little.
+    Use: to repeat the paper. By default the length of the curriculum is a share of max_steps, so a run must not be
+    extended later. In `experiment=schedule_by_sampler` it changed little.
 
     Args:
-        num_timesteps: T.
-        target_steps: optimizer steps until g = 1, >= 1.
-        mean: mu/T in [0, 1].
-        std: standard deviation / T, > 0.
-        outside: one of the three above.
-        mean_end: mu/T at the target; null keeps `mean`. The paper's abandoned idea moves it from 1 to 0. The table of
-            N is then computed at each draw, T numbers.
-        reweight: whether the loss carries 1/(T p_t).
+        num_timesteps: T, the number of timesteps.
+        target_steps: optimizer steps until g = 1, >= 1; for CIFAR-10 the paper has 50000 of 500000 in appendix B and
+            100000 in section 5.1.
+        mean: mean of the Gaussian as a fraction of T, in [0, 1].
+        std: standard deviation of the Gaussian as a fraction of T, > 0.
+        outside: renormalize, renormalize_after or clamp, see above.
+        mean_end: mean at the end of the curriculum as a fraction of T, to which it moves linearly from `mean`; null
+            keeps `mean`. The paper's abandoned idea moves it from 1 to 0. The table of N is then computed at each draw.
+        reweight: whether the loss is weighted with 1/(T p_t).
 
     Raises:
         ValueError: an argument outside its range; mu outside {0..T-1}.

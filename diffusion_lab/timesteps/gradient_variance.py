@@ -45,18 +45,18 @@ class GradientVariance(TimestepSampler):
     Differs from Kim et al.: the estimator, its smoothing and its refresh are not stated there; the grid, the running
     mean and the share of the uniform distribution are ours.
 
-    Use: to repeat the comparison. The gradients of single images cost a pass for each, so this is no sampler for
-    long runs.
+    Use: to repeat the comparison of Kim et al. The gradient of a single image costs a backward pass of its own, so
+    this sampler is not meant for long runs.
 
     Args:
-        num_timesteps: T.
+        num_timesteps: T, the number of timesteps.
         every: largest number of optimizer steps between two measurements, >= 1.
-        points: timesteps measured, in [2, T]; at most T are used.
-        images: N >= 8 images at each of them, at most those of an update.
-        form: one of the two above.
-        momentum: in [0, 1), weight of the past.
-        uniform: u in [0, 1].
-        reweight: whether the loss carries 1/(T p_t).
+        points: number of timesteps that are measured, denser at low noise, >= 2; at most T are used.
+        images: images at each of them, >= 8 and at most those of an update.
+        form: variance or root_second_moment, see above.
+        momentum: weight of the earlier measurements, in [0, 1).
+        uniform: u in [0, 1], share of the uniform distribution; above 0 with `reweight`.
+        reweight: whether the loss is weighted with 1/(T p_t).
         first: optimizer steps before the first measurement, >= 1, if less than `every`.
 
     Raises:

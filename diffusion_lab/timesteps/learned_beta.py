@@ -57,8 +57,9 @@ ENTROPY_MODES = ("additive", "released")
 
 
 class LearnedBeta(TimestepSampler):
-    """t_i = round(u_i (T-1)), u_i ~ Beta(policy(x0_i)), the policy trained on the decrease of the bound; see the
-    module.
+    """t_i = round(u_i (T-1)), u_i ~ Beta(policy(x0_i)), with a small network as the policy. Every f_S updates it is
+    trained with REINFORCE on the decrease of the variational bound by an update with these timesteps, estimated on the
+    few timesteps S that predict it best (formulas: `diffusion_lab.timesteps.learned_beta`).
 
     The loss has weight 1: the weights c of the bound enter only through the reward, as published.
 
@@ -68,9 +69,9 @@ class LearnedBeta(TimestepSampler):
     Differs from Kim et al. and the released code, by default: common random numbers and eval mode for both evaluations
     of the loss, because fresh noise and dropout make up more than 99 % of the released reward's variance; one noise for
     all timesteps of a row of the queue, see the module; entropy as an additive bonus, because inside the reward, where
-    it is not detached, its bonus vanishes for the uniform policy; selection from 5 rows of the queue on, because with 2
-    rows all F-statistics are equal; a grid of 100 timesteps and a part of the batch, because the reward's noise allows
-    it. `sampler=learned_beta_released` has the released behaviour.
+    it is not detached, its bonus vanishes for the uniform policy; S is selected from 5 rows of the queue on, because
+    with 2 rows all F-statistics are equal; a grid of 100 timesteps and a part of the batch, because the reward's noise
+    allows it. `sampler=learned_beta_released` has the released behaviour.
 
     The default grid has seven tenths of its points in proportion to the weights c of the bound (with the cosine
     schedule t > 990 has 98 % of them), the rest evenly spaced, because the loss may also change where c is small, and
@@ -79,28 +80,31 @@ class LearnedBeta(TimestepSampler):
     cosine; with every tenth timestep and no weights, in 0, 2 and 0.
 
     Use: to repeat the paper, with several seeds, since what the policy learns differs between them. Each step costs
-    more than with a fixed distribution; in `experiment=schedule_by_sampler` it was behind uniform with each
-    prediction, and far behind with x0.
+    more than with a fixed distribution. In `experiment=schedule_by_sampler` no combination of schedule and prediction
+    was better with it than with uniform timesteps, and with x0 it was far worse.
 
     Args:
         num_timesteps: T >= 2.
         reward_weights: (T,) c_t on the native loss, finite, >= 0.
         every: f_S >= 1, optimizer steps between two policy updates.
-        num_selected: |S| in [1, T]; T is the exact reward of eq. 12, at T probes of each rewarded row.
-        queue: |Q| >= 3 rows.
-        select_from: rows from which S is selected, in [2, |Q|].
-        grid_stride: stride of the timesteps that the queue measures, with the last; 0: the default grid; 1: all T.
-        reward_every: stride of the rewarded rows of the batch, >= 1.
+        num_selected: |S| in [1, T], number of timesteps that the reward is computed from. T gives the exact reward of
+            eq. 12, at T network calls for each rewarded row before and after the update.
+        queue: |Q| >= 3, number of rows that S is selected from; a row has the changes of one image's losses.
+        select_from: number of rows from which on S is selected, in [2, |Q|]; before, S is {0, .., |S| - 1}.
+        grid_stride: stride of the timesteps that a row of the queue measures, always with the last one; 0: the default
+            grid of about 100 timesteps; 1: all T.
+        reward_every: every how many rows of the batch one is rewarded, >= 1; 1: all.
         common_noise: whether both evaluations use the same noise, and the queue one noise for all timesteps of a row.
         eval_mode: whether dropout is off in both evaluations.
-        entropy: c_H >= 0.
-        entropy_mode: additive, or released (inside the reward and not detached).
-        lr: of the policy's Adam, > 0: 1e-2 for linear and quadratic schedules, 1e-3 for cosine.
+        entropy: c_H >= 0, weight of the entropy.
+        entropy_mode: additive, or released, which has the entropy inside the reward and not detached.
+        lr: learning rate of the policy's Adam, > 0; in the paper 1e-2 for linear and quadratic schedules, 1e-3 for
+            cosine.
         clip: largest 2-norm of the policy's gradient, > 0.
-        hidden: width of the policy: 128 for CIFAR-10, 256 for the larger sets.
-        hidden_layers: hidden layers of the policy.
-        seed: of the policy's weights.
-        rewards: what the policy is updated with in place of the measured rewards, as a control; None: those.
+        hidden: width of the policy; in the paper 128 for CIFAR-10, 256 for CelebA-HQ and ImageNet.
+        hidden_layers: number of hidden layers of the policy.
+        seed: seed of the policy's initial weights.
+        rewards: rewards to update the policy with in place of the measured ones, as a control; null: the measured ones.
 
     Raises:
         ValueError: an argument outside its range.

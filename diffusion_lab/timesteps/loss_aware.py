@@ -24,14 +24,15 @@ class LossSecondMoment(TimestepSampler):
     falls back to uniform; and it is a ring in which the newest loss replaces the oldest, which gives the same mean
     without shifting rows.
 
-    Use: losses that differ by orders of magnitude over t and are to stay unbiased, above all the variational bound
-    (`method=iddpm`). It takes effect after a number of losses of each timestep, so not in short runs with large T.
+    Use: when losses differ by orders of magnitude over t and the objective is to stay the same, above all for the
+    variational bound (`method=iddpm`). It draws uniformly until every timestep has its losses, so that it has no effect
+    in short runs with large T.
 
     Args:
-        num_timesteps: T.
+        num_timesteps: T, the number of timesteps.
         history_per_timestep: n >= 1, losses kept for each timestep.
         uniform: u in [0, 1], share of the uniform distribution.
-        reweight: whether the loss carries 1/(T p_t), as published.
+        reweight: whether the loss is weighted with 1/(T p_t), as published.
 
     Raises:
         ValueError: n < 1, u outside [0, 1], or u = 0 with `reweight` (a loss of zero would divide by zero).

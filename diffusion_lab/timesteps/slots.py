@@ -35,9 +35,9 @@ def read_curve(loss_curve: Sequence[float] | str | Path, num_timesteps: int) -> 
 
     Args:
         loss_curve: losses of L equal ranges of timesteps, L <= T; or a file: a JSON list of them; a run's
-            metrics.jsonl, whose last val/loss_t is taken; or the data.npz of `analysis=per_timestep` or `slots` of one
+            metrics.jsonl, whose last val/loss_t is used; or the data.npz of `analysis=per_timestep` or `slots` of one
             model, which has the loss of every single timestep. Nothing in a file is executed.
-        num_timesteps: T.
+        num_timesteps: T, the number of timesteps.
 
     Raises:
         ValueError: an unreadable file, losses of other timesteps, or numbers that are no losses.
@@ -127,33 +127,37 @@ def equal_sum_slots(loss: Tensor, num_slots: int) -> Tensor:
 
 
 class EqualLossSlots(TimestepSampler):
-    """K slots of equal loss, each with the same number of rows in every batch.
+    """K slots of equal loss (ranges of timesteps), each with the same number of rows in every batch of G rows:
 
         p_t = 1/(K n_k),  n_k = timesteps of the slot of t;   u_i = (pi(i) + r_i)/G -> slot floor(K u_i)
 
-    With G a multiple of K every slot gets exactly G/K rows, uniform inside. The losses of the rows of a batch are
-    then of all scales ("selected timesteps contain different scales", Xie & Agam, section 2.1). p_t is about
-    proportional to the loss. Weight 1 unless `reweight`, because importance weights would undo that.
+    If the G rows of a batch are a multiple of K, every slot gets exactly G/K of them, uniformly distributed inside the
+    slot, so that every batch contains losses of all scales ("selected timesteps contain different scales", Xie & Agam,
+    section 2.1). p_t is about proportional to the loss; with `reweight` the objective is the uniform one again, and
+    only the variance differs.
 
-    Two controls separate the distribution of t from the mixed batch. `stratify=False` draws each row independently from
-    the same p_t, so that the numbers of rows in the slots are multinomial. `Stratified` with a uniform base mixes every
-    batch in the same way over K slots of equal width, for any K that divides G, with p_t = 1/T.
+    Two controls separate the effect of p_t from that of the mixed batch. `stratify=False` draws each row independently
+    from the same p_t, so that the numbers of rows in the slots are multinomial. `Stratified` with a uniform base mixes
+    every batch in the same way over K slots of equal width, for any K that divides G, with p_t = 1/T.
 
     The edges come from `loss_curve`, and with `update_every` they move: the native losses of training are averaged per
     timestep, timesteps without a loss take that of their nearest neighbour, and sums are halved at each move. Without a
     curve all slots have equal width until the first move.
 
-    Use: to repeat the paper, and to see with `analysis=slots` where the loss lies; in
-    `experiment=schedule_by_sampler` it was behind uniform on three schedules of four with every prediction.
+    Use: to repeat the paper; `analysis=slots` shows where the loss lies. In `experiment=schedule_by_sampler` its
+    average over the predictions was behind uniform on all four schedules; of the single combinations only eps on the
+    linear schedule was better.
 
     Args:
-        num_timesteps: T.
+        num_timesteps: T, the number of timesteps.
         num_slots: K in [1, T].
-        loss_curve: losses of equal ranges of timesteps, or a file with these or with those of each timestep
-            (`read_curve`); null: no curve. The checkpoint keeps the edges, whatever the file later holds.
+        loss_curve: losses of equal ranges of timesteps, or a file with losses: a run's metrics.jsonl, or
+            analyses/per_timestep/data.npz in its folder (others: `read_curve`); null: measured in training. The
+            checkpoint keeps the edges, whatever the file later holds.
         update_every: optimizer steps between two moves of the edges; 0: fixed edges.
-        reweight: whether the loss carries 1/(T p_t).
-        stratify: whether every batch has the same number of rows in each slot.
+        reweight: whether the loss is weighted with 1/(T p_t).
+        stratify: whether every batch has the same number of rows in each slot; if not, each row is drawn independently
+            from the same distribution.
 
     Raises:
         ValueError: K outside [1, T], an unusable loss curve, update_every < 0, or neither a curve nor updates
@@ -226,19 +230,20 @@ class EqualLossSlots(TimestepSampler):
 
 
 class SlotRestricted(FixedSampler):
-    """Uniform inside given slots, zero outside: for training on a few ranges and evaluation on all (Xie & Agam,
-    Figure 2).
+    """Trains on some ranges of timesteps (slots) only: uniform inside them, zero outside (Xie & Agam, Figure 2).
 
-    Use: to measure what a range of timesteps teaches the others; a model trained with it alone cannot generate.
+    Use: to measure how training on one range of timesteps changes the loss at the others. A model trained with it alone
+    cannot generate images.
 
     Args:
-        num_timesteps: T.
-        edges: (K+1,) increasing timesteps from 0 to T, slot k is {edges[k] .. edges[k+1] - 1}; null: `num_slots` equal
-            parts. Xie & Agam's ten slots are [0,5,13,23,37,56,82,120,177,277,1000].
-        num_slots: K in [1, T] where `edges` is null.
-        slots: numbers of the slots that are trained, 1 the least noisy, as the paper counts.
-        loss_curve: as in `EqualLossSlots`: the slots have equal parts of this loss in place of equal widths, and the
-            checkpoint keeps them.
+        num_timesteps: T, the number of timesteps.
+        edges: (K+1,) increasing timesteps from 0 to T; slot k, counted from 1, is {edges[k-1] .. edges[k] - 1}; null:
+            `num_slots` slots of equal width or, with `loss_curve`, of equal loss. Xie & Agam's ten slots are
+            [0,5,13,23,37,56,82,120,177,277,1000].
+        num_slots: K in [1, T], used if `edges` is null.
+        slots: numbers of the slots to train on, 1 the least noisy, as the paper counts.
+        loss_curve: losses or a file with them, as in `sampler=equal_loss_slots`, for slots of equal loss instead of
+            equal width; null: none. The checkpoint keeps the slots.
 
     Raises:
         ValueError: edges that do not increase from 0 to T, edges beside a curve, an unusable curve, or a slot outside

@@ -14,7 +14,8 @@ from diffusion_lab.timesteps.context import Context
 
 
 class SpeeD(FixedSampler):
-    """Asymmetric distribution with dual draws (Wang et al. 2024, SpeeD; released code speed/diffusion/iddpm/speed.py).
+    """Timesteps where the noise level changes slowly are drawn less often, and half of the rows are duals of the
+    others (Wang et al. 2024, SpeeD; released code speed/diffusion/iddpm/speed.py).
 
     With g_t = d sqrt(1 - A_t)/dt by central differences and the threshold h = 1e-4 * 1000/T,
 
@@ -35,15 +36,15 @@ class SpeeD(FixedSampler):
     rows are duals where it has n//2 + 1 draws of n, because the marginal would otherwise depend on the batch.
     Differs from the SpeeD paper, which has no duals but weights by the change of the process: see P2.
 
-    Use: the linear schedule, where it gained most of all samplers in `experiment=schedule_by_sampler` (on cosine
-    and rectified flow little), and other schedules with a long flat end at high noise.
+    Use: the linear schedule and others with a long flat end at high noise. On linear it gained most of all samplers in
+    `experiment=schedule_by_sampler`, averaged over the predictions; on cosine it made no clear difference.
 
     Args:
         schedule: noise schedule with T >= 2 timesteps.
         dual: whether half of the rows are duals of the other half.
         suppression: ratio of q between the two regions, >= 1.
-        threshold: slope per timestep at T = 1000 below which a timestep is suppressed, > 0.
-        reweight: whether the loss carries 1/(T p_t).
+        threshold: slope of sqrt(1 - A_t) per timestep at T = 1000 below which a timestep is suppressed, > 0.
+        reweight: whether the loss is weighted with 1/(T p_t).
 
     Raises:
         ValueError: an argument outside its range.

@@ -18,10 +18,10 @@ ROUNDING = 1e-9  # a sum this near to 1 is a distribution as it was written, and
 class Uniform(TimestepSampler):
     """p_t = 1/T, the distribution of DDPM (Ho et al. 2020, Algorithm 1).
 
-    Use: the baseline of every comparison, and whatever a weighting alone should explain.
+    Use: as the baseline of every comparison, and when a weighting alone is to change the objective.
 
     Args:
-        num_timesteps: T.
+        num_timesteps: T, the number of timesteps.
     """
 
     _p: Tensor
@@ -43,29 +43,29 @@ class Uniform(TimestepSampler):
 class LogitNormal(FixedSampler):
     """t = round((T-1) sigmoid(z)),  z ~ N(mean, std^2): the sampler that Kim et al. (2025) call log-normal.
 
-    Bin masses, with Phi the normal distribution function and edges e_j = logit((j - 1/2)/(T - 1)):
+    The bin masses, with Phi the normal distribution function and edges e_j = logit((j - 1/2)/(T - 1)), are
 
         p_t = Phi((e_{t+1} - mean)/std) - Phi((e_t - mean)/std),   e_0 = -inf, e_T = +inf.
 
-    Symmetric about T/2 for mean 0; the first and the last timesteps are almost never drawn.
+    They are symmetric about T/2 for mean 0; the first and the last timesteps are almost never drawn.
 
-    SD3's shift S (Esser et al. 2024, equation 23) is added to the mean: logit u' = logit u + ln S for u = sigmoid(z),
-    so the mean becomes mean + ln S. It moves the timesteps that are drawn and not their SNR, which is what a schedule's
-    own shift does; with both the two add up. The same distribution on the path's parameter instead of the timestep's
-    number is `LogSNR` with a normal distribution.
+    SD3's shift S (Esser et al. 2024, equation 23) adds ln S to the mean: logit u' = logit u + ln S for u = sigmoid(z).
+    It changes which timesteps are drawn, whereas a schedule's shift changes the SNR of each timestep; if both are set,
+    their effects add up. For the same distribution on the path's parameter instead of the number of the timestep, use
+    `LogSNR` with a normal distribution.
 
     Differs from Kim et al. section 10: the rounding is not stated there; here it is to the nearest integer, because
     then both ends are treated alike. It is not the log-normal distribution in sigma of Karras et al. (2022).
 
-    Use: the first one to try: in `experiment=schedule_by_sampler` it gained on cosine, rectified flow and edm with
-    every prediction, and flow matching is usually trained with it since SD3.
+    Use: as the first sampler to try, and the default. In `experiment=schedule_by_sampler` it was better than uniform on
+    cosine, rectified flow and edm with every prediction, and since SD3 it is the usual one for flow matching.
 
     Args:
         num_timesteps: T >= 2.
         mean: mean of z; positive draws noisier timesteps.
         std: standard deviation of z, > 0.
-        reweight: whether the loss carries 1/(T p_t). The weights at both ends are then very large.
-        shift: S > 0; more than 1 draws noisier timesteps.
+        reweight: whether the loss is weighted with 1/(T p_t). The weights at both ends are then very large.
+        shift: S > 0; more than 1 draws noisier timesteps; 3 in SD3 at 1024 x 1024 pixels.
 
     Raises:
         ValueError: T < 2, std <= 0, shift <= 0, or `reweight` with a distribution so narrow that a probability
@@ -87,14 +87,15 @@ class Power(FixedSampler):
     """p_t proportional to ((t + 1)/T)^power: towards t = T for power > 0, towards t = 0 for power < 0.
 
     Xie & Agam, sections 2.1 and 3.1, train with more weight near T and with more weight near 0; the shape is not
-    stated there. This family has both and uniform (power 0) between them.
+    stated there. This family has both, with the uniform distribution (power 0) between them.
 
-    Use: to tilt uniform a little towards noise or towards the image, as a check whether the direction matters.
+    Use: to tilt the uniform distribution towards the noise or towards the data, as a check whether the direction
+    matters.
 
     Args:
-        num_timesteps: T.
-        power: finite; -1, -0.5, 0.5, 1 and 2 are the usual ones.
-        reweight: whether the loss carries 1/(T p_t).
+        num_timesteps: T, the number of timesteps.
+        power: finite; -1, -0.5, 0.5, 1 and 2 are usual values.
+        reweight: whether the loss is weighted with 1/(T p_t).
 
     Raises:
         ValueError: power is not finite, or so large that a probability underflows to zero with `reweight`.
@@ -113,17 +114,17 @@ class LogNormal(FixedSampler):
 
         p_t = Phi((ln e_{t+1} - mean)/std) - Phi((ln e_t - mean)/std),   e_t = (s_{t-1} + s_t)/2,  e_0 = 0, e_T = inf
 
-    The distribution of Karras et al. (2022, EDM, Table 1: mean -1.2, std 1.2), which Kim et al. (2025) name but do
-    not use: see `LogitNormal`. Nearest in s, as EDM's wrapper of discrete models rounds (edm
-    `iDDPMPrecond.round_sigma`).
+    It is the distribution of Karras et al. (2022, EDM, Table 1: mean -1.2, std 1.2), which Kim et al. (2025) name but
+    do not use: see `LogitNormal`. The nearest timestep is the nearest in s, as EDM's wrapper of discrete models rounds
+    (edm `iDDPMPrecond.round_sigma`).
 
-    Use: EDM's path, and others where a range of noise levels is what matters.
+    Use: with EDM's schedule and prediction; on other schedules, to concentrate training on a range of noise levels.
 
     Args:
         schedule: noise schedule with T timesteps.
         mean: of ln s; -0.4 in EDM2.
         std: of ln s, > 0; 1.0 in EDM2.
-        reweight: whether the loss carries 1/(T p_t).
+        reweight: whether the loss is weighted with 1/(T p_t).
 
     Raises:
         ValueError: std <= 0, no timestep has mass, or `reweight` with a timestep that has none.
@@ -143,18 +144,21 @@ def normal_bins(z: Tensor) -> Tensor:
 
 
 class FromFile(FixedSampler):
-    """p_t is the number number t of a file, divided by their sum unless it is 1 up to rounding.
+    """p_t is line t of a file, divided by the sum of all lines unless that is 1 up to rounding.
 
-    The configuration reads the file (`distribution_file`) and the run records the numbers: a run does not depend on the
-    file afterwards, a changed file is another run, and what reads a run's folder reads no file that the folder names.
+    The configuration reads the file (`distribution_file`) and the run records the numbers. A run does not depend on the
+    file afterwards, and nothing that reads its folder opens the file; with a changed file it is another run.
 
-    Use: a distribution that was found elsewhere: by `show --write`, by another trainer, or from a pilot run.
+
+    Use: for a distribution that comes from elsewhere: from `diffusion-lab show --write`, another trainer or a pilot
+    run.
 
     Args:
-        num_timesteps: T.
-        path: the file, for messages.
-        probabilities: its T numbers, the least noisy timestep first; or what is wrong with it, as a text.
-        reweight: whether the loss carries 1/(T p_t).
+        num_timesteps: T, the number of timesteps.
+        path: the file, relative to the working folder; the class itself only names it in messages.
+        probabilities: its T numbers, the least noisy timestep first, or a text that says what is wrong with it. The
+            configuration fills it in from `path`.
+        reweight: whether the loss is weighted with 1/(T p_t).
 
     Raises:
         ValueError: the file is at fault or does not hold T numbers.

@@ -17,7 +17,7 @@ class Wrapper(TimestepSampler, ABC):
 
     Args:
         base: a sampler that draws by its inverse CDF.
-        reweight: whether the loss carries 1/(T p_t).
+        reweight: whether the loss is weighted with 1/(T p_t).
 
     Raises:
         ValueError: the base has a `draw` of its own.
@@ -87,7 +87,7 @@ class Stratified(Spread):
     Differs from k-diffusion `stratified_uniform`, which gives process r the slices r, r+W, ...: a permutation needs
     no layout, so one process and many draw the same timestep for the same image.
 
-    Use: like `low_discrepancy`, where the rows of a batch have to stay random inside their slices.
+    Use: like `low_discrepancy`, when each row is to stay random inside its slice.
 
     Args:
         base: a sampler that draws by its inverse CDF.
@@ -111,8 +111,8 @@ class LowDiscrepancy(Spread):
     Differs from VDM, where u_i belongs to row i: with images in a random order that is the same, but a permutation
     keeps row i independent of its place in the batch.
 
-    Use: when the loss itself is to have little noise, as for curves of the bound, and for small batches; it costs
-    nothing and leaves p_t as it is.
+    Use: when the loss itself is to have little noise, as for curves of the bound, and for small batches. It costs
+    nothing and does not change p_t.
 
     Args:
         base: a sampler that draws by its inverse CDF.
@@ -130,11 +130,13 @@ class Antithetic(Spread):
         t_i = F^-1(u_i),   t_{i+G/2} = F^-1(1 - u_i),   F the base's cumulative distribution
 
     For the uniform base these are the pairs t, T-1-t of DDIM's code (`runners/diffusion.py`). Every single draw has
-    the base's distribution. Differs from DDIM's code: 1 - u in place of T-1-t, because that keeps the distribution of a
-    base that is not symmetric; and exactly half of the rows where it has n//2 + 1 draws of n.
+    the base's distribution.
 
-    Use: for the uniform sampler, or another whose loss rises or falls steadily with t; the losses of a pair then
-    cancel in part and the mean over a batch has less noise, at no cost.
+    Differs from DDIM's code: 1 - u in place of T-1-t, because that keeps the distribution of a base that is not
+    symmetric; and exactly half of the rows are opposite, where it has n//2 + 1 independent draws of n.
+
+    Use: when the loss rises or falls steadily with t. The deviations of the two losses of a pair then partly cancel,
+    and the mean over a batch has less noise, at no cost.
 
     Args:
         base: a sampler that draws by its inverse CDF.
@@ -161,12 +163,13 @@ class Mixture(Wrapper):
 
     A draw takes one uniform number u: below q it is stretched over the uniform distribution, above over the base's.
 
-    Use: around a sampler that leaves timesteps out, so that each is still trained.
+    Use: around a sampler that hardly draws some timesteps, so that every one is trained, and to bound the importance
+    weights of `reweight`.
 
     Args:
         base: a sampler that draws by its inverse CDF; `reweight` of the base is not used.
         uniform: q in [0, 1], share of the uniform distribution.
-        reweight: whether the loss carries 1/(T p_t), p the mixed distribution.
+        reweight: whether the loss is weighted with 1/(T p_t), p the mixed distribution.
 
     Raises:
         ValueError: the base has a `draw` of its own, or q lies outside [0, 1].

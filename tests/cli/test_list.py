@@ -64,7 +64,7 @@ def test_a_group_fits_and_breaks_no_name(columns: int, capsys, monkeypatch: pyte
 def test_an_option_has_formula_use_source_keys_and_commands(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "sampler=mode")
     assert "s = (1 + k) w - k sin^2(pi w/2)" in text
-    assert re.search(r"^use\n    cosine and rectified flow", text, re.MULTILINE)
+    assert re.search(r"^use\n    on cosine and rectified flow", text, re.MULTILINE)
     assert re.search(r"^source\n    Esser et al. 2024$", text, re.MULTILINE)
     assert re.search(r"^    scale=1.29 +k in ", text, re.MULTILINE)
     assert "    diffusion-lab show sampler=mode\n" in text
