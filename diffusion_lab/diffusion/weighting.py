@@ -41,7 +41,7 @@ class Weighting(nn.Module):
     `refresh` computes it, at the first step and every 100 steps; the number is in the checkpoint.
 
     Args:
-        normalize: one of the three.
+        normalize: none, or mean weight 1 over uniform timesteps (mean1_uniform) or the sampler's (mean1_sampler).
 
     Raises:
         ValueError: another word, or a subclass without `x0_weight`, or with one of other arguments.
@@ -131,9 +131,9 @@ class Weighting(nn.Module):
 class Unit(Weighting):
     """w = 1 on the native loss, whatever the prediction: L_simple of Ho et al. (2020) for eps.
 
-    The one weighting that follows the prediction: w_x = SNR for eps, 1 for x0, 1 + SNR for v.
+    It is the only weighting whose objective depends on the prediction: w_x = SNR for eps, 1 for x0, 1 + SNR for v.
 
-    Use: the loss as each prediction has it; the baseline of every comparison.
+    Use: as the baseline of every comparison, and to train each prediction with its own loss.
     """
 
     def native_weight(self, snr: Tensor, scale: Tensor, step: int) -> Tensor:
@@ -141,23 +141,24 @@ class Unit(Weighting):
 
 
 class Uncertainty(Weighting):
-    """loss = w l e^-u + u with w the base's weight and u a learned function of the noise level s = SNR^-1/2:
+    """loss = w l e^-u + u, with l the native loss, w the base's weight and u a learned function of s = SNR^-1/2:
 
         u(s) = a . sqrt(2) cos(f ln(s)/4 + phi),   f ~ 2 pi N(0, 1), phi ~ 2 pi U(0, 1) fixed, a learned, a = 0 at first
 
-    The minimum over u is u = ln(w E[l]), at which every noise level's gradient has one scale. u is added once per row,
-    also for a prediction of several heads. It starts at 0, where the loss is the base's.
+    The minimum over u is u = ln(w E[l]), where the gradients of all noise levels have the same scale. u is added once
+    per row, also for a prediction of several heads. It starts at 0, where the loss is the base's.
 
     Differs from EDM2's code: a is a plain vector that starts at 0, because a weight-normalised one, as theirs, starts
     anywhere; and normalisation acts on w alone, because it would undo any constant in e^-u and let u fall without end.
 
-    Use: long runs with EDM's path: the weight follows the loss, so that no timestep dominates the gradient whatever
-    the sampler draws.
+    Use: for long runs with EDM's path. The weight follows the loss, so that no noise level dominates the gradient,
+    whatever the sampler draws.
 
     Args:
         base: the weighting w; EDM's in the paper.
-        num_features: number of random Fourier features, >= 1.
-        normalize: as in `Weighting`, for w; the base's own must be none.
+        num_features: number of random Fourier features of ln s, >= 1.
+        normalize: none, or mean w 1 over uniform timesteps (mean1_uniform) or the sampler's (mean1_sampler); that of
+            the base must be none.
     """
 
     frequencies: Tensor

@@ -34,10 +34,8 @@ from diffusion_lab.diffusion.weighting import Weighting
 class ConstantEps(Weighting):
     """w_x = SNR: weight 1 on the eps-loss, whatever is predicted; `Unit` for eps (Ho et al. 2020).
 
-    Use: to train any prediction with the objective of eps, so that predictions are compared alone.
-
-    Args:
-        normalize: as in `Weighting`.
+    Use: to train every prediction with the objective of eps, so that a comparison of predictions is not one of
+    objectives.
     """
 
     def x0_weight(self, snr: Tensor, step: int) -> Tensor:
@@ -47,10 +45,7 @@ class ConstantEps(Weighting):
 class ConstantX0(Weighting):
     """w_x = 1: weight 1 on the x0-loss, whatever is predicted; 1/SNR on the eps-loss.
 
-    Use: to train any prediction with the objective of x0: the high noise counts most.
-
-    Args:
-        normalize: as in `Weighting`.
+    Use: to train every prediction with the objective of x0, in which high noise counts most.
     """
 
     def x0_weight(self, snr: Tensor, step: int) -> Tensor:
@@ -60,10 +55,7 @@ class ConstantX0(Weighting):
 class ConstantV(Weighting):
     """w_x = 1 + SNR: weight 1 on the v-loss, whatever is predicted ("SNR+1" of Salimans & Ho 2022, section 4).
 
-    Use: to train any prediction with the objective of v.
-
-    Args:
-        normalize: as in `Weighting`.
+    Use: to train every prediction with the objective of v.
     """
 
     def x0_weight(self, snr: Tensor, step: int) -> Tensor:
@@ -75,11 +67,8 @@ class TruncSNR(Weighting):
 
     Differs from Min-SNR's code, which has it for models that predict x0 only: here it is defined for all.
 
-    Use: x0 and v prediction, when models are distilled or have few steps, where the highest noise must not have
-    weight 0.
-
-    Args:
-        normalize: as in `Weighting`.
+    Use: with x0 and v prediction, when models are distilled or sample in few steps, so that the highest noise must not
+    have weight 0.
     """
 
     def x0_weight(self, snr: Tensor, step: int) -> Tensor:
@@ -92,12 +81,12 @@ class MinSNR(Weighting):
     Differs from the released code: there `min_snr_k` on a v-model applies the formula of eps and `vmin_snr_k` must be
     asked for; here the prediction decides.
 
-    Use: the first one to try on the linear and the cosine schedule, with any prediction; it keeps timesteps of high
-    SNR from dominating.
+    Use: as the first weighting to try, with any schedule and prediction, and the default; it keeps timesteps of high
+    SNR from dominating the loss.
 
     Args:
-        gamma: SNR above which the weight stops growing, > 0.
-        normalize: as in `Weighting`.
+        gamma: SNR above which the weight on the x0-loss stops growing, > 0.
+        normalize: none, or mean weight 1 over uniform timesteps (mean1_uniform) or the sampler's (mean1_sampler).
     """
 
     def __init__(self, gamma: float = 5.0, normalize: str = "none") -> None:
@@ -111,12 +100,12 @@ class MinSNR(Weighting):
 class SoftMinSNR(Weighting):
     """w_x = gamma SNR/(gamma + SNR), Min-SNR without the corner (Crowson et al. 2024, HDiT).
 
-    Use: as min_snr, with a smooth turn; common with EDM's preconditioning.
+    Use: like min_snr, with a smooth transition; common with EDM's preconditioning.
 
     Args:
-        gamma: the limit of the weight for SNR -> infinity, > 0. k-diffusion sets it to 1/sigma_data^2: 4 for images
-            of standard deviation 0.5.
-        normalize: as in `Weighting`.
+        gamma: limit of the weight for SNR -> infinity, > 0; in k-diffusion 1/sigma_data^2, 4 for images of standard
+            deviation 0.5.
+        normalize: none, or mean weight 1 over uniform timesteps (mean1_uniform) or the sampler's (mean1_sampler).
     """
 
     def __init__(self, gamma: float = 5.0, normalize: str = "none") -> None:
@@ -130,11 +119,11 @@ class SoftMinSNR(Weighting):
 class MaxSNR(Weighting):
     """w_x = max(SNR, gamma), the opposite of Min-SNR (an ablation in the code of Hang et al. 2023).
 
-    Use: as a negative control of min_snr; it gives high SNR the eps-loss's full weight and high noise more.
+    Use: as a negative control of min_snr: high SNR keeps the full weight of the eps-loss, and high noise gets more.
 
     Args:
-        gamma: SNR below which the weight stops falling, > 0; `TruncSNR` is gamma = 1.
-        normalize: as in `Weighting`.
+        gamma: SNR below which the weight on the x0-loss stops falling, > 0; `TruncSNR` has gamma = 1.
+        normalize: none, or mean weight 1 over uniform timesteps (mean1_uniform) or the sampler's (mean1_sampler).
     """
 
     def __init__(self, gamma: float = 5.0, normalize: str = "none") -> None:
@@ -153,13 +142,13 @@ class P2(Weighting):
 
     Differs from the P2 code, whose default gamma = 0 turns the weighting off: here the default is the paper's.
 
-    Use: images of 64 pixels and more with eps prediction, whose coarse structure should count more than invisible
-    noise.
+    Use: for images of 64 pixels and more with eps prediction, when their coarse structure should count more than
+    imperceptible details.
 
     Args:
-        k: bounds the weight where SNR -> 0, > 0.
-        gamma: strength, >= 0; 0.5 and 1 in the paper.
-        normalize: as in `Weighting`.
+        k: SNR below which the weight on the eps-loss hardly grows any more, > 0.
+        gamma: power, >= 0; 0.5 and 1 in the paper, 0 for weight 1 on the eps-loss.
+        normalize: none, or mean weight 1 over uniform timesteps (mean1_uniform) or the sampler's (mean1_sampler).
     """
 
     def __init__(self, k: float = 1.0, gamma: float = 1.0, normalize: str = "none") -> None:
@@ -174,10 +163,7 @@ class P2(Weighting):
 class Debiased(Weighting):
     """w_x = sqrt(SNR): 1/sqrt(SNR) on the eps-loss (Yu et al. 2023, debiased estimation).
 
-    Use: to weaken the high SNR of the eps-loss less than min_snr does, without a constant to choose.
-
-    Args:
-        normalize: as in `Weighting`.
+    Use: to give high SNR less weight than the eps-loss does, but more than min_snr does, without a constant to choose.
     """
 
     def x0_weight(self, snr: Tensor, step: int) -> Tensor:
@@ -190,12 +176,12 @@ class EDM(Weighting):
     The paper uses it with ln s ~ N(-1.2, 1.2^2), which rarely draws the timesteps with large weights; with uniform t
     the objective differs.
 
-    Use: `prediction=edm` and `schedule=edm`, which it belongs to: the loss of F then has weight 1 at every noise
+    Use: with `prediction=edm` and `schedule=edm`, for which it was made: the loss of F then has weight 1 at every noise
     level.
 
     Args:
         sigma_data: standard deviation of the pixels, > 0.
-        normalize: as in `Weighting`.
+        normalize: none, or mean weight 1 over uniform timesteps (mean1_uniform) or the sampler's (mean1_sampler).
     """
 
     def __init__(self, sigma_data: float = 0.5, normalize: str = "none") -> None:
@@ -215,11 +201,11 @@ class VLB(Weighting):
 
     The timestep is found from the SNR, which falls strictly: a binary search in the schedule's noise levels.
 
-    Use: when likelihood in bits per dimension is the aim; images get worse.
+    Use: when the aim is a good likelihood in bits per dimension; samples look worse.
 
     Args:
         schedule: the schedule of the run; in a configuration ${schedule}.
-        normalize: as in `Weighting`.
+        normalize: none, or mean weight 1 over uniform timesteps (mean1_uniform) or the sampler's (mean1_sampler).
     """
 
     def __init__(self, schedule: NoiseSchedule, normalize: str = "none") -> None:
@@ -242,13 +228,13 @@ class FDMWarmup(Weighting):
     Differs from the released code: c grows with the optimizer step and not with each call of the loss, because calls
     depend on accumulation and on the number of processes.
 
-    Use: `method=fdm`, which it belongs to.
+    Use: with `method=fdm`, of which it is a part.
 
     Args:
-        start: c at step 0, in SNR, > 0.
-        end: c at which the clamp is dropped, in SNR, at least `start`.
-        warmup_steps: optimizer steps, >= 1.
-        normalize: as in `Weighting`.
+        start: c at step 0, an SNR > 0.
+        end: c at which the clamp is dropped, an SNR of at least `start`.
+        warmup_steps: optimizer steps until the clamp is dropped, >= 1.
+        normalize: none, or mean weight 1 over uniform timesteps (mean1_uniform) or the sampler's (mean1_sampler).
     """
 
     def __init__(
