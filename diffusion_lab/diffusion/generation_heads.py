@@ -86,7 +86,7 @@ class LeastSquaresHead(GenerationHead):
     corr/(1 + ridge), which is N + ridge diag(N) and keeps N invertible.
 
     Args:
-        ridge: >= 0, relative to each head's own mean square error.
+        ridge: how much the heads' correlations are shrunk, >= 0: relative to each head's own mean square error.
     """
 
     def __init__(self, ridge: float = 0.05) -> None:

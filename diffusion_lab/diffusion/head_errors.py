@@ -70,8 +70,8 @@ class HeadErrors(Tables):
     their tables equal.
 
     Args:
-        bins: of phi, >= 1.
-        decay: per update that reaches the bin, in [0, 1); 0.99 forgets after some 100.
+        bins: number of equal ranges of the noise's angle phi = atan(sigma/alpha), >= 1.
+        decay: of the running sums per update that reaches the bin, in [0, 1); 0.99 forgets after some 100 updates.
     """
 
     moments: Tensor

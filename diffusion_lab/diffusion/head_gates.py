@@ -41,7 +41,8 @@ class Space(ABC):
 class NativeSpace(Space):
     """Each head in its own space: (1, 1 + SNR, SNR).
 
-    For heads that are equally good, E_v = E_x0 + E_eps, so v is never the least; x0 is where SNR > 1, eps elsewhere.
+    For heads that are equally good, E_v = E_x0 + E_eps, so v never has the least loss; x0 has it where SNR > 1, and eps
+    elsewhere.
     """
 
     def weights(self, snr: Tensor) -> Tensor:
@@ -210,8 +211,8 @@ class LearnedGate(Reduction):
     The granularity has no part in it.
 
     Args:
-        lr: step of the logits, > 0.
-        bins: of phi, >= 1.
+        lr: learning rate of the logits, > 0.
+        bins: number of equal ranges of phi, >= 1.
     """
 
     logits: Tensor

@@ -138,8 +138,8 @@ class MixedPrediction(ThreeHeads):
     own rule is one class. On the command line a rule is given by its class:
     `prediction=mixed prediction.granularity._target_=diffusion_lab.diffusion.PerPixel`.
 
-    Use: to study which prediction wins at which timestep (`analysis=selection`); it has not beaten its best head so
-    far.
+    Use: to study which prediction is best at which timestep (`analysis=prediction_ability`). In our comparisons it has
+    not been better than its best head alone.
 
     Args:
         space: space in which the heads' losses are compared.
@@ -210,7 +210,8 @@ class CombinedPrediction(ThreeHeads):
     With the weight 1 the objective is E_v (1 + A^2 + (1-A)^2)/2 for one and the same answer of all heads, between 0.75
     and 1 times the v-loss.
 
-    Use: to work on the paper's open question; so far no difference to eps is seen (experiments/equal_loss_slots).
+    Use: to work on the paper's open question. In our comparisons it did not differ from eps
+    (experiments/equal_loss_slots).
 
     Args:
         generation_head: weights of the heads in generation.

@@ -151,12 +151,11 @@ def rectified_flow(num_timesteps: int = 1000, shift: float = 1.0) -> GaussianPat
 
     Differs from SiT (Ma et al. 2024): its time runs from noise to data, t = 1 - s, and its velocity is x_0 - eps.
 
-    Use: flow matching, as in SiT, SD3 and Flux, with prediction=velocity; `shift` 3 for latents of 1024-pixel
-    images.
+    Use: for flow matching, as in SiT, SD3 and Flux, with prediction=velocity.
 
     Args:
-        num_timesteps: T.
-        shift: > 0; 1 for none, more for noisier timesteps.
+        num_timesteps: T, the number of timesteps, which stand at the midpoints of equal bins of u.
+        shift: > 0, divides the SNR by shift^2: 1 for none, more for noisier timesteps, 3 in SD3 at 1024 x 1024 pixels.
     """
     u = _grid(num_timesteps)
     check_number("shift", shift, "()", 0, math.inf, "use 1.0 for none or 3.0 as SD3 at 1024 pixels")
@@ -172,13 +171,15 @@ def edm(num_timesteps: int = 1000, sigma_min: float = 0.002, sigma_max: float = 
 
     Its velocity is d x_t/d sigma = eps; its position is u_k.
 
-    Use: EDM's training with preconditioning=edm, prediction=edm and solver=heun (`method=edm` sets all of them).
+    Use: for EDM's training; `method=edm` sets it with EDM's prediction, preconditioning and sampler. Generate with
+    solver=heun.
 
     Args:
-        num_timesteps: T.
+        num_timesteps: T, the number of timesteps.
         sigma_min: lowest noise level in units of the images, > 0.
         sigma_max: highest noise level.
-        rho: >= 1, how much denser the levels are at low noise; the larger, the closer to even steps of ln sigma.
+        rho: >= 1; with 1 the steps of sigma are even, and the larger it is, the denser are the levels at low noise, up
+            to even steps of ln sigma.
     """
     u = _grid(num_timesteps)
     check_number("sigma_max", sigma_max, "()", 0, math.inf, "use 80.0 for the published setting")

@@ -23,11 +23,10 @@ def linear(num_timesteps: int = 1000, beta_start: float = 1e-4, beta_end: float 
 
     Differs from ddpm-torch: it has no k, because its T is 1000 throughout; the factor keeps A_{T-1} for any T.
 
-    Use: to repeat papers that have it, DDPM's and most until 2022; at 8 to 64 pixels it spends many timesteps on
-    images that are nearly all noise.
+    Use: to repeat DDPM and most papers until 2022. At 8 to 64 pixels many of its timesteps are nearly pure noise.
 
     Args:
-        num_timesteps: T; above 1000 beta_end, so 21 or more for the default.
+        num_timesteps: T, the number of timesteps; above 1000 beta_end, so 21 or more for the default.
         beta_start: first beta at T = 1000.
         beta_end: last beta at T = 1000.
     """
@@ -44,12 +43,12 @@ def linear(num_timesteps: int = 1000, beta_start: float = 1e-4, beta_end: float 
 def quadratic(num_timesteps: int = 1000, beta_start: float = 1e-4, beta_end: float = 0.02) -> NoiseSchedule:
     """b = linspace(sqrt(beta_start), sqrt(beta_end), T)^2 (the "quad" of DDPM's and of Kim et al.'s code).
 
-    Not rescaled with T: with far fewer than 1000 timesteps much signal is left at the end.
+    The betas are not rescaled with T: with far fewer than 1000 timesteps much signal is left at the end.
 
     Use: to repeat papers that have it, and as a schedule between linear and cosine.
 
     Args:
-        num_timesteps: T.
+        num_timesteps: T, the number of timesteps.
         beta_start: first beta.
         beta_end: last beta.
     """
@@ -67,10 +66,10 @@ def sqrt_linear(num_timesteps: int = 1000, beta_start: float = 0.0015, beta_end:
     Differs from latent-diffusion's code: there the key "linear" means this curve and "sqrt_linear" the truly linear
     one; here a name says what is linear.
 
-    Use: latents of an autoencoder as in latent diffusion and Stable Diffusion 1 and 2.
+    Use: for latents of an autoencoder, as in latent diffusion and Stable Diffusion 1 and 2.
 
     Args:
-        num_timesteps: T.
+        num_timesteps: T, the number of timesteps.
         beta_start: first beta.
         beta_end: last beta.
     """
@@ -85,14 +84,14 @@ def cosine(
     With a shift the SNR is divided by shift^2 at each u, SNR'(u) = SNR(u)/shift^2, as images of d x d pixels need where
     d_0 x d_0 needed none: shift = d/d_0, d_0 = 64 (Hoogeboom et al. 2023, simple diffusion, section 3.1).
 
-    Use: images of up to 64 pixels; the best cell of `experiment=schedule_by_sampler` on digits is on it. For larger
-    images raise the noise with `shift`.
+    Use: for images of up to 64 pixels, and the default: the best combination of `experiment=schedule_by_sampler` on
+    digits has it. For larger images raise the noise with `shift`.
 
     Args:
-        num_timesteps: T.
-        offset: keeps the first betas away from 0; > 0.
+        num_timesteps: T, the number of timesteps.
+        offset: added to u in [0, 1], which keeps the first betas away from 0; > 0.
         max_beta: clip of the betas, in (0, 1). It acts on the last step only.
-        shift: > 0; 1 for none, more for noisier timesteps.
+        shift: > 0, divides the SNR by shift^2: 1 for none, image_size/64 in simple diffusion.
     """
     _check_length(num_timesteps, 1, "use 1000 or 4000")
     check_number("offset", offset, "()", 0, math.inf, "use 0.008 for the published setting")
@@ -113,10 +112,10 @@ def sigmoid(
 
     Differs from diffusers' "sigmoid": that one makes the betas, not A, a sigmoid of u.
 
-    Use: large images, whose schedule has to be tuned: start, end and tau move the noise.
+    Use: for large images, when the schedule is to be tuned: start, end and tau move the noise.
 
     Args:
-        num_timesteps: T.
+        num_timesteps: T, the number of timesteps.
         start: argument of S at u = 0, below `end`.
         end: argument of S at u = 1.
         tau: temperature, > 0; a smaller one is steeper.
@@ -132,16 +131,16 @@ def sigmoid(
 
 
 def laplace(num_timesteps: int = 1000, mean: float = 0.0, scale: float = 0.5, max_beta: float = 0.999) -> NoiseSchedule:
-    """ln SNR(u) = mean - scale sgn(1/2 - u) ln(1 - 2|u - 1/2|),  A(u) = S(ln SNR(u)): under uniform u the log-SNR
-    has a Laplace distribution (Hang et al. 2024).
+    """ln SNR(u) = mean - scale sgn(1/2 - u) ln(1 - 2|u - 1/2|),  A(u) = S(ln SNR(u)),  S(z) = 1/(1+e^-z): under
+    uniform u the log-SNR has a Laplace distribution (Hang et al. 2024).
 
     Differs from diffusers: it returns sqrt(A) where A is expected, apparently a mistake, and adds 1e-6 inside
     the logarithm; here the infinite log-SNR at u = 1 is met by `max_beta`.
 
-    Use: to put most timesteps at the middle of ln SNR by the schedule instead of the sampler.
+    Use: to put most timesteps near the middle of ln SNR with the schedule instead of the sampler.
 
     Args:
-        num_timesteps: T, 2 or more.
+        num_timesteps: T, the number of timesteps, 2 or more.
         mean: centre of the log-SNR in nats.
         scale: its spread in nats, > 0.
         max_beta: clip of the betas, in (0, 1). It acts on the last step only.
@@ -157,14 +156,17 @@ def laplace(num_timesteps: int = 1000, mean: float = 0.0, scale: float = 0.5, ma
 def fdm(
     num_timesteps: int = 1000, multiplier: float = 1.0, offset: float = 0.008, max_beta: float = 0.999
 ) -> NoiseSchedule:
-    """`damped` of the cosine schedule: the true-schedule variant of Fast Diffusion Model (Wu et al. 2023), our port.
+    """The cosine schedule's A, damped: Fast Diffusion Model (Wu et al. 2023) as a schedule of its own, see `damped`.
 
-    Use: `method=fdm`, which it belongs to.
+        A'_t / A'_{t-1} = S_t^2 / S_{t-1}^2,   S_t = A_t^m (1 - m ln A_t),   A'_0 = A_0
+
+    Use: to try the process of Fast Diffusion Model as a schedule. `method=fdm`, which follows the released code, keeps
+    the run's schedule and scales what the network is shown (preconditioning=fdm).
 
     Args:
-        num_timesteps: T.
-        multiplier: m of `damped`, > 0.
-        offset: of the cosine, as in `cosine`.
+        num_timesteps: T, the number of timesteps.
+        multiplier: m > 0. The SNR is 1 later than on the cosine schedule for m = 0.5 and 1, earlier for m = 2.
+        offset: of the cosine: added to u in [0, 1], which keeps the first betas away from 0; > 0.
         max_beta: clip of the betas, in (0, 1), of the cosine and of the result. It acts on the last step only.
     """
     return damped(cosine(num_timesteps, offset, max_beta), multiplier, max_beta)

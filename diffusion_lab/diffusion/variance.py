@@ -98,14 +98,14 @@ class Variance(ABC):
 
 
 class FixedSmall(Variance):
-    """V_t = Vp_t, the posterior's variance, right for data that are one point; Vp_1 stands for Vp_0 = 0."""
+    """V_t = Vp_t, the posterior's variance, which is exact for data that are a single point; Vp_1 replaces Vp_0 = 0."""
 
     def log_variance(self, out: Tensor, t: Tensor, schedule: NoiseSchedule) -> Tensor:
         return extract(schedule.posterior_log_variance_clipped, t, out.ndim, working_dtype(out))
 
 
 class FixedLarge(Variance):
-    """V_t = b_t, right for data that are unit Gaussian; V_0 = Vp_1 (Ho et al. 2020, section 3.2).
+    """V_t = b_t, which is exact for unit Gaussian data; V_0 = Vp_1 (Ho et al. 2020, section 3.2).
 
     Differs from ddpm-torch: only its logarithm is replaced at t = 0, its variance keeps b_0, which no sampler reads.
     """
@@ -127,7 +127,7 @@ class LearnedRange(Variance):
         1        guided-diffusion, DiT: the same only at T = 1000
 
     Args:
-        vlb_weight: w >= 0, or None for T/1000.
+        vlb_weight: w >= 0; None for T/1000 as in improved-diffusion, 1 as in guided-diffusion and DiT.
     """
 
     channels = 1
