@@ -20,8 +20,8 @@ class ConstantBeta1(Annealing):
     """A constant beta1 that replaces the optimizer's; the learning rate is that of `then`.
 
     Args:
-        beta1: in [0, 1).
-        then: the annealing of the learning rate; None is constant.
+        beta1: Adam's beta1 throughout, in [0, 1).
+        then: the annealing of the learning rate; None for a constant one.
     """
 
     def __init__(self, beta1: float, then: Annealing | None = None) -> None:
@@ -41,7 +41,7 @@ class Demon(Annealing):
 
     Args:
         total_steps: optimizer steps until beta1 = 0, >= 1; the length of the run.
-        beta1: b0 in (0, 1).
+        beta1: b0, beta1 at step 0, in (0, 1).
     """
 
     def __init__(self, total_steps: int, beta1: float = 0.9) -> None:
@@ -70,11 +70,11 @@ class MDLRC(Annealing):
 
     Args:
         total_steps: optimizer steps of the whole run, >= 1.
-        beta1: b0 in (0, 1).
-        floor: minimum of beta1, in [0, b0); None for 0. The paper's is 0.4.
-        compensate: whether the learning rate compensates for beta1.
-        decay: whether beta1 is set to the decayed value; b0 otherwise.
-        lr_from: "floored" for the rate of the floored beta1, "unfloored" for 1 - b0 tau to the end.
+        beta1: b0, beta1 at step 0, in (0, 1).
+        floor: least beta1, in [0, b0); None for 0. The paper's is 0.4.
+        compensate: whether the learning rate compensates for beta1; False for momentum decay alone.
+        decay: whether beta1 decays; False for the compensation alone, with beta1 constant at b0.
+        lr_from: the beta1 that the compensation follows: floored, or unfloored for 1 - b0 tau to the end.
     """
 
     def __init__(

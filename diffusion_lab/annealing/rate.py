@@ -32,18 +32,18 @@ class Annealing(ABC):
 
 
 class Constant(Annealing):
-    """lr_factor = 1."""
+    """The learning rate stays constant: lr_factor = 1."""
 
     def __call__(self, step: int) -> Hyper:
         return Hyper(1.0)
 
 
 class Warmup(Annealing):
-    """lr_factor = min(1, (step + 1)/warmup_steps), times that of `then`.
+    """The learning rate rises linearly: lr_factor = min(1, (step + 1)/warmup_steps), times that of `then`.
 
     Args:
-        warmup_steps: optimizer steps until the full rate, >= 1 (5000 in Kim et al. for CIFAR-10).
-        then: the annealing that the ramp multiplies; None is constant.
+        warmup_steps: optimizer steps until the full learning rate, >= 1 (5000 in Kim et al. for CIFAR-10).
+        then: the annealing that the ramp multiplies; None for a constant one.
     """
 
     def __init__(self, warmup_steps: int, then: Annealing | None = None) -> None:
@@ -60,7 +60,7 @@ class Falling(Annealing):
 
     Args:
         total_steps: optimizer steps until the final factor, >= 1.
-        final: final factor f in [0, 1].
+        final: f in [0, 1], the factor on the base learning rate at the end.
     """
 
     def __init__(self, total_steps: int, final: float = 0.0) -> None:
@@ -77,14 +77,17 @@ class Falling(Annealing):
 
 
 class Cosine(Falling):
-    """lr_factor = f + (1 - f)(1 + cos(pi tau))/2  (Loshchilov & Hutter 2017, eq. 5); arguments as in `Falling`."""
+    """The learning rate falls as half a cosine (Loshchilov & Hutter 2017, eq. 5), with tau = min(1, step/total_steps):
+
+    lr_factor = f + (1 - f)(1 + cos(pi tau))/2
+    """
 
     def share(self, tau: float) -> float:
         return 0.5 * (1.0 + math.cos(math.pi * tau))
 
 
 class Linear(Falling):
-    """lr_factor = f + (1 - f)(1 - tau); arguments as in `Falling`."""
+    """The learning rate falls linearly: lr_factor = f + (1 - f)(1 - tau),  tau = min(1, step/total_steps)."""
 
     def share(self, tau: float) -> float:
         return 1.0 - tau

@@ -112,7 +112,8 @@ class PowerFunction(AveragingRule):
     Args:
         stds: widths relative to the training so far, each in (0, 1/sqrt(12)); evaluations use the first. EDM2 tracks
             0.05 and 0.1.
-        snapshot_every: optimizer steps between two snapshots; 0 writes none. At least 20 in a run are advisable.
+        snapshot_every: optimizer steps between two snapshots, each with one file per std as large as the weights; 0:
+            none. At least 20 in a run are advisable.
 
     Raises:
         ValueError: no std, a std out of range, or a repeated std.

@@ -20,11 +20,12 @@ class DDPM(Solver):
     variance, fixed or learned, from those betas. The network still receives the original timesteps. On any path it
     starts from sqrt(alpha_{T-1}^2 + sigma_{T-1}^2) x_T.
 
-    Use: all timesteps, as the papers do, and whenever a learned variance counts.
+    Use: to generate with all timesteps, as the papers do, and with a learned variance.
 
     Args:
-        steps: number of steps, or a form of `space_timesteps`; None for all T.
-        clip: whether x0_hat is clipped to [-1, 1] before the mean is computed from it.
+        steps: number of steps, evenly spaced; [10, 15, 20] for so many in each of three equal sections, or another form
+            of `space_timesteps`; None for all T.
+        clip: whether x0_hat is clipped to [-1, 1] before the mean is computed from it; false for latents.
     """
 
     def __init__(self, steps: Steps | None = None, clip: bool = True) -> None:
@@ -66,13 +67,14 @@ class DDIM(Solver):
     as improved-diffusion does; Song et al. do not clip. On a path that does not preserve the variance x stands for
     x_t/sqrt(alpha_t^2 + sigma_t^2), with which the formulas hold; for eta = 0 it is Euler's step on the velocity.
 
-    Use: the usual choice from 20 to 100 steps on discrete schedules; the same noise gives the same image.
+    Use: as the usual choice for 20 to 100 steps, and the default. With eta = 0 the same noise gives the same image.
 
     Args:
-        steps: number of steps, evenly spaced from the first to the last timestep, or a form of `space_timesteps`;
-            "ddim50" is Song et al.'s linear subsequence, which leaves out the last timestep. None for all T.
-        eta: in [0, 1].
-        clip: whether x0_hat is clipped to [-1, 1].
+        steps: number of steps, evenly spaced from the first to the last timestep; [10, 15, 20] for so many in each of
+            three equal sections; ddim50 for Song et al.'s linear subsequence of 50, which leaves out the last timestep;
+            None for all T.
+        eta: in [0, 1]: 0 is deterministic, 1 is ancestral sampling.
+        clip: whether x0_hat is clipped to [-1, 1], and eps_hat computed again from it; false for latents.
     """
 
     def __init__(self, steps: Steps | None = 50, eta: float = 0.0, clip: bool = True) -> None:

@@ -132,13 +132,14 @@ class Guided(Solver):
 
     Reference: Ho and Salimans, "Classifier-free diffusion guidance", 2022, equation 6, with scale = 1 + w.
 
-    Use: class-conditional models, where fidelity is wanted at the cost of variety.
+    Use: with class-conditional models trained with label dropout, for better fidelity at the cost of variety.
 
     Args:
-        base: the solver.
-        scale: of the guidance, >= 0; 1 is none.
-        steps: replaces the base's; None keeps them.
-        channels: largest number of the image's channels that are guided, the first ones; None: all.
+        base: the solver whose network calls are guided.
+        scale: strength of the guidance, >= 0; 1 is none. The 0.4 of U-ViT's paper is 1.4 here.
+        steps: replaces the steps of the base; None keeps them.
+        channels: number of channels of the image that are guided, the first ones; 3 in the published code of DiT and
+            SiT; None: all.
 
     Raises:
         ValueError: a scale or channels out of range; when called, a model that was trained without label dropout.

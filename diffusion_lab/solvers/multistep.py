@@ -37,13 +37,10 @@ class DPMSolverPP(NoiseLevelSolver):
 
     The first step, and the last, to s' = 0, are of first order: D = x0_k. The last adds no noise.
 
-    Use: 10 to 25 steps, one network call each; with `sde` where there are more steps.
+    Use: for 10 to 25 steps, one network call each; with more steps also with `sde`.
 
     Args:
-        steps: number of steps N and of network calls, or a form of `space_timesteps`; None for all T.
         sde: whether noise is added, i.e. the reverse process is solved instead of the flow.
-        spacing: which timesteps; None is `Trailing()`.
-        clip: whether the estimate of x0 is clipped to [-1, 1].
     """
 
     def __init__(
@@ -82,14 +79,12 @@ class UniPC(NoiseLevelSolver):
     cancels. The corrector raises the order by one: p + 1, where the first steps, which have fewer points, allow it. The
     history begins with one point, and the last step, to s' = 0, is of first order and not corrected.
 
-    Use: 5 to 15 steps, where calls are few.
+    Use: for 5 to 15 steps, when as few network calls as possible are wanted.
 
     Args:
-        steps: number of steps N and of network calls, or a form of `space_timesteps`; None for all T.
-        order: p, from 1; 2 is the paper's for guided sampling and 3 for unguided.
-        variant: bh1, better for few steps without guidance in the paper, or bh2.
-        spacing: which timesteps; None is `Trailing()`.
-        clip: whether the estimate of x0 is clipped to [-1, 1].
+        order: p, order of the predictor, 1 to 3; in the paper 2 for guided and 3 for unguided sampling. The corrector
+            raises the order by one.
+        variant: bh1 or bh2; in the paper bh1 is better for few steps without guidance.
     """
 
     def __init__(

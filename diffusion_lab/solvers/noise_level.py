@@ -41,9 +41,10 @@ class NoiseLevelSolver(Solver):
         name: the solver's own settings in one word, for `describe`.
 
     Args:
-        steps: number of steps N, or a form of `space_timesteps`; None for all T, or for those that the spacing lists.
+        steps: number of steps N and of network calls; None for all T or, with spacing=listed, for the timesteps listed.
+            Other forms of `space_timesteps` need spacing=uniform.
         spacing: which timesteps; None is `Trailing()`.
-        clip: whether the estimate of x0 is clipped to [-1, 1].
+        clip: whether the estimate of x0 is clipped to [-1, 1]; false for latents.
     """
 
     name: str
@@ -113,12 +114,7 @@ class Euler(NoiseLevelSolver):
     Differs from SiT on a path that is not linear: it takes Euler's step in the path's own time, which is another first
     order method; here a model does not depend on how its path is parameterised.
 
-    Use: flow matching with 50 steps and more, and as the plainest solver to compare with.
-
-    Args:
-        steps: number of steps N and of network calls, or a form of `space_timesteps`; None for all T.
-        spacing: which timesteps; None is `Trailing()`.
-        clip: whether the estimate of x0 is clipped to [-1, 1].
+    Use: for flow matching with 50 steps and more, and as the simplest solver to compare with.
     """
 
     name = "euler"
@@ -152,17 +148,18 @@ class Heun(Solver):
     Differs from Karras et al.: s_hat is a level of the model, because the network is defined at these only, so where
     levels are sparse or s is the highest one less noise is added, or none.
 
-    Use: EDM's path with 18 to 40 steps, and where an exact solution is wanted for a comparison.
+    Use: on EDM's path with 18 to 40 steps, and when an accurate solution is wanted for a comparison.
 
     Args:
         steps: N >= 1.
-        rho: >= 1, how much shorter the steps are at low noise.
-        sigma_min: lowest noise level before 0, in units of the signal; > 0.
-        sigma_max: highest noise level.
+        rho: >= 1; the larger, the shorter are the steps at low noise.
+        sigma_min: lowest noise level before 0, in units of the signal, > 0; clamped to the model's range.
+        sigma_max: highest noise level, in units of the signal; clamped to the model's range.
         clip: whether D is clipped to [-1, 1]; off in the paper.
-        s_churn: how much noise is added over all steps, >= 0; 0 is deterministic.
-        s_min: lowest noise level at which it is added.
-        s_max: highest one; None for no limit.
+        s_churn: how much noise is added over all steps, >= 0; 0 is deterministic. EDM has 40 for ImageNet-64, with
+            s_min=0.05, s_max=50 and s_noise=1.003.
+        s_min: lowest noise level at which noise is added, >= 0.
+        s_max: highest noise level at which noise is added; None for no limit.
         s_noise: standard deviation of the noise added; a little above 1 makes up for denoising that removes too much.
     """
 

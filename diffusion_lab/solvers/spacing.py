@@ -152,7 +152,7 @@ class Uniform(Spacing):
     a shifted spacing may have fewer steps than were asked for. Shift in training and in sampling are separate choices.
 
     Args:
-        shift: S > 0; 1 is none, 3 is SD3's at 1024 pixels.
+        shift: S > 0, divides the SNR by S^2; 1 is none, 3 is SD3's at 1024 x 1024 pixels.
     """
 
     word = "uniform"
@@ -206,9 +206,9 @@ class Karras(Spacing):
     here both are those of the grid point, so that the network is asked about the noise that its input has.
 
     Args:
-        rho: >= 1, how much shorter the steps are at low noise.
-        sigma_min: lowest noise level before 0, in units of the signal; > 0.
-        sigma_max: highest noise level.
+        rho: >= 1; the larger, the shorter are the steps at low noise.
+        sigma_min: lowest noise level before 0, in units of the signal, > 0; clamped to the model's range.
+        sigma_max: highest noise level, in units of the signal; clamped to the model's range.
     """
 
     def __init__(self, rho: float = 7.0, sigma_min: float = 0.002, sigma_max: float = 80.0) -> None:
