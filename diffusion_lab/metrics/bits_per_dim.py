@@ -23,7 +23,7 @@ from diffusion_lab.progress import progress as shown
 
 
 class BitsPerDim(Metric):
-    """Over `num_samples` test images, with T network calls for each; no samples are generated."""
+    """Variational bound of `num_samples` test images, with T network calls for each; no samples are generated."""
 
     name, better, units = "bits_per_dim", "lower", "bits/dim"
     needs = frozenset({"model"})

@@ -62,11 +62,13 @@ class Evaluation:
     Args:
         metrics: metrics with different names; may be empty. In a configuration this is `names`, a list of names of yaml
             files in the group `metric`.
-        num_samples: N generated images, at least twice the extractor's dimensions (4096 for Inception).
+        num_samples: N generated images; 0 for none. fid needs at least twice the dimensions of the extractor's
+            features: 128 on digits and fashion_mnist14, 256 on fashion_mnist, 4096 with Inception.
         batch_size: samples at a time, on each process; does not change the latents.
         seed: seed of the latents, >= 0. It is not the run's: all methods and seeds are compared on the same latents.
-        split: reference images, "train" (as is common) or "test".
-        reference: npz file with the mean and covariance to compare with (EDM's fid-refs); None: the data set's.
+        split: reference images: train, as is common, or test, which training never saw.
+        reference: npz file with the mean and covariance to compare with, such as EDM's fid-refs, for fid alone; None
+            for the data set's own statistics.
 
     Raises:
         ValueError: an argument out of range; from `check`, a metric that cannot be measured on the data.

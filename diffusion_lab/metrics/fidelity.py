@@ -56,7 +56,7 @@ def same_dim(a: Tensor, b: Tensor) -> None:
 
 
 class FrechetDistance(Metric):
-    """Between N >= 2 D samples and all images of the reference split, as is common."""
+    """Fréchet distance (FID) of the features of N >= 2 D samples to those of all images of the reference split."""
 
     name, elsewhere, better = "fid", "fd", "lower"
     needs = frozenset({"moments"})
@@ -118,7 +118,7 @@ def frechet_distance(a: Tensor, b: Tensor) -> float:
 
 
 class KernelDistance(Metric):
-    """Between N samples and as many reference images, evenly spread over the split."""
+    """Kernel distance (KID) of N samples' features to those of N reference images, evenly spread over the split."""
 
     name, elsewhere, better = "kid", "kd", "lower"
     needs = frozenset({"features"})
@@ -163,7 +163,8 @@ class _OfNeighbours(Metric):
     """Against as many reference images as there are samples, evenly spread over the split.
 
     Args:
-        neighbours: k >= 1; values for different k cannot be compared.
+        neighbours: k >= 1, number of the neighbour whose distance is the radius around an image; values for different k
+            cannot be compared.
 
     Raises:
         ValueError: k is out of range, or, from `check`, there are not more than k samples.
@@ -193,7 +194,7 @@ class _OfNeighbours(Metric):
 
 
 class Precision(_OfNeighbours):
-    """Share of the samples among the reference images: how good they are."""
+    """Share of the samples that lie among the reference images: how good the samples are."""
 
     name = "precision"
 
@@ -202,7 +203,7 @@ class Precision(_OfNeighbours):
 
 
 class Recall(_OfNeighbours):
-    """Share of the reference images among the samples: how varied they are."""
+    """Share of the reference images that lie among the samples: how varied the samples are."""
 
     name = "recall"
 
@@ -228,7 +229,7 @@ def precision_recall(a: Tensor, b: Tensor, k: int = 3) -> PrecisionRecall:
 
 
 class InceptionScore(Metric):
-    """In [1, K] for an extractor with K classes; uses no reference images."""
+    """Inception score, in [1, K] for an extractor with K classes; uses no reference images."""
 
     name, better = "is", "higher"
     needs = frozenset({"scores"})

@@ -27,7 +27,7 @@ _ROWS = 4096  # rows at a time, so that their float64 copy stays small
 
 
 class PSNR(SampleMetric):
-    """Mean over the samples of `psnr`."""
+    """Peak signal-to-noise ratio of the samples to their truths (`psnr`), mean over the samples."""
 
     name, better, units = "psnr", "higher", "dB"
     needs = frozenset({"pairs"})
@@ -47,7 +47,7 @@ def psnr(images: Tensor, truths: Tensor, least_mse: float = _ROUNDING) -> Tensor
 
 
 class HueError(SampleMetric):
-    """Mean over the samples of `hue_error`."""
+    """Error of the mean colour of the samples against their truths (`hue_error`), mean over the samples."""
 
     name, better, units = "hue_error", "lower", "grey levels"
     needs = frozenset({"pairs"})
@@ -81,7 +81,7 @@ class Agreement(SampleMetric):
 
 
 class SampleVariance(Metric):
-    """Over N >= 2 samples, in [0, N/(N - 1)]; needs no feature extractor."""
+    """Variance of a pixel over N >= 2 samples, in [0, N/(N - 1)]; needs no feature extractor."""
 
     name, better = "sample_variance", "neither"
     needs = frozenset({"samples"})

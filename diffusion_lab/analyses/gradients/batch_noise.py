@@ -46,7 +46,8 @@ TITLE_PAD = 22  # points between a panel and its title, where the parts' legend 
 
 
 class BatchNoise(Analysis):
-    """The three parts for each sampler and batch size, and their sum relative to that of uniform draws.
+    """Variance of a batch's gradient due to timesteps, noise and images, by sampler and batch size, and their sum
+    relative to that of uniform draws.
 
     To the samplers given, it adds one that the measured gradients themselves define, with the least variance of all
     independent unbiased draws: p_t ~ sqrt(E|g_t|^2), weight 1/(T p_t). Samplers that learn from losses have seen ten
@@ -59,13 +60,13 @@ class BatchNoise(Analysis):
     NAME_error. same (M,S) says whether the expected gradient is that of uniform draws; it then cancels in `relative`.
 
     Args:
-        num_timesteps: T of the samplers and of the models.
-        samplers: by name.
-        batch_sizes: B, increasing.
-        images: n >= 3 training images.
-        noises: at least 2 for each image and timestep.
-        points: timesteps of the grid, closer at little noise.
-        draws: simulated batches where rows are not independent, at least 2.
+        num_timesteps: T of the samplers, which must be that of the runs.
+        samplers: the samplers by the name that they have in figure and sentence.
+        batch_sizes: B, numbers of rows, increasing.
+        images: n, number of training images, at least 3.
+        noises: number of noises for each image and timestep, at least 2.
+        points: number of timesteps of the grid, denser at low noise.
+        draws: number of simulated batches, for samplers whose rows are not independent, at least 2.
         sketch: s, the numbers that are kept of a gradient.
         batch_size: rows of one network call.
 

@@ -57,7 +57,7 @@ class GradientVariance(Analysis):
 
     Args:
         pairs: N >= 3, pairs of training image and noise at each timestep.
-        points: number of evenly spaced timesteps.
+        points: number of evenly spaced timesteps; those below 11 and the last one are added.
         batch_size: rows of one network call.
 
     Raises:

@@ -55,16 +55,16 @@ class Interdependence(Analysis):
     changes of the mean loss over all t, with net_error (M,W).
 
     Args:
-        windows: "width" or "slots", of equal loss by the mean curve of the models.
+        windows: width for windows of equal width, or slots for windows of equal loss by the mean curve of the models.
         num_windows: W, at least 2.
-        steps: K.
+        steps: K, optimizer steps inside each window.
         batch_size: training images per step.
-        repeats: R, at least 2.
+        repeats: R, number of repeats with other draws, at least 2.
         lr: learning rate, >= 0; None for that of the run.
         fresh: whether the optimizer starts without the checkpoint's state. Adam's first steps without one are of size
-            lr in each weight whatever the gradient, which changes untrained windows more. Averaged weights have no
-            state.
-        images: number of test images, at least 2.
+            lr in each weight whatever the gradient, which changes untrained windows more. Averaged weights
+            (weights=ema) have no state.
+        images: number of test images, evenly spread, at least 2.
         points: largest number of evaluated timesteps in a window, evenly spread.
         shown: windows, counted from 1, of which the figure shows the change at single timesteps.
 

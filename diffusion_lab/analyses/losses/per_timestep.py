@@ -52,7 +52,7 @@ class PerTimestep(Analysis):
     - floor with excess_standard_error.
 
     Args:
-        images: n, number of test images, at least 2; the floor is a mean over as many training images.
+        images: n, number of test images, evenly spread, at least 2; the floor is a mean over as many training images.
         every: distance between evaluated timesteps. Use 10 for a large training set: with 60,000 images of 28x28
             pixels, the floor takes 4 s for each of its images and 1000 timesteps on 2 cores.
         batch_size: rows of one network call.

@@ -39,8 +39,8 @@ class Slots(Analysis):
     `sampler.loss_curve` can read, and edges (M,heads,K+1) of each of them alone.
 
     Args:
-        num_slots: K.
-        images: test images, at least 2.
+        num_slots: K, number of slots.
+        images: number of test images, evenly spread, at least 2.
         batch_size: rows of one network call.
 
     Raises:

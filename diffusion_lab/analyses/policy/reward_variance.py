@@ -47,7 +47,7 @@ class RewardVariance(Analysis):
     conditions, so the runs must be unconditional.
 
     Args:
-        selected: the sets S, timesteps in 0..T-1.
+        selected: the sets S, each a list of timesteps in 0..T-1.
         images: number of training images.
         noises: number of noises, at least 2.
 

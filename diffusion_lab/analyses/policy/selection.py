@@ -62,8 +62,8 @@ class Selection(Analysis):
     the standard error over intervals.
 
     Args:
-        sizes: numbers of timesteps beside the sampler's own.
-        images: training images whose drops are measured between checkpoints, at least 3.
+        sizes: numbers of timesteps besides the sampler's own, increasing.
+        images: number of training images whose drops are measured between checkpoints, at least 3.
         batch_size: rows of one network call.
 
     Raises:

@@ -63,7 +63,7 @@ class Consistency(Analysis):
 
     Args:
         solver: how diffusion models sample.
-        images: M, at least 2; 32 in the paper.
+        images: M, number of images, at least 2; 32 in the paper.
         batch_size: images at a time; the noise of an image does not depend on it.
 
     Raises:

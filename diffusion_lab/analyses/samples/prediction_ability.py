@@ -62,9 +62,9 @@ class PredictionAbility(Analysis):
 
     Args:
         solver: how the samples for the hue error are generated.
-        images: n, test images, at least 2.
+        images: n, number of test images, evenly spread, at least 2.
         every: distance between evaluated timesteps.
-        samples: generated images of each model.
+        samples: number of generated images of each model for the hue error, which RGB images have, at least 2.
         batch_size: rows of one network call.
 
     Raises:

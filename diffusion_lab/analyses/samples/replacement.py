@@ -62,10 +62,11 @@ class Replacement(Analysis):
 
     Args:
         solver: how images are generated.
-        ranges: first and last timestep of each range, both included.
-        index_base: number of the least noisy timestep in `ranges`; 1 in the paper.
-        last: m, the least noisy timesteps that are never replaced; 0 as in the paper.
-        images: n, test images, evenly spread.
+        ranges: first and last timestep of each range, both included; the converse of each is measured too.
+        index_base: number of the least noisy timestep in `ranges`, 0 or 1; 1 in the paper.
+        last: m, number of least noisy timesteps that are never replaced; 0 as in the paper, where these decide alone.
+        images: n, number of test images, evenly spread; the Fréchet distance needs twice the dimensions of the
+            features, 128 on digits.
         batch_size: images at a time; the noise of an image does not depend on it.
 
     Raises:

@@ -57,10 +57,10 @@ class Hessian(Analysis):
         vectors: V, number of start vectors of Lanczos, at least 3.
         steps: Lanczos iterations of each.
         draws: D, number of draws for the trace, at least 2.
-        count: k, number of eigenvalues at each end.
+        count: k, number of eigenvalues at each end of the spectrum.
         width: standard deviation of the density's Gaussians, in units of the range of the spectrum.
         double: whether to compute in float64, at about twice the time.
-        batch_size: rows of one network call; one call alone is faster.
+        batch_size: rows of one network call; a single call for images x timesteps is fastest.
 
     Raises:
         ValueError: a number out of range.

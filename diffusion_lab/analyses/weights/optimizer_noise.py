@@ -50,14 +50,14 @@ class OptimizerNoise(Analysis):
 
     Args:
         beta1: constant values in [0, 1).
-        mdlrc: first beta1 of MDLRC in (0, 1); None for no MDLRC.
+        mdlrc: first beta1 of MDLRC, which runs over the steps of this analysis, in (0, 1); None for no MDLRC.
         floor: least beta1 of MDLRC, in [0, mdlrc).
-        steps: K.
-        warmup: first steps that are not counted, in which the momentum of the checkpoint, or of none, fades.
+        steps: K, number of updates with each setting.
+        warmup: number of first steps that are not counted, in which the momentum of the checkpoint, or of none, fades.
         batch_size: training images per step.
-        repeats: R, at least 3.
+        repeats: R, number of repeats with other draws, the same for each setting, at least 3.
         lr: learning rate, >= 0; None for that of the run.
-        fresh: whether the optimizer starts without the checkpoint's state; averaged weights have none.
+        fresh: whether the optimizer starts without the checkpoint's state; averaged weights (weights=ema) have none.
 
     Raises:
         ValueError: a number out of range; from `check`, a run whose optimizer has no beta1.
