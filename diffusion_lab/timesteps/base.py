@@ -110,7 +110,7 @@ class FixedSampler(TimestepSampler):
 
     Args:
         probabilities: (T,) non-negative, finite numbers with a positive sum; they are divided by it.
-        reweight: as in `TimestepSampler`; every probability must then be positive.
+        reweight: whether the loss is weighted with 1/(T p_t), for which every p_t must be positive.
 
     Raises:
         ValueError: a probability is negative, not finite, or zero although `reweight` divides by it.

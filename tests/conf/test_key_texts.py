@@ -15,30 +15,11 @@ from diffusion_lab.cli.options.described import argument_texts
 
 FOLDERS = [conf_dir()]
 GROUPS = [*files.groups(FOLDERS), "base", "dataset/base"]
-STILL_TWO = {  # groups whose files are still to be edited
-    "analysis",
-    "annealing",
-    "averaging",
-    "metric",
-    "metrics",
-    "optimizer",
-    "preconditioning",
-    "prediction",
-    "prediction/generation_head",
-    "sampler",
-    "sampler/distribution",
-    "schedule",
-    "solver",
-    "solver/spacing",
-    "time",
-    "variance",
-    "weighting",
-}
 
 
-def two_texts(group: str) -> list[str]:
-    """A line for each key of a group's files that has both, with the file and both texts."""
-    return [
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_key_that_its_class_documents_has_no_comment(group: str) -> None:
+    found = [
         f"conf/{group}/{name}.yaml {key.name}:\n    docstring: {texts[key.name]}\n    comment: {key.comment}"
         for name in files.options(group, FOLDERS)
         for option in [files.read(group, name, FOLDERS)]
@@ -46,21 +27,19 @@ def two_texts(group: str) -> list[str]:
         for key in option.keys
         if key.comment and key.name in texts
     ]
-
-
-@pytest.mark.parametrize("group", [group for group in GROUPS if group not in STILL_TWO])
-def test_a_key_that_its_class_documents_has_no_comment(group: str) -> None:
-    found = two_texts(group)
     assert not found, "Two texts for one key; keep the docstring's:\n" + "\n".join(found)
 
 
-@pytest.mark.parametrize("group", [group for group in GROUPS if group not in STILL_TWO])
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_text_is_no_reference_to_another(group: str) -> None:
+    for name in files.options(group, FOLDERS):
+        texts = argument_texts(files.read(group, name, FOLDERS))
+        assert [key for key, text in texts.items() if re.match(r"(as|as in|see) `", text)] == [], f"{group}={name}"
+
+
+@pytest.mark.parametrize("group", GROUPS)
 def test_no_comment_stands_between_the_keys_of_a_part(group: str) -> None:
     for name in files.options(group, FOLDERS):
         option = files.read(group, name, FOLDERS)
         _, *below = re.split(r"^\w", option.path.read_text("utf-8"), maxsplit=1, flags=re.MULTILINE)
         assert not option.target or not re.search(r"^ *#", "".join(below), re.MULTILINE), option.path
-
-
-def test_the_list_of_what_is_still_to_be_edited_shrinks() -> None:
-    assert [group for group in sorted(STILL_TWO) if not two_texts(group)] == []
