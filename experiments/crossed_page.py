@@ -31,6 +31,7 @@ DEFAULT = Cell("linear", "eps", "uniform", "unit")  # the papers' default
 FIRST_SEEDS = range(5)  # those that the best cell is chosen on; the others confirm it
 SIGNIFICANT = 0.05
 FACTORS = ("schedule", "prediction", "sampler")
+OWN_PREDICTIONS = "v, velocity or EDM's F"  # by schedule
 
 
 def values(data: str) -> Values:
@@ -215,7 +216,7 @@ def weighting_sentence(found: Values) -> str:
     own = {name: [c for c in pairs if own_prediction(c) == name] for name in ("eps", "x0", "own")}
     each = ", ".join(
         f"{math.exp(np.mean([ratio(found, c, c._replace(weighting='unit')).mean for c in cells])):.2f} with "
-        f"{'the third prediction' if name == 'own' else name}"
+        f"{OWN_PREDICTIONS if name == 'own' else name}"
         for name, cells in own.items()
         if cells
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from diffusion_lab.intervals import Interval, holm, paired_difference
 from experiments.cells import seeds
 from experiments.crossed import cross, gains
-from experiments.crossed_page import SIGNIFICANT, first, shown, table, values, weighting_sentence
+from experiments.crossed_page import OWN_PREDICTIONS, SIGNIFICANT, first, shown, table, values, weighting_sentence
 
 METHODS = Path(__file__).resolve().parent / "methods"
 STUDIES = {"digits": "fd1k_digits", "fashion_mnist": "fd512_fashion_mnist"}
@@ -33,9 +33,9 @@ def _sampler(name: str) -> str:
         return ""
     cells = [f"**{shown(interval)}**" if p < SIGNIFICANT else shown(interval) for interval, p in found.values()]
     return (
-        "Fréchet distance on digits as a ratio to that of uniform timesteps, mean over three predictions, "
-        "five seeds; bold where it differs from 1 after Holm's correction. "
-        f"[The study]({STUDY}).\n\n" + table([f"`{name}` on", *found], [["ratio", *cells]])
+        "Fréchet distance on digits as a ratio to that of uniform timesteps, below 1 is better; mean over five seeds "
+        f"and three predictions (eps, x0, and {OWN_PREDICTIONS}); bold where it differs from 1 after Holm's "
+        f"correction. [The study]({STUDY}).\n\n" + table([f"`{name}` on", *found], [["ratio", *cells]])
     )
 
 

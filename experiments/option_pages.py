@@ -76,11 +76,14 @@ def _index(group: str, found: dict[str, Described], default: str) -> str:
 
 def _page(one: Described) -> str:
     option = one.option
-    parts = [f"# {option.setting}", _made(), *_text(one)]
-    if (FOLDER / option.group / f"{option.name}.svg").is_file():
-        parts += [f"![What {option.setting} trains on]({option.name}.svg)", CAPTION[option.group]]
+    about, body = _text(one)
+    parts = [f"# {option.setting}", _made(), *about]
     if one.doc.use:
-        parts += ["## When to use it", one.doc.use]
+        parts += ["## When to use it", one.doc.use[0].upper() + one.doc.use[1:]]
+    if (FOLDER / option.group / f"{option.name}.svg").is_file():
+        body += [f"![What {option.setting} trains on]({option.name}.svg)", CAPTION[option.group]]
+    if body:
+        parts += ["## What it does", *body]
     if found := measured(option.group, option.name):
         parts += ["## What we measured", found]
     sets = " ".join(f"{group}={name}" for group, name in option.sets.items() if group != "base")
@@ -98,16 +101,17 @@ def _page(one: Described) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _text(one: Described) -> list[str]:
-    """Comment of the file and docstring, once where both begin alike; a formula stays as it is written."""
-    doc, about = (one.doc.body, one.about) if one.option.about else (one.doc.body[1:], one.about)
-    if doc and about and " ".join(doc[0].split())[:25] == about[0][:25]:
-        about = about[1:]
-    return [*about, *(paragraph if paragraph.startswith("    ") else _flow(paragraph) for paragraph in doc)]
+def _text(one: Described) -> tuple[list[str], list[str]]:
+    """Comment of the file and docstring; where both begin alike, the comment's first paragraph is the docstring's."""
+    about, doc = list(one.about), list(one.doc.body if one.option.about else one.doc.body[1:])
+    if about and doc and " ".join(doc[0].split())[:25] == about[0][:25] and not doc[0].endswith(":"):
+        about[0] = doc.pop(0)
+    return [_flow(paragraph) for paragraph in about], [_flow(paragraph) for paragraph in doc]
 
 
 def _flow(paragraph: str) -> str:
-    return " ".join(paragraph.split()).replace("<", "&lt;")
+    """A paragraph in one line; a formula stays as it is written."""
+    return paragraph if paragraph.startswith("    ") else " ".join(paragraph.split()).replace("<", "&lt;")
 
 
 def _cell(text: str) -> str:

@@ -71,7 +71,7 @@ class HeadErrors(Tables):
 
     Args:
         bins: number of equal ranges of the noise's angle phi = atan(sigma/alpha), >= 1.
-        decay: of the running sums per update that reaches the bin, in [0, 1); 0.99 forgets after some 100 updates.
+        decay: factor on the running sums at each update that reaches the bin, in [0, 1); 0.99 forgets after some 100.
     """
 
     moments: Tensor

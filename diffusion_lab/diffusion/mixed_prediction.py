@@ -124,7 +124,7 @@ def pixel_squares(residuals: Tensor) -> Tensor:
 
 
 class MixedPrediction(ThreeHeads):
-    """Gates g = reduction(losses of the heads, in a space, averaged to a granularity), on detached losses.
+    """Each head's loss is multiplied by a gate, g = reduction(detached losses in a space, averaged to a granularity).
 
     In the native space, which the paper's words suggest, the plain minimum cannot do what it is meant to. For equally
     good heads E_v = E_x0 + E_eps and E_eps = SNR E_x0: v is never the least and starves; x0 is selected where SNR > 1
@@ -143,10 +143,10 @@ class MixedPrediction(ThreeHeads):
 
     Args:
         space: space in which the heads' losses are compared.
-        granularity: elements over which the losses are averaged before that.
-        reduction: from losses to gates.
+        granularity: for what they are compared: an image, a batch, a bin of noise or a pixel.
+        reduction: rule that makes gates of the losses.
         generation_head: weights of the heads in generation.
-        tracker: the heads' errors by bin of noise.
+        tracker: running errors of the heads by bin of noise.
 
     Raises:
         ValueError: the generation head uses gates that the reduction has only in training.
@@ -202,7 +202,7 @@ class CombinedPrediction(ThreeHeads):
     combined with the weights that minimise the tracked expected x0-space error (`LeastSquaresHead`). Before anything
     was tracked N is the identity, and the least-squares weights are q^2 / (q^T q) = q^2 / 2: the training gates.
 
-    The answer to the paper's question, "can a more effective method be devised to combine different prediction
+    It is our proposal for the paper's question, "can a more effective method be devised to combine different prediction
     strategies" (Xie & Agam, section 3.2). Differs from its mixed prediction: nothing is selected in training, because
     a minimum of native losses rewards the head with the easiest target and starves the others; the choice is made
     where it is needed, in generation, from errors measured in one space.
@@ -210,12 +210,12 @@ class CombinedPrediction(ThreeHeads):
     With the weight 1 the objective is E_v (1 + A^2 + (1-A)^2)/2 for one and the same answer of all heads, between 0.75
     and 1 times the v-loss.
 
-    Use: to work on the paper's open question. In our comparisons it did not differ from eps
-    (experiments/equal_loss_slots).
+    Use: to study how several predictions can be combined, which Xie & Agam leave open. In our comparisons it did not
+    differ from eps (experiments/equal_loss_slots).
 
     Args:
         generation_head: weights of the heads in generation.
-        tracker: the heads' errors by bin of noise.
+        tracker: running errors of the heads by bin of noise.
     """
 
     def __init__(self, generation_head: GenerationHead, tracker: HeadErrors) -> None:

@@ -177,7 +177,7 @@ def edm(num_timesteps: int = 1000, sigma_min: float = 0.002, sigma_max: float = 
     Args:
         num_timesteps: T, the number of timesteps.
         sigma_min: lowest noise level in units of the images, > 0.
-        sigma_max: highest noise level.
+        sigma_max: highest noise level in units of the images.
         rho: >= 1; with 1 the steps of sigma are even, and the larger it is, the denser are the levels at low noise, up
             to even steps of ln sigma.
     """

@@ -128,7 +128,9 @@ def _eval_mode(module: nn.Module) -> Iterator[None]:
 
 
 class Guided(Solver):
-    """The sampling loop of `base` with the guided network, see `diffusion.Guidance`; each call has twice the rows.
+    """The sampling loop of `base` with the guided network (`diffusion.Guidance`); each call has twice the rows:
+
+        out = out_null + scale (out_label - out_null)
 
     Reference: Ho and Salimans, "Classifier-free diffusion guidance", 2022, equation 6, with scale = 1 + w.
 

@@ -28,8 +28,8 @@ from diffusion_lab.solvers.spacing import Spacing, Steps
 
 
 class DPMSolverPP(NoiseLevelSolver):
-    """DPM-Solver++ of second order (Lu et al. 2022, algorithm 2) extrapolates the estimate from the last two, with
-    r_k = h_{k-1}/h_k:
+    """DPM-Solver++ of second order (Lu et al. 2022, algorithm 2) extrapolates the estimate from the last two. With
+    z = x_t/alpha_t, the noise level s = sigma_t/alpha_t, h = ln(s/s') and r_k = h_{k-1}/h_k,
 
         D  = (1 + 1/(2 r_k)) x0_k - 1/(2 r_k) x0_{k-1}
         z' = e^-h z + (1 - e^-h) D                                        the flow, of second order

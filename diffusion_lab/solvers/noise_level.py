@@ -105,7 +105,7 @@ def toward(z: Tensor, x0: Tensor, ratio: float) -> Tensor:
 
 
 class Euler(NoiseLevelSolver):
-    """z' = z + (s' - s) eps_hat, of first order, in the coordinates of `noise_level.py`.
+    """z' = z + (s' - s) eps_hat, of first order, with z = x_t/alpha_t and the noise level s = sigma_t/alpha_t.
 
     That is Euler's step x' = x + (tau' - tau) u_hat on the velocity of the linear path (Lipman et al. 2023; Liu et al.
     2023), EDM's Euler step in sigma (Karras et al. 2022), DDIM with eta = 0 (Song et al. 2021) and DPM-Solver++ of

@@ -59,7 +59,7 @@ class InfoNoise(TimestepSampler):
         schedule: noise schedule with T timesteps.
         native_scale: (T,) native loss divided by x0-loss, `diffusion.native_scales`.
         x0_weight: (T,) w, `diffusion.x0_weights`.
-        warmup: gives p, that of its step 0, until the first change.
+        warmup: sampler whose distribution at step 0 is used until the first change.
         warmup_steps: optimizer steps with the distribution of `warmup`, >= 0.
         every: optimizer steps between two changes of the distribution, >= 1.
         bins: number of equal ranges of ln sigma in which the error is averaged, >= 1.
