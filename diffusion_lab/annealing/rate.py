@@ -77,9 +77,9 @@ class Falling(Annealing):
 
 
 class Cosine(Falling):
-    """The learning rate falls as half a cosine (Loshchilov & Hutter 2017, eq. 5), with tau = min(1, step/total_steps):
+    """The learning rate falls as half a cosine (Loshchilov & Hutter 2017, eq. 5).
 
-    lr_factor = f + (1 - f)(1 + cos(pi tau))/2
+    lr_factor = f + (1 - f)(1 + cos(pi tau))/2,  tau = min(1, step/total_steps)
     """
 
     def share(self, tau: float) -> float:

@@ -56,7 +56,7 @@ def same_dim(a: Tensor, b: Tensor) -> None:
 
 
 class FrechetDistance(Metric):
-    """Fréchet distance (FID) of the features of N >= 2 D samples to those of all images of the reference split."""
+    """Fréchet distance (FID) of N >= 2 D samples to all images of the reference split, by D features of each."""
 
     name, elsewhere, better = "fid", "fd", "lower"
     needs = frozenset({"moments"})
@@ -118,7 +118,7 @@ def frechet_distance(a: Tensor, b: Tensor) -> float:
 
 
 class KernelDistance(Metric):
-    """Kernel distance (KID) of N samples' features to those of N reference images, evenly spread over the split."""
+    """Kernel distance (KID) of N samples to N reference images, evenly spread over the split, by their features."""
 
     name, elsewhere, better = "kid", "kd", "lower"
     needs = frozenset({"features"})
