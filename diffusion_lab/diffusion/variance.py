@@ -127,7 +127,8 @@ class LearnedRange(Variance):
         1        guided-diffusion, DiT: the same only at T = 1000
 
     Args:
-        vlb_weight: w >= 0; None for T/1000 as in improved-diffusion, 1 as in guided-diffusion and DiT.
+        vlb_weight: w >= 0, weight of L_t in bits/dim; None for T/1000 as in improved-diffusion, 1 as in
+            guided-diffusion and DiT.
     """
 
     channels = 1

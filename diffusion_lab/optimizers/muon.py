@@ -56,7 +56,7 @@ class Muon(Optimizer):
 
     Args:
         params: `Weights`; of other parameters it is not known which are hidden, and AdamW has them all.
-        lr: learning rate of both, >= 0: Muon's updates have the root mean square of AdamW's.
+        lr: learning rate of both, >= 0; one fits both, as Muon's updates have the root mean square of AdamW's.
         momentum: mu in [0, 1).
         betas: AdamW's.
         eps: AdamW's.

@@ -156,7 +156,7 @@ class LogSNR(FixedSampler):
 
     Args:
         schedule: noise schedule with T timesteps.
-        distribution: F.
+        distribution: F, the distribution of ln SNR.
         outside: renormalize or clamp, for the mass of F outside the schedule's range, see above.
         reweight: whether the loss is weighted with 1/(T p_t).
 

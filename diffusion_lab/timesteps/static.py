@@ -122,8 +122,8 @@ class LogNormal(FixedSampler):
 
     Args:
         schedule: noise schedule with T timesteps.
-        mean: of ln s; -0.4 in EDM2.
-        std: of ln s, > 0; 1.0 in EDM2.
+        mean: mean of ln s; -0.4 in EDM2.
+        std: standard deviation of ln s, > 0; 1.0 in EDM2.
         reweight: whether the loss is weighted with 1/(T p_t).
 
     Raises:

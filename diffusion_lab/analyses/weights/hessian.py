@@ -52,7 +52,7 @@ class Hessian(Analysis):
     max(1, range)), so that it does not depend on the scale of the loss; 3 start vectors instead of 1.
 
     Args:
-        timesteps: where a diffusion model is evaluated, on a scale of 1000; H is that of their mean loss.
+        timesteps: those at which a diffusion model is evaluated, on a scale of 1000; H is that of their mean loss.
         images: number of test images, evenly spread.
         vectors: V, number of start vectors of Lanczos, at least 3.
         steps: Lanczos iterations of each.

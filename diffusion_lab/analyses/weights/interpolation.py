@@ -58,7 +58,7 @@ class Interpolation(Analysis):
     names neither its timesteps nor what is a barrier.
 
     Args:
-        timesteps: where a diffusion model is evaluated, on a scale of 1000 whatever T is.
+        timesteps: those at which a diffusion model is evaluated, on a scale of 1000 whatever T is.
         images: n, number of test images, evenly spread, at least 2.
         points: A, number of values of alpha; 0 and 1 are always among them.
         low: smallest alpha, at most 0.

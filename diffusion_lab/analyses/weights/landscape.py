@@ -52,7 +52,7 @@ class Landscape(Analysis):
     is shown: another `seed` gives another one.
 
     Args:
-        timesteps: where a diffusion model is evaluated, on a scale of 1000 whatever T is.
+        timesteps: those at which a diffusion model is evaluated, on a scale of 1000 whatever T is.
         images: number of test images, at least 2, evenly spread.
         points: G, an odd number of points in each direction, so that the model itself is one of them.
         radius: largest distance in each direction; 1 moves each filter by its own length.
