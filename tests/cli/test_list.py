@@ -71,6 +71,13 @@ def test_an_option_has_formula_use_source_keys_and_commands(capsys: pytest.Captu
     assert shown(capsys, "mode") == text
 
 
+def test_a_method_sets_parts_of_parts_and_what_the_method_that_it_extends_sets() -> None:
+    sets = described("method", "infonoise", FOLDERS).option.sets
+    assert (sets["sampler"], sets["sampler@sampler.warmup"]) == ("infonoise", "log_normal")
+    shuffled = described("method", "learned_beta_shuffled", FOLDERS).option.sets
+    assert (shuffled["sampler"], shuffled["sampler/rewards"]) == ("learned_beta", "shuffled")
+
+
 def test_a_name_of_several_groups_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Of the same name: method=min_snr" in shown(capsys, "min_snr")
     several = shown(capsys, "edm")

@@ -37,7 +37,7 @@ class Option:
         target: dotted name of the class or function that it builds; "" for a file that sets keys alone.
         keys: in the order of the file, those of an option that it extends first.
         parts: name of the key -> (group, option) of the parts that its defaults list places below it, "" for none.
-        sets: group -> option of the parts that it overrides, for methods and experiments.
+        sets: group, or group@place, -> option of the parts that it overrides, for methods and experiments.
         inside: name of the key -> class of the parts that the file itself has below it, at any depth; their keys are in
             `keys` as `source.root`.
     """
@@ -108,11 +108,16 @@ def _with_defaults(option: Option, folders: Sequence[Path]) -> Option:
     """The option with what its defaults list says: parts, and all of the option that it extends."""
     for entry in defaults(option.path):
         if entry.overrides:
-            option.sets[entry.group] = entry.option or "null"
+            option.sets[f"{entry.group}@{entry.place}" if entry.place else entry.group] = entry.option or "null"
         elif entry.option is None:  # another file of the group, which this one extends
             above = read(option.group, entry.group.removeprefix(f"{option.group}/"), folders)
             option = replace(
-                option, target=above.target, keys=above.keys, parts=above.parts | option.parts, inside=above.inside
+                option,
+                target=above.target,
+                keys=above.keys,
+                parts=above.parts | option.parts,
+                sets=above.sets | option.sets,
+                inside=above.inside,
             )
         elif entry.from_top:
             option.parts[entry.place or entry.group] = (entry.group, entry.option or "null")
