@@ -36,8 +36,8 @@ class SpeeD(FixedSampler):
     rows are duals where it has n//2 + 1 draws of n, because the marginal would otherwise depend on the batch.
     Differs from the SpeeD paper, which has no duals but weights by the change of the process: see P2.
 
-    Use: the linear schedule and others with a long flat end at high noise. On linear it gained most of all samplers in
-    `experiment=schedule_by_sampler`, averaged over the predictions; on cosine it made no clear difference.
+    Use: on the linear schedule and others with a long flat end at high noise. On linear it gained most of all samplers
+    in `experiment=schedule_by_sampler`, averaged over the predictions; on cosine it made no clear difference.
 
     Args:
         schedule: noise schedule with T >= 2 timesteps.
