@@ -27,7 +27,7 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.as_recorded import as_recorded, for_train
 from diffusion_lab.cli.checks.asked import check_asked
 from diffusion_lab.cli.checks.origin import by_origin
-from diffusion_lab.cli.command_line import KEYED, lists, options_first, resume_arguments
+from diffusion_lab.cli.command_line import KEYED, check_options, lists, options_first, resume_arguments
 from diffusion_lab.cli.compose_errors import explain, is_compose_error
 from diffusion_lab.cli.conf_folder import config_dirs
 from diffusion_lab.cli.config import conf_dir, register_resolvers
@@ -47,7 +47,6 @@ from diffusion_lab.cli.exhausted import full_disk, no_access, no_memory
 from diffusion_lab.cli.folders import held_runs, unmade, write_hydra_folder
 from diffusion_lab.cli.hydra_version import behaviour
 from diffusion_lab.cli.imports import importing
-from diffusion_lab.cli.known_options import check_options
 from diffusion_lab.cli.moved import where_now
 from diffusion_lab.cli.outcome import opening
 from diffusion_lab.cli.own_code import part_of

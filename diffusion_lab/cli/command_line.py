@@ -7,11 +7,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from diffusion_lab.cli.conf_folder import config_dirs
-from diffusion_lab.cli.errors import ConfigError, config_errors
+from diffusion_lab.cli.errors import ConfigError, config_errors, nearest, refuse
 from diffusion_lab.cli.foreign import identity_of_source, replayed
 from diffusion_lab.runs.advice import setting
 from diffusion_lab.runs.record import read_record
@@ -35,6 +37,35 @@ def check_words(words: Sequence[str]) -> None:
             raise ConfigError(f"{before} '' must not be empty; use . for the working folder".lstrip())
         if re.sub("[+'\"]", "", word) in EMPTY:
             raise ConfigError(f"{word} must name a folder, and is empty; use . for the working folder, or leave it out")
+
+
+def check_options(words: Sequence[str], *parsers: ArgumentParser) -> None:
+    """Check that one of a command's parsers has each option among its words, in full or as the beginning of one.
+
+    Raises:
+        ConfigError: names the first that it does not have.
+    """
+    every = {option: parser for parser in parsers for action in parser._actions for option in action.option_strings}
+    known = {option: parser for option, parser in every.items() if option.startswith("--")}
+    for word in takewhile(lambda word: word != "--", words):
+        name = word.partition("=")[0]
+        if not name.startswith("--") or name in known:
+            continue
+        if not any(option.startswith(name) and parser.allow_abbrev for option, parser in known.items()):
+            raise ConfigError(f"{name} must be an option of this command{nearest(name, known)}; --help lists them")
+
+
+def parsed(parser: ArgumentParser, words: Sequence[str]) -> Namespace:
+    """The options of a command.
+
+    Raises:
+        SystemExit: they were refused, or --help was asked for; what there is to say is printed.
+    """
+    try:
+        check_options(words, parser)
+    except ConfigError as error:
+        raise SystemExit(refuse(error)) from error
+    return parser.parse_args(words)
 
 
 def options_first(arguments: list[str]) -> list[str]:

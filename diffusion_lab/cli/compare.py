@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diffusion_lab.cli.command_line import parsed
 from diffusion_lab.cli.errors import refuse
-from diffusion_lab.cli.known_options import parsed
 from diffusion_lab.files import refuse_folder
 from diffusion_lab.progress import waiting
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diffusion_lab.cli.command_line import parsed
 from diffusion_lab.cli.errors import EXIT_FAILED, refuse
-from diffusion_lab.cli.known_options import parsed
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import waiting
 

@@ -11,7 +11,6 @@ from diffusion_lab.cli.compose_errors import explain, is_compose_error
 from diffusion_lab.cli.config import choices_of, sweep_name_of
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.foreign import repeated
-from diffusion_lab.cli.labels import tag
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, table_names
 from diffusion_lab.cli.table_jobs import Job, Jobs
 from diffusion_lab.dashboards import Logged, Selection, expected, logged_by
@@ -92,7 +91,7 @@ def _of_paper(paper: str, words: Sequence[str], seeds: Sequence[str]) -> Source:
     clipped = any(config.get("gradient_clip") for config in configs.values())
     adversarial = any(config.callbacks.get("adversarial_log") for config in configs.values())
     data = {str(choices_of(config).get("dataset")) for config in configs.values()}
-    selection = Selection(tags=(tag("paper", paper), *(tag("dataset", one) for one in data if len(data) == 1)))
+    selection = Selection(tags=(f"paper:{paper}", *(f"dataset:{one}" for one in data if len(data) == 1)))
     logged = expected(better, bool(clipped), bool(adversarial))
     return Source(" ".join([paper, *words]), PROJECT, selection, logged, jobs, Path("dashboards") / paper)
 

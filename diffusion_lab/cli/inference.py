@@ -63,6 +63,7 @@ def run_folders(folder: Path) -> list[Path]:
         ConfigError: none of its runs is finished.
     """
     from diffusion_lab.runs.find import is_run, read_runs
+    from diffusion_lab.runs.run import status_words
 
     if is_run(folder) or not folder.is_dir():
         return [folder]
@@ -73,7 +74,7 @@ def run_folders(folder: Path) -> list[Path]:
     inside = [run for run in listing.runs if run.folder.resolve().is_relative_to(folder.resolve())]
     done = [run.folder for run in inside if run.status == "done"]
     if not done:
-        counts = ", ".join(f"{count} {status}" for status, count in listing.counts.items())
+        counts = status_words(listing.runs)
         raise ConfigError(
             f"run={folder} must hold finished runs, and has {counts}; finish them, or name them one by one"
         )

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from diffusion_lab.cli.command_line import parsed
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.errors import ConfigError, refuse
-from diffusion_lab.cli.known_options import parsed
 from diffusion_lab.cli.options import files
 from diffusion_lab.cli.options.described import Described, described
 from diffusion_lab.cli.options.groups import ABOUT

@@ -6,12 +6,11 @@ import argparse
 import math
 import shlex
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from diffusion_lab.cli.command_line import parsed
 from diffusion_lab.cli.errors import refuse
-from diffusion_lab.cli.known_options import parsed
 from diffusion_lab.files import refuse_folder
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import waiting
@@ -129,6 +128,7 @@ def _print(report: Report, page: Path) -> None:
     from diffusion_lab.reports.comparison.cells import WIDTH
     from diffusion_lab.reports.pages import notes
     from diffusion_lab.reports.pages.terminal import rich_table
+    from diffusion_lab.runs.run import status_words
 
     console = make_console(width=None if sys.stdout.isatty() else WIDTH)
 
@@ -137,8 +137,7 @@ def _print(report: Report, page: Path) -> None:
         console.print(line, soft_wrap=whole)  # whole: a command or a path, which can be copied
 
     folder = report.folder
-    counts = ", ".join(f"{count} {status}" for status, count in folder.counts.items())
-    say(f"{folder.path}: {counts}")
+    say(f"{folder.path}: {status_words(folder.runs)}")
     for part in report.parts:
         if len(report.parts) > 1:
             console.print()
@@ -200,18 +199,13 @@ def places(top: Path) -> list[Place]:
 
 def lines(found: list[Place]) -> list[str]:
     """A line for each place, with its command, and the command for the newest at the end."""
+    from diffusion_lab.runs.run import status_words
+
     names = [one_line(str(place.folder)) for place in found]
-    counts = [_counts(place.runs) for place in found]
+    counts = [status_words(place.runs) for place in found]
     width, middle = max(map(len, names)), max(map(len, counts))
     rows = [
         f"  {name:<{width}}  {count:<{middle}}  {one_line(place.newest[:16].replace('T', ' '))}".rstrip()
         for name, count, place in zip(names, counts, found, strict=True)
     ]
     return ["Which runs? The newest first:", "", *rows, "", f"next: {command('report', names[0])}"]
-
-
-def _counts(runs: list[Run]) -> str:
-    from diffusion_lab.runs.run import STATUSES
-
-    counts = Counter(run.status for run in runs)
-    return ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])

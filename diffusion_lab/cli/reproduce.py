@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diffusion_lab.cli.command_line import check_options
 from diffusion_lab.cli.config import given_config_dirs
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, InvalidConfig, config_errors, nearest, refuse
 from diffusion_lab.cli.folders import writable
-from diffusion_lab.cli.known_options import check_options
 from diffusion_lab.cli.study import Study
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, measure_of, scale_names, table_names
 from diffusion_lab.failure import Failure

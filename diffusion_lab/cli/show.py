@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
+from diffusion_lab.cli.command_line import parsed
 from diffusion_lab.cli.config import given_config_dirs
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, at, refuse
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.imports import importing
-from diffusion_lab.cli.known_options import parsed
 
 if TYPE_CHECKING:
     from diffusion_lab.reports.shown import Shown

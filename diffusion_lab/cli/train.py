@@ -16,17 +16,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab import __version__
 from diffusion_lab.cli.command_line import command_line
-from diffusion_lab.cli.config import (
-    config_folders,
-    config_hash,
-    group_hash,
-    method_name,
-    plain,
-    run_name,
-)
+from diffusion_lab.cli.config import choices_of, config_folders, config_hash, group_hash, method_name, plain, run_name
 from diffusion_lab.cli.errors import ConfigError, StoppedBySignal, describe
 from diffusion_lab.cli.exhausted import no_memory
-from diffusion_lab.cli.labels import labels, options_of, tags
 from diffusion_lab.cli.outcome import from_here, longer, nothing_to_do, outcome
 from diffusion_lab.cli.processes import is_first, on_cpu, say, wait_for_the_first, world_size
 from diffusion_lab.cli.same_run import check_same_run, shorter_run
@@ -41,6 +33,7 @@ from diffusion_lab.runs.record import ENDS, is_done, is_pruned, read_result
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.run_parts import RunParts
+    from diffusion_lab.training import RunModule
 
 WHEN_REPEATED = "goes on from the last checkpoint"  # the same command, after a signal
 LIBRARIES = ("torch", "lightning", "hydra-core", "omegaconf", "torch-fidelity", "numpy")
@@ -102,7 +95,6 @@ def _other_data(folder: Path, parts: RunParts | None) -> str:
 def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     import torch
 
-    from diffusion_lab.callbacks import Interrupted, Pruned
     from diffusion_lab.cli.bfloat16 import faster_bfloat16, slow_bfloat16
     from diffusion_lab.cli.build import build_run
     from diffusion_lab.cli.freed_memory import keep_freed_memory
@@ -110,8 +102,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     from diffusion_lab.cli.own_run import own_parts
     from diffusion_lab.cli.run_parts import RunParts
     from diffusion_lab.cli.same_data import check_same_data
-    from diffusion_lab.cli.standing import former_ends, standing
-    from diffusion_lab.cli.start import load_start, recorded_start, source_of, with_start
+    from diffusion_lab.cli.start import load_start, source_of, with_start
     from diffusion_lab.cli.validate import trust_of
 
     quiet_libraries()
@@ -121,20 +112,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
         keep_freed_memory()
     trust = trust_of(cfg, config_folders())
     own = own_parts(cfg, trust)  # before `anew` moves the record of a run that is resumed
-    start = standing(cfg, folder)
-    path, ends = None, []
-    if start is not None:
-        path, content = start
-        saved = content["callbacks"]["RunRecord"]["config"]
-        record = read_object(folder / RECORD)
-        check_same_run(cfg, saved, content["global_step"], record)
-        ends = former_ends(record, content, cfg.max_steps)
-        say(f"continuing {from_here(folder)} from step {content['global_step']} ({path.name})")
-        cfg = with_start(cfg, recorded_start(saved))
-        del start, content
-    elif cfg.get("resume") is None and is_first() and (other := shorter_run(cfg, folder)) is not None:
-        instead = longer(other, cfg.max_steps)
-        say(f"{from_here(other)} is this run with fewer steps; to go on from its end instead: {instead}")
+    cfg, path, ends = _continued(cfg, folder)
     if warning := slow_bfloat16(cfg):
         say(warning)
     parts = parts or RunParts(with_metrics(cfg), trust)
@@ -151,9 +129,45 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     if initial is not None:
         say("; ".join(filter(None, [f"starting from {cfg.init_from.source}", initial.sentence])))
         load_start(run.module, initial.loaded)
+    with _ends_reported(run.module, path), memory_named(cfg):
+        run.trainer.fit(run.module, datamodule=run.data, ckpt_path=path, weights_only=True)
+
+
+def _continued(cfg: DictConfig, folder: Path) -> tuple[DictConfig, Path | None, list[Any]]:
+    """The configuration with the recorded start of the run, the checkpoint that it continues and its former ends; the
+    configuration itself and None for a new run."""
+    from diffusion_lab.cli.standing import former_ends, standing
+    from diffusion_lab.cli.start import recorded_start, with_start
+
+    if (start := standing(cfg, folder)) is not None:
+        path, content = start
+        saved, record = content["callbacks"]["RunRecord"]["config"], read_object(folder / RECORD)
+        check_same_run(cfg, saved, content["global_step"], record)
+        say(f"continuing {from_here(folder)} from step {content['global_step']} ({path.name})")
+        return with_start(cfg, recorded_start(saved)), path, former_ends(record, content, cfg.max_steps)
+    if cfg.get("resume") is None and is_first() and (other := shorter_run(cfg, folder)) is not None:
+        instead = longer(other, cfg.max_steps)
+        say(f"{from_here(other)} is this run with fewer steps; to go on from its end instead: {instead}")
+    return cfg, None, []
+
+
+@contextmanager
+def _ends_reported(module: RunModule, path: Path | None) -> Iterator[None]:
+    """Turn the ways in which training ends before its last step into what the command reports.
+
+    Args:
+        module: that trains.
+        path: the checkpoint that it continues.
+
+    Raises:
+        FolderMoved: the folder was moved or removed meanwhile.
+        StoppedBySignal: a signal stopped it; a checkpoint is written.
+        ConfigError: the state of the checkpoint cannot be restored.
+    """
+    from diffusion_lab.callbacks import Interrupted, Pruned
+
     try:
-        with memory_named(cfg):
-            run.trainer.fit(run.module, datamodule=run.data, ckpt_path=path, weights_only=True)
+        yield
     except FolderMoved:
         wait_for_the_first()
         raise
@@ -168,7 +182,7 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
             raise StoppedBySignal(signal.SIGINT) from end
         raise
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        if not run.module.restoring or no_memory(error) or isinstance(error, ConfigError | Failure | OtherData):
+        if not module.restoring or no_memory(error) or isinstance(error, ConfigError | Failure | OtherData):
             raise
         raise ConfigError(
             f"{path}: must hold the state of this run's parts, and it cannot be restored ({describe(error)}); use an "
@@ -222,17 +236,30 @@ def forward_signal(number: int) -> None:
 
 
 def facts(cfg: DictConfig) -> dict[str, Any]:
-    """The content of run.json before the run starts; plain values only."""
+    """The content of run.json before the run starts; plain values only.
+
+    `labels` and `tags` are those of W&B, by which runs are grouped and selected. `seed_group` is the run's name without
+    its seed, equal for runs that differ in the seed alone; the prefix of a tag distinguishes a paper from a method of
+    the same name.
+    """
     overrides, command = command_line()
-    digest, group = config_hash(cfg), group_hash(cfg)
+    digest, group, name, method = config_hash(cfg), group_hash(cfg), run_name(cfg), method_name(cfg)
+    options = {key: option for key, option in choices_of(cfg).items() if not key.startswith("hydra/")}
+    preset = str(options.get("experiment") or "")
+    tagged = {"paper": preset.rpartition("/")[0], "experiment": preset, "method": method}
+    tagged |= {key: options.get(key) for key in ("dataset", "schedule", "scale")}
     source = OmegaConf.select(cfg, "dataset.source", default=None)
     return {
-        "run_id": f"{run_name(cfg)}-{digest[:8]}",
+        "run_id": f"{name}-{digest[:8]}",
         "name": cfg.get("name"),
-        "method": method_name(cfg),
-        "choices": options_of(cfg),
-        "labels": labels(cfg, group),
-        "tags": tags(cfg),
+        "method": method,
+        "choices": options,
+        "labels": {
+            "method": method,
+            "options": options,
+            "seed_group": f"{name.removesuffix(f'-s{cfg.seed}')}-{group[:8]}",
+        },
+        "tags": [f"{key}:{value}" for key, value in tagged.items() if value],
         "seed": cfg.seed,
         "config": plain(cfg),
         "config_hash": digest,

@@ -74,8 +74,7 @@ def examine(
     early = check_arguments(complete)
     if early is not None and (errors or early):
         return _once([*errors, *early]), None
-    from diffusion_lab.cli.checks.kind import check_kind
-    from diffusion_lab.cli.checks.nodes import check_nodes
+    from diffusion_lab.cli.checks.nodes import check_kind, check_nodes
 
     errors += check_kind(cfg, trust) or check_nodes(complete, trust)
     if errors:

@@ -21,8 +21,8 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
+from diffusion_lab.cli.command_line import check_options
 from diffusion_lab.cli.errors import EXIT_FAILED, StoppedBySignal, refuse
-from diffusion_lab.cli.known_options import check_options
 from diffusion_lab.failure import OtherData
 from diffusion_lab.inside import read_inside
 from diffusion_lab.printable import one_line

@@ -262,18 +262,18 @@ class RunFolder:
         return list(dict.fromkeys(command for commands in self.sweeps.values() for command in commands))
 
     @property
-    def counts(self) -> dict[str, int]:
-        """status -> number of runs, without zeros."""
-        counts = Counter(run.status for run in self.runs)
-        return {status: counts[status] for status in STATUSES if counts[status]}
-
-    @property
     def unfinished(self) -> list[Run]:
         return [run for run in self.runs if run.status != "done"]
 
     def relative(self, path: Path) -> str:
         """The path relative to the folder of the report."""
         return os.path.relpath(path, self.path)
+
+
+def status_words(runs: Sequence[Run]) -> str:
+    """`2 done, 1 failed`."""
+    counts = Counter(run.status for run in runs)
+    return ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
 
 
 class Clock(NamedTuple):

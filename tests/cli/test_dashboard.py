@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from diffusion_lab.cli.config import compose_train, conf_dir, group_hash
+from diffusion_lab.cli.config import compose_train, conf_dir
 from diffusion_lab.cli.dashboard import main
-from diffusion_lab.cli.labels import labels, tags
 from diffusion_lab.cli.table_files import load_scale, load_table
 from diffusion_lab.cli.table_jobs import Jobs
+from diffusion_lab.cli.train import facts
 from diffusion_lab.runs.record import write_record
 from tests.reports.synthetic import write_run
 
@@ -171,12 +171,12 @@ def test_a_strangers_folder_gives_no_options_to_the_agent(sweep, capsys):
 def test_tags_and_labels_of_a_papers_run(tmp_path):
     words = ["experiment=adaptive_beta/table1", "method=p2", "schedule=quadratic", "scale=smoke", "seed=1"]
     cfg = compose_train(words, Path(tmp_path / "run"))
-    assert tags(cfg) == [
+    assert facts(cfg)["tags"] == [
         *("paper:adaptive_beta", "experiment:adaptive_beta/table1", "method:p2"),
         *("dataset:cifar10", "schedule:quadratic", "scale:smoke"),
     ]
     other = compose_train([*words[:-1], "seed=2"], Path(tmp_path / "other"))
-    first, second = (labels(one, group_hash(one)) for one in (cfg, other))
+    first, second = (facts(one)["labels"] for one in (cfg, other))
     assert first == second and first["seed_group"].startswith("cifar10-p2-")
 
 

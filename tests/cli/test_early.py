@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from diffusion_lab.cli.checks import early
-from diffusion_lab.cli.checks.arguments import argument_faults
+from diffusion_lab.cli.checks.annotations import argument_faults
 from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.checks.written import written
 from diffusion_lab.cli.conf_folder import conf_dir, yaml_file

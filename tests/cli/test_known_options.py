@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hydra._internal.utils import get_args_parser
 
+from diffusion_lab.cli.command_line import check_options
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.known_options import check_options
 from diffusion_lab.cli.main import main
 
 ANSWERED = {

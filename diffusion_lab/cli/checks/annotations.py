@@ -1,4 +1,4 @@
-"""The values that the annotation of an argument allows: yaml values, classes of parts, objects."""
+"""Signatures of parts, the values that the annotation of an argument allows, and whether a node fits them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
+from diffusion_lab.cli.checks.setting import shown
+from diffusion_lab.cli.errors import nearest
+
 SPECIAL = ("_target_", "_partial_", "_convert_", "_recursive_")
 PLURALS = {int: "integers", float: "numbers", bool: "true or false", str: "texts"}
 WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
@@ -18,6 +21,7 @@ NAMED = ("torch.dtype", "torch.device")  # by a text in yaml
 LISTS = (list, tuple, Sequence, Collection, Iterable)
 UNIONS = (Union, types.UnionType)
 Kinds = tuple[type, ...]
+SHOWN = 12  # arguments that a message lists
 UNREAD = object()  # a default that was not read
 
 
@@ -160,3 +164,36 @@ def in_words(hint: Any) -> str:
         elif member in WORDS:
             words.append(WORDS[member])
     return " or ".join(dict.fromkeys(words))
+
+
+def argument_faults(content: Mapping[Any, Any], path: str, signature: Signature) -> list[str]:
+    """Keys that do not exist, arguments that are missing, values of the wrong type.
+
+    Args:
+        content: the node, with references as they are written.
+        path: its place in the configuration.
+        signature: of the class or function that it names.
+    """
+    parameters, needed, open_ended, hints, _ = signature
+    faults = []
+    for key, value in content.items():
+        if key in SPECIAL:
+            continue
+        if key not in parameters:
+            if not open_ended:
+                name = content["_target_"].rpartition(".")[2]
+                faults.append(
+                    f"{path}.{key}={shown(value)}: {name} has no argument {key}{nearest(str(key), parameters)}; "
+                    f"it takes {', '.join(list(parameters)[:SHOWN])}{', ...' if len(parameters) > SHOWN else ''}"
+                )
+        elif key in hints and not (isinstance(value, str) and ("${" in value or value == "???")):
+            hint, default = hints[key], parameters[key].default
+            if (type(value) not in decided_by_type(hint) or value == "") and not fits(value, hint):
+                known = default is not inspect.Parameter.empty and default is not UNREAD
+                cure = f"use {shown(default)}, the default" if known else "see its yaml file"
+                faults.append(f"{path}.{key}={shown(value)} must be {in_words(hint)}; {cure}")
+    if not content.get("_partial_", False):
+        for name in needed:
+            if name not in content:
+                faults.append(f"{path}.{name} is missing, and {content['_target_']} needs it; set {path}.{name}=...")
+    return faults

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.checks.arguments import argument_faults
+from diffusion_lab.cli.checks.annotations import argument_faults
 from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.checks.written import written
 from diffusion_lab.cli.conf_folder import METRIC, conf_dir, yaml_file

@@ -12,23 +12,22 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Collection
-from typing import Any, cast
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any, cast
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from diffusion_lab.cli.checks.annotations import (
-    Kinds,
-    described,
-    kinds_of,
-)
-from diffusion_lab.cli.checks.arguments import argument_faults
-from diffusion_lab.cli.checks.kind import kind_of
+from diffusion_lab.cli.checks.annotations import Kinds, argument_faults, described, kinds_of
 from diffusion_lab.cli.checks.origin import origin
+from diffusion_lab.cli.checks.setting import shown
 from diffusion_lab.cli.checks.settings import part_groups
+from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.targets import Trust, resolve
+
+if TYPE_CHECKING:
+    from diffusion_lab.training import ModelKind
 
 KINDS = {  # group -> base class of its options
     "model": "diffusion_lab.training.ModelKind",
@@ -61,6 +60,40 @@ KINDS = {  # group -> base class of its options
 }
 NETWORK_ARGUMENTS = ("in_channels", "out_channels", "image_size")  # a module without them is not a network
 PURE = "diffusion_lab.diffusion."  # the package whose functions have no side effects
+
+
+def kind_of(cfg: DictConfig, trust: Trust) -> type[ModelKind]:
+    """The class of the node `model`; that of diffusion models if it names no kind, which `check_nodes` reports."""
+    from diffusion_lab.training import DiffusionModel, ModelKind
+
+    node = cfg.get("model")
+    try:
+        target = resolve("model", node["_target_"] if isinstance(node, DictConfig) else None, trust)
+    except (ConfigError, KeyError):
+        return DiffusionModel
+    return target if inspect.isclass(target) and issubclass(target, ModelKind) else DiffusionModel
+
+
+def check_kind(cfg: DictConfig, trust: Trust) -> list[ConfigError]:
+    """Errors for missing parts, for parts without a meaning for this kind of model, and for settings that it fixes."""
+    return [ConfigError(text) for text in _kind_faults(cfg, kind_of(cfg, trust))]
+
+
+def _kind_faults(cfg: DictConfig, kind: type[ModelKind]) -> Iterator[str]:
+    cure = f", and use {kind.chosen_by}" if kind.chosen_by else ""
+    for group, default in part_groups().items():
+        node = cfg.get(group)
+        if group not in kind.unused:
+            if default is not None and not isinstance(node, DictConfig):
+                yield f"{group}=null must be one of the options of its group; use {group}={default}"
+        elif isinstance(node, DictConfig) and "_target_" in node:
+            option = choices_of(cfg).get(group) or node["_target_"].rpartition(".")[2]
+            yield f"{group}={option} must be null, because {kind.why_unused}; leave it out{cure}"
+    for key, (allowed, why) in kind.fixed.items():
+        value = OmegaConf.select(cfg, key)
+        if value != allowed:
+            use = f"use {key}={shown(allowed)}"
+            yield f"{key}={shown(value)} must be {shown(allowed)}, because {why}; {use}"
 
 
 def check_nodes(cfg: DictConfig, trust: Trust, only: Collection[str] | None = None) -> list[ConfigError]:

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
+from diffusion_lab.cli.command_line import parsed
 from diffusion_lab.cli.doctor.check import CPU, DIFFERS, IMPOSSIBLE, OK, Check, Finding, checks_of
 from diffusion_lab.cli.doctor.checks import generation, machine, resume, training
 from diffusion_lab.cli.doctor.checks.machine import devices
 from diffusion_lab.cli.doctor.report import markdown
 from diffusion_lab.cli.doctor.workers import examined
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, StoppedBySignal, nearest, refuse
-from diffusion_lab.cli.known_options import parsed
 from diffusion_lab.files import write_whole
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import duration, status

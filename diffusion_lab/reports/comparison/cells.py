@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS, with_arrow
 from diffusion_lab.reports.comparison.rows import Row, baseline, summarise, visible_size
 from diffusion_lab.reports.comparison.sentences import answer, beyond_names, cautions, legend, of_other_hours
-from diffusion_lab.runs.run import STATUSES, Run
+from diffusion_lab.runs.run import status_words
 
 WIDTH = 180  # maximum width of the table in characters, before column titles are abbreviated
 
@@ -158,12 +157,6 @@ def _cost(row: Row) -> str:
         return f"{row.cost.mean:.2f}"
     tiny = row.cost.low is not None and row.cost.low < 0.01  # which two decimals would show as 0
     return with_interval(row.cost, -1 if tiny else 2).replace(", no interval", "")
-
-
-def status_words(runs: Sequence[Run]) -> str:
-    """`2 done, 1 failed`."""
-    counts = Counter(run.status for run in runs)
-    return ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
 
 
 def number(value: float, digits: int = 4, signed: bool = False) -> str:

@@ -19,11 +19,11 @@ from pathlib import Path
 from diffusion_lab.files import write_whole
 from diffusion_lab.markup import csv_text, markdown_cell, markdown_text
 from diffusion_lab.printable import one_line
-from diffusion_lab.reports.comparison.cells import Cell, Comparison, status_words
+from diffusion_lab.reports.comparison.cells import Cell, Comparison
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS
 from diffusion_lab.reports.comparison.sections import Section
-from diffusion_lab.runs.run import RunFolder
+from diffusion_lab.runs.run import RunFolder, status_words
 
 SUFFIXES = (".md", ".tex")
 COLUMNS = ("section", "row", "run", "seed", "metric", "value", "protocol")
