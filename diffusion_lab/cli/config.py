@@ -27,8 +27,7 @@ from diffusion_lab.cli.options.defaults import implied
 from diffusion_lab.cli.processes import microbatches
 from diffusion_lab.cli.source import identified
 from diffusion_lab.distribution_file import numbers_or_fault
-from diffusion_lab.runs.added_later import ADDED_LATER, dropped
-from diffusion_lab.runs.identity import effective
+from diffusion_lab.runs.identity import dropped, effective
 from diffusion_lab.saved_config import architecture_or_fault
 
 UNNAMED_PRECISION = "32-true"  # every other one is a word of the run's name
@@ -78,7 +77,7 @@ def plain(cfg: DictConfig) -> dict[str, Any]:
 
 
 def _digest(cfg: DictConfig, **changed: Any) -> str:
-    content = dropped(without(cfg, **changed), ADDED_LATER)
+    content = dropped(without(cfg, **changed))
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 

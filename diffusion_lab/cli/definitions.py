@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.util
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -171,25 +171,33 @@ def lookup(
     module: str, name: str, folders: tuple[Path, ...]
 ) -> ast.ClassDef | ast.FunctionDef | ast.expr | Imported | None:
     """What a name at the top of a module stands for: a class, function, value or import; None if it is not found."""
+    file, names = _module(module, folders)
+    found = names.get(name)
+    if isinstance(found, tuple):
+        return Imported(_absolute(found[0], module, file), found[1])
+    return found
+
+
+@functools.cache
+def _module(module: str, folders: tuple[Path, ...]) -> tuple[Path | None, dict[str, Any]]:
+    """The file of a module and what the names at its top stand for, those under `if TYPE_CHECKING:` too; of several,
+    the first. An imported name has its statement and its name there."""
+    found: dict[str, Any] = {}
     file = _file(module, folders)
-    for node in _statements(_tree(file).body if file else ()):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
-            return node
-        if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in node.targets):
-            return node.value
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
-            return node.value
-        if isinstance(node, ast.ImportFrom):
+    statements = list(_tree(file).body) if file else []
+    for node in statements:  # grows by the bodies of conditions
+        if isinstance(node, ast.If):
+            statements += node.body
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.setdefault(node.name, node)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name) and node.value is not None:
+                    found.setdefault(target.id, node.value)
+        elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                if (alias.asname or alias.name) == name:
-                    return Imported(_absolute(node, module, file), alias.name)
-    return None
-
-
-def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module, those under `if TYPE_CHECKING:` too."""
-    for node in body:
-        yield from node.body if isinstance(node, ast.If) else (node,)
+                found.setdefault(alias.asname or alias.name, (node, alias.name))
+    return file, found
 
 
 def _absolute(node: ast.ImportFrom, module: str, file: Path | None) -> str:

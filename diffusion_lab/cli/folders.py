@@ -75,8 +75,9 @@ def check_run_folder(key: str, folder: Path) -> None:
         check_places(key, folder, [Path(entry) for entry in os.scandir(folder)], deep=False)
         check_places(key, folder, [folder / name for name in WRITTEN])
         try:
-            for path in itertools.chain.from_iterable(folder.glob(pattern) for pattern in FILES):
-                refuse_folder(path)
+            for pattern in FILES:
+                for path in folder.glob(pattern):
+                    refuse_folder(path)
         except NotInside as error:
             raise ConfigError(f"{key}={folder} must hold its own files, and {error}") from error
 

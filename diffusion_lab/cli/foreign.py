@@ -16,8 +16,8 @@ from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.folders import check_places
 from diffusion_lab.cli.places import is_inside, places, read, written
 from diffusion_lab.files import DEPTH
-from diffusion_lab.runs.added_later import ADDED_LATER, filled
 from diffusion_lab.runs.advice import command, setting
+from diffusion_lab.runs.identity import filled
 from diffusion_lab.runs.names import RECORD
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def read_back(saved: Any) -> DictConfig:
     if not isinstance(saved.get("dataset"), dict) or not isinstance(saved.get("network"), dict):
         raise ConfigError(f"{RECORD} must hold a data set and a network; it is damaged or of another program")
     identity_of_source(saved)
-    return DictConfig(filled(saved, ADDED_LATER))
+    return DictConfig(filled(saved))
 
 
 def identity_of_source(saved: dict[str, Any]) -> dict[str, Any] | None:

@@ -6,10 +6,8 @@ import site
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -19,6 +17,7 @@ from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.failure import Failure, WrongResult
+from diffusion_lab.runs.identity import parts
 
 OURS = ("diffusion_lab", "hydra_plugins")
 
@@ -64,7 +63,7 @@ def option_of(cfg: DictConfig, target: str) -> str:
         return ""
     assert isinstance(content, dict)
     content.pop("hydra", None)
-    path = next((path for path, node in _parts(content) if node["_target_"] == target), None)
+    path = next((path for path, node in parts(content) if node["_target_"] == target), None)
     if path is None:
         return ""
     group, _, name = path.partition(".")
@@ -76,15 +75,6 @@ def option_of(cfg: DictConfig, target: str) -> str:
 
 def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _parts(content: dict[Any, Any], path: str = "") -> Iterator[tuple[str, dict[Any, Any]]]:
-    """Path and content of each node with a `_target_`."""
-    for key, value in content.items():
-        if isinstance(value, dict):
-            if "_target_" in value:
-                yield f"{path}{key}", value
-            yield from _parts(value, f"{path}{key}.")
 
 
 def _is_own(frame: FrameType) -> bool:

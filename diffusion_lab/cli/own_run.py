@@ -7,7 +7,6 @@ of each module with a class of the user's own. The modules themselves are not si
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.own_yaml import gone
 from diffusion_lab.cli.targets import Trust, importable, is_own_module, own_folder
 from diffusion_lab.files import read_object
+from diffusion_lab.runs.identity import parts
 from diffusion_lab.runs.names import RECORD
 from diffusion_lab.runs.signature import OWN_PARTS, config_dirs_of, is_own, own_parts_of
 
@@ -30,7 +30,9 @@ def own_parts(cfg: DictConfig, trust: Trust) -> dict[str, Any]:
     is not the user's, which stays so."""
     if cfg.get("resume") is not None and not is_own(read_object(Path(cfg.resume) / RECORD)):
         return {}
-    modules = {name: own_folder(name, trust.folders) for name in sorted({*_modules(plain(with_metrics(cfg)))})}
+    targets = [node["_target_"] for _, node in parts(plain(with_metrics(cfg)))]
+    names = {target.split(".")[0] for target in targets if isinstance(target, str)}
+    modules = {name: own_folder(name, trust.folders) for name in sorted(names)}
     found = {name: str(folder) for name, folder in modules.items() if folder is not None}
     return {OWN_PARTS: {"config_dirs": [str(Path(folder).resolve()) for folder in config_folders()], "modules": found}}
 
@@ -74,15 +76,3 @@ def _typed(module: str, trust: Trust) -> bool:
     """Whether the command line allows classes of a module."""
     named = any(name.split(".")[0] == module for name in trust.names)
     return named or is_own_module(f"{module}.x", trust.folders)
-
-
-def _modules(node: Any) -> Iterator[str]:
-    """The first word of each `_target_` in plain containers."""
-    if isinstance(node, dict):
-        if isinstance(node.get("_target_"), str):
-            yield node["_target_"].split(".")[0]
-        for value in node.values():
-            yield from _modules(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _modules(value)

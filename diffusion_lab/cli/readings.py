@@ -22,8 +22,7 @@ from diffusion_lab.reports.comparison.differences import (
     within,
     without_keys,
 )
-from diffusion_lab.runs.added_later import ADDED_LATER, filled
-from diffusion_lab.runs.identity import followers_of_seed
+from diffusion_lab.runs.identity import filled, followers_of_seed
 
 _WHOLE = ("base", "method", "experiment", "scale", "debug")  # options that stand for several keys instead of a part
 _BEFORE = {"base": "ddpm"}  # what train.yaml's parts were for the runs that were made before this group
@@ -40,7 +39,7 @@ def read(run: Run) -> Reading:
     unplain = "${" in str(run.config) or isinstance(run.config.get("init_from"), str)  # a path there would be read
     if unplain or not all(isinstance(part, dict) for part in parts):
         return read_plainly(run)
-    saved = DictConfig(filled(run.config, ADDED_LATER))
+    saved = DictConfig(filled(run.config))
     config = _plain(saved)
     recorded = run.info.get("choices")
     options = _BEFORE | recorded if isinstance(recorded, dict) and recorded else _typed(run)

@@ -20,8 +20,7 @@ from diffusion_lab.cli.places import places
 from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.targets import own_folders
 from diffusion_lab.files import read_object
-from diffusion_lab.runs.added_later import ADDED_LATER, filled
-from diffusion_lab.runs.identity import MAY_CHANGE, leaves
+from diffusion_lab.runs.identity import MAY_CHANGE, filled, leaves, parts
 from diffusion_lab.runs.names import RECORD, SWEEP
 
 SOURCE = "dataset.source"
@@ -94,7 +93,7 @@ def differences(saved: DictConfig, cfg: DictConfig, with_places: bool = True) ->
 
     with_places: whether the places of the images count, those of their caches included.
     """
-    old, new = (leaves(filled(without(c), ADDED_LATER)) for c in (saved, cfg))
+    old, new = (leaves(filled(without(c))) for c in (saved, cfg))
     free = MAY_CHANGE if with_places else (*MAY_CHANGE, *places_of(plain(cfg)))
     differ = [key for key in sorted(old | new) if old.get(key) != new.get(key) and not key.startswith(free)]
     return {key: (old.get(key), new.get(key)) for key in differ}
@@ -106,16 +105,13 @@ def _says_its_data(record: Any) -> bool:
 
 def places_of(cfg: dict[str, Any]) -> Iterator[str]:
     """The keys of the arguments of the source, and of parts inside it, that name places."""
-    dataset = cfg.get("dataset")
-    yield from _places_in(dataset.get("source") if isinstance(dataset, dict) else None, SOURCE)
-
-
-def _places_in(node: Any, path: str) -> Iterator[str]:
-    if isinstance(node, dict):
-        found = places(str(node.get("_target_")), own_folders(config_folders()))
-        yield from (f"{path}.{name}" for name, kind in found.items() if kind != "name")
-        for key, value in node.items():
-            yield from _places_in(value, f"{path}.{key}")
+    dataset, folders = cfg.get("dataset"), own_folders(config_folders())
+    source = dataset.get("source") if isinstance(dataset, dict) else None
+    for path, node in parts(source) if isinstance(source, dict) else ():
+        within = f"{SOURCE}.{path}".rstrip(".")
+        yield from (
+            f"{within}.{name}" for name, kind in places(str(node["_target_"]), folders).items() if kind != "name"
+        )
 
 
 def _short(value: Any) -> str:

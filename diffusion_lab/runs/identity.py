@@ -7,15 +7,16 @@ A run is a function of (config, seed, step). Of the keys of its resolved configu
     those of `MAY_CHANGE`                           may be changed when the run continues
     all others                                      make another method
 
-The names and hashes of runs, the check of `resume`, `report` and `analyze` take what counts from here.
+The names and hashes of runs, the check of `resume`, `report` and `analyze` take what counts from here. A run that was
+saved before a key existed behaves as the key's default does, so a key of `ADDED_LATER` counts only at another value.
 """
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Mapping
 from typing import Any
-
-from diffusion_lab.runs.added_later import ADDED_LATER, dropped
 
 # Top-level keys and dotted paths that do not affect the results of a run, except for the rounding of sums
 # and, by `compile` and `channels_last`, the masks of dropout.
@@ -67,6 +68,43 @@ MAY_CHANGE = (
 RECORDING = ("log_every", "snapshot_every", "metrics_every", "checkpoint_every", "keep_every")
 READ_FROM = {"probabilities": "path", "found": "folder"}  # what was read: the key of the place it was read from
 
+# Keys that were added after runs had been made without them, with their defaults: by the `_target_` of the key's node,
+# wherever it is, or by "" and the dotted path from the top. Values are as in a resolved configuration. Entries never
+# change: a default that is changed later makes another run.
+ADDED_LATER: dict[str, dict[str, Any]] = {
+    "": {"averaging": None, "init_from": None, "model": {"_target_": "diffusion_lab.training.DiffusionModel"}},
+    "diffusion_lab.callbacks.EMA": {"rule": None},
+    "diffusion_lab.data.FashionMNIST": {"image_size": 28},
+    "diffusion_lab.diffusion.cosine": {"shift": 1.0},
+    "diffusion_lab.metrics.Evaluation": {"reference": None},
+    "diffusion_lab.metrics.InceptionFeatures": {"weights": None},
+    "diffusion_lab.solvers.Guided": {"steps": None, "channels": None},
+    "diffusion_lab.solvers.Heun": {"s_churn": 0.0, "s_min": 0.0, "s_max": None, "s_noise": 1.0},
+    "diffusion_lab.timesteps.EqualLossSlots": {"stratify": True},
+    "diffusion_lab.timesteps.LearnedBeta": {"rewards": None},
+    "diffusion_lab.timesteps.LogitNormal": {"shift": 1.0},
+    "diffusion_lab.timesteps.SlotRestricted": {"loss_curve": None},
+}
+
+
+def containers(config: dict[Any, Any]) -> list[tuple[str, Any]]:
+    """Dotted path and content of every dict and list of a plain configuration, outer ones first, itself as "".
+
+    The path of an item of a list is `key[0]`.
+    """
+    found: list[tuple[str, Any]] = [("", config)]
+    for path, one in found:  # grows during the loop
+        is_list = isinstance(one, list)
+        for key, value in enumerate(one) if is_list else one.items():
+            if isinstance(value, dict | list):
+                found.append((f"{path}[{key}]" if is_list else f"{path}.{key}" if path else str(key), value))
+    return found
+
+
+def parts(config: dict[Any, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Dotted path and content of every node with a `_target_`."""
+    return [(path, node) for path, node in containers(config) if "_target_" in node and isinstance(node, dict)]
+
 
 def effective(config: Mapping[str, Any], run_dir: str | None = None) -> dict[str, Any]:
     """A copy of a resolved configuration without the keys that do not count.
@@ -78,9 +116,16 @@ def effective(config: Mapping[str, Any], run_dir: str | None = None) -> dict[str
         config: as run.json has it.
         run_dir: the run folder; None: `paths.run_dir` of the configuration.
     """
-    paths = config.get("paths")
-    folder = run_dir or (paths.get("run_dir") if isinstance(paths, Mapping) else None)
-    content = _without_places(config, folder if isinstance(folder, str) else None)
+    folders = config.get("paths")
+    folder = run_dir or (folders.get("run_dir") if isinstance(folders, Mapping) else None)
+    content = json.loads(json.dumps(dict(config), default=str))  # a copy in which all keys are texts
+    for _, node in containers(content):
+        for kept, place in READ_FROM.items() if isinstance(node, dict) else ():
+            if kept in node:
+                node.pop(place, None)
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            if isinstance(value, str) and isinstance(folder, str) and f"{value}/".startswith(f"{folder}/"):
+                node[key] = f"<run_dir>{value[len(folder) :]}"
     for key in WITHOUT_EFFECT:
         *parents, last = key.split(".")
         node: Any = content
@@ -98,19 +143,15 @@ def of_method(config: Mapping[str, Any], run_dir: str | None = None) -> dict[str
     return content
 
 
-def followers_of_seed(config: Any, seed: Any, path: str = "") -> frozenset[str]:
+def followers_of_seed(config: dict[str, Any], seed: Any) -> frozenset[str]:
     """The keys below the top that are called `seed` and have the value of the run's, which they most likely follow."""
-    found: frozenset[str] = frozenset()
-    for key, value in config.items() if isinstance(config, dict) else ():
-        place = f"{path}.{key}".lstrip(".")
-        follows = key == "seed" and path and value == seed
-        found |= {place} if follows else followers_of_seed(value, seed, place)
-    return found
+    nodes = [(path, node) for path, node in containers(config) if path and isinstance(node, dict)]
+    return frozenset(f"{path}.seed" for path, node in nodes if "seed" in node and node["seed"] == seed)
 
 
 def same_method(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     """Whether two runs with these configurations differ in their seeds alone, if in anything that counts."""
-    one, other = (leaves(dropped(of_method(config), ADDED_LATER)) for config in (a, b))
+    one, other = (leaves(dropped(of_method(config))) for config in (a, b))
     both = (followers_of_seed(dict(config), config.get("seed")) for config in (a, b))
     follow = frozenset.intersection(*both)
     return one.keys() == other.keys() and all(value == other[key] or key in follow for key, value in one.items())
@@ -123,12 +164,37 @@ def leaves(node: Any, path: str = "") -> dict[str, Any]:
     return {k: v for key, value in node.items() for k, v in leaves(value, f"{path}.{key}".lstrip(".")).items()}
 
 
-def _without_places(node: Any, folder: str | None) -> Any:
-    if isinstance(node, Mapping):
-        places = {place for content, place in READ_FROM.items() if content in node}
-        return {str(key): _without_places(value, folder) for key, value in node.items() if key not in places}
-    if isinstance(node, list):
-        return [_without_places(value, folder) for value in node]
-    if folder is not None and isinstance(node, str) and (node == folder or node.startswith(f"{folder}/")):
-        return f"<run_dir>{node[len(folder) :]}"
-    return node
+def dropped(config: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a resolved configuration without the keys of `ADDED_LATER` that have their default value."""
+    config = copy.deepcopy(config)
+    for parent, key, default in _added(config):
+        # True is not 1: their text differs, and so would the hash.
+        if key in parent and parent[key] == default and isinstance(parent[key], bool) == isinstance(default, bool):
+            del parent[key]
+    return config
+
+
+def filled(config: dict[str, Any]) -> dict[str, Any]:
+    """A copy in which missing keys of `ADDED_LATER` have their default value."""
+    config = copy.deepcopy(config)
+    for parent, key, default in _added(config):
+        parent.setdefault(key, copy.deepcopy(default))
+    return config
+
+
+def _added(config: dict[str, Any]) -> list[tuple[dict[str, Any], str, Any]]:
+    """(node of the key, which may be missing; key; default).
+
+    Inner nodes come first: a default may itself be a node with such keys.
+    """
+    found = []
+    for path, node in reversed(containers(config)):
+        target = node.get("_target_") if path and isinstance(node, dict) else "" if not path else None
+        for dotted, default in ADDED_LATER.get(target, {}).items() if isinstance(target, str) else ():
+            *parents, key = dotted.split(".")
+            parent: Any = node
+            for name in parents:
+                parent = parent.get(name) if isinstance(parent, dict) else None
+            if isinstance(parent, dict):
+                found.append((parent, key, default))
+    return found

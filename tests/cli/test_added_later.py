@@ -14,7 +14,8 @@ from diffusion_lab.cli.errors import InvalidConfig
 from diffusion_lab.cli.foreign import read_back
 from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.cli.targets import PACKAGE_ONLY, resolve
-from diffusion_lab.runs.added_later import ADDED_LATER, dropped, filled
+from diffusion_lab.runs import identity
+from diffusion_lab.runs.identity import ADDED_LATER, dropped, filled
 from tests.harness import configuration, differences, final_state, train_child
 
 UNIFORM = "diffusion_lab.timesteps.Uniform"
@@ -70,27 +71,27 @@ def test_the_saved_configuration_of_an_old_run_is_completed(composed: Any, monke
     assert saved.sampler.base.slope == 0.5 and "slope" not in saved.sampler
 
 
-def test_nodes_are_found_in_lists_and_inner_ones_first() -> None:
+def test_nodes_are_found_in_lists_and_inner_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:
     table = {"A": {"x": 1}, "": {"part": {"_target_": "A", "y": 2}}}
-    assert dropped({"a": [{"_target_": "A", "x": 1, "y": 1}, {"_target_": "B", "x": 1}]}, table) == {
+    monkeypatch.setattr(identity, "ADDED_LATER", table)
+    assert dropped({"a": [{"_target_": "A", "x": 1, "y": 1}, {"_target_": "B", "x": 1}]}) == {
         "a": [{"_target_": "A", "y": 1}, {"_target_": "B", "x": 1}]
     }
-    assert dropped({"part": {"_target_": "A", "x": 1, "y": 2}}, table) == {}
-    assert dropped({"part": {"_target_": "A", "x": True, "y": 2}}, table) == {
-        "part": {"_target_": "A", "x": True, "y": 2}
-    }
-    assert dropped({"x": 1, "part": {"x": 1}}, table) == {"x": 1, "part": {"x": 1}}
+    assert dropped({"part": {"_target_": "A", "x": 1, "y": 2}}) == {}
+    assert dropped({"part": {"_target_": "A", "x": True, "y": 2}}) == {"part": {"_target_": "A", "x": True, "y": 2}}
+    assert dropped({"x": 1, "part": {"x": 1}}) == {"x": 1, "part": {"x": 1}}
 
 
-def test_filling_and_dropping_leave_what_they_are_given() -> None:
+def test_filling_and_dropping_leave_what_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     config = {"a": {"_target_": "A"}}
     table = {"A": {"x": [1], "deep.y": 2}}
-    full = filled(config, table)
+    monkeypatch.setattr(identity, "ADDED_LATER", table)
+    full = filled(config)
     assert full == {"a": {"_target_": "A", "x": [1]}} and config == {"a": {"_target_": "A"}}
     full["a"]["x"].append(3)
     assert table["A"]["x"] == [1]
     before = {"a": {"_target_": "A", "x": [1]}}
-    assert dropped(before, table) == config and before == {"a": {"_target_": "A", "x": [1]}}
+    assert dropped(before) == config and before == {"a": {"_target_": "A", "x": [1]}}
 
 
 @pytest.mark.parametrize("target", [target for target in ADDED_LATER if target])

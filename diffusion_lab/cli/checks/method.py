@@ -60,7 +60,8 @@ class MethodCheck:
 
     def say(self, *texts: str | None) -> None:
         """Record errors, with the words to type."""
-        self.errors += [ConfigError(by_origin(self.cfg, text)) for text in texts if text]
+        for text in filter(None, texts):
+            self.errors.append(ConfigError(by_origin(self.cfg, text)))
 
     def _keep(self, path: str, error: Exception) -> None:
         """Record an error of the node at `path`, once and with the key to type."""
