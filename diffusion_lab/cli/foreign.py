@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Given again on resume.
 DROPPED = ("resume", "dry_run", "allow", "anew", "paths.root", "init_from")
-SOURCE = ("config_hash", "step", "weights", "digest")  # of the weights from which a run started
+SOURCE = ("config_hash", "step", "weights", "digest", "checksum")  # of the weights from which a run started
 LONGEST = 100_000  # characters of an override: a list of a few thousand numbers
 PLAIN = r"[\w. -]{1,80}"
 
@@ -62,11 +62,12 @@ def identity_of_source(saved: dict[str, Any]) -> dict[str, Any] | None:
     start = saved.get("init_from")
     if start is None:
         return None
-    values = [start.get(key) for key in SOURCE] if isinstance(start, dict) else []
+    keys = SOURCE if "checksum" in start else SOURCE[:-1]  # older runs have none
+    values = [start.get(key) for key in keys] if isinstance(start, dict) else []
     allowed = [value is None or isinstance(value, int) or re.fullmatch(PLAIN, str(value)) for value in values]
     if not allowed or not all(allowed):
         raise ConfigError(f"init_from={start} in {RECORD} must be what a run records there; it is damaged")
-    return dict(zip(SOURCE, values, strict=True))
+    return dict(zip(keys, values, strict=True))
 
 
 def references(node: Any, path: str = "") -> Iterator[str]:

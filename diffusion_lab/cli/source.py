@@ -4,9 +4,10 @@
     init_from=FILE.pt | FILE.pth | FILE.safetensors                                 a file of tensors by name
     init_from=FOLDER of diffusers' save_pretrained                      its file of tensors
 
-A run is a function of (config, seed, step), and a path is not what its weights are. In the hash and in the record of a
-run `init_from` is therefore replaced by `identified`: the hash of the source's configuration, the step, which weights,
-and a checksum of their names and values. A changed file is another run; a moved one is the same.
+A run is a function of (config, seed, step), and a path is not what its weights are. In the hash of a run `init_from` is
+therefore replaced by `identified`, a checksum of the file: a changed file is another run, a moved one is the same, and
+a name needs no tensor. The record has it too, beside what was read: the hash of the source's configuration, the step,
+which weights, and a digest of their names and values.
 
 Only tensors and plain values are read here. `start` checks the folder as `load` does before the weights are used.
 """
@@ -14,6 +15,7 @@ Only tensors and plain values are read here. `start` checks the folder as `load`
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from diffusion_lab.cli.averages import average_of
 from diffusion_lab.cli.errors import ConfigError, MissingHere, describe, nearest
 from diffusion_lab.inside import open_inside
-from diffusion_lab.runs.names import AVERAGES, CHECKPOINT, CHECKPOINTS, TENSORS
+from diffusion_lab.runs.names import AVERAGES, CHECKPOINT, CHECKPOINTS, LAST, PREVIOUS, TENSORS
 from diffusion_lab.runs.record import read_record
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 FILES = (".pt", ".pth", ".safetensors")
 OF_DIFFUSERS = "diffusion_pytorch_model.safetensors"  # as its save_pretrained names it
 PREFIX = "denoiser."  # of the model's tensors in a checkpoint
+TRAILER = 32  # bytes at the end of a checkpoint, the SHA-256 of its content
 BESIDE = ("source", "not_loaded")  # recorded beside the identity: where it was, and the tensors that do not fit
 HOW = "use DIR, DIR:step-00001000, DIR:raw or FILE.safetensors"
 WORDS = re.compile(r"(?P<place>.+?)(:(?P<checkpoint>last|step-\d+))?(:(?P<weights>ema|raw|0?\.\d+|std-[\d.]+))?")
@@ -42,7 +45,7 @@ class Source(NamedTuple):
 
     Attributes:
         tensors: by name; of a run, those of its denoiser.
-        identity: {"config_hash", "step", "weights", "digest"}; the first two are None for a file.
+        identity: {"config_hash", "step", "weights", "digest", "checksum"}; the first two are None for a file.
         saved: the configuration in the checkpoint; None for a file.
     """
 
@@ -82,19 +85,51 @@ def named(text: str) -> Named:
 
 
 def identified(value: Any) -> Any:
-    """`init_from` as it counts in the hash: what identifies the weights, without their place.
+    """`init_from` as it counts in the hash: what identifies the file of the weights, without its place.
 
     A text that names no weights stays as it is, and `start.check_start` says what is wrong with it. A value that is
-    identified already, as in the record of a run, does not need the source.
+    identified already, as in the record of a run, does not need the source; one that is older than the checksum counts
+    by what was read.
     """
     if isinstance(value, str):
         try:
-            return dict(read(value).identity)
-        except ConfigError:
+            return {"checksum": checksum(named(value))}
+        except (ConfigError, OSError, ValueError):
             return value
     if isinstance(value, Mapping):
-        return {key: value[key] for key in value if key not in BESIDE}
+        return {key: value[key] for key in value if (key == "checksum" if "checksum" in value else key not in BESIDE)}
     return value
+
+
+def checksum(found: Named) -> str:
+    """A checksum of the files from which the weights are read, 12 hexadecimal digits. No tensor is read.
+
+    A checkpoint ends with the checksum of its content, which is verified where it is loaded, so its end is enough.
+
+    Raises:
+        OSError, ValueError: there is no such file, or no regular one.
+    """
+    place = found.place.resolve()
+    if found.is_file:
+        return _of_bytes(place, place.parent, _stamp(place))
+    folder = place / CHECKPOINTS
+    snapshots = sorted(folder.glob(f"step-*{CHECKPOINT}"), reverse=True)
+    last = [folder / LAST, folder / PREVIOUS, *snapshots]
+    wanted = last if found.checkpoint == "last" else [folder / f"{found.checkpoint}{CHECKPOINT}"]
+    hasher = hashlib.blake2b(found.weights.encode(), digest_size=6)
+    with open_inside(next((path for path in wanted if path.is_file()), wanted[0]), place, largest=None) as file:
+        file.seek(max(os.fstat(file.fileno()).st_size - TRAILER, 0))
+        hasher.update(file.read())
+    if found.weights.startswith("std-"):  # reconstructed from all snapshots of the averages
+        for path in sorted((place / AVERAGES).glob(f"*/*.{TENSORS}")):
+            hasher.update(_of_bytes(path, place, _stamp(path)).encode())
+    return hasher.hexdigest()
+
+
+@functools.lru_cache(maxsize=64)  # the hash of a run is asked for several times
+def _of_bytes(path: Path, top: Path, stamp: tuple[Any, ...]) -> str:
+    with open_inside(path, top, largest=None) as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=6)).hexdigest()  # type: ignore[arg-type]
 
 
 def read(text: str) -> Source:
@@ -113,11 +148,14 @@ def read(text: str) -> Source:
         if found.is_file:
             place = found.place.resolve()
             open_inside(place, largest=None).close()  # not a FIFO, for which the libraries would wait
-            return _of_file(place, _stamp(place))
-        config_hash = str(read_record(found.place, "init_from").get("config_hash"))
-        files = (*(found.place / CHECKPOINTS).glob(f"*{CHECKPOINT}"), *(found.place / AVERAGES).glob(f"*/*.{TENSORS}"))
-        stamps = tuple(map(_stamp, sorted(files)))
-        return _of_run(found._replace(place=found.place.resolve()), config_hash, stamps)
+            source = _of_file(place, _stamp(place))
+        else:
+            config_hash = str(read_record(found.place, "init_from").get("config_hash"))
+            files = [*(found.place / CHECKPOINTS).glob(f"*{CHECKPOINT}")]
+            files += (found.place / AVERAGES).glob(f"*/*.{TENSORS}")
+            stamps = tuple(map(_stamp, sorted(files)))
+            source = _of_run(found._replace(place=found.place.resolve()), config_hash, stamps)
+        return source._replace(identity=source.identity | {"checksum": checksum(found)})
     except (OSError, ValueError) as error:
         reason = str(error)
         raise ConfigError(reason if reason.startswith("init_from=") else f"init_from={text}: {reason}") from error
@@ -173,7 +211,7 @@ def _content(folder: Path, checkpoint: str) -> dict[str, Any]:
     return load(folder / f"{name}{CHECKPOINT}", map_location="cpu", top=folder.parent)
 
 
-@functools.lru_cache(maxsize=2)  # the hash of a run is asked for several times
+@functools.lru_cache(maxsize=2)  # the check reads what the run then starts from
 def _of_run(found: Named, config_hash: str, stamps: tuple[Any, ...]) -> Source:
     from diffusion_lab.averaging import short
 
