@@ -110,7 +110,7 @@ def _found(options: argparse.Namespace) -> list[Shown]:
     settings = [word for word in options.settings if word not in runs and not word.startswith("allow=")]
     found = []
     for folder in runs:
-        from diffusion_lab.cli.shown_run import shown_run
+        from diffusion_lab.cli.shown import shown_run
 
         suffix = f" {Path(folder).resolve().name}" if len(runs) > 1 or settings else ""
         found += shown_run(Path(folder), options.loss, Trust.read(options.config_dir, allow), suffix)
