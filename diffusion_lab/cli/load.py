@@ -23,7 +23,8 @@ from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.same_run import check_origin
 from diffusion_lab.cli.source import content_of, recorded
 from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust
-from diffusion_lab.data import ImageSource
+from diffusion_lab.data import ImageDataModule, ImageSource
+from diffusion_lab.runs.data_record import DataRecord
 from diffusion_lab.runs.names import CHECKPOINTS
 from diffusion_lab.runs.record import read_record
 from diffusion_lab.runs.signature import is_own
@@ -67,28 +68,18 @@ def load_run(
     named = f"{key}={folder}"
     with config_errors(""):
         record = read_record(folder, key)
-    saved = record["config"]
     trust = with_own(trust, record, named)
-    _refuse(check_read_back(saved, PARTS, trust), named)
-    cfg = read_back(saved)
-    kind = RunParts(cfg, trust)["model"]
-    solver = () if "solver" in kind.unused else ("solver",)
-    _refuse(check_read_back(saved, (*PARTS, *kind.parts, *solver), trust), named)
+    cfg, kind, built = _checked(record["config"], trust, named)
     content = content_of(folder / CHECKPOINTS, checkpoint)
     check_origin(cfg, recorded(content), named)
-    known = recorded_data(record)
     there = cfg if is_own(record) else DictConfig(kept_inside(plain(cfg), folder))
     parts = RunParts(with_places(there, record, moved, named), trust)
-    data = parts["dataset"]  # which has read no file yet
+    data, known = parts["dataset"], recorded_data(record)  # which has read no file yet
     if not is_own(record):
-        decoded = type(data.source).to_pixels is not ImageSource.to_pixels  # by files that lie with its latents
-        labelled = known is None and data.conditions.conditional  # by the names of its folders
-        reads_data = reads_data or labelled or decoded or data.conditions.task.paired
-        built = {*PARTS, *kind.parts, *solver} - set(() if reads_data else ("dataset",))
+        built -= set() if reads_data or _reads_files(data, known) else {"dataset"}
         check_read({name: node for name, node in plain(cfg).items() if name in built}, folder, trust, named, moved)
     data.as_recorded(known)
-    whole = build_model(parts)
-    states = content["state_dict"].items()
+    whole, states = build_model(parts), content["state_dict"].items()
     try:
         whole.load_state_dict({k.removeprefix(kind.prefix): v for k, v in states if k.startswith(kind.prefix)})
     except RuntimeError as error:
@@ -102,13 +93,29 @@ def load_run(
     decay, averaged = average_of(folder, content, weights)
     kind.generating(whole).load_state_dict(averaged, strict=False)  # no buffers
     identity = folder, plain(cfg), str(record.get("config_hash"))
-    place = folder / CHECKPOINTS, checkpoint
-    state = partial(_optimizer_state, *place) if decay is None else lambda: None
+    state = partial(_optimizer_state, folder / CHECKPOINTS, checkpoint) if decay is None else lambda: None
     continuation = Continuation(parts["optimizer"], state, cfg.get("gradient_clip"))
-    step, states = content["global_step"], content["callbacks"]
-    trained = kind.trained(identity, whole.eval(), data, step, decay, states, continuation)
+    step, callbacks = content["global_step"], content["callbacks"]
+    trained = kind.trained(identity, whole.eval(), data, step, decay, callbacks, continuation)
     trained.own_solver = partial(kind.solver, parts)
     return trained
+
+
+def _checked(saved: Any, trust: Trust, named: str) -> tuple[DictConfig, Any, set[str]]:
+    """The configuration of a run, its kind of model, and the top-level nodes that are built of it."""
+    _refuse(check_read_back(saved, PARTS, trust), named)
+    cfg = read_back(saved)
+    kind = RunParts(cfg, trust)["model"]
+    built = (*PARTS, *kind.parts, *(() if "solver" in kind.unused else ("solver",)))
+    _refuse(check_read_back(saved, built, trust), named)
+    return cfg, kind, set(built)
+
+
+def _reads_files(data: ImageDataModule, known: DataRecord | None) -> bool:
+    """Whether a model of somebody else's reads files of its data although no image is asked for."""
+    decoded = type(data.source).to_pixels is not ImageSource.to_pixels  # by files that lie with its latents
+    labelled = known is None and data.conditions.conditional  # by the names of its folders
+    return labelled or decoded or data.conditions.task.paired
 
 
 def _refuse(errors: list[ConfigError], named: str) -> None:
