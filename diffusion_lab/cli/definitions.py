@@ -51,11 +51,6 @@ class Definition:
         """Its own docstring, without indentation; "" without one."""
         return ast.get_docstring(self.node) or ""
 
-    def module_docstring(self) -> str:
-        """The docstring of its module."""
-        file = _file(self.module, self.folders)
-        return ast.get_docstring(_tree(file)) or "" if file else ""
-
     def lineage(self) -> Iterator[Definition]:
         """Itself and the classes that it extends, as far as their source is at hand, nearest first."""
         yield self

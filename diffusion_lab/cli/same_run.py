@@ -38,12 +38,13 @@ def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int, record: An
     Raises:
         InvalidConfig: names every key that differs, with both values.
     """
+    known = isinstance(record, dict) and recorded_data(record) is not None
     errors = [
         ConfigError(
             f"{key}={_short(now)} must equal the checkpoint's {_short(then)} to continue its run; "
             "restore it, or train into a new folder"
         )
-        for key, (then, now) in differences(read_back(saved), cfg, not _says_its_data(record)).items()
+        for key, (then, now) in differences(read_back(saved), cfg, not known).items()
     ]
     if cfg.max_steps < step:
         errors.append(ConfigError(f"max_steps={cfg.max_steps} must be at least {step}, where the run stands already"))
@@ -97,10 +98,6 @@ def differences(saved: DictConfig, cfg: DictConfig, with_places: bool = True) ->
     free = MAY_CHANGE if with_places else (*MAY_CHANGE, *places_of(plain(cfg)))
     differ = [key for key in sorted(old | new) if old.get(key) != new.get(key) and not key.startswith(free)]
     return {key: (old.get(key), new.get(key)) for key in differ}
-
-
-def _says_its_data(record: Any) -> bool:
-    return isinstance(record, dict) and recorded_data(record) is not None
 
 
 def places_of(cfg: dict[str, Any]) -> Iterator[str]:

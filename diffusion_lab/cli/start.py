@@ -132,7 +132,9 @@ def _check_continues(cfg: DictConfig) -> None:
 
 def _shapes(parts: RunParts) -> dict[str, Size]:
     """Shapes of the tensors of the run's denoiser, whose only parts with a state are network and prediction."""
-    shapes = {f"{NETWORK}{name}": shape for name, shape in _of_network(parts["network"], _arguments(parts)).items()}
+    shapes = {
+        f"{NETWORK}{name}": shape for name, shape in _of_network(parts["network"], network_arguments(parts)).items()
+    }
     return shapes | {f"prediction.{name}": value.shape for name, value in parts["prediction"].state_dict().items()}
 
 
@@ -153,7 +155,7 @@ def _beside(shapes: dict[str, Size]) -> dict[str, Size]:
 
 def _free(parts: RunParts) -> set[str]:
     """Tensors of the network whose shape or presence depends on the number of output channels or of classes."""
-    make, given = parts["network"], _arguments(parts)
+    make, given = parts["network"], network_arguments(parts)
     own, free = _of_network(make, given), set[str]()
     others: list[dict[str, Any]] = [{"out_channels": 2 * given["out_channels"]}]
     if "num_classes" in inspect.signature(make).parameters:
@@ -164,10 +166,6 @@ def _free(parts: RunParts) -> set[str]:
         shapes = _of_network(make, given | other)
         free |= {name for name in own.keys() | shapes.keys() if own.get(name) != shapes.get(name)}
     return {NETWORK + name for name in free}
-
-
-def _arguments(parts: RunParts) -> dict[str, Any]:
-    return network_arguments(parts)
 
 
 def _of_network(make: Callable[..., nn.Module], given: dict[str, Any]) -> dict[str, Size]:
