@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 MOST = 6  # groups in words
 
@@ -31,3 +32,10 @@ def joined(parts: Sequence[str], most: int = MOST, by: str = "; ") -> str:
     """The first of what is said of each group, separated by `by`, and how many more there are."""
     more = [f"and so on for {len(parts) - most} more"] if len(parts) > most else []
     return by.join([*parts[:most], *more])
+
+
+def capitalised(text: str, groups: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The text with a capital letter first, unless it begins with the `name` of a group, whose spelling is kept."""
+    if any(group["name"] and text.startswith(group["name"]) for group in groups):
+        return text
+    return f"{text[:1].upper()}{text[1:]}"

@@ -39,6 +39,14 @@ def test_less_momentum_gives_less_agreement_and_more_noise(done):
     assert cosine[0] > cosine[1] and scale[0] < scale[1] and norm[0] < norm[1]
 
 
+def test_a_sentence_that_begins_with_a_group_keeps_its_spelling(done):
+    analysis, result = done
+    assert analysis.sentence(result).startswith("The cosine")
+    (group,) = result.facts["groups"]
+    named = result._replace(facts=result.facts | {"groups": [group | {"name": "mdlrc"}]})
+    assert analysis.sentence(named).startswith("mdlrc: the cosine")
+
+
 def test_the_sentence_has_the_numbers_of_data(done):
     analysis, result = done
     said, data = analysis.sentence(result), result.data

@@ -1,10 +1,13 @@
 """Numbers and lists in sentences."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
-from diffusion_lab.analyses.words import joined, plus_minus
+import diffusion_lab.analyses
+from diffusion_lab.analyses.words import capitalised, joined, plus_minus
 
 
 @pytest.mark.parametrize(
@@ -34,3 +37,16 @@ def test_the_first_parts_and_how_many_more():
     assert joined(parts).endswith("; part 5; and so on for 2 more")
     assert joined(parts, 2, by=", ") == "part 0, part 1, and so on for 6 more"
     assert joined([]) == ""
+
+
+def test_a_sentence_begins_with_a_capital_but_keeps_the_spelling_of_a_group():
+    groups = [{"name": "mdlrc"}, {"name": ""}]
+    assert capitalised("the slots", groups) == "The slots"
+    assert capitalised("mdlrc: the cosine", groups) == "mdlrc: the cosine"
+    assert capitalised("") == ""
+
+
+def test_no_analysis_capitalises_in_another_way():
+    folder = Path(diffusion_lab.analyses.__file__).parent
+    found = [p.name for p in folder.rglob("*.py") if re.search(r"upper\(\)|capitalize\(", p.read_text("utf-8"))]
+    assert found == ["words.py"]

@@ -17,7 +17,7 @@ import torch
 from diffusion_lab.analyses.base import Analysis, Result, Work
 from diffusion_lab.analyses.losses.per_timestep import PerTimestep
 from diffusion_lab.analyses.seeds import lines_of
-from diffusion_lab.analyses.words import joined
+from diffusion_lab.analyses.words import capitalised, joined
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.plotting import line_style, log_axis, panels, timestep_axis
 from diffusion_lab.timesteps import equal_sum_slots
@@ -107,8 +107,7 @@ class Slots(Analysis):
                 f"{curve['edges'][-1]} timesteps, the last {size[-1]}, and each {min(share):.3g} to {max(share):.3g} % "
                 f"of the loss{_over_seeds(curve)}"
             )
-        text = joined(said)
-        return f"{text[0].upper()}{text[1:]}."
+        return f"{capitalised(joined(said))}."
 
 
 def _over_seeds(curve: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ from diffusion_lab.analyses.policy.policy_updates import (
     selection_at,
 )
 from diffusion_lab.analyses.seeds import band_words, group_band, groups_of
-from diffusion_lab.analyses.words import joined, plus_minus
+from diffusion_lab.analyses.words import capitalised, joined, plus_minus
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.plotting import heading, line_style, panels
 from diffusion_lab.runs.find import read_run
@@ -189,7 +189,7 @@ class Selection(Analysis):
     def sentence(self, result: Result) -> str:
         """Which timesteps stand for the bound, how well, and what more of them would add."""
         text = joined([_said(result, group) for group in result.facts["groups"]])
-        return f"{text[0].upper()}{text[1:]} (\N{PLUS-MINUS SIGN}: {_error_words(result)})."
+        return f"{capitalised(text)} (\N{PLUS-MINUS SIGN}: {_error_words(result)})."
 
 
 def _runs(trained: Sequence[Trained]) -> list[list[Trained]]:

@@ -23,7 +23,7 @@ from diffusion_lab.analyses.base import Analysis, Result, Work
 from diffusion_lab.analyses.seeds import band_words, groups_of, over_seeds, with_error
 from diffusion_lab.analyses.weights.lanczos import HessianVector, Ritz, density, lanczos, largest, ritz, smallest
 from diffusion_lab.analyses.weights.weight_space import doubled
-from diffusion_lab.analyses.words import joined, plus_minus
+from diffusion_lab.analyses.words import capitalised, joined, plus_minus
 from diffusion_lab.arguments import check_flag, check_integer, check_number
 from diffusion_lab.plotting import heading, line_style, panels
 from diffusion_lab.training import Objective, TrainedModel
@@ -198,7 +198,7 @@ class Hessian(Analysis):
         facts, sizes = result.facts, sorted(set(result.data["parameters"].tolist()))
         said = joined([_group(result, group) for group in facts["groups"]])
         over = band_words(facts["groups"], f"{facts['draws']} draws")
-        text = f"{said[0].upper()}{said[1:]}; \N{PLUS-MINUS SIGN} is {over}"
+        text = f"{capitalised(said)}; \N{PLUS-MINUS SIGN} is {over}"
         if len(sizes) > 1:
             numbers = " and ".join(f"{size:,}" for size in sizes)
             text += (

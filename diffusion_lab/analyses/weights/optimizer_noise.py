@@ -23,7 +23,7 @@ import torch
 from diffusion_lab.analyses.base import Analysis, Result, Work
 from diffusion_lab.analyses.seeds import band_words, groups_of, with_error
 from diffusion_lab.analyses.weights.continued import Continued, Updates, draw, follow, noise_scale
-from diffusion_lab.analyses.words import joined, plus_minus
+from diffusion_lab.analyses.words import capitalised, joined, plus_minus
 from diffusion_lab.annealing import MDLRC, Annealing, ConstantBeta1
 from diffusion_lab.arguments import check_flag, check_integer, check_number
 from diffusion_lab.plotting import heading, line_style, panels
@@ -160,7 +160,7 @@ class OptimizerNoise(Analysis):
         facts = result.facts
         pairs = zip(facts["groups"], facts["optimizers"], strict=True)
         text = joined([self._said(result, *pair) for pair in pairs])
-        return f"{text[0].upper()}{text[1:]}; \N{PLUS-MINUS SIGN} is {_error_words(result)}."
+        return f"{capitalised(text, facts['groups'])}; \N{PLUS-MINUS SIGN} is {_error_words(result)}."
 
     def _said(self, result: Result, group: Mapping[str, Any], optimizer: str) -> str:
         def each(key: str) -> str:
