@@ -34,6 +34,7 @@ RASTER = 160  # dots per inch of rasterised parts
 NAME_WIDTH = 34  # characters per line of a name at the left edge
 HEADING_WIDTH = 130  # characters per line of a heading
 SHORT_NAME = 24  # longest name, in characters, that fits beside a line
+LOG_SNR = "ln SNR (clean to noise)"
 _STYLE: dict[Any, Any] = {
     "font.size": 9.5,
     "font.family": "DejaVu Sans",  # comes with matplotlib, so a page looks the same everywhere
@@ -195,6 +196,12 @@ def timestep_axis(axis: Axes, first: float, last: float, label: str = "timestep 
     axis.set_xlim(first, last)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_xlabel(label)
+
+
+def log_snr_axis(axis: Axes, low: float, high: float) -> None:
+    """x as ln SNR from `high` to `low`: in all figures noise grows to the right, as it does along t."""
+    axis.set_xlim(high, low)
+    axis.set_xlabel(LOG_SNR)
 
 
 def picture_rows(axis: Axes, pictures: np.ndarray | Sequence[np.ndarray], names: Sequence[str]) -> None:

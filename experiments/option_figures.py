@@ -21,7 +21,7 @@ from diffusion_lab.cli.config import compose_train
 from diffusion_lab.cli.options import files
 from diffusion_lab.cli.shown import shown
 from diffusion_lab.files import write_whole
-from diffusion_lab.plotting import line_style, log_axis, panels, style, svg
+from diffusion_lab.plotting import line_style, log_axis, log_snr_axis, panels, style, svg
 from diffusion_lab.reports.shown import Shown, log_snr_range, wide
 from experiments.crossed import EDGES, FOLDER, Cell, allocations_of
 from experiments.option_pages import DRAWN
@@ -62,8 +62,7 @@ def _known(group: str, found: list[Shown]) -> Figure:
         y = (one.p * steps, one.p / one.nats) if group == "sampler" else (one.weight, one.weight)
         for axis, x, values in zip((left, right), (t, one.log_snr), y, strict=True):
             axis.plot(x[at], values[at], color=line.color, linestyle=line.dash, label=one.name)
-    low, high = log_snr_range(found)
-    right.set_xlim(high, low)
+    log_snr_axis(right, *log_snr_range(found))
     left.set_ylabel("p(t), 1 is uniform" if group == "sampler" else "weight (eps-loss)")
     right.set_ylabel("p per unit of ln SNR" if group == "sampler" else "")
     for axis in (left, right):
@@ -86,7 +85,7 @@ def _averaged(own: dict[str, np.ndarray]) -> Figure:
     for index, (schedule, share) in enumerate(own.items()):
         line = line_style(index)
         axis.stairs(share / np.diff(EDGES), EDGES, color=line.color, linestyle=line.dash, label=schedule)
-    axis.set_xlim(EDGES[-1], EDGES[0])
+    log_snr_axis(axis, EDGES[0], EDGES[-1])
     axis.set_ylim(bottom=0)
     axis.set_ylabel("objective\nper unit of ln SNR")
     return _labelled(figure, axis, axis)
@@ -95,7 +94,6 @@ def _averaged(own: dict[str, np.ndarray]) -> Figure:
 def _labelled(figure: Figure, left: Axes, right: Axes) -> Figure:
     if left is not right:
         left.set_xlabel("timestep t/T (clean to noise)")
-    right.set_xlabel("ln SNR (clean to noise)")
     handles, labels = right.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=len(labels))
     return figure

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from diffusion_lab.files import write_whole
-from diffusion_lab.plotting import line_style, log_axis, panels, style, svg
+from diffusion_lab.plotting import line_style, log_axis, log_snr_axis, panels, style, svg
 
 EDGES = (0.002, 0.998)  # shares of p and of p w between which the axis of ln SNR lies; cosine's last bins span 10 nats
 DECADES = 4  # of a logarithmic axis of weights, from the largest down
@@ -189,8 +189,7 @@ def write_figure(folder: Path, found: Sequence[Shown], loss: str) -> Path:
         for above, below, title in zip(axes[:3], axes[3:], titles(loss), strict=True):
             above.set_title(title)
             above.set_xlabel("timestep t/T (clean to noise)")
-            below.set_xlabel("ln SNR (clean to noise)")
-            below.set_xlim(high + margin, low - margin)
+            log_snr_axis(below, low - margin, high + margin)
         units = "times 1/T", "weight", "times 1/T", "per nat", "weight", "per nat"
         for axis, unit in zip(axes, units, strict=True):
             axis.set_ylabel(unit)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from diffusion_lab.plotting import (
+    LOG_SNR,
     SHORT_NAME,
     columns_of,
     images_axis,
@@ -21,6 +22,7 @@ from diffusion_lab.plotting import (
     line_style,
     log_axis,
     log_if_wide,
+    log_snr_axis,
     many,
     name_lines,
     panels,
@@ -32,7 +34,6 @@ from diffusion_lab.reports.figures.timesteps import TimeAxis, edges
 
 LOSS_BY_T = "val/loss_t"
 SHOWN_BINS = 5  # timesteps whose course is drawn
-LOG_SNR = "log SNR: noise on the left, the image on the right"
 
 
 class Validated(NamedTuple):
@@ -172,10 +173,10 @@ def _noise_lines(present: Sequence[tuple[Validated, np.ndarray]]) -> Any:
     ends = []
     for one, at in present:
         values = _line(axis, one, at, one.loss)
-        end = float(values[0]) if len(values) else math.nan
+        end = float(values[-1]) if len(values) else math.nan
         ends.append((end, one.group.label, line_style(one.index).color))
     axis.set_title("validation loss")
-    axis.set_xlabel(LOG_SNR)
+    _noise_axis(axis, present)
     log_axis(axis)
     name_lines(figure, [axis], [ends])
     return figure
@@ -183,9 +184,16 @@ def _noise_lines(present: Sequence[tuple[Validated, np.ndarray]]) -> Any:
 
 def _noise_panels(present: Sequence[tuple[Validated, np.ndarray]]) -> Any:
     curves = [(at, one.loss) for one, at in present]
-    figure, axes = _panels([one for one, _ in present], curves, "log SNR", "validation loss")
+    figure, axes = _panels([one for one, _ in present], curves, LOG_SNR, "validation loss")
+    _noise_axis(axes[-1], present)
     log_axis(axes[0])
     return figure
+
+
+def _noise_axis(axis: Any, present: Sequence[tuple[Validated, np.ndarray]]) -> None:
+    low, high = min(at.min() for _, at in present), max(at.max() for _, at in present)
+    margin = 0.03 * (high - low)
+    log_snr_axis(axis, low - margin, high + margin)
 
 
 def loss_course(groups: Sequence[Group]) -> Figure | None:
