@@ -10,8 +10,12 @@ table of which the last cells are written, and the first ones say what for:
     pairs FILE METRIC    | row - row | mean | interval |      differences paired by seed, from a FILE that
                                                               `report --table` has written
     published PAPER/TABLE   the whole table: a paper's numbers, from conf/table
-    reproduced PAPER/TABLE SCALE    the whole table: a verdict for each row, from PAPER/results/SCALE/TABLE/per_seed.csv
+    reproduced PAPER/TABLE SCALE    the whole text: answer, figure and a verdict for each row, from
+                                    PAPER/results/SCALE/TABLE/per_seed.csv
     crossed DATA PART       the whole text: a part of the crossed study's page, from schedule_by_sampler/DATA.*.csv
+
+The results of papers' tables, PAPER/results/SCALE/TABLE, are functions of per_seed.csv and conf/table, but for the
+sections of table.md that need the runs, which stay as they are.
 """
 
 from __future__ import annotations
@@ -122,16 +126,52 @@ def published(name: str) -> str:
 
 
 def reproduced(name: str, scale: str) -> str:
-    """What a paper says of each row of a table, what was measured at a scale, and the verdict."""
-    from diffusion_lab.tables.text import said_of, summary
+    """The answer, its figure, and what a paper claims of each row of a table beside what was measured at a scale."""
+    from diffusion_lab.reports.comparison.cells import Cell, Comparison
+    from diffusion_lab.reports.pages.files import markdown
+    from diffusion_lab.tables.curves import DIFFERENCES
+    from diffusion_lab.tables.table import reference_title
+    from diffusion_lab.tables.text import answer, said_of
 
     results = results_of(name, scale)
-    place = f"results/{scale}/{name.partition('/')[2]}/table.md"
-    head = f"[{results.table.title} at scale {scale}]({place})"
-    lines = [[head, "the paper", f"here, {results.values.quantity}", "verdict"], ["---"] * 4]
-    lines += [list(said_of(results, outcome)) for outcome in results.outcomes]
-    table = "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines)
-    return f"{summary(results)}\n\n{table}".strip()
+    place, table = f"results/{scale}/{name.partition('/')[2]}", results.table
+    references = [reference_title(table, outcome.cell.column) for outcome in results.outcomes]
+    to = f" to {references[0]}" if len(set(references)) == 1 else ""
+    titles = ["row", "baseline", "the paper claims", f"the paper's {table.unit}", f"its baseline's {table.unit}"]
+    titles += [f"difference{to} here, {results.values.quantity}", "95 % interval", "verdict", "seeds to decide"]
+    lines = [
+        (said.where, "" if to else reference, *said[1:])
+        for said, reference in zip((said_of(results, one) for one in results.outcomes), references, strict=True)
+    ]
+    used = [k for k in range(len(titles)) if any(line[k] for line in lines)]
+    cells = [[Cell(line[k]) for k in used] for line in lines]
+    shown = markdown(Comparison([titles[k] for k in used], cells, "", [], left=sum(k < 3 for k in used)))
+    said = f"**{answer(results)}** [All numbers of {table.title} at scale {scale}]({place}/table.md)."
+    return f"{said}\n\n![{table.title}: difference to the baseline]({place}/{DIFFERENCES})\n\n{shown}".strip()
+
+
+def result_files(folder: Path) -> dict[str, str]:
+    """Name -> text of what a table's folder of results has beside its values."""
+    from diffusion_lab.cli.table_files import conf_folders, load_scale
+    from diffusion_lab.tables.curves import differences
+    from diffusion_lab.tables.page import OF_RUNS, absent_rows, as_latex, image_of, markdown_of
+    from diffusion_lab.tables.text import legend, tables
+
+    paper, _, name, table = folder.relative_to(FOLDER).parts
+    results, scale = results_of(f"{paper}/{table}", name), load_scale(name, conf_folders(None))
+    missing = absent_rows(results.table, scale)
+    parts = re.split(r"^## (.*)\n\n", (folder / "table.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    kept = {
+        title: f"{text.rstrip()}\n" for title, text in zip(parts[::2], parts[1::2], strict=True) if title in OF_RUNS
+    }
+    texts = {"table.md": markdown_of(results, missing, scale, kept)}
+    texts["table.tex"] = as_latex(tables(results, missing), legend(results))
+    return texts | {file: image_of(figure).decode() for file, figure in differences(results).items()}
+
+
+def result_folders() -> list[Path]:
+    """All folders with the results of a paper's table."""
+    return sorted(path.parent for path in FOLDER.glob("*/results/*/*/per_seed.csv"))
 
 
 def results_of(name: str, scale: str) -> Results:
@@ -161,9 +201,16 @@ KINDS: dict[str, Callable[..., str]] = {"gpu_hours": gpu_hours, "pairs": pairs}
 WHOLE: dict[str, Callable[..., str]] = {"published": published, "reproduced": reproduced, "crossed": crossed}
 
 
-def stale() -> list[Path]:
-    """Pages whose text is not what it would be now."""
-    return [page for page in pages() if written(page) != page.read_text(encoding="utf-8")]
+def stale() -> dict[Path, str]:
+    """File -> its text as it would be now, of those that differ; of figures, which depend on the version of Matplotlib,
+    those that are missing or stand beside another file that differs."""
+    found = {page: text for page in pages() if (text := written(page)) != page.read_text(encoding="utf-8")}
+    for folder in result_folders():
+        files = {folder / name: text for name, text in result_files(folder).items()}
+        old = {path: path.read_text(encoding="utf-8") for path in files if path.is_file()}
+        if any(path not in old or (path.suffix != ".svg" and old[path] != text) for path, text in files.items()):
+            found |= files
+    return found
 
 
 def main(arguments: list[str]) -> int:
@@ -173,8 +220,8 @@ def main(arguments: list[str]) -> int:
         print(f"{'stale' if '--check' in arguments else 'written'}: {page.relative_to(FOLDER.parent)}")
     if "--check" in arguments:
         return int(bool(old))
-    for page in old:
-        page.write_text(written(page), encoding="utf-8")
+    for page, text in old.items():
+        page.write_text(text, encoding="utf-8")
     return 0
 
 

@@ -73,21 +73,21 @@ def seeds_on_page(place: Path) -> set[int]:
 def write_all(study: Study, jobs: Sequence[Job], chosen: Sequence[Row], out: Path | None) -> int:
     """Measure, write the files, print the table; returns 1 if a cell of the chosen rows could not be measured."""
     from diffusion_lab.tables.page import write_pages
+    from diffusion_lab.tables.text import answer, legend, sentences
 
     page, place = page_of(study, jobs), study.place(out)
     paths = write_pages(page, place)
     for title, table in page.tables.items():
-        print(f"\n{title}" if len(page.tables) > 1 else "")
+        print(f"\n{title}")
         _show(table)
         for note in table.notes:
             print(note)
-    print(f"\n{next(iter(page.tables.values())).legend}")
+    print(f"\n{legend(page.results)}")
     before = set(page.gathered.values.seeds) - {*study.seeds}
     if before:
         print(f"with {_seeds(sorted(before))}, which the page had before")
-    if page.summary:
-        print(page.summary)
-    for _, text in page.verdicts:
+    print(answer(page.results))
+    for _, text in sentences(page.results):
         print(f"  {text}")
     for title, table in page.speeds.items():
         print(f"\nhow much faster, {title}" if len(page.speeds) > 1 else "\nhow much faster")
@@ -110,19 +110,16 @@ def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
     from diffusion_lab.cli.table_files import measure_of
     from diffusion_lab.cli.table_plan import common_and_different
     from diffusion_lab.reports.pages.notes import versions
-    from diffusion_lab.tables.page import TablePage
+    from diffusion_lab.tables.page import TablePage, absent_rows
     from diffusion_lab.tables.results import summarise
     from diffusion_lab.tables.values import TrainedRun, gather
 
     measure = measure_of(study.table)
     trained = [TrainedRun(job.row, job.column, job.model, job.seed, study.root / job.folder, job.steps) for job in jobs]
     gathered = gather(study.table, trained, measure, study.analyse)
-    absent = {
-        (row.name, c.name): row.absent.get(study.scale.name) for row in study.table.rows for c in study.table.columns
-    }
     late = {(row.name, c.name) for row in rows_here(study) if row.start for c in study.table.columns_of(row)}
     waiting = dict.fromkeys(late - {(one.row.name, one.column.name) for one in trained}, "its start is not there")
-    missing = {**gathered.missing, **waiting, **{key: why for key, why in absent.items() if why}}
+    missing = {**gathered.missing, **waiting, **absent_rows(study.table, study.scale)}
     gathered = gathered._replace(missing=missing)
     results = summarise(gathered.values, measure.better)
     settings, used = common_and_different(jobs), versions(gathered.every)

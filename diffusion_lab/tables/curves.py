@@ -17,12 +17,15 @@ from diffusion_lab.reports import figures
 from diffusion_lab.reports.comparison.cells import Cell, Comparison
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures import Figure
+from diffusion_lab.reports.figures.table_rows import IntervalLine, interval_lines, limits
 from diffusion_lab.reports.pair.speedup_of_runs import HOW, cell, in_images, in_seconds, turned
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.results import Results
 from diffusion_lab.tables.table import Column, Table, cell_titles
+from diffusion_lab.tables.text import said_of
 from diffusion_lab.tables.values import Gathered
 
+DIFFERENCES = "differences.svg"
 LEGEND = (
     "Factor by which the baseline needs more images, or more training time, until its own final value is reached; "
     "above 1 the row is faster; geometric mean over seeds with the 95 % interval of Student's t of its logarithm. A "
@@ -61,6 +64,30 @@ def speed(table: Table, column: Column, gathered: Gathered) -> Comparison | None
         titles, lines = titles[:-1], [line[:-1] for line in lines]
     note = turned([one for one in factors if one is not None], base.label)
     return Comparison(titles, lines, LEGEND, [note] if note else [], left=1)
+
+
+def differences(results: Results) -> dict[str, Figure]:
+    """`DIFFERENCES` -> the difference of each row to its baseline beside the paper's claim; empty without any."""
+    lines, quantity = [], results.values.quantity
+    for outcome in results.outcomes:
+        said, difference = said_of(results, outcome), outcome.cell.difference
+        assert difference is not None and outcome.cell.verdict is not None
+        text = f"{said.difference} {said.interval}" + (f"   claim: {said.claim}" if said.claim else "")
+        lines.append(IntervalLine(said.where, difference, text, outcome.cell.verdict.decided))
+    if not lines:
+        return {}
+    found = [line.difference for line in lines if line.difference]
+    counts = sorted({one.n for one in found})
+    seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
+    caption = (
+        f"{quantity} minus the baseline's at the same seed, at the last step: diamonds are means over n = {seeds} "
+        "seeds, lines their 95 % intervals of Student's t; an arrow at the edge points to values beyond it. Filled and "
+        "bold: a verdict after Holm's correction. Right: the numbers, and which side the paper claims."
+    )
+    with style():
+        figure, axis = interval_lines(lines, limits(found))
+        axis.set_xlabel(f"difference in {quantity}")
+        return {DIFFERENCES: Figure("Difference to the baseline", caption, data_uri(figure))}
 
 
 def curves(results: Results, gathered: Gathered) -> dict[str, Figure]:
@@ -121,7 +148,8 @@ def numbers(results: Results, column: Column) -> Figure | None:
     measured = {k: cell.mean.mean for k, cell in enumerate(cells) if cell.mean is not None}
     if len(measured) < 2:
         return None
-    published = {k: cell.published for k, cell in enumerate(cells) if cell.published is not None}
+    comparable = results.table.unit == results.values.quantity
+    published = {k: c.published for k, c in enumerate(cells) if c.published is not None and comparable}
     others = {k: c.row.against[column.name] for k, c in enumerate(cells) if column.name in c.row.against}
     lines = {"measured": measured, "published": published, results.table.against: others}
     with style():
@@ -136,4 +164,4 @@ def numbers(results: Results, column: Column) -> Figure | None:
         axis.legend(fontsize=9)
         image = data_uri(figure)
     shown = ", ".join(name for name, points in lines.items() if points)
-    return Figure(f"{column.title[:1].upper()}{column.title[1:]}", f"By row: {shown}; mean over seeds.", image)
+    return Figure(column.title, f"By row: {shown}; mean over seeds.", image)

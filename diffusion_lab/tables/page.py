@@ -15,13 +15,25 @@ from diffusion_lab.reports.comparison.cells import Comparison, duration
 from diffusion_lab.reports.figures import Figure
 from diffusion_lab.reports.pages.files import latex, markdown, tex
 from diffusion_lab.reports.pages.html import environment
-from diffusion_lab.tables.curves import LEGEND, curves, data_of, speed
+from diffusion_lab.tables.curves import DIFFERENCES, LEGEND, curves, data_of, differences, speed
 from diffusion_lab.tables.results import FAILS, HOLDS, Results, table_csv
 from diffusion_lab.tables.scale import Scale
-from diffusion_lab.tables.text import comparisons, sentences, summary
+from diffusion_lab.tables.table import Table
+from diffusion_lab.tables.text import answer, legend, sentences, tables
 from diffusion_lab.tables.values import Gathered, per_seed_csv
 
 PER_SEED = "per_seed.csv"
+OF_RUNS = ("How much faster", "Curves", "Settings", "Command and versions")  # sections that need the runs
+SECTIONS = (
+    "What the paper claims, row by row",
+    "How much faster",
+    "Curves",
+    "Settings",
+    "What differs from the paper",
+    "Not stated in the paper, or stated twice",
+    "Rows, as --only takes them",
+    "Command and versions",
+)
 
 Settings = tuple[Mapping[str, str], Sequence[str], Sequence[Sequence[str]]]  # shared; titles and lines of the others
 
@@ -45,8 +57,8 @@ class TablePage(NamedTuple):
 
     @property
     def tables(self) -> dict[str, Comparison]:
-        """Title of a column -> its table."""
-        return comparisons(self.results, self.gathered.missing)
+        """Heading -> table of what was measured, or of what the paper has published."""
+        return tables(self.results, self.gathered.missing)
 
     @property
     def speeds(self) -> dict[str, Comparison]:
@@ -55,72 +67,88 @@ class TablePage(NamedTuple):
         found = {column.title: speed(table, column, self.gathered) for column in table.columns}
         return {title: one for title, one in found.items() if one is not None}
 
-    @property
-    def verdicts(self) -> list[tuple[str, str]]:
-        """(outcome, sentence)."""
-        return sentences(self.results)
-
-    @property
-    def summary(self) -> str:
-        """How many of the paper's statements hold here."""
-        return summary(self.results)
-
 
 def write_pages(page: TablePage, folder: Path) -> list[Path]:
     """Write all files of a table into its folder; returns their paths."""
-    drawn = curves(page.results, page.gathered)
+    first, drawn = differences(page.results), curves(page.results, page.gathered)
     texts = {
         "table.md": as_markdown(page, drawn),
-        "table.tex": as_latex(page),
+        "table.tex": as_latex(page.tables, legend(page.results)),
         "table.csv": table_csv(page.results, {place: data_of(own[0]) for place, own in page.gathered.runs.items()}),
         PER_SEED: per_seed_csv(page.gathered.values.values),
-        "page.html": as_html(page, drawn),
+        "page.html": as_html(page, first | drawn),
     }
-    for name, text in texts.items():
-        write_whole(folder / name, text.encode())
-    paths = [folder / name for name in texts]
-    for name, figure in drawn.items():
-        write_whole(folder / name, base64.b64decode(figure.image.partition("base64,")[2]))
-        paths.append(folder / name)
-    return paths
+    files = {name: text.encode() for name, text in texts.items()}
+    files |= {name: image_of(figure) for name, figure in (first | drawn).items()}
+    for name, content in files.items():
+        write_whole(folder / name, content)
+    return [folder / name for name in files]
+
+
+def image_of(figure: Figure) -> bytes:
+    """The SVG file of a figure."""
+    return base64.b64decode(figure.image.partition("base64,")[2])
 
 
 def as_markdown(page: TablePage, drawn: Mapping[str, Figure]) -> str:
-    """The table as a page of a repository."""
-    table = page.results.table
-    pieces = [f"# {table.title}: {page.scale.name}\n", f"{table.says}\n", f"Here: {page.scale.says}.\n"]
-    for title, one in page.tables.items():
-        pieces.append((f"## {title}\n\n" if len(table.columns) > 1 else "") + markdown(one))
-    pieces.append(f"{next(iter(page.tables.values())).legend}.\n")
-    if page.verdicts:
-        lines = [f"- {_bold_outcome(word, text)}" for word, text in page.verdicts]
-        pieces.append(
-            "\n".join(["## What it says of the paper\n", *([page.summary, ""] if page.summary else []), *lines, ""])
-        )
+    """The table as a page of a repository, with the curves that were drawn."""
+    sections = {"Settings": _settings_markdown(page.settings)}
     if page.speeds:
-        pieces.append(f"## How much faster\n\n{LEGEND}\n")
-        pieces += [
-            (f"### {title}\n\n" if len(page.speeds) > 1 else "") + markdown(one) for title, one in page.speeds.items()
-        ]
-    for name, figure in drawn.items():
-        pieces.append(f"![{markdown_text(figure.title)}]({name})\n\n{markdown_text(figure.caption)}\n")
-    pieces.append(_settings_markdown(page.settings))
-    for title, said in notes_of(page).items():
-        pieces.append("\n".join([f"## {title}\n", *(f"- {sentence}" for sentence in said), ""]))
+        several = len(page.speeds) > 1
+        speeds = ((f"### {title}\n\n" if several else "") + markdown(one) for title, one in page.speeds.items())
+        sections["How much faster"] = "\n".join([f"{LEGEND}\n", *speeds])
+    if drawn:
+        sections["Curves"] = "\n".join(_picture(name, figure) for name, figure in drawn.items())
     made = "".join(f"    {one_line(command)}\n" for command in page.commands)
-    pieces.append(f"## Command and versions\n\n{made}\n{markdown_text(_provenance(page))}\n")
+    sections["Command and versions"] = f"{made}\n{markdown_text(_provenance(page))}\n"
+    return markdown_of(page.results, page.gathered.missing, page.scale, sections)
+
+
+def markdown_of(
+    results: Results, missing: Mapping[tuple[str, str], str], scale: Scale, of_runs: Mapping[str, str]
+) -> str:
+    """The page: the answer and its figure, the numbers, the claims one by one, then the rest.
+
+    Args:
+        results: the numbers.
+        missing: (row, column) -> why it has no numbers.
+        scale: of the runs.
+        of_runs: text of the sections in `OF_RUNS`, which are functions of the runs and not of the numbers alone.
+    """
+    table = results.table
+    pieces = [f"# {table.title}: {scale.name}\n", f"**{answer(results)}**\n"]
+    pieces.append(f"The paper claims: {table.says} Here: {scale.says}.\n")
+    pieces += [_picture(name, figure) for name, figure in differences(results).items()]
+    pieces += [f"## {markdown_text(title)}\n\n{markdown(one)}" for title, one in tables(results, missing).items()]
+    pieces.append(f"{legend(results)}.\n")
+    sections = dict(of_runs)
+    if results.outcomes:
+        said = (f"- {_bold_outcome(word, text)}" for word, text in sentences(results))
+        sections["What the paper claims, row by row"] = "\n".join([*said, ""])
+    for title, notes in notes_of(table, scale).items():
+        sections[title] = "\n".join([*(f"- {sentence}" for sentence in notes), ""])
+    pieces += [f"## {title}\n\n{sections[title]}" for title in SECTIONS if title in sections]
     return "\n".join(pieces)
 
 
-def notes_of(page: TablePage) -> dict[str, Sequence[str]]:
+def _picture(name: str, figure: Figure) -> str:
+    return f"![{markdown_text(figure.title)}]({name})\n\n{markdown_text(figure.caption)}\n"
+
+
+def notes_of(table: Table, scale: Scale) -> dict[str, Sequence[str]]:
     """Title -> sentences: what differs from the paper, and what the paper leaves open."""
-    table, scaled = page.results.table, page.scale.steps is not None
     notes = {
-        "What differs from the paper": [*page.scale.differs, *table.differs] if scaled else [],
+        "What differs from the paper": [*scale.differs, *table.differs] if scale.steps is not None else [],
         "Not stated in the paper, or stated twice": table.not_stated,
         "Rows, as --only takes them": [f"{row.name}: {row.title}" for row in table.rows],
     }
     return {title: said for title, said in notes.items() if said}
+
+
+def absent_rows(table: Table, scale: Scale) -> dict[tuple[str, str], str]:
+    """(row, column) -> why the row cannot be trained at a scale."""
+    why = {row.name: row.absent[scale.name] for row in table.rows if row.absent.get(scale.name)}
+    return {(name, column.name): said for name, said in why.items() for column in table.columns}
 
 
 def _bold_outcome(word: str, text: str) -> str:
@@ -140,21 +168,19 @@ def _provenance(page: TablePage) -> str:
 def _settings_markdown(settings: Settings) -> str:
     shared, titles, lines = settings
     text = markdown_text(", ".join(f"{key} {value}" for key, value in shared.items()))
-    pieces = [f"## Settings\n\n{text}\n"]
+    pieces = [f"{text}\n"]
     if lines:
         rows = [[markdown_cell(text) for text in row] for row in (titles, ["---"] * len(titles), *lines)]
         pieces.append("\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n")
     return "\n".join(pieces)
 
 
-def as_latex(page: TablePage) -> str:
-    """One tabular for each column, with the legend."""
+def as_latex(tables: Mapping[str, Comparison], legend: str) -> str:
+    """One tabular for each table, with the legend."""
     pieces = []
-    for title, one in page.tables.items():
-        if len(page.tables) > 1:
-            pieces.append(rf"\subsubsection*{{{tex(title)}}}" + "\n")
-        pieces.append(latex(one))
-    pieces.append(rf"\par\noindent {tex(next(iter(page.tables.values())).legend)}." + "\n")
+    for title, one in tables.items():
+        pieces += [rf"\subsubsection*{{{tex(title)}}}" + "\n", latex(one)]
+    pieces.append(rf"\par\noindent {tex(legend)}." + "\n")
     return "\n".join(pieces)
 
 
@@ -166,25 +192,26 @@ def as_html(page: TablePage, drawn: Mapping[str, Figure]) -> str:
 
 
 def _content(page: TablePage, drawn: Mapping[str, Figure]) -> dict[str, Any]:
-    tables, table = page.tables, page.results.table
+    table, words = page.results.table, legend(page.results)
     shared, titles, lines = page.settings
     return {
         "title": f"{table.title}: {page.scale.name}",
         "says": table.says,
         "here": page.scale.says,
-        "summary": page.summary,
-        "verdicts": [(re.sub(r"\W+", "-", word), text) for word, text in page.verdicts],
-        "tables": [(title if len(tables) > 1 else "", one) for title, one in tables.items()],
-        "speeds": [(title if len(tables) > 1 else "", one) for title, one in page.speeds.items()],
+        "answer": answer(page.results),
+        "verdicts": [(re.sub(r"\W+", "-", word), text) for word, text in sentences(page.results)],
+        "tables": page.tables,
+        "speeds": [(title if len(page.speeds) > 1 else "", one) for title, one in page.speeds.items()],
         "speed_legend": LEGEND,
-        "legend": next(iter(tables.values())).legend,
-        "figures": list(drawn.values()),
+        "legend": words,
+        "first": drawn.get(DIFFERENCES),
+        "figures": [figure for name, figure in drawn.items() if name != DIFFERENCES],
         "shared": shared,
         "setting_titles": titles,
         "setting_lines": lines,
-        "notes": notes_of(page),
+        "notes": notes_of(table, page.scale),
         "commands": page.commands,
         "versions": _provenance(page),
-        "markdown": "\n".join(markdown(one) for one in tables.values()),
-        "latex": as_latex(page),
+        "markdown": "\n".join(markdown(one) for one in page.tables.values()),
+        "latex": as_latex(page.tables, words),
     }

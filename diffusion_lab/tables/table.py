@@ -105,6 +105,7 @@ class Table:
         columns, rows: at least one each.
         baseline: row that the others are compared with; empty: the numbers that rows are `against`, if they have some.
         against: what these numbers are.
+        unit: what the published numbers are, with their unit.
         measure: configuration of the `Measure`.
         paper, scaled: overrides of all runs at the paper's scale, and at every other.
         differs: sentences: where the smaller scales differ from the paper beside data, network, batch and length.
@@ -126,6 +127,7 @@ class Table:
     baseline: str
     measure: Mapping[str, Any]
     against: str = ""
+    unit: str = "FID"
     paper: Overrides = ()
     scaled: Overrides = ()
     differs: tuple[str, ...] = ()

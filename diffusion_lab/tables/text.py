@@ -1,27 +1,53 @@
-"""A table as text: in the paper's layout, and what it says of the paper's statements.
+"""A table as text: the answer, what was measured and what the paper has published, and a sentence for each claim.
 
-There is a text table for each column of settings, with the steps side by side, and a sentence for each row and column.
-Every cell is `measured / published`: the mean over seeds with half the width of its 95 % interval, and the paper's
-number.
+Measured and published numbers are separate tables in the paper's layout, one for each column of settings with the steps
+side by side, because a distance under features of digits and a published FID are different quantities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from diffusion_lab.intervals import Interval
 from diffusion_lab.reports.comparison.cells import Cell, Comparison, decimals, number, with_interval
 from diffusion_lab.reports.comparison.verdicts import ALPHA, CLAIM_SEEDS
-from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, Outcome, Results, TableCell, published_baseline
+from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, Outcome, Results, published_baseline
 from diffusion_lab.tables.table import Column, Row, Table, cell_titles, reference_title
 
 NONE = "\N{EN DASH}"
 
 
+def tables(results: Results, missing: Mapping[tuple[str, str], str]) -> dict[str, Comparison]:
+    """Heading -> table: measured and, if the paper has numbers, published, column by column."""
+    found, paper = comparisons(results, missing), published(results.table)
+    several = len(found) > 1
+    made = {}
+    for title, one in found.items():
+        of = f", {title}" if several else ""
+        made[f"Measured{of}: {results.values.quantity or 'nothing'}"] = one
+        if title in paper:
+            made[f"Published{of}: {results.table.unit}"] = paper[title]
+    return made
+
+
 def comparisons(results: Results, missing: Mapping[tuple[str, str], str]) -> dict[str, Comparison]:
-    """Title of a column -> its table; `missing` says of (row, column) why it has no numbers."""
+    """Title of a column -> what was measured; `missing` says of (row, column) why it has no numbers."""
     return {column.title: _comparison(results, column, missing) for column in results.table.columns}
+
+
+def published(table: Table) -> dict[str, Comparison]:
+    """Title of a column -> what the paper has published; no entry for a column without numbers."""
+    made = {}
+    for column in table.columns:
+        lines = [
+            [Cell(row.title), *(Cell(NONE if n is None else published_number(table, n)) for n in own)]
+            for row in table.rows
+            if (own := row.published.get(column.name))
+        ]
+        if lines:
+            made[column.title] = Comparison(["", *cell_titles(column)], lines, "", [], left=1)
+    return made
 
 
 def _comparison(results: Results, column: Column, missing: Mapping[tuple[str, str], str]) -> Comparison:
@@ -33,9 +59,11 @@ def _comparison(results: Results, column: Column, missing: Mapping[tuple[str, st
     lines = [[Cell(row.title), *_cells(results, row, column, places)] for row in rows]
     compared = any(cell.difference for cell in shown)
     if compared:
-        titles += [f"to {reference_title(table, column)}, {cell_titles(column)[-1]}", "verdict"]
+        tested = any(cell.verdict and cell.verdict.p is not None for cell in shown)
+        titles += [f"to {reference_title(table, column)}, {cell_titles(column)[-1]}", "95 % interval"]
+        titles += [*(["p"] if tested else []), "verdict"]
         for line, row in zip(lines, rows, strict=True):
-            line += _compared(results, row, column, places)
+            line += _compared(results, row, column, places, tested)
     notes = [f"{row.title}: {missing[row.name, column.name]}." for row in rows if (row.name, column.name) in missing]
     return Comparison(titles, lines, legend(results), notes, left=1)
 
@@ -57,13 +85,7 @@ def _title(results: Results, column: Column, cell: str) -> str:
 
 def _cells(results: Results, row: Row, column: Column, places: int) -> list[Cell]:
     cells = [results.cell(row, column, cell) for cell in cell_titles(column)]
-    return [Cell(measured_and_published(results.table, cell, places)) for cell in cells if cell is not None]
-
-
-def measured_and_published(table: Table, cell: TableCell, places: int) -> str:
-    """`12.31 ± 0.52 / 8.16`; what does not exist is a dash, and a paper that has no number has no slash."""
-    ours = measured_number(cell.mean, places) if cell.mean is not None else NONE
-    return ours if cell.published is None else f"{ours} / {published_number(table, cell.published)}"
+    return [Cell(NONE if one.mean is None else measured_number(one.mean, places)) for one in cells if one is not None]
 
 
 def published_number(table: Table, value: float) -> str:
@@ -82,26 +104,33 @@ def measured_number(mean: Interval, places: int) -> str:
     return f"{text} ± {half}"
 
 
-def _compared(results: Results, row: Row, column: Column, places: int) -> list[Cell]:
-    """The difference to the baseline in the last cell, and its verdict; bold where it may be claimed."""
+def _compared(results: Results, row: Row, column: Column, places: int, tested: bool) -> list[Cell]:
+    """The difference to the baseline in the last cell, its interval, p and verdict; bold where it may be claimed."""
     cell = results.cell(row, column, cell_titles(column)[-1])
     if cell is None or cell.difference is None or cell.verdict is None:
-        return [Cell("baseline" if row.name == results.table.baseline_of(column) else NONE), Cell("")]
-    bold = cell.verdict.decided
-    word = cell.verdict_word
-    if cell.verdict.p is not None:
-        word += ", p < 0.001" if cell.verdict.p < 0.001 else f", p = {cell.verdict.p:.2g}"
-    return [Cell(with_interval(cell.difference, places, signed=True), bold), Cell(word, bold)]
+        first = "baseline" if row.name == results.table.baseline_of(column) else NONE
+        return [Cell(first), *[Cell("")] * (3 if tested else 2)]
+    p = cell.verdict.p
+    words = [*difference_words(cell.difference, places)]
+    words += ["" if p is None else "< 0.001" if p < 0.001 else f"{p:.2g}"] if tested else []
+    return [Cell(word, cell.verdict.decided) for word in (*words, cell.verdict_word)]
+
+
+def difference_words(difference: Interval, places: int) -> tuple[str, str]:
+    """`−0.46` and `[−1.04, +0.12]`, which is empty for one seed."""
+    mean, _, interval = with_interval(difference, places, signed=True).partition(" ")
+    return mean, interval if difference.low is not None else ""
 
 
 def legend(results: Results) -> str:
     """What the numbers are."""
     counts = sorted({cell.mean.n for cell in results.cells if cell.mean is not None})
     seeds = " to ".join(str(count) for count in dict.fromkeys((counts or [0])[:1] + counts[-1:]))
-    beside = " / published" if any(cell.published is not None for cell in results.cells) else ""
-    text = f"measured{beside}; {results.values.quantity or 'nothing measured'}, mean over n = {seeds} seeds"
+    text = f"Measured: mean over n = {seeds} seeds"
     if counts and counts[-1] > 1:
         text += " ± half the width of Student's 95 % interval"
+    if published(results.table) and results.values.quantity not in ("", results.table.unit):
+        text += f"; {results.values.quantity} and the paper's {results.table.unit} have no common scale"
     if not any(reference_title(results.table, column) for column in results.table.columns):
         return text
     if not results.tested:
@@ -113,19 +142,25 @@ def legend(results: Results) -> str:
 
 
 class Said(NamedTuple):
-    """What there is to say of a row in a column.
+    """What there is to say of a row in a column; the texts of a table's cells, which hold one number at most.
 
     Attributes:
         where: the row, and the column if there are several.
-        paper: what the paper has.
-        here: the measured difference with its interval, and n.
-        verdict: whether the paper's statement holds here, and what would overturn or decide it.
+        claim: whether the paper has the row lower or higher than the baseline; empty: it makes no claim.
+        published, baseline: the paper's numbers of the row and of the baseline; empty without them.
+        difference, interval: the measured ones.
+        verdict: whether the claim holds here.
+        seeds: how many would decide a difference of the measured size; empty if it is decided or unknown.
     """
 
     where: str
-    paper: str
-    here: str
+    claim: str
+    published: str
+    baseline: str
+    difference: str
+    interval: str
     verdict: str
+    seeds: str
 
 
 def sentences(results: Results) -> list[tuple[str, str]]:
@@ -134,45 +169,79 @@ def sentences(results: Results) -> list[tuple[str, str]]:
 
 
 def sentence(results: Results, outcome: Outcome) -> str:
-    """`Ours, linear: the paper has 2.94 against 3.19 of DDPM; here −0.52 [−0.90, −0.14], n = 3: holds here; ...`"""
-    where, paper, here, verdict = said_of(results, outcome)
-    return f"{where}: the paper {paper}; here {here}: {verdict}."
+    """`Ours, linear: the paper claims 2.94 against 3.19 of DDPM (FID); measured here −0.52 [−0.90, −0.14] (fd1k_digits,
+    n = 3): holds here; ...`"""
+    said, table = said_of(results, outcome), results.table
+    base, difference = reference_title(table, outcome.cell.column), outcome.cell.difference
+    assert difference is not None
+    if said.published and said.baseline:
+        paper = f"claims {said.published} against {said.baseline} of {base} ({table.unit})"
+    elif said.claim:
+        paper = f"claims a {said.claim} {table.unit} than {base}, without a number"
+    else:
+        paper = "makes no claim"
+    here = " ".join(filter(None, (said.difference, said.interval)))
+    conclusion = _conclusion(results, outcome)
+    return (
+        f"{said.where}: the paper {paper}; here {here} ({results.values.quantity}, n = {difference.n}): {conclusion}."
+    )
 
 
 def said_of(results: Results, outcome: Outcome) -> Said:
     """The parts of the sentence about a row in a column."""
     cell, table = outcome.cell, results.table
-    base, theirs = reference_title(table, cell.column), published_baseline(table, cell)
+    assert cell.difference is not None
     where = f"{cell.row.title}, {cell.column.title}" if len(table.columns) > 1 else cell.row.title
-    if cell.published is not None and theirs is not None:
-        ours, reference = published_number(table, cell.published), published_number(table, theirs)
-        paper = f"has {ours} against {reference} of {base}"
-    elif outcome.stated:
-        paper = f"says {outcome.stated} than {base}, without a number"
-    else:
-        paper = "has no number"
-    return Said(where, paper, _measured(results, outcome), _conclusion(results, outcome))
+    theirs = published_baseline(table, cell)
+    ours, base = ("" if n is None else published_number(table, n) for n in (cell.published, theirs))
+    difference, interval = difference_words(cell.difference, places_of(results, cell.column))
+    word = outcome.word or (f"{outcome.measured} here" if outcome.measured else cell.verdict_word)
+    many = not outcome.measured and cell.verdict_word == OPEN and cell.difference.n >= CLAIM_SEEDS
+    seeds = "" if not many else "over 10,000" if outcome.seeds is None else f"{outcome.seeds:,}"
+    return Said(where, outcome.stated, ours, base, difference, interval, word, seeds)
 
 
-def summary(results: Results) -> str:
-    """How many of the paper's statements hold here; empty if it makes none."""
+def answer(results: Results) -> str:
+    """Two sentences: how many of the paper's claims hold here, and what would decide or overturn that."""
     words = [outcome.word for outcome in results.outcomes if outcome.word]
     if not words:
-        return ""
-    held, failed = words.count(HOLDS), words.count(FAILS)
-    undecided = len(words) - held - failed
-    return (
-        f"Of {len(words)} {'statement' if len(words) == 1 else 'statements'} of the paper "
-        f"{held} {'holds' if held == 1 else 'hold'} here, {failed} {'does' if failed == 1 else 'do'} not, "
-        f"{undecided} {'is' if undecided == 1 else 'are'} not decided."
-    )
+        return "The paper makes no claim that was measured here."
+    first = f"{_counted(words)} here."
+    counts = [outcome.cell.difference.n for outcome in results.outcomes if outcome.cell.difference]
+    if max(counts) < CLAIM_SEEDS:
+        return f"{first} A verdict takes at least {CLAIM_SEEDS} seeds."
+    if set(words) != {OPEN}:
+        return f"{first} A verdict would be overturned by {results.table.overturned_by}."
+    seeds = sorted(outcome.seeds for outcome in results.outcomes if outcome.word and outcome.seeds)
+    if not seeds:
+        return f"{first} No number of seeds below 10,000 would decide differences this small."
+    needed = f"{seeds[0]:,}" if seeds[0] == seeds[-1] else f"{seeds[0]:,} to {seeds[-1]:,}"
+    sizes = "a difference of the measured size" if len(words) == 1 else "differences of the measured sizes"
+    smallest = "" if len(seeds) == len(words) else "; the smallest would take more than 10,000"
+    return f"{first} There are {max(counts)} seeds, and about {needed} would decide {sizes}{smallest}."
 
 
-def _measured(results: Results, outcome: Outcome) -> str:
-    difference, places = outcome.cell.difference, places_of(results, outcome.cell.column)
-    assert difference is not None
-    text = with_interval(difference, places, signed=True).replace(" (n=1, no interval)", "")
-    return f"{text}, n = {difference.n}"
+def _counted(words: Sequence[str]) -> str:
+    """`Both claims remain undecided`, `3 of the 4 claims hold and 1 does not hold`."""
+    total = len(words)
+    counts = {word: words.count(word) for word in (HOLDS, FAILS, OPEN) if word in words}
+    ((word, count), *more) = counts.items()
+    if not more:
+        if word == FAILS:
+            who = "The claim does not hold" if total == 1 else "Neither claim holds" if total == 2 else ""
+            return who or f"None of the {total} claims holds"
+        who = "The claim" if total == 1 else "Both claims" if total == 2 else f"All {total} claims"
+        return f"{who} {_verb(word, total)}"
+    parts = [f"{count} of the {total} claims {_verb(word, count)}", *(f"{n} {_verb(w, n)}" for w, n in more)]
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _verb(word: str, count: int) -> str:
+    one = count == 1
+    if word == OPEN:
+        return "remains undecided" if one else "remain undecided"
+    verb = "holds" if one else "hold"
+    return verb if word == HOLDS else "does not hold" if one else "do not hold"
 
 
 def _conclusion(results: Results, outcome: Outcome) -> str:
@@ -184,7 +253,7 @@ def _conclusion(results: Results, outcome: Outcome) -> str:
         return "identical to the baseline for every seed"
     if outcome.word == OPEN or not verdict.decided:
         return f"{OPEN}; {_needed(outcome)}"
-    return f"{outcome.measured} here; the paper states neither"
+    return f"{outcome.measured} here; the paper makes no claim"
 
 
 def _needed(outcome: Outcome) -> str:

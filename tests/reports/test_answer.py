@@ -52,16 +52,16 @@ def test_several_are_named_from_the_largest_on_and_the_worse_ones_too() -> None:
     )
 
 
-def test_no_difference_says_what_the_interval_leaves_and_how_many_seeds_would_show() -> None:
+def test_no_difference_says_what_the_interval_excludes_and_how_many_seeds_detect_one() -> None:
     values = [3.3, 3.2, 2.9, 3.0, 3.3]
     text = said({"uniform": BASE, "speed": values})
     difference = np.array(values) - BASE
     half = 2.776 * difference.std(ddof=1) / np.sqrt(5)
     end = max(abs(difference.mean() - half), abs(difference.mean() + half))
     found = re.fullmatch(
-        r"At n = 5, whether speed differs from uniform is not decided; "
-        r"its interval leaves no difference above ([\d.]+)\. "
-        r"A new comparison with (\d+) seeds, fixed before it, would show 0\.25\.",
+        r"At n = 5, the difference of speed to uniform remains undecided; "
+        r"its interval excludes differences above ([\d.]+)\. "
+        r"To detect a difference of 0\.25, run a new comparison with (\d+) seeds\.",
         text,
     )
     assert found and float(found[1]) == pytest.approx(end, rel=0.05) and 5 < int(found[2]) < 40
@@ -69,7 +69,7 @@ def test_no_difference_says_what_the_interval_leaves_and_how_many_seeds_would_sh
 
 def test_a_difference_that_the_interval_excludes_already_is_not_proposed() -> None:
     text = said({"uniform": BASE, "speed": list(np.array(BASE) + [0.02, -0.02, 0.01, -0.01, 0.005])}, size=4.0)
-    assert "its interval leaves no difference above" in text and "new comparison" not in text
+    assert "its interval excludes differences above" in text and "new comparison" not in text
 
 
 def test_the_correction_for_many_rows_takes_a_verdict_back() -> None:
@@ -77,17 +77,17 @@ def test_the_correction_for_many_rows_takes_a_verdict_back() -> None:
     assert "speed is better" in said({"uniform": BASE, "speed": weak})
     rows = {f"power{i}": list(np.array(BASE) + np.roll([0.1, -0.1, 0.05, 0.02, -0.08], i)) for i in range(5)}
     text = said({"uniform": BASE, "speed": weak, **rows})
-    assert "better" not in text and "is not decided" in text and "and 2 more" in text
+    assert "better" not in text and "remain undecided" in text and "and 2 more" in text
 
 
 @pytest.mark.parametrize(("n", "words"), [(1, "With one seed"), (2, "With 2 seeds")])
 def test_few_seeds_claim_nothing(n: int, words: str) -> None:
     text = said({"uniform": BASE[:n], "speed": off(-1.0)[:n]})
-    assert text == f"{words} nothing can be claimed (n = {n}); 3 or more make a comparison."
+    assert text == f"{words} there is no verdict (n = {n}); it takes at least 3 seeds."
 
 
 def test_one_method_and_failures_alone() -> None:
-    assert said({"uniform": BASE}).startswith("Only uniform can be compared")
+    assert said({"uniform": BASE}).startswith("Only uniform has a value; train a second method")
     assert said({"uniform": [], "speed": []}).startswith("No run has finished")
 
 

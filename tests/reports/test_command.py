@@ -149,7 +149,7 @@ def test_metrics_that_are_not_in_the_table_of_one_run_are_named_with_the_word_th
     for metric, said in (("val/loss", "own200, own250; "), ("own250", "own200; ")):
         assert main([str(tmp_path / "a"), "--metric", metric, "--out", str(page)]) == 0
         printed = " ".join(capsys.readouterr().out.split())
-        assert f"Also measured: fd1k_digits, precision1k_digits, {said}with --metric fd1k_digits the table" in printed
+        assert f"Also measured: fd1k_digits, precision1k_digits, {said}use --metric fd1k_digits for a table" in printed
     shown = re.sub(r"<[^>]+>", " ", page.read_text())
     assert "(at step 200)" in shown and "(at step 250)" not in shown
     assert shown.count("not needed") == 4  # extractor and reference of both

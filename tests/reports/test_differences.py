@@ -212,7 +212,7 @@ def test_the_table_says_it_in_every_form(tmp_path):
         )
         write_run(tmp_path / f"b{seed}", "logit_normal", seed, steps=250, network={"_target_": "x.UNet", "width": 24})
     table = compare(group_runs(read_runs(tmp_path).runs), "fd1k_digits")
-    text = "Beyond its name, logit_normal differs from the baseline uniform in: "
+    text = "Besides its name, logit_normal differs from the baseline uniform in: "
     assert table.notes[0].startswith(text) and "optimizer.lr=0.0002 (baseline 0.0001)" in table.notes[0]
     assert table.notes[0] in markdown(table) and "optimizer.lr=0.0002" in latex(table)
 

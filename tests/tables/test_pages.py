@@ -6,6 +6,7 @@ import base64
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,8 @@ def test_the_page_loads_nothing_and_has_every_part(tmp_path: Path) -> None:
     html = as_html(one, curves(one.results, one.gathered))
     assert not re.search(r"(src|href)=\"(?!data:)", html) and "<script" not in html
     for text in (
-        "Of 1 statement of the paper",
+        "The claim holds here. A verdict would be overturned by",
+        "The paper claims: Ours is lower.",
         "the scale&#39;s own sentence",
         "the command",
         "against Base",
@@ -102,11 +104,13 @@ def test_the_markdown_has_the_numbers_of_the_files(tmp_path: Path) -> None:
     one = page(tmp_path / "runs")
     text = as_markdown(one, curves(one.results, one.gathered))
     mean = np.mean([power_law(STEPS, 1.0, 1 + 0.02 * seed)[-1] for seed in SEEDS])
-    assert "| Base | " in text and f"{mean:.2f} ± " in text and "/ 5 |" in text
+    assert "| Base | " in text and f"{mean:.2f} ± " in text and "| Base | 9 | 5 |" in text
+    assert text.index("**The claim holds here.") < text.index("](differences.svg)") < text.index("## Measured")
     first = {path.name: path.read_bytes() for path in write_pages(one, tmp_path / "a")}
     second = {path.name: path.read_bytes() for path in write_pages(page(tmp_path / "other"), tmp_path / "b")}
     assert first == second
-    assert {"table.md", "table.tex", "table.csv", "per_seed.csv", "page.html", "images.svg"} <= first.keys()
+    assert {"table.md", "table.tex", "table.csv", "per_seed.csv", "page.html", "images.svg"} < first.keys()
+    assert "differences.svg" in first
 
 
 def test_a_figure_is_named_after_the_data_of_the_runs(tmp_path: Path) -> None:
@@ -169,16 +173,17 @@ def test_a_bar_in_a_setting_stays_in_its_cell(tmp_path: Path) -> None:
     assert r"| \|S\| = 1 | linear | a=1 |" in lines
 
 
-def test_rows_that_are_numbers_of_the_same_runs_are_drawn_as_numbers(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.parametrize("unit", ["FID", FD])
+def test_rows_that_are_numbers_of_the_same_runs_are_drawn_as_numbers(unit: str, tmp_path: Path) -> None:
+    """Beside the published ones, if both are the same quantity."""
     one = page(tmp_path)
     ((place, runs), *_) = one.gathered.runs.items()
     assert curves(one.results, one.gathered)
     same = one.gathered._replace(runs=dict.fromkeys([place, ("ours", place[1])], runs))
-    (made,) = curves(one.results, same).items()
+    (made,) = curves(replace(one.results, table=replace(TABLE, unit=unit)), same).items()
     drawn = base64.b64decode(made[1].image.partition("base64,")[2]).decode()
-    assert made[0] == "numbers.svg" and all(word in drawn for word in ("measured", "published", "Base", "Ours"))
+    assert made[0] == "numbers.svg" and all(word in drawn for word in ("measured", "Base", "Ours"))
+    assert ("published" in drawn) == (unit == FD)
 
 
 def test_the_file_says_what_data_were_measured_and_the_page_the_names_of_the_rows(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy import stats
 
 from diffusion_lab.tables import Values, summarise
 from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, table_csv
-from diffusion_lab.tables.text import comparisons, sentence, sentences
+from diffusion_lab.tables.text import answer, comparisons, published, said_of, sentence, sentences, tables
 from diffusion_lab.tables.values import per_seed_csv, read_per_seed
 from tests.tables.in_numpy import check_intervals
 from tests.tables.made import table, values
@@ -67,7 +68,7 @@ def test_the_file_and_the_page_have_the_same_word_for_a_verdict(seeds: int) -> N
     for outcome in results.outcomes:
         row, column = outcome.cell.row, outcome.cell.column
         (shown,) = (line[-1].text for line in pages[column.title].lines if line[0].text == row.title)
-        assert shown.partition(",")[0] == words[row.name, column.name] != ""
+        assert shown == words[row.name, column.name] != ""
         assert words[row.name, column.name] == (outcome.measured or OPEN)
 
 
@@ -97,10 +98,42 @@ def test_the_sentence_has_both_papers_and_our_numbers() -> None:
         (o.cell.row.name + o.cell.column.name, text)
         for o, (_, text) in zip(made().outcomes, sentences(made()), strict=True)
     )
-    assert said["ourslinear"].startswith("Ours, linear: the paper has 3.25 against 5.00 of Base; here −0.96")
+    assert said["ourslinear"].startswith("Ours, linear: the paper claims 3.25 against 5.00 of Base (FID); here −0.96 [")
+    assert "] (fd1k_digits, n = 5): holds here" in said["ourslinear"]
     assert "holds here; would be overturned by" in said["ourslinear"]
-    assert "the paper says higher than Base, without a number" in said["otherlinear"]
+    assert "the paper claims a higher FID than Base, without a number" in said["otherlinear"]
     assert "does not hold here" in said["ourscosine"]
+
+
+def test_a_cell_holds_one_number_and_ours_never_stands_beside_a_published_one() -> None:
+    results = made()
+    shown = tables(results, {})
+    assert list(shown) == [
+        "Measured, linear: fd1k_digits",
+        "Published, linear: FID",
+        "Measured, cosine: fd1k_digits",
+        "Published, cosine: FID",
+    ]
+    number = re.compile(r"[-+−]?\d+\.\d+")
+    texts = [cell.text for one in shown.values() for line in one.lines for cell in line]
+    texts += [text for outcome in results.outcomes for text in said_of(results, outcome)]
+    for text in texts:
+        found = number.findall(text)
+        assert len(found) < 2 or " ± " in text or (text[0], text[-1]) == ("[", "]"), text
+    assert "fd1k_digits and the paper's FID have no common scale" in next(iter(shown.values())).legend
+
+
+def test_the_answer_counts_the_claims() -> None:
+    said = answer(made())
+    assert said.startswith("1 of the 3 claims holds, 1 does not hold and 1 remains undecided here. A verdict would be")
+    few = made({key: numbers[:2] for key, numbers in DECIDED.items()})
+    assert answer(few) == "All 3 claims remain undecided here. A verdict takes at least 3 seeds."
+    one = {("base", "linear", "200k"): [0.0] * 3, ("ours", "linear", "200k"): [-0.5, 0.4, -0.2]}
+    both = made({**one, ("other", "linear", "200k"): [0.5, -0.6, 0.2]})
+    assert answer(both).startswith("Both claims remain undecided here. There are 3 seeds, and about ")
+    seeds = sorted(outcome.seeds for outcome in both.outcomes)
+    assert f"about {seeds[0]:,} to {seeds[1]:,} would decide differences of the measured sizes." in answer(both)
+    assert answer(made(one)).startswith("The claim remains undecided here. There are 3 seeds, and about ")
 
 
 def test_a_column_may_have_a_baseline_of_its_own() -> None:
@@ -112,9 +145,9 @@ def test_a_column_may_have_a_baseline_of_its_own() -> None:
     assert differences["base", "cosine"].mean == pytest.approx(np.mean(base) - np.mean(ours))
     (outcome,) = [o for o in results.outcomes if o.cell.column.name == "cosine"]
     assert outcome.stated == "lower"  # published 4 below 4.5
-    assert "the paper has 4.00 against 4.50 of Ours" in sentence(results, outcome)
-    tables = comparisons(results, {})
-    assert tables["cosine"].titles[-2] == "to Ours, 100k" and tables["linear"].titles[-2] == "to Base, 200k"
+    assert "the paper claims 4.00 against 4.50 of Ours (FID)" in sentence(results, outcome)
+    shown = comparisons(results, {})
+    assert shown["cosine"].titles[-4] == "to Ours, 100k" and shown["linear"].titles[-4] == "to Base, 200k"
 
 
 def test_a_label_has_its_step_here_beside_it() -> None:
@@ -159,10 +192,11 @@ def test_different_quantities_in_one_table_are_refused() -> None:
 
 
 def test_what_is_not_there_is_a_dash_with_its_reason() -> None:
-    tables = comparisons(made(), {("other", "linear"): "seed 1 is not there: killed"})
-    assert tables["linear"].lines[2][1].text == "–"
-    assert tables["linear"].notes == ["Other: seed 1 is not there: killed."]
-    assert tables["linear"].lines[1][1].text == "8.14 ± 0.21 / 8.00"
+    shown = comparisons(made(), {("other", "linear"): "seed 1 is not there: killed"})["linear"]
+    assert shown.lines[2][1].text == "–"
+    assert shown.notes == ["Other: seed 1 is not there: killed."]
+    assert shown.lines[1][1].text == "8.14 ± 0.21"
+    assert [cell.text for cell in published(table())["linear"].lines[1]] == ["Ours", "8.00", "3.25"]
 
 
 def test_too_few_seeds_have_one_word_in_the_table_its_legend_and_its_sentences() -> None:

@@ -1,7 +1,7 @@
 """What is said around a table: its answer, how its rows differ, what its numbers mean and what they assume.
 
-    At n = 5, speed, min_snr and x0 are better than ddpm, by 0.9 to 1.1. For 11 others it is not decided; their
-    intervals leave no difference above 0.4. A new comparison with 8 seeds, fixed before it, would show 0.25.
+    At n = 5, speed, min_snr and x0 are better than ddpm, by 0.9 to 1.1. 11 others remain undecided; their
+    intervals exclude differences above 0.4. To detect a difference of 0.25, run a new comparison with 8 seeds.
 
 "Better" and "worse" are the verdicts, which are corrected for the number of rows; the intervals are those of each row.
 """
@@ -37,11 +37,11 @@ def answer(rows: Sequence[Row], size: float | None = None) -> str:
             "differences and their intervals are shown, without a verdict."
         )
     if not compared:
-        return f"Only {base.group.label} can be compared; a second method with the same seeds shows a difference."
+        return f"Only {base.group.label} has a value; train a second method with the same seeds to compare them."
     counts = sorted({row.difference.n for row in compared if row.difference})
     if counts[-1] < CLAIM_SEEDS:
         seeds = "one seed" if counts[-1] == 1 else f"{counts[-1]} seeds"
-        return f"With {seeds} nothing can be claimed (n = {_range(counts)}); {CLAIM_SEEDS} or more make a comparison."
+        return f"With {seeds} there is no verdict (n = {_range(counts)}); it takes at least {CLAIM_SEEDS} seeds."
     base_name = base.group.label
     said = [_decided(compared, word, base_name) for word in ("better", "worse")]
     whole = " and ".join(part for part in said if part)
@@ -62,27 +62,27 @@ def _decided(rows: Sequence[Row], word: str, base: str) -> str:
 
 
 def _open(rows: Sequence[Row], base: str, others: bool, counts: Sequence[int], size: float | None) -> str:
-    """What is not decided: the largest difference that the intervals leave, and how many seeds would show `size`, if
-    that is not one of those that they exclude."""
+    """What is not decided: the difference above which the intervals exclude all, and how many seeds detect `size`, if
+    that is not one of those."""
     found = [row for row in rows if row.verdict and row.verdict.word == "not decided"]
     same = [row.group.label for row in rows if row.verdict and row.verdict.word == "identical"]
     parts = [f"{_names(same)} {'is' if len(same) == 1 else 'are'} identical to {base}."] if same else []
     if found:
         differences = [row.difference for row in found if row.difference]
         ends = [abs(end) for one in differences for end in (one.low, one.high) if end is not None]
-        which = f"For {len(found)} other{'s' * (len(found) > 1)} it" if others else _who(found, base, counts)
-        it = "its interval leaves" if len(found) == 1 else "their intervals leave"
-        parts.append(f"{which} is not decided; {it} no difference above {_number(max(ends))}.")
+        which = f"{len(found)} other{'s' * (len(found) > 1)}" if others else _who(found, base, counts)
+        verb, it = ("remains", "its interval excludes") if len(found) == 1 else ("remain", "their intervals exclude")
+        parts.append(f"{which} {verb} undecided; {it} differences above {_number(max(ends))}.")
         seeds = [row.verdict.seeds for row in found if row.verdict and row.verdict.seeds]
         if size and len(seeds) == len(found) and size < max(ends):
-            parts.append(f"A new comparison with {max(seeds)} seeds, fixed before it, would show {_number(size)}.")
+            parts.append(f"To detect a difference of {_number(size)}, run a new comparison with {max(seeds)} seeds.")
     return " ".join(parts)
 
 
 def _who(found: Sequence[Row], base: str, counts: Sequence[int]) -> str:
-    names = _names([row.group.label for row in found])
-    verb = "differs" if len(found) == 1 else "differ"
-    return f"At n = {_range(counts)}, whether {names} {verb} from {base}"
+    one = len(found) == 1
+    difference = "the difference" if one else "the differences"
+    return f"At n = {_range(counts)}, {difference} of {_names([row.group.label for row in found])} to {base}"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -111,9 +111,9 @@ def beyond_names(groups: Sequence[Group], base: Group) -> list[str]:
     if not rows:
         return []
     return [
-        f"Beyond its name, {', '.join(labels)} differs from the baseline {base.label} in: {text}."
+        f"Besides its name, {', '.join(labels)} differs from the baseline {base.label} in: {text}."
         if len(labels) == 1
-        else f"Beyond their names, {', '.join(labels)} differ from the baseline {base.label} in: {text}."
+        else f"Besides their names, {', '.join(labels)} differ from the baseline {base.label} in: {text}."
         for text, labels in rows.items()
     ]
 
@@ -157,7 +157,7 @@ def legend(rows: Sequence[Row], size: float | None = None) -> str:
         text += "neither direction of this metric is better, so there is no verdict and nothing is set in bold; "
     return text + (
         "cost: time per image relative to the baseline's, paired by seed: geometric mean, and the interval of its "
-        "logarithm; only fair where the runs had equal machines"
+        "logarithm; comparable only between runs on equal machines"
     )
 
 
@@ -167,7 +167,7 @@ def cautions(rows: Sequence[Row]) -> list[str]:
     if not verdicts:
         return []
     notes = [
-        "The number of seeds must be fixed before the first run: adding seeds from n = 3 to 12 until the plain "
+        "Fix the number of seeds before the first run: adding seeds from n = 3 to 12 until the plain "
         "interval excludes 0 finds a difference where there is none in 18 % of the cases instead of 5 % (simulated)."
     ]
     ratios = [verdict.ratio for verdict in verdicts if verdict.ratio is not None]
@@ -184,5 +184,5 @@ def of_other_hours(rows: Sequence[Row], baseline: str) -> list[str]:
         return []
     return [
         f"The cost of {', '.join(names)} has no interval: their runs and those of {baseline} were not trained in the "
-        "same hours, so other work on the machine is in the ratio. In one sweep they take turns, seed by seed."
+        "same hours, so the ratio includes other load on the machine. In one sweep, methods alternate seed by seed."
     ]

@@ -36,7 +36,7 @@ def differences(groups: Sequence[Group], metric: str, size: float | None = None)
         return None
     theirs = values(base, metric)
     seeds = {row.group.label: [a - b for a, b in pairs(values(row.group, metric), theirs)] for row in compared}
-    ends = with_band(limits(compared), size)
+    ends = with_band(limits([row.difference for row in compared if row.difference]), size)
     seen = size if size and size < max(map(abs, ends)) else None  # else the band would be all there is
     counted = seeds_text([row.group for row in compared], lambda group: seeds[group.label])
     caption = (
@@ -53,9 +53,8 @@ def differences(groups: Sequence[Group], metric: str, size: float | None = None)
     return Figure.drawn(f"Difference to {name}", caption, _difference_lines, groups, metric, rows, seeds, ends, seen)
 
 
-def limits(rows: Sequence[Row]) -> tuple[float, float]:
+def limits(present: Sequence[Interval]) -> tuple[float, float]:
     """Axis limits that include 0 and the intervals, except distant groups and the ends of very wide intervals."""
-    present = [row.difference for row in rows if row.difference]
     usual = FAR * np.median([abs(difference.mean) for difference in present])
     kept = [difference for difference in present if abs(difference.mean) <= usual]
     low, high = min(0.0, *(d.mean for d in kept)), max(0.0, *(d.mean for d in kept))
@@ -84,38 +83,56 @@ def _difference_lines(
     band: float | None,
 ) -> Any:
     """A line per row, in the table's order, with its numbers at the right edge."""
-    figure, (axis,) = panels(1, height=0.9 + 0.31 * len(rows))
-    axis.set_xlim(*ends)
+    places = decimals([row.metric.mean for row in rows if row.metric])
+    texts = [with_interval(row.difference, places, signed=True) if row.difference else row.unpaired for row in rows]
+    lines = [
+        IntervalLine(row.group.label, row.difference, text, row.bold) for row, text in zip(rows, texts, strict=True)
+    ]
+    figure, axis = interval_lines(lines, ends)
     if band:
         axis.axvspan(*np.clip([-band, band], *ends), color="#888888", alpha=0.15, linewidth=0, zorder=0)
-    places = decimals([row.metric.mean for row in rows if row.metric])
     for place, row in enumerate(rows):
-        text, tone = row.unpaired, "#777777"
-        if row.difference:
-            text, tone = with_interval(row.difference, places, signed=True), "#222222"
-            _draw_interval(axis, place, row.difference, line_style(place).color, row.bold)
-            dots = seeds[row.group.label]
-            axis.plot(dots, [place] * len(dots), "o", color="#555555", markersize=2.2, alpha=0.6, zorder=4)
-        axis.annotate(
-            text,
-            (1.03, place),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            color=tone,
-            fontweight="bold" if row.bold else "normal",
-            annotation_clip=False,
-        )
-    axis.axvline(0, color="#222222", linewidth=1, zorder=1)
-    row_names(axis, [row.group.label for row in rows])
-    _plain_rows(axis)
-    axis.tick_params(axis="y", pad=10)
-    for label, row in zip(axis.get_yticklabels(), rows, strict=True):
-        label.set_fontweight("bold" if row.bold else "normal")
+        dots = seeds[row.group.label] if row.difference else []
+        axis.plot(dots, [place] * len(dots), "o", color="#555555", markersize=2.2, alpha=0.6, zorder=4)
     left, right = ("worse", "better") if rising(groups, metric) else ("better", "worse")
     if not directed(groups, metric):
         left, right = "lower", "higher"
     axis.set_xlabel(f"← {left}      difference in {with_units(groups, metric)}      {right} →")
     return figure
+
+
+class IntervalLine(NamedTuple):
+    """A line of `interval_lines`: its name, its difference if it has one, the text at its right, whether it is bold."""
+
+    name: str
+    difference: Interval | None
+    text: str
+    bold: bool
+
+
+def interval_lines(lines: Sequence[IntervalLine], ends: tuple[float, float]) -> tuple[Any, Any]:
+    """A figure and its axis from `ends[0]` to `ends[1]` with a line for each difference, and a rule at 0."""
+    figure, (axis,) = panels(1, height=0.9 + 0.31 * len(lines))
+    axis.set_xlim(*ends)
+    for place, line in enumerate(lines):
+        if line.difference:
+            _draw_interval(axis, place, line.difference, line_style(place).color, line.bold)
+        axis.annotate(
+            line.text,
+            (1.03, place),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            color="#222222" if line.difference else "#777777",
+            fontweight="bold" if line.bold else "normal",
+            annotation_clip=False,
+        )
+    axis.axvline(0, color="#222222", linewidth=1, zorder=1)
+    row_names(axis, [line.name for line in lines])
+    _plain_rows(axis)
+    axis.tick_params(axis="y", pad=10)
+    for label, line in zip(axis.get_yticklabels(), lines, strict=True):
+        label.set_fontweight("bold" if line.bold else "normal")
+    return figure, axis
 
 
 def _draw_interval(axis: Any, place: int, interval: Interval, color: str, bold: bool) -> None:

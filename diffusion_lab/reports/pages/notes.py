@@ -111,7 +111,7 @@ def also_measured(groups: Sequence[Group], metric: str) -> str:
     if not have:
         return ""
     more = f" and {len(have) - NAMES_SHOWN} more" if len(have) > NAMES_SHOWN else ""
-    return f"Also measured: {', '.join(have[:NAMES_SHOWN])}{more}; with --metric {have[0]} the table is by that one."
+    return f"Also measured: {', '.join(have[:NAMES_SHOWN])}{more}; use --metric {have[0]} for a table of it."
 
 
 def troubles(folder: RunFolder, metric: str) -> list[Trouble]:
@@ -173,7 +173,7 @@ def warnings(folder: RunFolder, groups: Sequence[Group], metric: str) -> list[st
     notes = []
     for group in groups:
         if len(protocols(group, metric)) > 1:
-            notes.append(f"{group.label}: its seeds measured {metric} in different found, so they are not averaged.")
+            notes.append(f"{group.label}: its seeds measured {metric} in different ways, so they are not averaged.")
         if at := earlier_steps(group, metric):
             steps = ", ".join(map(str, at))
             notes.append(f"{group.label}: {metric} was measured at step {steps}, and the run has gone on since.")
@@ -182,7 +182,7 @@ def warnings(folder: RunFolder, groups: Sequence[Group], metric: str) -> list[st
             notes.append(f"{group.label}: {names} repeat a seed of the same configuration and are not counted.")
     few = [group.label for group in groups if 0 < len(group.done) < CLAIM_SEEDS]
     if 0 < len(few) < len(groups):  # for all of them, the legend of the table says so
-        notes.append(f"Fewer than {CLAIM_SEEDS} finished seeds support no claim: {', '.join(few)}.")
+        notes.append(f"A verdict takes {CLAIM_SEEDS} finished seeds; fewer have {', '.join(few)}.")
     return notes
 
 
@@ -205,7 +205,7 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
         more = wanted[: max(CLAIM_SEEDS - len(had), 1)]
         command = _with_seeds(_command_for(folder, own[-1]), sorted(more), sorted(had))
         of = f" of {few.label}, paired with those of the others" if few and len(groups) > 1 else ""
-        return command, f"more seeds{of}: {CLAIM_SEEDS} allow a claim{_where(folder, own[-1], more)}"
+        return command, f"more seeds{of}: a verdict takes {CLAIM_SEEDS}{_where(folder, own[-1], more)}"
     measured = [{name for run in group.done for name in run.metric_names} for group in groups]
     others = [name for name in metric_names(groups) if name != metric and all(name in names for names in measured)]
     if others or metric != "val/loss":

@@ -6,7 +6,7 @@ import pytest
 
 from diffusion_lab.intervals import mean_interval
 from diffusion_lab.reports import compare, group_runs, read_runs, summarise
-from diffusion_lab.reports.comparison.rows import Row, visible_size
+from diffusion_lab.reports.comparison.rows import visible_size
 from diffusion_lab.reports.figures.table_rows import differences, limits, with_band
 from tests.reports.synthetic import METHODS
 from tests.reports.test_tables import FD, write_seeds
@@ -14,8 +14,8 @@ from tests.reports.test_tables import FD, write_seeds
 BAND_COLOR = "fill: #888888; opacity: 0.15"
 
 
-def row(*values):
-    return Row(None, None, mean_interval(values), None, None, None, None)
+def interval(*values):
+    return mean_interval(values)
 
 
 def drawing(figure):
@@ -55,26 +55,26 @@ def test_nothing_to_compare_is_no_figure(tmp_path):
 
 
 def test_the_axis_holds_zero_and_the_intervals():
-    close = [row(0.9, 1.0, 1.1), row(-0.4, -0.5, -0.6)]
-    low = min(r.difference.low for r in close)
-    high = max(r.difference.high for r in close)
+    close = [interval(0.9, 1.0, 1.1), interval(-0.4, -0.5, -0.6)]
+    low = min(r.low for r in close)
+    high = max(r.high for r in close)
     assert limits(close) == pytest.approx((low - 0.06 * (high - low), high + 0.06 * (high - low)))
 
 
 def test_a_group_far_off_does_not_set_the_axis():
-    close = [row(0.9, 1.0, 1.1), row(-0.4, -0.5, -0.6), row(0.2, 0.2, 0.2)]
-    assert limits([*close, row(50.0, 51.0, 52.0)]) == limits(close)
+    close = [interval(0.9, 1.0, 1.1), interval(-0.4, -0.5, -0.6), interval(0.2, 0.2, 0.2)]
+    assert limits([*close, interval(50.0, 51.0, 52.0)]) == limits(close)
 
 
 def test_a_wide_interval_is_cut():
-    close = [row(0.99, 1.0, 1.01), row(-0.5, -0.5, -0.5), row(0.19, 0.2, 0.21)]
-    left, right = limits([*close, row(-30.0, 31.0)])
+    close = [interval(0.99, 1.0, 1.01), interval(-0.5, -0.5, -0.5), interval(0.19, 0.2, 0.21)]
+    left, right = limits([*close, interval(-30.0, 31.0)])
     assert -3 < left < -0.5 and 1.0 < right < 3
 
 
-@pytest.mark.parametrize("rows", [[row(0.0)], [row(0.0, 0.0, 0.0)], [row(2.0)]])
-def test_the_axis_is_never_empty(rows):
-    low, high = limits(rows)
+@pytest.mark.parametrize("found", [[interval(0.0)], [interval(0.0, 0.0, 0.0)], [interval(2.0)]])
+def test_the_axis_is_never_empty(found):
+    low, high = limits(found)
     assert low < 0 < high
 
 
@@ -98,7 +98,7 @@ def test_the_default_size_is_smaller_than_what_the_intervals_leave_in_answer_col
     (title,) = (title for title in table.titles if title.startswith("seeds for"))
     size = float(title.partition("±")[2])
     assert 0 < size < other.difference.high and size == visible_size(groups, FD)
-    assert f"would show {size:g}." in table.answer and f"up to ±{size:g}, the size" in figure.caption
+    assert f"To detect a difference of {size:g}, run" in table.answer and f"up to ±{size:g}, the size" in figure.caption
     assert other.verdict.seeds > 3
     wide = differences(groups, FD, size=4.0)
     assert "The whole axis lies within ±4" in wide.caption and BAND_COLOR not in drawing(wide)
