@@ -44,7 +44,7 @@ class Task:
         self.at(self.done + count)
 
     def skip(self, count: int = 1) -> None:
-        """`count` more were done before, which says nothing of the speed."""
+        """`count` more were done before, which do not count for the speed."""
         self.advance(count)
 
     def at(self, done: int, note: str = "", rest: float | None = None) -> None:

@@ -42,7 +42,10 @@ def page() -> str:
     p_values = [test_of(claim, values[claim["name"]]).p_value for claim in claims]
     corrected = holm([1.0 if p is None else p for p in p_values])
     rows = {claim["name"]: row_of(claim, values[claim["name"]], p) for claim, p in zip(claims, corrected, strict=True)}
-    parts = [content["head"].strip()]
+    words = [rows[claim["name"]].rsplit("|", 2)[1].strip(" *") for claim in claims]
+    counts = ", ".join(f"{words.count(word)} {said}" for word, said in SAID.items() if word in words)
+    title, _, head = content["head"].strip().partition("\n\n")
+    parts = [title, f"**Of {len(claims)} claims, {counts}. The models are small and the runs short.**", head]
     for paper in content["papers"]:
         own = [claim for claim in claims if claim["paper"] == paper["name"]]
         parts.append(f"## {paper['title']}\n\n" + "\n".join([HEAD, RULE, *(rows[claim["name"]] for claim in own)]))
@@ -51,8 +54,9 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-HEAD = "| claim | published | quantity, and where it holds | mean [95 % interval] over seeds | p, corrected | verdict |"
-RULE = "| --- | --- | --- | --- | ---: | --- |"
+SAID = {"holds here": "hold here", "does not": "do not hold here", "not decided": "remain undecided"}
+HEAD = "| the paper claims | published | quantity, and where it holds | mean | 95 % interval | seeds | p | verdict |"
+RULE = "| --- | --- | --- | ---: | ---: | ---: | ---: | --- |"
 
 
 def per_seed() -> dict[str, list[float]]:
@@ -86,7 +90,7 @@ def row_of(claim: dict[str, Any], values: list[float], p: float) -> str:
 
 
 def shown(claim: dict[str, Any], values: list[float]) -> str:
-    """Mean and interval; of a ratio the geometric mean and its interval."""
+    """The cells of mean, interval and number of seeds; of a ratio the geometric mean and its interval."""
     if claim.get("ratio"):
         interval = mean_interval([math.log(value) for value in values])
         numbers = [None if x is None else math.exp(x) for x in (interval.mean, interval.low, interval.high)]
@@ -95,7 +99,7 @@ def shown(claim: dict[str, Any], values: list[float]) -> str:
         numbers = [interval.mean, interval.low, interval.high]
     mean, low, high = ("" if x is None else number(x) for x in numbers)
     unit = f" {claim['unit']}" if claim.get("unit") else ""
-    return f"{mean}{unit} [{low}, {high}], n = {interval.n}"
+    return f"{mean}{unit} | [{low}, {high}] | {interval.n}"
 
 
 def number(value: float) -> str:

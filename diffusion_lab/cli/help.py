@@ -15,7 +15,7 @@ COMMANDS = {
     "export": "a trained model as files for other programs, with a model card",
     "verify": "run a run again and say whether it is equal to the bit",
     "encode": "the latents of images, to train in the space of an autoencoder",
-    "reproduce": "a table of a paper: its runs, then measured beside published numbers",
+    "reproduce": "a table of a paper: its runs, then measured and published numbers",
     "compare": "in what one run, or the runs of one method, differs from another",
     "list": "what can be chosen: samplers, weightings, networks, .., with formula, paper, use and keys",
     "show": "which timesteps would be trained on, with which weight, before training",

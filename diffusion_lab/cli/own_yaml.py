@@ -22,7 +22,7 @@ def check_encoding(words: Sequence[str]) -> None:
     """Refuse a yaml file of a `--config-dir` that is not UTF-8 without a byte order mark.
 
     Editors on Windows write such a mark. Hydra then overlooks a first line `# @package ...` and puts the values into
-    another node and says nothing.
+    another node without an error.
 
     Args:
         words: after the command.

@@ -48,7 +48,7 @@ class Column(NamedTuple):
 
     Attributes:
         heading: its title.
-        cell: what it says of a row; a column that says nothing of any row is left out.
+        cell: its text in a row; a column that is empty in all rows is left out.
         brief: a shorter title, for a table that is wider than `WIDTH`; "": the same.
         verdict: whether its cells are bold in a row with a verdict, whose `bold` says so.
     """
