@@ -1,4 +1,4 @@
-"""Annealing: the learning rate and Adam's beta1 as pure functions of the optimizer step."""
+"""Annealing: the learning rate and Adam's betas as pure functions of the optimizer step."""
 
 from diffusion_lab.annealing.momentum import MDLRC, ConstantBeta1, Demon
 from diffusion_lab.annealing.rate import Annealing, Constant, Cosine, Hyper, Linear, Warmup

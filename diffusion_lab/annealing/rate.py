@@ -1,10 +1,11 @@
-"""Annealing: the learning rate and Adam's first momentum as pure functions of the optimizer step.
+"""Annealing: the learning rate and Adam's betas as pure functions of the optimizer step.
 
-    Hyper(lr_factor, beta1) = annealing(step),   lr = base lr * lr_factor,   beta1 = None leaves the optimizer's own.
+    Hyper(lr_factor, beta1, beta2) = annealing(step),   lr = base lr * lr_factor,   a beta that is None stays the
+    optimizer's own.
 
 `step` counts finished optimizer steps: 0 for the first update. A pure function has no state, so a resumed run continues
 exactly, and the whole schedule can be plotted and checked before training. Here stand the annealings of the learning
-rate; beta1 is the optimizer's, or that of a wrapped annealing.
+rate; the betas are the optimizer's, or those of a wrapped annealing.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from diffusion_lab.arguments import check_integer, check_number
 
 
 class Hyper(NamedTuple):
-    """Factor on the base learning rate, >= 0, and Adam's beta1 in [0, 1) or None for the optimizer's own."""
+    """Factor on the base learning rate, >= 0, and Adam's betas in [0, 1) or None for the optimizer's own."""
 
     lr_factor: float
     beta1: float | None = None
+    beta2: float | None = None
 
 
 class Annealing(ABC):
@@ -28,7 +30,7 @@ class Annealing(ABC):
 
     @abstractmethod
     def __call__(self, step: int) -> Hyper:
-        """The learning-rate factor and beta1 of update number `step` (0 is the first)."""
+        """The learning-rate factor and the betas of update number `step` (0 is the first)."""
 
 
 class Constant(Annealing):

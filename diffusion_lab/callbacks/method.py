@@ -172,13 +172,13 @@ class WeightNormalization(RunCallback):
 
 
 class AnnealingCallback(RunCallback):
-    """Before each update: lr = initial lr * factor(step), betas = (beta1(step), beta2); momentum = beta1(step)
+    """Before each update: lr = initial lr * factor(step), betas = (beta1(step), beta2(step)); momentum = beta1(step)
     in a group without betas, which is Muon's.
 
     It replaces Lightning's schedulers. The values are pure functions of the step, so nothing is saved.
 
     Args:
-        annealing: step -> (learning-rate factor, beta1 or None).
+        annealing: step -> Hyper.
     """
 
     def __init__(self, annealing: Annealing) -> None:
@@ -197,11 +197,12 @@ class AnnealingCallback(RunCallback):
         if step == self._set:
             return
         self._set = step
-        factor, beta1 = self.annealing(step)
+        factor, beta1, beta2 = self.annealing(step)
         for optimizer in trainer.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * factor
-                if beta1 is not None and "betas" in group:
-                    group["betas"] = (beta1, group["betas"][1])
-                elif beta1 is not None:
+                own = group.get("betas")
+                if own is None and beta1 is not None:
                     group["momentum"] = beta1
+                elif own is not None and (beta1, beta2) != (None, None):
+                    group["betas"] = (own[0] if beta1 is None else beta1, own[1] if beta2 is None else beta2)

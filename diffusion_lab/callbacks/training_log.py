@@ -15,7 +15,7 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.callbacks.base import StepCallback, check_interval, diffusion, due, find, last_step
-from diffusion_lab.callbacks.method import TimestepSampling, sampler_of
+from diffusion_lab.callbacks.method import AnnealingCallback, TimestepSampling, sampler_of
 from diffusion_lab.distributed import gather_rows, sum_
 from diffusion_lab.loggers import log_values, mirror_values
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
@@ -62,7 +62,7 @@ class TimestepLog(StepCallback):
         sampler/objective     p_t E[weight] w_eps(t), normalised to sum 1 and summed by bin: the effective weight that
                               sampling and weighting together put on the eps-loss
         sampler/<name>        what the sampler itself reports, `TimestepSampler.log_values`
-        optim/lr, optim/beta1
+        optim/lr, optim/beta1, and optim/beta2 where the annealing moves it
 
     and, to all loggers but metrics.jsonl, the mean norm of the gradient before clipping since the last log:
 
@@ -151,10 +151,15 @@ class TimestepLog(StepCallback):
 
 
 def optimizer_values(trainer: Trainer) -> dict[str, float]:
-    """Learning rate and, if there is one, beta1 of the first optimizer."""
+    """Learning rate of the first optimizer, its beta1 if there is one, and beta2 where an annealing moves it."""
     group = trainer.optimizers[0].param_groups[0]
-    beta1 = {"optim/beta1": float(group["betas"][0])} if "betas" in group else {}
-    return {"optim/lr": float(group["lr"])} | beta1
+    values = {"optim/lr": float(group["lr"])}
+    if "betas" in group:
+        values["optim/beta1"] = float(group["betas"][0])
+        callback = find(trainer, AnnealingCallback)
+        if callback is not None and callback.annealing(0).beta2 is not None:
+            values["optim/beta2"] = float(group["betas"][1])
+    return values
 
 
 @torch.no_grad()

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from diffusion_lab.annealing import MDLRC, ConstantBeta1, Demon, Linear, Warmup
+from diffusion_lab.annealing import MDLRC, Annealing, ConstantBeta1, Demon, Hyper, Linear, Warmup
 from diffusion_lab.callbacks import AnnealingCallback
+from diffusion_lab.callbacks.training_log import optimizer_values
 
 N = 12_000  # divisible by 10 and 12, so that every tau below is a step
 # tau, beta1 and lr/l0 without a floor, and with the floor 0.4; computed by hand from equations 9 and 10 at b0 = 0.8.
@@ -29,12 +30,12 @@ TABLE = [
 @pytest.mark.parametrize(("tau", "beta1", "rate", "floored", "floored_rate"), TABLE)
 def test_mdlrc_table(tau, beta1, rate, floored, floored_rate):
     step = round(tau * N)
-    assert MDLRC(N, floor=None)(step) == pytest.approx((rate, beta1))
-    assert MDLRC(N)(step) == pytest.approx((floored_rate, floored))
-    assert MDLRC(N, lr_from="unfloored")(step) == pytest.approx((rate, floored))
-    assert MDLRC(N, compensate=False)(step) == pytest.approx((1.0, floored))
-    assert MDLRC(N, decay=False)(step) == pytest.approx((floored_rate, 0.8))
-    assert Demon(N, beta1=0.8)(step) == pytest.approx((1.0, beta1))
+    assert MDLRC(N, floor=None)(step)[:2] == pytest.approx((rate, beta1))
+    assert MDLRC(N)(step)[:2] == pytest.approx((floored_rate, floored))
+    assert MDLRC(N, lr_from="unfloored")(step)[:2] == pytest.approx((rate, floored))
+    assert MDLRC(N, compensate=False)(step)[:2] == pytest.approx((1.0, floored))
+    assert MDLRC(N, decay=False)(step)[:2] == pytest.approx((floored_rate, 0.8))
+    assert Demon(N, beta1=0.8)(step)[:2] == pytest.approx((1.0, beta1))
 
 
 @pytest.mark.parametrize("b0", [0.5, 0.8, 0.9])
@@ -44,12 +45,12 @@ def test_the_compensation_is_a_linear_decay(b0):
 
 
 def test_mdlrc_stays_at_its_end_after_the_run():
-    assert MDLRC(N)(3 * N) == MDLRC(N)(N) and Demon(N)(3 * N) == Demon(N)(N) == (1.0, 0.0)
+    assert MDLRC(N)(3 * N) == MDLRC(N)(N) and Demon(N)(3 * N) == Demon(N)(N) == Hyper(1.0, 0.0)
 
 
 def test_demon_begins_at_its_beta():
     demon = Demon(N)
-    assert demon(0) == (1.0, pytest.approx(0.9))
+    assert demon(0)[:2] == (1.0, pytest.approx(0.9))
     beta = demon(N // 2).beta1
     assert beta / (1 - beta) == pytest.approx(0.5 * 0.9 / 0.1)
 
@@ -57,15 +58,15 @@ def test_demon_begins_at_its_beta():
 def test_the_linear_control_has_the_rate_of_mdlrc_alone():
     control = ConstantBeta1(0.8, Linear(N, final=0.2))
     for step in range(0, N + 1, 100):
-        assert control(step) == pytest.approx(MDLRC(N, floor=None, decay=False)(step))
-    assert ConstantBeta1(0.8)(17) == (1.0, 0.8)
+        assert control(step)[:2] == pytest.approx(MDLRC(N, floor=None, decay=False)(step)[:2])
+    assert ConstantBeta1(0.8)(17) == Hyper(1.0, 0.8)
 
 
 def test_warmup_composes():
     both = Warmup(100, then=MDLRC(N))
-    assert both(0) == pytest.approx((0.01, 0.8))
+    assert both(0)[:2] == pytest.approx((0.01, 0.8))
     assert both(N // 2) == MDLRC(N)(N // 2)
-    assert ConstantBeta1(0.7, then=Warmup(100))(0) == pytest.approx((0.01, 0.7))
+    assert ConstantBeta1(0.7, then=Warmup(100))(0)[:2] == pytest.approx((0.01, 0.7))
 
 
 def test_mdlrc_without_a_floor_is_demon_adam():
@@ -77,7 +78,7 @@ def test_mdlrc_without_a_floor_is_demon_adam():
     ours, theirs = np.zeros(8), np.zeros(8)
     worst, largest = 0.0, 0.0
     for step, g in enumerate(gradients):
-        factor, beta = mdlrc(step)
+        factor, beta, _ = mdlrc(step)
         ours = beta * ours + (1 - beta) * g
         theirs = g + demon(step).beta1 * theirs
         a, b = rate * factor * ours, rate * (1 - b0) * theirs
@@ -104,7 +105,7 @@ def test_rate_and_beta1_reach_adam_to_the_end(fused):
     for step in range(steps):
         trainer.global_step = step
         callback.on_train_batch_start(trainer, None, {}, 0)
-        factor, beta1 = annealing(step)
+        factor, beta1, _ = annealing(step)
         group = optimizer.param_groups[0]
         assert group["betas"] == (beta1, 0.999) and group["lr"] == pytest.approx(0.01 * factor)
         g = np.sin(np.arange(4.0) + step)
@@ -116,6 +117,29 @@ def test_rate_and_beta1_reach_adam_to_the_end(fused):
         expected = expected - 0.01 * factor * corrected / (np.sqrt(v / (1 - 0.999 ** (step + 1))) + 1e-8)
         np.testing.assert_allclose(parameter.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
     assert group["betas"][0] == 0.0 and bool(torch.isfinite(parameter).all())
+
+
+class RisingBeta2(Annealing):
+    """beta2 = 1 - (step + 1)^-0.8 (Shazeer & Stern 2018, Adafactor): one class, which a yaml file may name."""
+
+    def __call__(self, step: int) -> Hyper:
+        return Hyper(1.0, beta2=1 - (step + 1) ** -0.8)
+
+
+@pytest.mark.parametrize("wrap", [lambda own: own, lambda own: Warmup(3, own), lambda own: ConstantBeta1(0.8, own)])
+def test_beta2_reaches_adam_and_the_log_and_leaves_beta1(wrap):
+    optimizer, callback = adam(False), AnnealingCallback(wrap(RisingBeta2()))
+    trainer = SimpleNamespace(optimizers=[optimizer], global_step=9, callbacks=[callback])
+    callback.on_train_start(trainer, None)
+    callback.on_train_batch_start(trainer, None, {}, 0)
+    beta1 = callback.annealing(9).beta1 or 0.9
+    assert optimizer.param_groups[0]["betas"] == (beta1, 1 - 10**-0.8)
+    assert optimizer_values(trainer) == {"optim/lr": 0.01, "optim/beta1": beta1, "optim/beta2": 1 - 10**-0.8}
+
+
+def test_a_beta2_that_no_annealing_moves_is_not_logged():
+    trainer = SimpleNamespace(optimizers=[adam(False)], callbacks=[AnnealingCallback(Demon(N))])
+    assert optimizer_values(trainer) == {"optim/lr": 0.01, "optim/beta1": 0.9}
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from diffusion_lab.annealing import Constant, Cosine, Linear, Warmup
+from diffusion_lab.annealing import Constant, Cosine, Hyper, Linear, Warmup
 
 
 def test_constant():
-    assert [Constant()(k) for k in (0, 10**6)] == [(1.0, None)] * 2
+    assert [Constant()(k) for k in (0, 10**6)] == [Hyper(1.0)] * 2
 
 
 def test_warmup_reaches_the_full_rate_at_its_last_step():

@@ -25,7 +25,7 @@ def test_means_are_over_the_images_since_the_last_log_also_after_a_stop(stopped,
         "diffusion_lab.callbacks.training_log.log_values", lambda trainer, values: logged.append(values)
     )
     optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=0.25, betas=(0.5, 0.9))
-    trainer = types.SimpleNamespace(max_steps=4, optimizers=[optimizer])
+    trainer = types.SimpleNamespace(max_steps=4, optimizers=[optimizer], callbacks=[])
     module = types.SimpleNamespace(device=torch.device("cpu"))
     log = AdversarialLog(every=2)
     log.on_fit_start(trainer, module)

@@ -33,7 +33,7 @@ def test_a_learned_weighting_trains_with_the_model_and_resumes_exactly(tmp_path:
     rows = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     logged = [(row["optim/lr"], row["optim/beta1"]) for row in rows if "optim/beta1" in row]
     expected = [MDLRC(6)(step) for step in range(6)]
-    assert logged == [(0.001 * factor, beta1) for factor, beta1 in expected]
+    assert logged == [(0.001 * factor, beta1) for factor, beta1, _ in expected]
     assert content["optimizer_states"][0]["param_groups"][0]["betas"] == (expected[-1].beta1, 0.999)
 
 

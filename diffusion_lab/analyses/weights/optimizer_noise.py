@@ -103,7 +103,7 @@ class OptimizerNoise(Analysis):
             return self._updates(trained[m], settings[s], work)._asdict()
 
         data = work.stacked("updates", one, len(trained), len(settings))
-        hyper = np.array([[annealing(k) for k in range(self.steps)] for annealing in settings], dtype=float)
+        hyper = np.array([[annealing(k)[:2] for k in range(self.steps)] for annealing in settings], dtype=float)
         data |= {"lr_factor": hyper[..., 0], "beta1": hyper[..., 1]}
         data |= summary(data["norm"][..., self.warmup :], data["cosine"][..., self.warmup :], data["gram"])
         return Result(data, self._facts(trained))
@@ -113,7 +113,7 @@ class OptimizerNoise(Analysis):
         base = copies[0].lr
 
         def update(r: int, k: int) -> None:
-            factor, beta1 = annealing(k)
+            factor, beta1, _ = annealing(k)
             for group in copies[r].optimizer.param_groups:
                 group["lr"], group["betas"] = base * factor, (beta1, group["betas"][1])
             copies[r].step(draw(model, work, self.batch_size, (0, model.denoiser.num_timesteps), r, k))

@@ -155,24 +155,26 @@ class _PartsCheck(MethodCheck):
         self.say(*self.objects["model"].faults(self.objects["network"], data))
 
     def _check_annealing(self) -> None:
-        """Check lr factor and beta1 at up to 65 steps of the run, including the first and the last."""
+        """Check lr factor and betas at up to 65 steps of the run, including the first and the last."""
         annealing, optimizer = self.objects["annealing"], self.objects["optimizer"]
         if type(annealing) is Constant:
             return
         last, name = self.cfg.max_steps - 1, f"annealing={type(annealing).__name__}"
-        if annealing(0).beta1 is not None and "betas" not in optimizer.defaults:
+        moved = [beta for beta in ("beta1", "beta2") if getattr(annealing(0), beta) is not None]
+        if moved and "betas" not in optimizer.defaults:
             kind = type(optimizer).__name__
             raise ConfigError(
-                f"{name} must have an optimizer with betas, because it moves beta1, and {kind} has none; "
+                f"{name} must have an optimizer with betas, because it moves {moved[0]}, and {kind} has none; "
                 "use optimizer=adam or another annealing"
             )
         for step in sorted({round(i * last / 64) for i in range(65)}):
-            factor, beta1 = annealing(step)
-            if not 0 <= factor < float("inf") or (beta1 is not None and not 0 <= beta1 < 1):
-                both = f"lr factor {factor:g}" + ("" if beta1 is None else f" and beta1 {beta1:g}")
+            hyper = annealing(step)
+            betas = {beta: value for beta in moved if (value := getattr(hyper, beta)) is not None}
+            if not 0 <= hyper.lr_factor < float("inf") or not all(0 <= value < 1 for value in betas.values()):
+                given = "".join(f" and {beta} {value:g}" for beta, value in betas.items())
                 raise ConfigError(
-                    f"{name} must give an lr factor >= 0 and beta1 in [0, 1) at every step, and gives {both} at step "
-                    f"{step}; change its arguments"
+                    f"{name} must give an lr factor >= 0 and betas in [0, 1) at every step, and gives lr factor "
+                    f"{hyper.lr_factor:g}{given} at step {step}; change its arguments"
                 )
 
     def _check_sharding(self) -> None:

@@ -19,7 +19,7 @@ ABOUT = {
     "sampler/distribution": "the distribution of ln SNR for sampler=log_snr",
     "sampler/rewards": "controls of the reward of sampler=learned_beta",
     "optimizer": "the rule that changes the weights",
-    "annealing": "learning rate and beta1 as functions of the step",
+    "annealing": "learning rate and Adam's betas as functions of the step",
     "averaging": "averages of the weights over training",
     "solver": "how images are generated from noise",
     "solver/spacing": "the timesteps that a solver visits",
