@@ -93,7 +93,7 @@ def _extractors(path: Path) -> tuple[nn.Module, FeatureExtractor]:
 def _in_bf16(extractor: FeatureExtractor, images: Tensor) -> Tensor:
     """Features (n,D) with every layer of the network under autocast, which the extractor would turn off."""
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        parts = [extractor._network[0](part)[0].float() for part in images.split(extractor.images_per_call)]
+        parts = [extractor._network[0](part)[0].float() for part in images.split(extractor.batch_size)]
     return torch.cat(parts).clone()
 
 

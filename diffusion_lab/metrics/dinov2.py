@@ -39,6 +39,7 @@ class DINOv2Features(FeatureExtractor):
         width: D, features of a token; 1024 for ViT-L/14, 768 for B, 384 for S.
         depth: number of blocks; 24 for L, 12 for B and S.
         heads: number of attention heads; 16 for L, 12 for B, 6 for S.
+        batch_size: images of one network call; more suit a GPU, and change features by rounding alone.
 
     Raises:
         ValueError: an argument out of range.
@@ -50,16 +51,21 @@ class DINOv2Features(FeatureExtractor):
     channels = 3
     has_classes = False
     preprocessing = "bicubic to 224x224 as Pillow, bytes, ImageNet mean and deviation; position table as dinov2"
-    images_per_call = 16
 
     def __init__(
-        self, weights: ReadPath | None = None, width: int = LARGE[0], depth: int = LARGE[1], heads: int = LARGE[2]
+        self,
+        weights: ReadPath | None = None,
+        width: int = LARGE[0],
+        depth: int = LARGE[1],
+        heads: int = LARGE[2],
+        batch_size: int = 16,
     ) -> None:
         super().__init__()
         for name, value in (("width", width), ("depth", depth), ("heads", heads)):
             check_integer(name, value, 1, "leave it out for ViT-L/14")
         if width % heads:
             raise ValueError(f"heads={heads} must divide width={width}; DINOv2 has width / 64 heads")
+        self.batch_size = check_integer("batch_size", batch_size, 1, "use 16")
         self.path, self.feature_dim, self.depth, self.heads = weights, width, depth, heads
         self.name = "dinov2" if (width, depth, heads) == LARGE else f"dinov2_{width}x{depth}"
         self._checked: tuple[Path, int, int] | None = None

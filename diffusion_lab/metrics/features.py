@@ -26,6 +26,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from diffusion_lab.arguments import check_integer
 from diffusion_lab.progress import progress as shown
 
 WEIGHTS = Path(__file__).parent / "weights"
@@ -42,13 +43,14 @@ class FeatureExtractor(nn.Module, ABC):
     """A frozen network from uint8 images to `Features`, loaded at its first use.
 
     A subclass defines `name`, `feature_dim`, `channels`, `preprocessing`, `weights_file()` and `load()`,
-    `image_size` if it takes only one, `has_classes = False` without logits, and `images_per_call` if 64 is not best.
+    `image_size` if it takes only one, and `has_classes = False` without logits.
 
     Attributes:
         image_size: H = W of the images in pixels; None: any size, because the network resizes.
         preprocessing: description of the operations on the bytes before the network. It is part of the key of cached
             statistics, so it must change when they change.
         has_classes: whether it has class scores; without them the logits are (N,0).
+        batch_size: images of one network call; on a CPU 64 is fastest for a small network and 16 for a large one.
     """
 
     name: str
@@ -57,7 +59,7 @@ class FeatureExtractor(nn.Module, ABC):
     image_size: int | None = None
     preprocessing: str
     has_classes: bool = True
-    images_per_call: int = 64  # images of one network call; 64 is fastest on a CPU
+    batch_size: int = 64
 
     @abstractmethod
     def weights_file(self) -> Path:
@@ -115,7 +117,7 @@ class FeatureExtractor(nn.Module, ABC):
         # Training may run in bfloat16; features of that precision would shift every distance.
         with torch.autocast(images.device.type, enabled=False), torch.inference_mode():
             network = self._network[0].to(images.device)
-            outputs = [network(part) for part in images.split(self.images_per_call)]
+            outputs = [network(part) for part in images.split(self.batch_size)]
         # Copies, which are ordinary tensors outside inference mode.
         features, logits = (torch.cat(parts).float() for parts in zip(*outputs, strict=True))
         return Features(features, logits)
@@ -129,15 +131,17 @@ class ClassifierFeatures(FeatureExtractor):
     Args:
         weights: name of a file in the package's weights folder: "digits" (1x8x8, D=64), "fashion_mnist" (1x28x28,
             D=128) or "fashion_mnist14" (1x14x14, D=64).
+        batch_size: images of one network call; more suit a GPU, and change features by rounding alone.
 
     Raises:
-        ValueError: there are no such weights.
+        ValueError: there are no such weights, or batch_size < 1.
     """
 
     preprocessing = "x/127.5 - 1"
 
-    def __init__(self, weights: str) -> None:
+    def __init__(self, weights: str, batch_size: int = 64) -> None:
         super().__init__()
+        self.batch_size = check_integer("batch_size", batch_size, 1, "use 64")
         card = WEIGHTS / f"{weights}.json"
         if not card.is_file():
             known = ", ".join(sorted(path.stem for path in WEIGHTS.glob("*.json")))
@@ -169,7 +173,7 @@ class ClassifierFeatures(FeatureExtractor):
 def extract(
     extractor: FeatureExtractor,
     images: Tensor,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     device: torch.device | str = "cpu",
     progress: bool = False,
 ) -> Features:
@@ -178,14 +182,15 @@ def extract(
     Args:
         extractor: the extractor.
         images: (N,C,H,W) uint8.
-        batch_size: images per call.
+        batch_size: images at a time; None: as many as the extractor takes.
         device: device of the network.
         progress: whether to show it.
 
     Returns:
         features (N,D) and logits (N,K), float32 on the CPU.
     """
-    batches = list(features_of(extractor, images.split(batch_size), len(images), device, progress))
+    parts = images.split(batch_size or extractor.batch_size)
+    batches = list(features_of(extractor, parts, len(images), device, progress))
     return Features(*(torch.cat(parts).cpu() for parts in zip(*batches, strict=True)))
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from diffusion_lab.arguments import ReadPath
+from diffusion_lab.arguments import ReadPath, check_integer
 from diffusion_lab.metrics.features import FeatureExtractor, file_sha256
 
 FILE = "weights-inception-2015-12-05-6726825d.pth"
@@ -26,6 +26,7 @@ class InceptionFeatures(FeatureExtractor):
     Args:
         weights: path of weights-inception-2015-12-05-6726825d.pth; None: the file of that name in torch hub's folder of
             checkpoints.
+        batch_size: images of one network call; more suit a GPU, and change features by rounding alone.
 
     `check()` raises FileNotFoundError if there is no such file and ValueError if its sha256 is wrong.
     """
@@ -34,11 +35,10 @@ class InceptionFeatures(FeatureExtractor):
     feature_dim = 2048
     channels = 3
     preprocessing = "TensorFlow 1 bilinear to 299x299, (x - 128)/128"
-    images_per_call = 16
 
-    def __init__(self, weights: ReadPath | None = None) -> None:
+    def __init__(self, weights: ReadPath | None = None, batch_size: int = 16) -> None:
         super().__init__()
-        self.path = weights
+        self.path, self.batch_size = weights, check_integer("batch_size", batch_size, 1, "use 16")
 
     def weights_file(self) -> Path:
         path = Path(self.path).expanduser() if self.path else Path(torch.hub.get_dir()) / "checkpoints" / FILE

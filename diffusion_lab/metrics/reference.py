@@ -75,7 +75,7 @@ def reference_statistics(
     split: str,
     subset: int = 0,
     folder: Path | None = None,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     device: torch.device | str = "cpu",
     progress: bool = False,
 ) -> Reference:
@@ -88,7 +88,8 @@ def reference_statistics(
         split: "train" or "test".
         subset: m, number of features to keep for precision, recall and the kernel distance.
         folder: folder of the file, or None for `cache_folder()`/reference.
-        batch_size, device, progress: as in `extract`.
+        batch_size: images at a time; None: 64, or as many as the extractor takes if those are more.
+        device, progress: as in `extract`.
 
     Raises:
         ValueError: the cached file has another record, or there are fewer than 2 D images.
@@ -98,7 +99,8 @@ def reference_statistics(
     path = folder / f"{dataset}-{split}-{extractor.name}-{_digest(metadata)}.npz"
     if cached := load(path, metadata):
         return cached
-    batches = (images.take(ids) for ids in torch.arange(len(images)).split(batch_size))
+    size = batch_size or max(64, extractor.batch_size)
+    batches = (images.take(ids) for ids in torch.arange(len(images)).split(size))
     count = metadata["subset"]
     kept = torch.arange(count) * len(images) // max(count, 1)
     moments, points, start = Moments(extractor.feature_dim, device), [], 0

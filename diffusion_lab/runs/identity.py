@@ -39,6 +39,7 @@ WITHOUT_EFFECT = (
     "callbacks.heartbeat",
     "callbacks.pruning",
     "dataset.num_workers",
+    "dataset.features.batch_size",
     "images_per_device",
     "accumulate",
     "dataset.accumulate",

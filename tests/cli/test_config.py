@@ -20,6 +20,7 @@ NOT_IN_HASH = (
     "threads=1",
     "objective=val/loss",
     "dataset.num_workers=2",
+    "dataset.features.batch_size=256",
     "~callbacks.progress",
     "logger=none",
     "paths.root=elsewhere",

@@ -9,7 +9,7 @@ from torch import nn
 
 from diffusion_lab.data import Digits, FashionMNIST
 from diffusion_lab.data.sources.fashion_mnist import DEBIAN_FOLDER
-from diffusion_lab.metrics import ClassifierFeatures, InceptionFeatures, extract
+from diffusion_lab.metrics import ClassifierFeatures, DINOv2Features, InceptionFeatures, extract
 from diffusion_lab.metrics import features as features_module
 from diffusion_lab.metrics import inception as inception_module
 from diffusion_lab.metrics.features import WEIGHTS
@@ -62,6 +62,21 @@ def test_a_batch_changes_nothing_but_the_last_bits(digits):
     parts = extract(digits.features, images, batch_size=7)
     assert torch.allclose(whole.features, parts.features, atol=1e-5)
     assert torch.allclose(whole.logits, parts.logits, atol=1e-5)
+
+
+@pytest.mark.parametrize(("batch_size", "calls"), [(64, [50]), (20, [20, 20, 10])])
+def test_a_network_call_has_batch_size_images(digits, batch_size, calls):
+    images, seen = digits.source.test().images[:50], []
+    extractor = ClassifierFeatures("digits", batch_size)
+    extractor._network[0].register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+    found = extractor(images)
+    assert seen == calls and torch.allclose(found.features, digits.features(images).features, atol=1e-5)
+
+
+def test_batch_size_is_checked():
+    for extractor in (ClassifierFeatures, InceptionFeatures, DINOv2Features):
+        with pytest.raises(ValueError, match="^batch_size=0 must be an integer >= 1"):
+            extractor("digits", batch_size=0)
 
 
 def test_training_in_bfloat16_leaves_features_in_float32(digits):
