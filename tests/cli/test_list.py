@@ -116,6 +116,17 @@ def test_a_users_own_part_is_read_and_not_imported(tmp_path: Path, capsys: pytes
     assert "must be a folder with yaml files" in capsys.readouterr().err
 
 
+def test_parts_inside_a_file_have_keys_and_texts_and_a_file_that_extends_it_changes_them() -> None:
+    def settings(group: str, name: str) -> dict[str, tuple[str, str]]:
+        return {one.name: (one.default, one.meaning) for one in described(group, name, FOLDERS).settings}
+
+    large, small = settings("dataset", "imagenet128"), settings("dataset", "imagenet64")
+    assert (large["source.image_size"][0], small["source.image_size"][0]) == ("128", "64")
+    assert large["source.image_size"][1] == small["source.image_size"][1] != ""
+    assert settings("dataset", "celebahq256_latent")["source.images.image_size"][0] == "256"
+    assert settings("callbacks", "pruned")["ema.rule"][1].endswith("null: `ConstantDecay`.")
+
+
 def test_nothing_heavy_is_imported() -> None:
     code = (
         "import sys\nfrom diffusion_lab.cli.main import main\n"
