@@ -132,11 +132,11 @@ def method_name(cfg: DictConfig) -> str:
     choices = choices_of(cfg)
     if choices.get("method"):
         return str(choices["method"])
-    named = {"sampler": "sampler"} | DEFAULT_CHOICES
-    chosen = {group: choices.get(group, default) for group, default in named.items()}
-    differ = [group for group, default in DEFAULT_CHOICES.items() if chosen[group] != default]
-    words = [str(chosen[group]) for group in ("sampler", *differ) if chosen[group] is not None]
-    return "-".join(dict.fromkeys(words))  # task=gan sets model=gan
+    words = {choices.get("sampler", "sampler"): None}  # each once: task=gan sets model=gan
+    for group, default in DEFAULT_CHOICES.items():
+        if choices.get(group, default) != default:
+            words[choices[group]] = None
+    return "-".join(map(str, filter(None, words)))
 
 
 def beside_method(cfg: DictConfig) -> list[str]:

@@ -132,9 +132,8 @@ def _check_continues(cfg: DictConfig) -> None:
 
 def _shapes(parts: RunParts) -> dict[str, Size]:
     """Shapes of the tensors of the run's denoiser, whose only parts with a state are network and prediction."""
-    shapes = {
-        f"{NETWORK}{name}": shape for name, shape in _of_network(parts["network"], network_arguments(parts)).items()
-    }
+    network = _of_network(parts["network"], network_arguments(parts))
+    shapes = {f"{NETWORK}{name}": shape for name, shape in network.items()}
     return shapes | {f"prediction.{name}": value.shape for name, value in parts["prediction"].state_dict().items()}
 
 

@@ -106,7 +106,11 @@ def containers(config: dict[Any, Any]) -> list[tuple[str, Any]]:
 
 def parts(config: dict[Any, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Dotted path and content of every node with a `_target_`."""
-    return [(path, node) for path, node in containers(config) if "_target_" in node and isinstance(node, dict)]
+    found = []
+    for path, node in containers(config):
+        if isinstance(node, dict) and "_target_" in node:
+            found.append((path, node))
+    return found
 
 
 def effective(config: Mapping[str, Any], run_dir: str | None = None) -> dict[str, Any]:

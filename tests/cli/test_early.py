@@ -38,7 +38,7 @@ def test_no_yaml_file_of_the_package_has_a_wrong_argument(file: Path) -> None:
 
 def test_only_nodes_that_differ_are_read(composed: Compose, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    monkeypatch.setattr(early, "_faults", lambda path, node: read.append(path) or [])
+    monkeypatch.setattr(early, "_faults", lambda path, *_: read.append(path) or [])
     early.check_arguments(composed("sampler=uniform"))
     assert "sampler" not in read
     early.check_arguments(composed("sampler=uniform", "+sampler.stretch=2"))

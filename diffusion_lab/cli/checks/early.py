@@ -2,7 +2,7 @@
 
 Signatures are read from source text, so an error in a key or a type is reported at once. Whether a class is allowed and
 fits its place is the first question and needs the class itself (`nodes.py`); this check therefore speaks only where
-every part is of the class that the yaml file of its option has, and reads the signatures of parts that differ from it.
+every part is of the class that the yaml file of its option has, and reads the arguments that differ from it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ def check_arguments(cfg: DictConfig) -> list[ConfigError] | None:
     if any([path not in shipped or node["_target_"] != shipped[path]["_target_"] for path, node in nodes]):
         return None
     changed = [(path, node) for path, node in nodes if node != shipped[path]]  # tests check the package's files
-    return [ConfigError(text) for path, node in changed for text in _faults(path, node)]
+    return [ConfigError(text) for path, node in changed for text in _faults(path, node, shipped[path])]
 
 
-def _faults(path: str, node: dict[str, Any]) -> list[str]:
-    signature = written(node["_target_"])
+def _faults(path: str, node: dict[str, Any], shipped: dict[str, Any]) -> list[str]:
+    changed = frozenset(key for key, value in node.items() if key not in shipped or shipped[key] != value)
+    signature = written(node["_target_"], only=changed)
     return argument_faults(node, path, signature) if signature is not None else []
 
 

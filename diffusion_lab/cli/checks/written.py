@@ -29,8 +29,13 @@ class Undecided(Exception):
 
 
 @functools.cache
-def written(target: str, folders: tuple[Path, ...] = ()) -> Signature | None:
+def written(target: str, folders: tuple[Path, ...] = (), only: frozenset[str] | None = None) -> Signature | None:
     """The signature of `package.module.Name`, as `annotations.described` finds it after an import.
+
+    Args:
+        target: dotted name.
+        folders: with the user's own modules.
+        only: the arguments whose annotations and defaults are read; None: all.
 
     Returns:
         None if the source is not at hand or has no constructor. An argument that is not decided has no hint.
@@ -41,10 +46,11 @@ def written(target: str, folders: tuple[Path, ...] = ()) -> Signature | None:
         return Signature({}, [], False, {}, None) if definition is not None and definition.takes_nothing() else None
     parameters, hints = {}, {}
     for argument, default in function.pairs():
-        kind = inspect.Parameter.KEYWORD_ONLY
-        parameters[argument.arg] = inspect.Parameter(argument.arg, kind, default=_default(default, function))
+        kind, read = inspect.Parameter.KEYWORD_ONLY, only is None or argument.arg in only
+        value = UNREAD if default is not None and not read else _default(default, function)
+        parameters[argument.arg] = inspect.Parameter(argument.arg, kind, default=value)
         try:
-            if argument.annotation is not None:
+            if read and argument.annotation is not None:
                 hints[argument.arg] = value_of(argument.annotation, function)
         except Undecided:
             continue
