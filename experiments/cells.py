@@ -154,7 +154,7 @@ def result_files(folder: Path) -> dict[str, str]:
     """Name -> text of what a table's folder of results has beside its values."""
     from diffusion_lab.cli.table_files import conf_folders, load_scale
     from diffusion_lab.tables.curves import differences
-    from diffusion_lab.tables.page import OF_RUNS, absent_rows, as_latex, image_of, markdown_of
+    from diffusion_lab.tables.page import OF_RUNS, absent_rows, as_latex, markdown_of
     from diffusion_lab.tables.text import legend, tables
 
     paper, _, name, table = folder.relative_to(FOLDER).parts
@@ -166,7 +166,7 @@ def result_files(folder: Path) -> dict[str, str]:
     }
     texts = {"table.md": markdown_of(results, missing, scale, kept)}
     texts["table.tex"] = as_latex(tables(results, missing), legend(results))
-    return texts | {file: image_of(figure).decode() for file, figure in differences(results).items()}
+    return texts | {file: figure.svg.decode() for file, figure in differences(results).items()}
 
 
 def result_folders() -> list[Path]:

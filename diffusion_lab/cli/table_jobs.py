@@ -189,17 +189,11 @@ def lengths(cfg: DictConfig) -> dict[str, int]:
                 found[here] = value
             walk(value, here)
 
-    parts = OmegaConf.masked_copy(cfg, ["weighting", "sampler", "annealing", "preconditioning"])
-    walk(OmegaConf.to_container(parts, resolve=False) and _resolved(cfg, parts), "")
+    for part in ("weighting", "sampler", "annealing", "preconditioning"):
+        node = cfg.get(part)
+        if OmegaConf.is_config(node):
+            walk(OmegaConf.to_container(node, resolve=True), part)
     return found
-
-
-def _resolved(cfg: DictConfig, parts: DictConfig) -> dict[str, Any]:
-    resolved = {}
-    for key in parts:
-        node = cfg[key]
-        resolved[str(key)] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-    return resolved
 
 
 def _lengths(published: DictConfig, steps: int, every: int) -> list[str]:

@@ -9,7 +9,7 @@ from diffusion_lab.reports.comparison.rows import Row, summarise, with_baseline
 from diffusion_lab.reports.comparison.sections import Section, sections_of
 from diffusion_lab.reports.comparison.sentences import beyond
 from diffusion_lab.reports.pages.files import check_suffix, write_per_seed, write_table
-from diffusion_lab.reports.pages.html import Report, make_report, page, write_figures, write_page
+from diffusion_lab.reports.pages.html import Report, make_report, page, write_figures
 from diffusion_lab.runs.find import read_run, read_runs
 from diffusion_lab.runs.run import Run
 
@@ -36,7 +36,6 @@ __all__ = [
     "summarise",
     "with_baseline",
     "write_figures",
-    "write_page",
     "write_per_seed",
     "write_table",
 ]

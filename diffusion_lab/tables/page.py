@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -79,15 +78,10 @@ def write_pages(page: TablePage, folder: Path) -> list[Path]:
         "page.html": as_html(page, first | drawn),
     }
     files = {name: text.encode() for name, text in texts.items()}
-    files |= {name: image_of(figure) for name, figure in (first | drawn).items()}
+    files |= {name: figure.svg for name, figure in (first | drawn).items()}
     for name, content in files.items():
         write_whole(folder / name, content)
     return [folder / name for name in files]
-
-
-def image_of(figure: Figure) -> bytes:
-    """The SVG file of a figure."""
-    return base64.b64decode(figure.image.partition("base64,")[2])
 
 
 def as_markdown(page: TablePage, drawn: Mapping[str, Figure]) -> str:

@@ -6,10 +6,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from diffusion_lab.reports import group_runs, make_report, page, read_runs, sections_of, write_page
+from diffusion_lab.reports import group_runs, make_report, page, read_runs, sections_of
 from diffusion_lab.reports.figures.curves import course
 from diffusion_lab.reports.figures.losses import loss_by_timestep
 from diffusion_lab.reports.figures.timesteps import objective
+from diffusion_lab.reports.pages.files import save
 from tests.reports.synthetic import METHODS, log, write_run
 
 
@@ -161,16 +162,16 @@ def test_losses_of_other_predictions_have_no_ratio(tmp_path):
     assert "or schedule: logit_normal." in figure.caption
 
 
-def test_the_page_is_replaced_as_a_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("diffusion_lab.reports.pages.html.page", lambda *_: "<!doctype html>")
+def test_the_page_is_replaced_as_a_whole(tmp_path, without_figures):
     write_run(tmp_path / "a", "uniform", 0, steps=50)
     folder = read_runs(tmp_path)
     report = make_report(folder, sections_of(folder.runs))
-    path = write_page(tmp_path / "new" / "page.html", report)
+    path = tmp_path / "new" / "page.html"
+    save(path, page(report).encode(), "out")
     assert path.read_text().startswith("<!doctype html>") and [p.name for p in path.parent.iterdir()] == ["page.html"]
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="out=.* must be a file that can be written"):
-        write_page(tmp_path / "file" / "page.html", report)
+        save(tmp_path / "file" / "page.html", page(report).encode(), "out")
 
 
 def test_grey_lines_of_the_objective_have_names(tmp_path):

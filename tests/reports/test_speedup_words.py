@@ -56,7 +56,7 @@ def test_bounds_of_both_kinds_have_no_common_factor():
 def test_curves_that_turn_are_counted():
     said = words(Factor(2.0, rises_again=True), Factor(3.0), Factor(4.0, reached_before=True))
     assert said[1] == "Later snapshots of speed are worse than that value again in 1 of 3 seeds."
-    assert said[2].startswith("uniform itself was at its final value before its end in 1 of 3 seeds")
+    assert said[2].startswith("uniform reached its final value before the end of training in 1 of 3 seeds")
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.8741, "0.874"), (2.5, "2.50"), (12.34, "12.3"), (400.0, "400")])
@@ -78,5 +78,5 @@ def test_a_cell_of_a_table():
 
 def test_a_baseline_that_turns_is_one_sentence_for_all_rows():
     rows = [over_seeds([Factor(2.0), Factor(2.0, reached_before=True)]), over_seeds([Factor(1.0)] * 2)]
-    assert turned(rows, "DDPM").startswith("DDPM itself was at its final value before its end in 1 of 2 seeds")
+    assert turned(rows, "DDPM").startswith("DDPM reached its final value before the end of training in 1 of 2 seeds")
     assert turned(rows[1:], "DDPM") == turned([], "DDPM") == ""

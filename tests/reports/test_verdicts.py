@@ -87,7 +87,7 @@ def test_a_plain_interval_without_zero_is_not_a_verdict_among_many_rows(tmp_path
     (line,) = [line for line in table.lines if line[0].text == "logit_normal"]
     assert line[4].text.startswith("not decided, p=0.0") and not line[3].bold
     assert "corrected for the 3 rows by Holm" in table.legend
-    assert any("must be fixed before the first run" in note and "18 %" in note for note in table.notes)
+    assert any("Fix the number of seeds before the first run" in note and "18 %" in note for note in table.notes)
     assert any(note.startswith("Unpaired intervals would be") for note in table.notes)
 
 

@@ -11,6 +11,7 @@ from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS, with_arrow
 from diffusion_lab.reports.comparison.rows import Row, baseline, summarise, visible_size
 from diffusion_lab.reports.comparison.sentences import answer, beyond_names, cautions, legend, of_other_hours
+from diffusion_lab.reports.comparison.verdicts import Verdict
 from diffusion_lab.runs.run import status_words
 
 WIDTH = 180  # maximum width of the table in characters, before column titles are abbreviated
@@ -104,7 +105,7 @@ def columns(
         Column("runs", _runs),
         Column(metric, lambda row: row.note or with_interval(row.metric, places)),
         Column(f"difference to {base}", lambda row: _difference(row, places), f"diff. to {base}", verdict=True),
-        Column("verdict", _verdict, verdict=True),
+        Column("verdict", lambda row: verdict_text(row.verdict), verdict=True),
         Column(f"seeds for ±{size:g}" if size else "seeds", _seeds),
         Column("val loss", lambda row: number(row.val_loss.mean) if row.val_loss else "n/a", "loss"),
         Column(
@@ -131,14 +132,14 @@ def _difference(row: Row, places: int) -> str:
     return text if paired in (1, len(row.group.done)) else f"{text} ({paired} common seeds)"
 
 
-def _verdict(row: Row) -> str:
-    """`better, p=0.012`, `not decided, p=0.31`."""
-    if row.verdict is None:
+def verdict_text(verdict: Verdict | None) -> str:
+    """`better, p=0.012`, `not decided, p=0.31`; empty without a verdict."""
+    if verdict is None:
         return ""
-    if row.verdict.p is None:
-        return row.verdict.word
-    p = row.verdict.p
-    return f"{row.verdict.word}, " + ("p<0.001" if p < 0.001 else f"p={p:.3f}" if p < 0.1 else f"p={p:.2f}")
+    p = verdict.p
+    if p is None:
+        return verdict.word
+    return f"{verdict.word}, " + ("p<0.001" if p < 0.001 else f"p={p:.3f}" if p < 0.1 else f"p={p:.2f}")
 
 
 def _seeds(row: Row) -> str:

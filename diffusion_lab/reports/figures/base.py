@@ -6,6 +6,7 @@ over the unfinished ones, which is stated. Thin lines are single seeds.
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -32,6 +33,11 @@ class Figure(NamedTuple):
         """With the picture of Matplotlib's figure `draw(*of)`, in the common style."""
         with style():
             return cls(title, caption, data_uri(draw(*of)))
+
+    @property
+    def svg(self) -> bytes:
+        """The picture as a file."""
+        return b64decode(self.image.partition("base64,")[2])
 
 
 def panel_per_group(

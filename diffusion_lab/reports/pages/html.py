@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -79,17 +78,6 @@ def make_report(
     return Report(folder, parts)
 
 
-def write_page(path: str | Path, report: Report) -> Path:
-    """Write the page, in one atomic replacement.
-
-    Raises:
-        ValueError: the path cannot be written to.
-    """
-    path = Path(path)
-    save(path, page(report).encode(), "out")
-    return path
-
-
 def write_figures(directory: str | Path, report: Report) -> list[Path]:
     """Write each figure of the page as an SVG file with a name from its title.
 
@@ -102,7 +90,7 @@ def write_figures(directory: str | Path, report: Report) -> list[Path]:
         for figure in part.figures:
             name = re.sub(r"[^a-z0-9]+", "-", (begin + figure.title).lower()).strip("-")
             path = Path(directory) / f"{name}.svg"
-            save(path, base64.b64decode(figure.image.partition("base64,")[2]), "figures")
+            save(path, figure.svg, "figures")
             paths.append(path)
     return paths
 

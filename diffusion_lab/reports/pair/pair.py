@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from diffusion_lab.intervals import Interval, paired_difference
-from diffusion_lab.reports.comparison.cells import Column, Comparison, decimals, with_interval
+from diffusion_lab.reports.comparison.cells import Column, Comparison, decimals, verdict_text, with_interval
 from diffusion_lab.reports.comparison.differences import (
     Difference,
     Reader,
@@ -249,7 +249,7 @@ def table_of(pair: Pair, lines: list[Line]) -> Comparison:
         Column(base, lambda line: _mean_text(line.base, line)),
         Column(own, lambda line: _mean_text(line.own, line)),
         Column(f"difference to {base}", _difference_text, verdict=True),
-        Column("verdict", _verdict_text, verdict=True),
+        Column("verdict", lambda line: verdict_text(line.verdict), verdict=True),
     ]
     cells = [[column.of(line) for column in columns] for line in lines]
     return Comparison([column.heading for column in columns], cells, _legend(lines), [])
@@ -276,14 +276,6 @@ def _mean_text(mean: Interval | None, line: Line) -> str:
 
 def _difference_text(line: Line) -> str:
     return line.refused or with_interval(line.difference, line.places, signed=True)
-
-
-def _verdict_text(line: Line) -> str:
-    """`better, p=0.012`"""
-    if line.verdict is None:
-        return ""
-    p = line.verdict.p
-    return line.verdict.word + ("" if p is None else f", p={p:.2g}" if p >= 0.001 else ", p<0.001")
 
 
 def _legend(lines: list[Line]) -> str:

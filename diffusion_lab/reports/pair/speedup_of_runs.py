@@ -160,7 +160,7 @@ def turned(found: Sequence[SpeedUp], base: str) -> str:
     if worst is None or not worst.reached_before:
         return ""
     seeds = f"{worst.reached_before} of {worst.total} seeds"
-    return f"{base} itself was at its final value before its end in {seeds}, which makes the factors too large."
+    return f"{base} reached its final value before the end of training in {seeds}, so the factors are too large."
 
 
 def _bounded(found: SpeedUp) -> str:
@@ -198,8 +198,8 @@ def _counts(found: SpeedUp, base: str, own: str) -> list[str]:
         said.append(f"Later snapshots of {own} are worse than that value again{_seeds(found.rises_again, found)}.")
     if found.reached_before:
         said.append(
-            f"{base} itself was at its final value before its end{_seeds(found.reached_before, found)}, which makes "
-            "the factor too large."
+            f"{base} reached its final value before the end of training{_seeds(found.reached_before, found)}, so the "
+            "factor is too large."
         )
     return said
 

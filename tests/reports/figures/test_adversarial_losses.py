@@ -1,7 +1,5 @@
 """The figure of a GAN's training."""
 
-import base64
-
 from diffusion_lab.reports import group_runs, read_runs
 from diffusion_lab.reports.figures import adversarial_losses
 from tests.reports.synthetic import log, write_run
@@ -14,7 +12,7 @@ def test_it_shows_both_losses_and_both_shares(tmp_path):
         log(tmp_path / "a", step, **{f"train__{name}": value for name, value in values.items()})
     figure = adversarial_losses(group_runs(read_runs(tmp_path).runs))
     assert figure is not None and figure.title == "Losses of the GAN" and "1 seed each" in figure.caption
-    drawing = base64.b64decode(figure.image.partition("base64,")[2]).decode()
+    drawing = figure.svg.decode()
     for text in ("generator", "discriminator", "real images", "generated images", "share judged right", "images seen"):
         assert text in drawing
 

@@ -1,7 +1,5 @@
 """Shares of the heads of a prediction, by noise."""
 
-import base64
-
 import numpy as np
 
 from diffusion_lab.reports import group_runs, read_runs
@@ -37,7 +35,7 @@ def test_the_last_log_counts(tmp_path):
 def test_any_head_is_drawn_in_a_panel_per_group_and_kind(tmp_path):
     write(tmp_path / "a", 0, head_x0=[0.2, None], head_tail=[0.8, None], weight_x0=[1.0, 0.0], weight_tail=[0.0, 1.0])
     figure = heads(groups_of(tmp_path))
-    drawing = base64.b64decode(figure.image.partition("base64,")[2]).decode()
+    drawing = figure.svg.decode()
     for text in ("head x0", "head tail", "uniform: selected in", "uniform: weight in", "noise angle φ, degrees"):
         assert text in drawing
     assert figure.title == "Which head is used, by noise" and "1 seed each" in figure.caption

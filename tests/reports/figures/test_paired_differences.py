@@ -1,7 +1,5 @@
 """The table's differences as a picture."""
 
-import base64
-
 import pytest
 
 from diffusion_lab.intervals import mean_interval
@@ -19,7 +17,7 @@ def interval(*values):
 
 
 def drawing(figure):
-    return base64.b64decode(figure.image.partition("base64,")[2]).decode()
+    return figure.svg.decode()
 
 
 def test_lines_stand_in_the_order_of_the_table(sweep):
