@@ -7,8 +7,8 @@ import io
 import pytest
 
 from diffusion_lab.cli.report import main
+from diffusion_lab.reports import figures
 from diffusion_lab.reports.figures import base
-from diffusion_lab.reports.pages import html
 from diffusion_lab.reports.pair import page as pair_page
 from tests.reports.synthetic import write_sweep
 
@@ -42,7 +42,7 @@ def text(report):
 @pytest.fixture
 def without_figures(monkeypatch):
     """Figures take most of the time of a report and of a comparison; tests of their words do without."""
-    monkeypatch.setattr(html, "_figures", lambda *of: [])
+    monkeypatch.setattr(figures, "of_section", lambda *of: [])
     monkeypatch.setattr(pair_page, "drawn", lambda pair: [])
 
 

@@ -97,7 +97,7 @@ def test_the_files_of_a_report_hold_text_alone(in_folder: Path, capsys: pytest.C
         write_run(Path("runs", f"={seed}+1"), "uniform", seed, steps=250)
         put(Path("runs", f"={seed}+1"), "=1+1 " + " ".join(PAYLOADS.values()))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("diffusion_lab.reports.pages.html._figures", lambda *_: [])
+        patch.setattr("diffusion_lab.reports.figures.of_section", lambda *_: [])
         assert main(["report", "runs", "--out", "page.html", "--table", "table.md"]) == 0
     assert capsys.readouterr().out
     page = Path("page.html").read_text()

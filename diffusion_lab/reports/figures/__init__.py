@@ -1,25 +1,39 @@
 """The figures of the report. Each is a function of the groups, and None if the runs have no data for it."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import Figure
-from diffusion_lab.reports.figures.curves import against_time, course, speed_up
+from diffusion_lab.reports.figures.curves import against_time, course, other_numbers
 from diffusion_lab.reports.figures.losses import loss_by_log_snr, loss_by_timestep, loss_course
 from diffusion_lab.reports.figures.method_logs import adversarial_losses, heads
 from diffusion_lab.reports.figures.table_rows import cost, differences
 from diffusion_lab.reports.figures.timesteps import drawn, drawn_over_training, objective
 
-__all__ = [
-    "Figure",
-    "adversarial_losses",
-    "against_time",
-    "cost",
-    "course",
-    "differences",
-    "drawn",
-    "drawn_over_training",
-    "heads",
-    "loss_by_log_snr",
-    "loss_by_timestep",
-    "loss_course",
-    "objective",
-    "speed_up",
-]
+
+def of_section(groups: Sequence[Group], metric: str, size: float | None) -> list[Figure]:
+    """The figures of one section of the report for which the runs have data, in their order on the page.
+
+    Args:
+        groups: the compared groups.
+        metric: the section's metric.
+        size: difference that the band of `differences` shows; None: a tenth of the baseline's mean.
+    """
+    made = [
+        differences(groups, metric, size),
+        course(groups, metric),
+        against_time(groups, metric),
+        loss_by_timestep(groups),
+        loss_by_log_snr(groups),
+        loss_course(groups),
+        adversarial_losses(groups),
+        drawn(groups),
+        drawn_over_training(groups),
+        objective(groups),
+        heads(groups),
+        other_numbers(groups),
+        cost(groups),
+    ]
+    return [figure for figure in made if figure is not None]

@@ -1,4 +1,5 @@
-"""Figures of quality: a metric and the validation loss against images seen and training time, and the speed-up in both.
+"""Figures of quality: a metric and the validation loss against images seen and training time, and the speed-up in both;
+and of any other number that runs have logged.
 
 Against training time a sampler pays for its own cost. Evaluations are left out of the time if all runs of the figure
 have recorded it without them (`training_seconds` in timing.jsonl); otherwise the time of all of them includes
@@ -7,6 +8,7 @@ evaluations, which the axis says.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -32,6 +34,22 @@ UNITS = ((5400.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "second
 AXES = {"images": ("images seen", in_images), "training time": ("training time, seconds", in_seconds)}  # of factors
 MARK = "#222222"  # of factors
 DOTS = 12  # largest number of snapshots that are marked
+# Beginnings of the keys that are shown elsewhere, or are the same in all runs of a method.
+ELSEWHERE = (
+    "epoch",
+    "images",
+    "metrics/",
+    "optim/beta1",
+    "optim/lr",
+    "prediction/",
+    "sampler/",
+    "step",
+    "train/judged",
+    "train/loss",
+    VAL_LOSS,
+)
+MOST = 4  # panels of other numbers
+NAME = re.compile(r"[\w./ -]{1,60}")  # of a key that can be a title
 PANELS = "Coloured: mean over seeds, shaded: lowest to highest seed, dotted: {}, grey: {}."
 
 
@@ -60,7 +78,22 @@ class Line(NamedTuple):
 
 def course(groups: Sequence[Group], metric: str) -> Figure | None:
     """The metric and the validation loss against images seen; for many groups only one of the two."""
-    keys = [key for key in _keys(metric) if any(_curves(group, key) for group in groups)]
+    return _course(groups, _keys(metric), "Quality against images seen")
+
+
+def other_numbers(groups: Sequence[Group]) -> Figure | None:
+    """What no other figure and no metric shows, such as a number that your own callback logs; at most `MOST`."""
+    logged = {key for group in groups for run in shown(group) for key in run.keys("") if not key.startswith(ELSEWHERE)}
+    numbers = [key for key in sorted(logged) if NAME.fullmatch(key) and _is_number(groups, key)]
+    return _course(groups, numbers[:MOST], "Other numbers against images seen")
+
+
+def _is_number(groups: Sequence[Group], key: str) -> bool:
+    return all(curve.values.ndim == 1 for group in groups for curve in _curves(group, key))
+
+
+def _course(groups: Sequence[Group], keys: Sequence[str], title: str) -> Figure | None:
+    keys = [key for key in keys if any(_curves(group, key) for group in groups)]
     if not keys:
         return None
     drawn = [key for key in keys if any(len(curve.steps) > 1 for group in groups for curve in _curves(group, key))]
@@ -87,7 +120,7 @@ def course(groups: Sequence[Group], metric: str) -> Figure | None:
             "can be compared, but not runs with different predictions."
         )
     picture = (_course_panels, lines, keys[0]) if many(len(lines)) else (_course_lines, groups, keys)
-    return Figure.drawn("Quality against images seen", caption, *picture)
+    return Figure.drawn(title, caption, *picture)
 
 
 def _lines(groups: Sequence[Group], key: str) -> list[Line]:

@@ -72,7 +72,11 @@ def make_report(
             baseline's mean.
     """
     parts = [
-        Part(section, compare(section.groups, section.metric, by, size), _figures(section.groups, section.metric, size))
+        Part(
+            section,
+            compare(section.groups, section.metric, by, size),
+            figures.of_section(section.groups, section.metric, size),
+        )
         for section in sections
     ]
     return Report(folder, parts)
@@ -165,24 +169,6 @@ def _part(folder: RunFolder, part: Part) -> dict[str, Any]:
         "markdown": markdown(part.table),
         "latex": latex(part.table),
     }
-
-
-def _figures(groups: Sequence[Group], metric: str, size: float | None) -> list[figures.Figure]:
-    drawn = [
-        figures.differences(groups, metric, size),
-        figures.course(groups, metric),
-        figures.against_time(groups, metric),
-        figures.loss_by_timestep(groups),
-        figures.loss_by_log_snr(groups),
-        figures.loss_course(groups),
-        figures.adversarial_losses(groups),
-        figures.drawn(groups),
-        figures.drawn_over_training(groups),
-        figures.objective(groups),
-        figures.heads(groups),
-        figures.cost(groups),
-    ]
-    return [figure for figure in drawn if figure is not None]
 
 
 def _all_metrics(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:

@@ -10,6 +10,7 @@ from diffusion_lab.reports import figures
 from diffusion_lab.reports.comparison.cells import Cell, Comparison
 from diffusion_lab.reports.comparison.differences import Difference, lookup
 from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.figures.curves import speed_up
 from diffusion_lab.reports.pages import notes, samples
 from diffusion_lab.reports.pages.html import rendered
 from diffusion_lab.reports.pair.pair import Pair, configuration, lines_of, table_of
@@ -77,7 +78,7 @@ def drawn(pair: Pair) -> list[figures.Figure]:
     """The figures for which the runs have data."""
     groups = pair.groups
     made = [
-        figures.speed_up(pair.base, pair.own, pair.metric),
+        speed_up(pair.base, pair.own, pair.metric),
         figures.course(groups, pair.metric),
         figures.against_time(groups, pair.metric),
         figures.loss_by_timestep(groups),
