@@ -20,7 +20,8 @@ def folders(in_folder: Path) -> Path:
 
 
 def test_every_command_that_reads_runs_is_of_one_kind() -> None:
-    assert {*KEYED, *PLACED} == {*COMMANDS} - {"train", "encode", "reproduce", "list", "doctor"}
+    others = {"train", "encode", "reproduce", "list", "doctor"}
+    assert {*KEYED, *PLACED} == {*COMMANDS} - others, "name a command in KEYED, PLACED or the others of this test"
 
 
 @pytest.mark.parametrize("command", KEYED)

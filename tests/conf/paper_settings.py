@@ -23,6 +23,12 @@ def papers() -> dict[str, dict[str, Any]]:
     return {path.parent.name: yaml.safe_load(path.read_text()) for path in files}
 
 
+def is_written(name: str) -> bool:
+    """Whether the settings of the table PAPER/NAME are in the paper's file."""
+    paper, table = name.split("/")
+    return table in papers().get(paper, {}).get("tables", {})
+
+
 def settings_of(paper: dict[str, Any], table: str, cell: Cell) -> Settings:
     """The settings of one model: those of the table, the column, the row, the two together and the model, the later
     ones standing. A table without columns or models has the same settings in all of them.
