@@ -1,6 +1,6 @@
 """Writes a page for every method, sampler, weighting, prediction, schedule and solver: `docs/options/GROUP/NAME.md`.
 
-    python -m experiments.option_pages            write them and their figures (`make pages`)
+    python -m experiments.option_pages            write the stale ones, with a new option's figure (`make pages`)
     python -m experiments.option_pages --check    name the stale ones; exit code 1 if there are any
 
 A page has what `diffusion-lab list GROUP=NAME` says, from yaml file and docstring; the picture of what it trains on for
@@ -130,11 +130,18 @@ def stale() -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or name the stale ones."""
-    old, wanted = stale(), dict(pages())
+    """Write the stale pages, or name them."""
+    check, old = "--check" in arguments, stale()
+    if not check:
+        from experiments import option_figures  # which imports this module
+
+        for page in old:
+            if page.parent.name in DRAWN and page.name != "README.md" and not page.is_file():
+                option_figures.write(page.parent.name, page.stem)
+    wanted = dict(pages())  # with these figures
     for page in old:
-        print(f"{'stale' if '--check' in arguments else 'written'}: {page.relative_to(FOLDER.parents[1])}")
-    if "--check" in arguments:
+        print(f"{'stale' if check else 'written'}: {page.relative_to(FOLDER.parents[1])}")
+    if check:
         return int(bool(old))
     for page in old:
         if page not in wanted:

@@ -8,7 +8,8 @@
     learning    trainings that show that a network learns; after changes of diffusion, networks, solvers or training
     exhaustive  every composition and every network at full size; after changes of conf or networks
 
-Every test is in one suite. `python -m tests.suites pages` records the trees with which it passed in pages_seen.json.
+Every test is in one suite. A suite whose tests fail writes the generated pages that are stale. `python -m tests.suites
+pages` records the trees with which it passed in pages_seen.json.
 """
 
 from __future__ import annotations
@@ -20,22 +21,29 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 SEEN = ROOT / "tests" / "pages_seen.json"
 OF_PAGES = ("README.md", "conf", "docs", "pyproject.toml")
 
 
 class Suite(NamedTuple):
-    """Which tests, by their marks, and pytest's other options."""
+    """Which tests, by their marks; pytest's other options; what writes the stale pages and figures that they name."""
 
     marks: str
     options: tuple[str, ...] = ()
+    writers: tuple[str, ...] = ()
 
 
+PAGES = ("experiments.option_pages", "experiments.claims")
+ALL_PAGES = ("experiments.option_figures", *PAGES, "experiments.cells")
 SUITES = {
-    "quick": Suite("not (slow or pages or learning or exhaustive)", ("--random-order",)),
+    "quick": Suite("not (slow or pages or learning or exhaustive)", ("--random-order",), PAGES),
     "slow": Suite("slow and not (pages or learning or exhaustive)", ("--durations=15",)),
-    "pages": Suite("pages and not (learning or exhaustive)"),
+    "pages": Suite(
+        "pages and not (learning or exhaustive)", (), ("experiments.option_figures", *PAGES, "experiments.cells")
+    ),
     "learning": Suite("learning and not exhaustive", ("--durations=0",)),
     "exhaustive": Suite("exhaustive"),
 }
@@ -58,11 +66,22 @@ def pages_are_seen() -> bool:
 
 
 def run(name: str) -> int:
-    """Run a suite on two processes; pytest's exit code."""
+    """Run a suite on two processes; pytest's exit code. Where tests fail, pages that are stale are written."""
     suite = SUITES[name]
     command = [sys.executable, "-m", "pytest", "-m", suite.marks, "-n", "2", *suite.options]
     print(f"suite {name}: {' '.join(command[1:])}", flush=True)
-    return subprocess.run(command, cwd=ROOT).returncode
+    code = subprocess.run(command, cwd=ROOT).returncode
+    if code == pytest.ExitCode.TESTS_FAILED and write_stale(suite):
+        print(f"These pages were stale and are written: read them, commit them, and run `make test-{name}` again.")
+    return code
+
+
+def write_stale(suite: Suite) -> bool:
+    """Write the suite's stale pages, each with a line that names it; whether there were some."""
+    commands = [[sys.executable, "-m", module] for module in suite.writers]
+    said = "".join(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout for command in commands)
+    print(said, end="", flush=True)
+    return bool(said)
 
 
 def main(words: list[str] | None = None) -> int:

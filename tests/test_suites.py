@@ -101,3 +101,19 @@ def test_what_runs_and_what_is_said_not_to_have_run(
     lines = capsys.readouterr().out.splitlines()
     assert sorted(line.split()[3].rstrip(":") for line in lines) == sorted(said)
     assert suites.pages_are_seen() == (seen or words == ["pages"])
+
+
+@pytest.mark.parametrize(
+    ("code", "stale", "says"), [(0, True, False), (1, True, True), (1, False, False), (2, True, False)]
+)
+def test_a_suite_whose_tests_fail_writes_its_stale_pages(
+    code: int, stale: bool, says: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        tests = "pytest" in command
+        return subprocess.CompletedProcess(command, code if tests else 0, "written: docs/a.md\n" if stale else "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert suites.run("quick") == code
+    said = capsys.readouterr().out
+    assert ("written: docs/a.md" in said) == ("run `make test-quick` again" in said) == says

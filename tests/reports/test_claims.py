@@ -13,8 +13,8 @@ CLAIMS = yaml.safe_load(claims.CLAIMS.read_text(encoding="utf-8"))["claims"]
 
 
 def test_the_page_is_that_of_today():
-    """If this fails, `make pages` writes it."""
-    assert claims.PAGE.read_text(encoding="utf-8") == claims.page()
+    current = claims.PAGE.read_text(encoding="utf-8") == claims.page()
+    assert current, "`make test-quick` writes it when it fails, and so does `make pages`; read and commit it"
 
 
 def test_every_claim_has_three_seeds_and_all_that_the_page_says_of_it():
