@@ -262,6 +262,11 @@ class RunFolder:
         return list(dict.fromkeys(command for commands in self.sweeps.values() for command in commands))
 
     @property
+    def counts(self) -> dict[str, int]:
+        """status -> number of runs, without zeros."""
+        return _counts(self.runs)
+
+    @property
     def unfinished(self) -> list[Run]:
         return [run for run in self.runs if run.status != "done"]
 
@@ -272,8 +277,12 @@ class RunFolder:
 
 def status_words(runs: Sequence[Run]) -> str:
     """`2 done, 1 failed`."""
+    return ", ".join(f"{count} {status}" for status, count in _counts(runs).items())
+
+
+def _counts(runs: Sequence[Run]) -> dict[str, int]:
     counts = Counter(run.status for run in runs)
-    return ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+    return {status: counts[status] for status in STATUSES if counts[status]}
 
 
 class Clock(NamedTuple):

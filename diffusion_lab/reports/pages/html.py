@@ -19,7 +19,7 @@ from diffusion_lab.reports.comparison.sections import Section
 from diffusion_lab.reports.pages import notes, samples
 from diffusion_lab.reports.pages.files import latex, markdown, save
 from diffusion_lab.runs.analyses import read_analyses
-from diffusion_lab.runs.run import RunFolder, status_words
+from diffusion_lab.runs.run import RunFolder
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -134,7 +134,7 @@ def _content(report: Report) -> dict[str, Any]:
     command, reason = notes.next_command(folder, report.groups, report.metric)
     return {
         "title": folder.path.resolve().name,
-        "counts": status_words(folder.runs),
+        "counts": folder.counts,
         "versions_differ": notes.version_warnings(folder),
         "troubles": troubles,
         "waiting": waiting,
