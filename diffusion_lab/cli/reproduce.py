@@ -1,7 +1,7 @@
 """`diffusion-lab reproduce PAPER/TABLE scale=mini`: a table of a paper, from its runs to its pages, with one command.
 
 First the plan; then the sweep, which skips what is done and goes on with what is not; then what the table measures of
-every run; then the table in the paper's layout, measured beside published, on the terminal and as files. After an
+every run; then the measured and the published numbers in the paper's layout, on the terminal and as files. After an
 interruption the same command goes on.
 """
 
@@ -62,9 +62,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="diffusion-lab reproduce",
         allow_abbrev=False,
         usage="diffusion-lab reproduce PAPER/TABLE [scale=smoke|mini|small|paper] [key=value ...]",
-        description="A table or figure of a paper from one command: plan, runs, and the table with measured beside "
-        "published numbers. Further words are settings of every run, e.g. trainer.devices=4, or of the launcher, e.g. "
-        "hydra.launcher.n_jobs=4 or hydra/launcher=diffusion_lab_slurm.",
+        description="A table or figure of a paper from one command: plan, runs, and a table of the measured "
+        "and the published numbers. Further words are settings of every run, e.g. trainer.devices=4, or of the "
+        "launcher, e.g. hydra.launcher.n_jobs=4 or hydra/launcher=diffusion_lab_slurm.",
     )
     parser.add_argument("table", nargs="?", metavar="PAPER/TABLE", help="e.g. adaptive_beta/table1")
     parser.add_argument("--list", action="store_true", help="the tables and scales there are")

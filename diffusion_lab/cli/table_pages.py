@@ -43,7 +43,7 @@ def print_plan(study: Study, plan: Plan, later: Sequence[Row], place: Path) -> N
     if lines:
         _show(Comparison(titles, [[Cell(text) for text in line] for line in lines], "", []))
     ids = ", ".join(f"{row.name} ({row.title})" for row in rows_here(study))
-    print(f"rows, as --only takes them: {ids}")
+    print(f"names of the rows for --only: {ids}")
     print(f"runs in {study.root}, table in {place}", flush=True)
 
 
@@ -118,7 +118,9 @@ def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
     trained = [TrainedRun(job.row, job.column, job.model, job.seed, study.root / job.folder, job.steps) for job in jobs]
     gathered = gather(study.table, trained, measure, study.analyse)
     late = {(row.name, c.name) for row in rows_here(study) if row.start for c in study.table.columns_of(row)}
-    waiting = dict.fromkeys(late - {(one.row.name, one.column.name) for one in trained}, "its start is not there")
+    waiting = dict.fromkeys(
+        late - {(one.row.name, one.column.name) for one in trained}, "the run that it starts from is missing"
+    )
     missing = {**gathered.missing, **waiting, **absent_rows(study.table, study.scale)}
     gathered = gathered._replace(missing=missing)
     results = summarise(gathered.values, measure.better)

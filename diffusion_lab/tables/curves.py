@@ -29,7 +29,7 @@ DIFFERENCES = "differences.svg"
 LEGEND = (
     "Factor by which the baseline needs more images, or more training time, until its own final value is reached; "
     "above 1 the row is faster; geometric mean over seeds with the 95 % interval of Student's t of its logarithm. A "
-    f"seed that does not reach the value is a bound, and counted. {HOW} Training time is without evaluations, and "
+    f"seed that does not reach the value counts as a bound. {HOW} Training time is without evaluations, and "
     "comparable only between runs on machines that were equally busy; it has no interval where the runs were not "
     "trained in the same hours."
 )

@@ -30,7 +30,7 @@ SECTIONS = (
     "Settings",
     "What differs from the paper",
     "Not stated in the paper, or stated twice",
-    "Rows, as --only takes them",
+    "Names of the rows for --only",
     "Command and versions",
 )
 
@@ -134,7 +134,7 @@ def notes_of(table: Table, scale: Scale) -> dict[str, Sequence[str]]:
     notes = {
         "What differs from the paper": [*scale.differs, *table.differs] if scale.steps is not None else [],
         "Not stated in the paper, or stated twice": table.not_stated,
-        "Rows, as --only takes them": [f"{row.name}: {row.title}" for row in table.rows],
+        "Names of the rows for --only": [f"{row.name}: {row.title}" for row in table.rows],
     }
     return {title: said for title, said in notes.items() if said}
 

@@ -127,7 +127,7 @@ def gather(table: Table, trained: Sequence[TrainedRun], measure: Measure, analys
         own = tuple(read[one.folder] for one in sorted(models, key=lambda one: one.model))
         waiting = [run for run in own if run.status != "done"]
         if waiting:
-            why = f"seed {seed} is not there: {waiting[0].cause or waiting[0].status}"
+            why = f"seed {seed} is missing: {waiting[0].cause or waiting[0].status}"
             missing.setdefault((row, column), []).append(why)
             continue
         start = entries.get((models[0].row.start, column, seed))

@@ -280,7 +280,7 @@ def test_a_row_brings_its_start_along(capsys, tmp_path: Path) -> None:
     place = tmp_path / "reproduce/smoke/tables/equal_loss_slots/figure1"
     lines = list(csv.DictReader((place / "table.csv").read_text().splitlines()))
     assert [line["n"] for line in lines if line["row"] == "power1"] == ["1"] * 3
-    assert code == 0 and "power 2: seed 0 is not there" in out
+    assert code == 0 and "power 2: seed 0 is missing" in out
     command = "reproduce equal_loss_slots/figure1 scale=smoke --seeds=0 --only=base,power1\n"
     assert command in (place / "table.md").read_text()
 

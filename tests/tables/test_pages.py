@@ -70,7 +70,7 @@ def test_a_run_that_is_not_done_is_named_and_left_out(tmp_path: Path) -> None:
     (runs[-1].folder / "result.json").unlink()
     found = gather(TABLE, runs, MetricAtSteps("fid"), never)
     assert list(found.values.of("ours", "linear", "250")) == [0, 1]
-    assert "seed 2 is not there" in found.missing["ours", "linear"]
+    assert "seed 2 is missing" in found.missing["ours", "linear"]
 
 
 def test_the_factor_is_the_curves_own_and_time_has_the_methods_cost(tmp_path: Path) -> None:

@@ -192,9 +192,9 @@ def test_different_quantities_in_one_table_are_refused() -> None:
 
 
 def test_what_is_not_there_is_a_dash_with_its_reason() -> None:
-    shown = comparisons(made(), {("other", "linear"): "seed 1 is not there: killed"})["linear"]
+    shown = comparisons(made(), {("other", "linear"): "seed 1 is missing: killed"})["linear"]
     assert shown.lines[2][1].text == "–"
-    assert shown.notes == ["Other: seed 1 is not there: killed."]
+    assert shown.notes == ["Other: seed 1 is missing: killed."]
     assert shown.lines[1][1].text == "8.14 ± 0.21"
     assert [cell.text for cell in published(table())["linear"].lines[1]] == ["Ours", "8.00", "3.25"]
 

@@ -182,8 +182,8 @@ class BatchNoise(Analysis):
         """What evenly spread draws can remove, and which sampler has the least variance at small and large batches."""
         said = joined([_said(result, group) for group in result.facts["groups"]])
         return (
-            "Of the variance of a batch's gradient with uniform draws, what comes from the timesteps is all that an "
-            f"even spread of them can remove: {said} (\N{PLUS-MINUS SIGN}: {_error_words(result)})."
+            "Evenly spread timesteps can remove only the part of the variance of a batch's gradient that comes from "
+            f"the timesteps: {said} (\N{PLUS-MINUS SIGN}: {_error_words(result)})."
         )
 
 

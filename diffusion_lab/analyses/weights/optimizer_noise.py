@@ -187,9 +187,9 @@ class OptimizerNoise(Analysis):
         ]
         text = f"where white noise alone would give {BETA1}"
         if known and all(gap + half < 0 for gap, half in known):
-            return f"{text}, so consecutive gradients oppose one another more than chance would have it"
+            return f"{text}, so consecutive gradients oppose one another more than by chance"
         if known and all(gap > half for gap, half in known):
-            return f"{text}, so consecutive gradients agree more than chance would have it"
+            return f"{text}, so consecutive gradients agree more than by chance"
         return text
 
 

@@ -151,7 +151,7 @@ def loss_by_log_snr(groups: Sequence[Group]) -> Figure | None:
     )
     left_out = [one.group.label for one, at in known if at is None]
     if left_out:
-        caption += f" Without log SNR in their record, because they are older: {', '.join(left_out)}."
+        caption += f" Not shown, because they have not recorded log SNR: {', '.join(left_out)}."
     return Figure.drawn("Loss over log SNR", caption, _noise_panels if many(len(present)) else _noise_lines, present)
 
 

@@ -164,7 +164,7 @@ def version_warnings(folder: RunFolder) -> list[str]:
         if len(used) > 1:
             notes.append(f"The runs used different versions of {library}: {', '.join(used)}.")
         elif library == "git" and used[0].endswith("+"):
-            notes.append(f"The checkout ({used[0]}) had changes that are not in a commit.")
+            notes.append(f"The checkout ({used[0]}) had uncommitted changes.")
     return notes
 
 

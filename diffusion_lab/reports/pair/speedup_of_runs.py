@@ -16,7 +16,7 @@ from diffusion_lab.runs.run import Run
 
 SNAPSHOTS = 4  # fewer are not smoothed but joined by a line, in which their noise is all of the answer
 HOW = (
-    "Single snapshots are noisy, so both curves are smoothed before they are read: local cubic regression in the "
+    "Single snapshots are noisy, so both curves are smoothed first: local cubic regression in the "
     f"logarithms over the nearest snapshots, up to {NEAREST}."
 )
 
