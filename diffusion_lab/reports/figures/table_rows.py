@@ -92,7 +92,9 @@ def _difference_lines(
     if band:
         axis.axvspan(*np.clip([-band, band], *ends), color="#888888", alpha=0.15, linewidth=0, zorder=0)
     for place, row in enumerate(rows):
-        dots = seeds[row.group.label] if row.difference else []
+        if not row.difference:
+            continue
+        dots = seeds[row.group.label]
         axis.plot(dots, [place] * len(dots), "o", color="#555555", markersize=2.2, alpha=0.6, zorder=4)
     left, right = ("worse", "better") if rising(groups, metric) else ("better", "worse")
     if not directed(groups, metric):
