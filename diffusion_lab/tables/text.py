@@ -16,6 +16,11 @@ from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, Outcome, Results, p
 from diffusion_lab.tables.table import Column, Row, Table, cell_titles, reference_title
 
 NONE = "\N{EN DASH}"
+VERBS = {  # of one claim, and of several
+    HOLDS: ("holds", "hold"),
+    FAILS: ("does not hold", "do not hold"),
+    OPEN: ("remains undecided", "remain undecided"),
+}
 
 
 def tables(results: Results, missing: Mapping[tuple[str, str], str]) -> dict[str, Comparison]:
@@ -222,26 +227,17 @@ def answer(results: Results) -> str:
 
 
 def _counted(words: Sequence[str]) -> str:
-    """`Both claims remain undecided`, `3 of the 4 claims hold and 1 does not hold`."""
+    """`Both claims remain undecided`, `Of 4 claims, 3 hold and 1 does not hold`."""
     total = len(words)
-    counts = {word: words.count(word) for word in (HOLDS, FAILS, OPEN) if word in words}
-    ((word, count), *more) = counts.items()
-    if not more:
-        if word == FAILS:
-            who = "The claim does not hold" if total == 1 else "Neither claim holds" if total == 2 else ""
-            return who or f"None of the {total} claims holds"
-        who = "The claim" if total == 1 else "Both claims" if total == 2 else f"All {total} claims"
-        return f"{who} {_verb(word, total)}"
-    parts = [f"{count} of the {total} claims {_verb(word, count)}", *(f"{n} {_verb(w, n)}" for w, n in more)]
-    return f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def _verb(word: str, count: int) -> str:
-    one = count == 1
-    if word == OPEN:
-        return "remains undecided" if one else "remain undecided"
-    verb = "holds" if one else "hold"
-    return verb if word == HOLDS else "does not hold" if one else "do not hold"
+    counts = {word: words.count(word) for word in VERBS if word in words}
+    if len(counts) > 1:
+        parts = [f"{count} {VERBS[word][count > 1]}" for word, count in counts.items()]
+        return f"Of {total} claims, {', '.join(parts[:-1])} and {parts[-1]}"
+    if total == 1:
+        return f"The claim {VERBS[words[0]][0]}"
+    if words[0] == FAILS:
+        return "Neither claim holds" if total == 2 else f"None of the {total} claims holds"
+    return f"{'Both' if total == 2 else f'All {total}'} claims {VERBS[words[0]][1]}"
 
 
 def _conclusion(results: Results, outcome: Outcome) -> str:

@@ -125,7 +125,7 @@ def test_a_cell_holds_one_number_and_ours_never_stands_beside_a_published_one() 
 
 def test_the_answer_counts_the_claims() -> None:
     said = answer(made())
-    assert said.startswith("1 of the 3 claims holds, 1 does not hold and 1 remains undecided here. A verdict would be")
+    assert said.startswith("Of 3 claims, 1 holds, 1 does not hold and 1 remains undecided here. A verdict would be")
     few = made({key: numbers[:2] for key, numbers in DECIDED.items()})
     assert answer(few) == "All 3 claims remain undecided here. A verdict takes at least 3 seeds."
     one = {("base", "linear", "200k"): [0.0] * 3, ("ours", "linear", "200k"): [-0.5, 0.4, -0.2]}

@@ -119,8 +119,9 @@ def _course(groups: Sequence[Group], keys: Sequence[str], title: str) -> Figure 
             " The validation loss is unweighted, on fixed images, timesteps and noise, so runs with different samplers "
             "can be compared, but not runs with different predictions."
         )
-    picture = (_course_panels, lines, keys[0]) if many(len(lines)) else (_course_lines, groups, keys)
-    return Figure.drawn(title, caption, *picture)
+    if many(len(lines)):
+        return Figure.drawn(title, caption, _line_panels, lines, keys[0], "images seen")
+    return Figure.drawn(title, caption, _course_lines, groups, keys)
 
 
 def _lines(groups: Sequence[Group], key: str) -> list[Line]:
@@ -155,28 +156,26 @@ def _course_lines(groups: Sequence[Group], keys: Sequence[str]) -> Any:
     return figure
 
 
-def _course_panels(lines: Sequence[Line], key: str) -> Any:
-    """One panel per group, with the others in grey behind it and the first dotted."""
+def _line_panels(lines: Sequence[Line], key: str, below: str, size: float | None = None) -> Any:
+    """One panel per group, with the others in grey behind it and the first dotted; `size` is the unit of x in seconds,
+    None for images."""
+    lines = lines if size is None else [line._replace(x=line.x / size) for line in lines]
 
     def draw(axis: Any, k: int) -> None:
-        _behind(axis, lines, orders=(3, 2))
+        for other, line in enumerate(lines):
+            color, dash, width, order = ("#222222", ":", 1.2, 3) if other == 0 else (GREY, "-", 0.6, 2)
+            axis.plot(line.x, line.mean, color=color, linestyle=dash, linewidth=width, zorder=order)
         own, color = lines[k], line_style(lines[k].index).color
         marker = "o" if len(own.x) <= DOTS else None
         axis.plot(own.x, own.mean, color=color, marker=marker, markersize=2.5, zorder=4)
         axis.fill_between(own.x, own.low, own.high, color=color, alpha=0.25, linewidth=0)
-        images_axis(axis, len(lines))
+        if size is None:
+            images_axis(axis, len(lines))
+        axis.set_xlim(left=0)
 
-    titles = [(line.index, line.group.label) for line in lines]
-    figure, axes = panel_per_group(titles, draw, "images seen", _name(key))
+    figure, axes = panel_per_group([(line.index, line.group.label) for line in lines], draw, below, _name(key))
     log_if_wide(axes[0], [line.mean for line in lines])
     return figure
-
-
-def _behind(axis: Any, lines: Sequence[Line], orders: tuple[int, int] = (2, 2), size: float = 1.0) -> None:
-    """The means of all groups in grey, the first dotted; `orders` are theirs in depth, of the first and the others."""
-    for k, line in enumerate(lines):
-        color, dash, width = ("#222222", ":", 1.2) if k == 0 else (GREY, "-", 0.6)
-        axis.plot(line.x / size, line.mean, color=color, linestyle=dash, linewidth=width, zorder=orders[k > 0])
 
 
 class Clocked(NamedTuple):
@@ -244,18 +243,7 @@ def _time_lines(groups: Sequence[Group], drawn: dict[str, list[Clocked]], time: 
 def _time_panels(key: str, found: Sequence[Clocked], time: str) -> Any:
     lines = [one.line for one in found]
     size, unit = unit_of(max(float(line.x[-1]) for line in lines))
-
-    def draw(axis: Any, k: int) -> None:
-        _behind(axis, lines, size=size)
-        own, color = lines[k], line_style(lines[k].index).color
-        axis.plot(own.x / size, own.mean, color=color)
-        axis.fill_between(own.x / size, own.low, own.high, color=color, alpha=0.25, linewidth=0)
-        axis.set_xlim(left=0)
-
-    titles = [(line.index, line.group.label) for line in lines]
-    figure, axes = panel_per_group(titles, draw, f"{time}, {unit}", _name(key))
-    log_if_wide(axes[0], [line.mean for line in lines])
-    return figure
+    return _line_panels(lines, key, f"{time}, {unit}", size)
 
 
 def _keys(metric: str) -> list[str]:
