@@ -23,7 +23,7 @@ help:
 	@echo "make lint       ruff, check and format"
 	@echo "make type       pyright"
 	@echo "make wheel      build the wheel into dist/"
-	@echo "make pages      write what is computed: the cells of experiments/, claims.md, docs/options"
+	@echo "make pages      write what is computed: the cells of experiments/, the papers' results, claims.md, docs/options"
 	@echo "make docs       write the site with the reference of the API into site/"
 	@echo "make notebook   run docs/notebook.ipynb and keep its outputs (3 minutes)"
 	@echo "make clean      remove .venv, caches and build results; runs/ stays"
