@@ -141,13 +141,14 @@ def method_name(cfg: DictConfig) -> str:
 
 def beside_method(cfg: DictConfig) -> list[str]:
     """Schedule and prediction if they differ from those of the preset, the method and train.yaml."""
-    hydra, choices = hydra_of(cfg), choices_of(cfg)
-    if hydra is None:
-        return []
+    hydra, found = hydra_of(cfg), []
+    choices = {} if hydra is None else dict(hydra.runtime.choices)
     # Without a method, `method_name` has the prediction.
-    groups = ("schedule", "prediction") if choices.get("method") else ("schedule",)
-    there = [g for g in groups if choices.get(g) is not None]
-    return [str(choices[g]) for g in there if choices[g] not in implied(hydra, choices, g, conf_dir())]
+    for group in ("schedule", "prediction") if choices.get("method") else ("schedule",):
+        option = choices.get(group)
+        if option is not None and option not in implied(hydra, choices, group, conf_dir()):
+            found.append(str(option))
+    return found
 
 
 def run_name(cfg: DictConfig) -> str:
