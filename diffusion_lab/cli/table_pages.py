@@ -27,7 +27,8 @@ def print_plan(study: Study, plan: Plan, later: Sequence[Row], place: Path) -> N
 
     done = len(plan.jobs) - len(plan.open)
     print(f"{study.table.title} at scale {study.scale.name}: {study.scale.says}")
-    print(f"{_runs(len(plan.jobs), study.seeds)}; {done} of them {'is' if done == 1 else 'are'} done", flush=True)
+    runs = f"{len(plan.jobs)} run{'s' * (len(plan.jobs) != 1)} with {_seeds(study.seeds)}"
+    print(f"{runs}; {done} of them {'is' if done == 1 else 'are'} done", flush=True)
     if later:
         print(f"after them, from their weights: {', '.join(row.title for row in later)}")
     if plan.open:
@@ -45,11 +46,6 @@ def print_plan(study: Study, plan: Plan, later: Sequence[Row], place: Path) -> N
     ids = ", ".join(f"{row.name} ({row.title})" for row in rows_here(study))
     print(f"names of the rows for --only: {ids}")
     print(f"runs in {study.root}, table in {place}", flush=True)
-
-
-def _runs(count: int, seeds: Sequence[int]) -> str:
-    """`6 runs with seeds 0 and 1`, `1 run with seed 0`."""
-    return f"{count} run{'s' * (count != 1)} with {_seeds(seeds)}"
 
 
 def _seeds(seeds: Sequence[int]) -> str:

@@ -117,7 +117,10 @@ def markdown_of(
     pieces.append(f"{legend(results)}.\n")
     sections = dict(of_runs)
     if results.outcomes:
-        said = (f"- {_bold_outcome(word, text)}" for word, text in sentences(results))
+        said = [
+            f"- {text.replace(f': {word}', f': **{word}**', 1) if word in (HOLDS, FAILS) else text}"
+            for word, text in sentences(results)
+        ]
         sections["What the paper claims, row by row"] = "\n".join([*said, ""])
     for title, notes in notes_of(table, scale).items():
         sections[title] = "\n".join([*(f"- {sentence}" for sentence in notes), ""])
@@ -143,10 +146,6 @@ def absent_rows(table: Table, scale: Scale) -> dict[tuple[str, str], str]:
     """(row, column) -> why the row cannot be trained at a scale."""
     why = {row.name: row.absent[scale.name] for row in table.rows if row.absent.get(scale.name)}
     return {(name, column.name): said for name, said in why.items() for column in table.columns}
-
-
-def _bold_outcome(word: str, text: str) -> str:
-    return text.replace(f": {word}", f": **{word}**", 1) if word in (HOLDS, FAILS) else text
 
 
 def _provenance(page: TablePage) -> str:

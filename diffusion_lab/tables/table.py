@@ -176,15 +176,14 @@ def read_table(name: str, content: Mapping[str, Any]) -> Table:
     """
     content = dict(content)
     _check_mappings(name, content)
-    columns = tuple(_column(name, key, value or {}) for key, value in content.pop("columns").items())
+    columns = tuple(
+        _made(Column, f"{name}: {key}", {"title": key, "name": key, **_tuples(value or {})})
+        for key, value in content.pop("columns").items()
+    )
     rows = tuple(_row(name, key, value or {}) for key, value in content.pop("rows").items())
     table = _made(Table, name, {**_tuples(content), "columns": columns, "rows": rows, "name": name})
     _check_table(table)
     return table
-
-
-def _column(table: str, name: str, content: Mapping[str, Any]) -> Column:
-    return _made(Column, f"{table}: {name}", {"title": name, "name": name, **_tuples(content)})
 
 
 def _row(table: str, name: str, content: Mapping[str, Any]) -> Row:

@@ -248,7 +248,11 @@ def table_of(pair: Pair, lines: list[Line]) -> Comparison:
         Column("common seeds", lambda line: str(len(line.common)) if line.common else "none"),
         Column(base, lambda line: _mean_text(line.base, line)),
         Column(own, lambda line: _mean_text(line.own, line)),
-        Column(f"difference to {base}", _difference_text, verdict=True),
+        Column(
+            f"difference to {base}",
+            lambda line: line.refused or with_interval(line.difference, line.places, signed=True),
+            verdict=True,
+        ),
         Column("verdict", lambda line: verdict_text(line.verdict), verdict=True),
     ]
     cells = [[column.of(line) for column in columns] for line in lines]
@@ -272,10 +276,6 @@ def _mean(group: Group, name: str) -> Interval | None:
 
 def _mean_text(mean: Interval | None, line: Line) -> str:
     return with_interval(mean, line.places).replace(", no interval", "")
-
-
-def _difference_text(line: Line) -> str:
-    return line.refused or with_interval(line.difference, line.places, signed=True)
 
 
 def _legend(lines: list[Line]) -> str:
