@@ -1,4 +1,4 @@
-"""`diffusion-lab compare A B`: in what B differs from A: configuration, metrics, speed-up, curves and samples."""
+"""`diffusion-lab compare A B`: how B differs from A: configuration, metrics, speed-up, curves and samples."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="diffusion-lab compare",
-        description="In what B differs from A: configuration, final metrics, images and seconds to the same quality, "
+        description="How B differs from A: configuration, final metrics, images and seconds to the same quality, "
         "curves and samples, in the terminal and on one HTML page. Seeds that both have are paired.",
     )
     what = "a run, or runs that differ in their seed alone; of a folder with several methods FOLDER:NAME"
     parser.add_argument("a", metavar="A", help=f"the baseline: {what}")
-    parser.add_argument("b", metavar="B", help="what is compared with it, likewise")
+    parser.add_argument("b", metavar="B", help="what is compared with it, in the same form")
     parser.add_argument("--metric", metavar="NAME", help="metric of the curves and the speed-up, e.g. fd1k_digits")
     parser.add_argument("--out", metavar="FILE", default="compare.html", help="file of the page; default compare.html")
     return parser

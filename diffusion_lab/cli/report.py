@@ -147,7 +147,7 @@ def _print(report: Report, page: Path) -> None:
         console.print(table)
         console.print()
         if left_out:
-            say(f"Only on the page, for lack of room here: {', '.join(left_out)}.", "dim")
+            say(f"Only on the page, because the terminal is too narrow: {', '.join(left_out)}.", "dim")
         for note in filter(None, [*part.table.notes, notes.also_measured(part.section.groups, part.section.metric)]):
             say(note)
         say(part.table.legend, "dim")
@@ -208,4 +208,5 @@ def lines(found: list[Place]) -> list[str]:
         f"  {name:<{width}}  {count:<{middle}}  {one_line(place.newest[:16].replace('T', ' '))}".rstrip()
         for name, count, place in zip(names, counts, found, strict=True)
     ]
-    return ["Which runs? The newest first:", "", *rows, "", f"next: {command('report', names[0])}"]
+    title = "There are several folders of runs, the newest first:"
+    return [title, "", *rows, "", f"next: {command('report', names[0])}"]

@@ -144,4 +144,4 @@ def _show(table: Any) -> None:
     made, left_out = rich_table(table, console.width)
     console.print(made)
     if left_out:
-        print(f"Not shown, for lack of room here: {', '.join(left_out)}.")
+        print(f"Only on the page, because the terminal is too narrow: {', '.join(left_out)}.")
