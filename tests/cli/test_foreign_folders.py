@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from diffusion_lab.cli.foreign import references
 from diffusion_lab.cli.main import main
 from tests.harness import Child
 
@@ -140,6 +141,8 @@ OVERRIDES = {
     "all of Hydra": "+hydra={callbacks: {x: {_target_: numpy.load, file: evil.npy, allow_pickle: true}}}",
     "an option": "--experimental-rerun=theirs/evil.npy",
     "a config folder": "--config-dir=theirs",
+    "a short option": "-m=seed",
+    "a folder by a short option": "-cd=theirs",
     "a reference": "dataset.source=${callbacks.evil}",
     "another package": "sampler@hydra.callbacks.x=uniform",
     "a place to write": "callbacks.checkpoint.directory=elsewhere/there",
@@ -174,6 +177,12 @@ def test_overrides_that_were_read_back_execute_nothing(
     change(theirs, lambda record: record["overrides"].append(OVERRIDES[case]))
     refused(["train", f"resume={theirs}"], capsys)
     assert not Path("elsewhere").exists() and not Path("there").exists()
+
+
+def test_a_reference_in_a_key_is_found() -> None:
+    """Whatever other check may refuse such a key today."""
+    assert list(references({"a": {"${b}": 1, "c": ["x", "${d}"]}})) == ["a.${b}", "a.c.1=${d}"]
+    assert list(references({"a": {"b": 1, "c": ["$x", "{d}"]}})) == []
 
 
 @pytest.mark.parametrize("overrides", [5, None, {"seed": 1}, [["seed=1"]], "seed=1"])
