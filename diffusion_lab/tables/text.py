@@ -208,13 +208,19 @@ def said_of(results: Results, outcome: Outcome) -> Said:
 
 def answer(results: Results) -> str:
     """Two sentences: how many of the paper's claims hold here, and what would decide or overturn that."""
+    if not results.outcomes:
+        return "No row can be compared with a baseline."
     words = [outcome.word for outcome in results.outcomes if outcome.word]
-    if not words:
-        return "The paper makes no claim that was measured here."
-    first = f"{_counted(words)} here."
+    first = f"{_counted(words)} here." if words else "The paper makes no claim about these rows."
     counts = [outcome.cell.difference.n for outcome in results.outcomes if outcome.cell.difference]
     if max(counts) < CLAIM_SEEDS:
         return f"{first} A verdict takes at least {CLAIM_SEEDS} seeds."
+    if not words:
+        decided = sum(bool(outcome.measured) for outcome in results.outcomes)
+        differ = (
+            f"{decided or 'None'} of the {len(results.outcomes)} rows differ{'s' * (decided < 2)} from the baseline"
+        )
+        return f"{first} {differ} after the correction for all of them."
     if set(words) != {OPEN}:
         return f"{first} A verdict would be overturned by {results.table.overturned_by}."
     seeds = sorted(outcome.seeds for outcome in results.outcomes if outcome.word and outcome.seeds)

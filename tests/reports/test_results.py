@@ -14,6 +14,7 @@ from experiments.cells import FOLDER, result_files, results_of
 from tests.tables.in_numpy import check_intervals
 
 PLACES = sorted(path.parent.relative_to(FOLDER) for path in FOLDER.glob("*/results/*/*/per_seed.csv"))
+PAPERS = sorted({Path(place.parts[0]) / "README.md" for place in PLACES})
 
 
 def test_every_table_is_there_at_smoke_scale() -> None:
@@ -40,3 +41,12 @@ def test_a_committed_table_is_what_its_values_say(place: Path) -> None:
         assert page.count("**") == 2  # the answer
     for image in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page):
         assert (folder / image).is_file()
+
+
+@pytest.mark.parametrize("page", [*(place / "table.md" for place in PLACES), *PAPERS], ids=str)
+def test_a_page_begins_with_the_answer_in_two_sentences_and_a_figure(page: Path) -> None:
+    text = (FOLDER / page).read_text(encoding="utf-8")
+    answer, figure, table = (text.index(mark) for mark in ("\n**", "\n![", "\n| "))
+    assert answer < figure < table
+    said = text[answer:figure].split("**")[1]
+    assert len(re.findall(r"[a-z0-9]\.(?= [A-Z]|$)", said)) == 2, said

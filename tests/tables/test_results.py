@@ -204,3 +204,14 @@ def test_too_few_seeds_have_one_word_in_the_table_its_legend_and_its_sentences()
     shown = comparisons(results, {})["linear"]
     assert [line[-1].text for line in shown.lines][1] == OPEN and f'"{OPEN}"' in shown.legend
     assert "no claim" not in str(shown)
+
+
+def test_the_answer_where_the_paper_claims_nothing_or_nothing_is_compared() -> None:
+    rows = {"base": {"title": "Base"}, "ours": {"title": "Ours"}, "other": {"title": "Other", "only": ["linear"]}}
+    decided = summarise(values(table(rows=rows), DECIDED), "lower")
+    first = "The paper makes no claim about these rows."
+    assert answer(decided) == f"{first} 2 of the 3 rows differ from the baseline after the correction for all of them."
+    few = {key: numbers[:2] for key, numbers in DECIDED.items()}
+    assert answer(summarise(values(table(rows=rows), few), "lower")) == f"{first} A verdict takes at least 3 seeds."
+    alone = summarise(values(table(rows=rows), {("base", "linear", "200k"): BASE}), "lower")
+    assert answer(alone) == "No row can be compared with a baseline."
