@@ -41,6 +41,7 @@ SPEED = ("tests/reports/test_speedup.py",)
 COMPARED = ("tests/reports/test_pair_metrics.py", "tests/reports/test_compare_command.py")
 WALL_CLOCK = ("tests/reports/figures/test_wall_clock.py",)
 NOISE = ("tests/reports/figures/test_loss_over_noise.py",)
+PAPERS = ("tests/tables/test_results.py",)
 COST = ("tests/reports/figures/test_throughput.py",)
 AVERAGE = ("tests/callbacks/test_ema.py",)
 
@@ -464,5 +465,19 @@ MUTANTS = [
         "return max((mb for row in self._timing",
         "return min((mb for row in self._timing",
         COST,
+    ),
+    Mutant(
+        "answer of a paper's table: one claim too many",
+        "diffusion_lab/tables/text.py",
+        "counts = {word: words.count(word) for word in VERBS if word in words}",
+        "counts = {word: words.count(word) + 1 for word in VERBS if word in words}",
+        PAPERS,
+    ),
+    Mutant(
+        "answer of a paper's table: the most seeds alone",
+        "diffusion_lab/tables/text.py",
+        'if seeds[0] == seeds[-1] else f"{seeds[0]:,} to',
+        'if seeds[0] == seeds[-1] else f"{seeds[-1]:,} to',
+        PAPERS,
     ),
 ]
