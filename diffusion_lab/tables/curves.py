@@ -84,8 +84,13 @@ def differences(results: Results) -> dict[str, Figure]:
         "seeds, lines their 95 % intervals of Student's t; an arrow at the edge points to values beyond it. Filled and "
         "bold: a verdict after Holm's correction. Right: the numbers, and which side the paper claims."
     )
+    low, high = limits(found)
+    decided = [line.difference for line in lines if line.bold and line.difference]  # never beyond the edge
+    margin = 0.06 * (high - low)
+    low = min([low, *((one.low or one.mean) - margin for one in decided)])
+    high = max([high, *((one.high or one.mean) + margin for one in decided)])
     with style():
-        figure, axis = interval_lines(lines, limits(found))
+        figure, axis = interval_lines(lines, (low, high))
         axis.set_xlabel(f"difference in {quantity}")
         return {DIFFERENCES: Figure("Difference to the baseline", caption, data_uri(figure))}
 
