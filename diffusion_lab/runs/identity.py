@@ -34,7 +34,6 @@ WITHOUT_EFFECT = (
     "objective",
     "threads",
     "logger",
-    "extras",
     "callbacks.progress",
     "callbacks.heartbeat",
     "callbacks.pruning",
