@@ -1,4 +1,4 @@
-"""Checkpoints at optimizer steps: the newest two, and numbered snapshots that are kept."""
+"""Checkpoints at optimizer steps: the newest two, and numbered ones that are kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Checkpoint(StepCallback):
     """Writes `last.ckpt` every `every` steps, before each evaluation and at the end, keeps the one before as
     `previous.ckpt`, and keeps a copy `step-00001000.ckpt` every `keep_every` steps.
 
-    A copy is a hard link if the file system supports them, so a snapshot needs no second write. On SIGTERM, SIGINT,
+    A copy is a hard link if the file system supports them, so it needs no second write. On SIGTERM, SIGINT,
     SIGHUP, SIGUSR1 or SIGUSR2 (which clusters send before they end a job) a checkpoint is written at the next step
     boundary and `Interrupted` is raised; during an evaluation, whose step is already saved, it is raised at once. The
     callback must come after those that change state, so that the file holds the state after the whole step, and before
@@ -42,7 +42,7 @@ class Checkpoint(StepCallback):
     Args:
         directory: folder of the checkpoints.
         every: optimizer steps between two checkpoints; with 0 one is written only before evaluations and at the end.
-        keep_every: optimizer steps between two numbered snapshots, a multiple of `every`; 0 keeps none.
+        keep_every: optimizer steps between two numbered checkpoints, a multiple of `every`; 0 keeps none.
 
     Raises:
         ValueError: an interval is negative, or `keep_every` is not a multiple of `every`.
@@ -54,7 +54,7 @@ class Checkpoint(StepCallback):
         self.keep_every = check_interval("keep_every", keep_every)
         if keep_every and (not every or keep_every % every):
             raise ValueError(
-                f"keep_every={keep_every} must be a multiple of every={every}; a snapshot is a copy of a checkpoint"
+                f"keep_every={keep_every} must be a multiple of every={every}; a numbered checkpoint is a copy of one"
             )
         self.signals = Signals()
 

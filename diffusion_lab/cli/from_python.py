@@ -60,7 +60,7 @@ def load_run(
 
     Args:
         folder: a run folder.
-        checkpoint: "last", or the name of a snapshot such as "step-00001000".
+        checkpoint: "last", or the name of a numbered checkpoint such as "step-00001000".
         weights: "ema" for the first average, "raw", a decay such as "0.9999", or a width such as "std-0.08".
         allow: dotted names of classes of your own that the run's configuration may name.
 

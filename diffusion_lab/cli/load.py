@@ -52,7 +52,7 @@ def load_run(
 
     Args:
         folder: a run folder.
-        checkpoint: "last" for the newest intact one, or the name of a snapshot such as "step-00001000".
+        checkpoint: "last" for the newest intact one, or the name of a numbered one such as "step-00001000".
         weights: "ema" for the first average, "raw" for the model's own weights, a decay such as "0.9999", or
             a width such as "std-0.08".
         trust: the classes that the run may name besides this package's.

@@ -55,7 +55,7 @@ class Source(NamedTuple):
 
 
 class Named(NamedTuple):
-    """What the text of `init_from` names: a folder or file, "last" or a snapshot, and "ema", "raw" or an average."""
+    """What the text of `init_from` names: a folder or file, which checkpoint, and "ema", "raw" or an average."""
 
     place: Path
     checkpoint: str
@@ -174,7 +174,7 @@ def content_of(folder: Path, checkpoint: str) -> dict[str, Any]:
 
     Args:
         folder: folder of the checkpoints, in a run folder.
-        checkpoint: "last" for the newest intact one, or the name of a snapshot.
+        checkpoint: "last" for the newest intact one, or the name of a numbered one.
 
     Raises:
         ConfigError: there is no such checkpoint, or it cannot be used.

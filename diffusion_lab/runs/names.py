@@ -1,4 +1,7 @@
-"""Names of the files in a run folder and in a sweep folder; no other module contains them."""
+"""Names of what training, sampling and export write to a run folder or a sweep folder; only `runs` contains them.
+
+docs/runs.md explains each of them.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ EVALUATED = "evaluated.json"  # which evaluations of the newest checkpoint's ste
 LOG = "train.log"  # output of a job of a sweep, and tracebacks
 LOCK = ".lock"  # held by the training process
 HYDRA = ".hydra"  # the composed configuration as Hydra writes it
-CHECKPOINTS = "checkpoints"  # folder of the two checkpoints below and of numbered snapshots
+CHECKPOINTS = "checkpoints"  # folder of the two checkpoints below and of the numbered ones of `keep_every`
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
 CHECKPOINT = ".ckpt"
 AVERAGES = "averages"  # a folder of snapshots per average of the weights, from which others are reconstructed
 TENSORS = "safetensors"  # without its dot: the suffix of many files that are in no run folder
-SAMPLES = "samples"  # PNG grids of samples from the same latents at every snapshot
+SAMPLES = "samples"  # PNG grids of samples from the same latents, every `snapshot_every` steps
 GENERATED = "generated"  # what `diffusion-lab sample` writes
 IMAGES = "images"  # in its folder: the samples, one PNG each, and nothing else
 EXPORTED = "export"  # a folder per format that `diffusion-lab export` writes

@@ -163,7 +163,7 @@ def newest_good(
     """The newest usable checkpoint among *.ckpt in `folder`, with its content on the CPU; None if there are no files.
 
     A checkpoint is usable if it is intact and finite. `last.ckpt` is read first, then `previous.ckpt`, then the
-    numbered snapshots from the newest on.
+    numbered ones from the newest on.
 
     Args:
         folder: folder of the checkpoints.
