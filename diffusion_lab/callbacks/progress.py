@@ -42,9 +42,8 @@ class Progress(StepCallback):
     The time since the start (summed over resumes, without the time between them), images/s since the last line, memory
     and the eta are also written to `timing.jsonl`, from which a sweep shows them; they are not in metrics.jsonl, which
     is a function of the configuration.
-    `training_seconds` is that time without the evaluations, against which methods can be compared. It is left out in a
-    run that was resumed from a checkpoint which does not have it. The other loggers get `cost/images_per_second`,
-    `cost/memory_mb`, and the time without the evaluations, as far as it is known, as their clock.
+    `training_seconds` is that time without the evaluations, against which methods can be compared. The other loggers
+    get `cost/images_per_second`, `cost/memory_mb`, and the time without the evaluations as their clock.
 
     Args:
         directory: the run folder.
@@ -57,25 +56,23 @@ class Progress(StepCallback):
         check_number("line_every", line_every, "()", 0, math.inf, "use 15 seconds")
         self.directory, self.every, self.line_every = Path(directory), every, line_every
         self.seconds = 0.0  # time before this start
-        self.evaluating: float | None = 0.0  # of which evaluations took, None if that is not known
+        self.evaluating = 0.0  # of which evaluations took
         self._start: float | None = None  # None until training starts
         self._evaluations: list[EvaluationCallback] = []
         self._display = ExitStack()  # the bar, while training goes on
 
-    def state_dict(self) -> dict[str, float | None]:
+    def state_dict(self) -> dict[str, float]:
         return {"seconds": self.elapsed(), "evaluating": self.evaluated()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.seconds, self.evaluating = state_dict["seconds"], state_dict.get("evaluating")
+        self.seconds, self.evaluating = state_dict["seconds"], state_dict["evaluating"]
 
     def elapsed(self) -> float:
         """Time in seconds, summed over resumes."""
         return self.seconds + (0.0 if self._start is None else time.perf_counter() - self._start)
 
-    def evaluated(self) -> float | None:
-        """The part of `elapsed` that evaluations took; None if that of an earlier start is not known."""
-        if self.evaluating is None:
-            return None
+    def evaluated(self) -> float:
+        """The part of `elapsed` that evaluations took."""
         return self.evaluating + self._spent()
 
     def _spent(self) -> float:
@@ -96,7 +93,7 @@ class Progress(StepCallback):
         super().on_train_start(trainer, pl_module)
         self._display.close()
         self._start = self._read = self._lined = time.perf_counter()
-        set_clock(trainer, lambda: self.elapsed() - (self.evaluated() or 0.0))
+        set_clock(trainer, lambda: self.elapsed() - self.evaluated())
         self._first = self._step = self._lined_step = trainer.global_step
         # Time and step from which speed is measured, and what evaluations had taken by then.
         self._steady = (self._start, self._first, 0.0)
@@ -142,9 +139,8 @@ class Progress(StepCallback):
             "images_per_second": round(rate, 2),
             "memory_mb": round(memory_mb(trainer.strategy.root_device), 1),
             "eta_seconds": round(self._rest(trainer, step), 1),
+            "training_seconds": round(self.elapsed() - self.evaluated(), 3),
         }
-        if (evaluated := self.evaluated()) is not None:
-            values["training_seconds"] = round(self.elapsed() - evaluated, 3)
         append_lines(self.directory / TIMING, [values])
         mirror_values(trainer, {f"cost/{key}": values[key] for key in ("images_per_second", "memory_mb")})
         if self._bar is None:

@@ -161,9 +161,7 @@ def pick_solver(cfg: DictConfig, trained: TrainedModel) -> Solver:
     solver = RunParts(cfg)["solver"] if cfg.get("solver") else trained.own_solver()
     with config_errors("solver"):
         solver.check(trained.denoiser.schedule)
-    fault = guidance_fault(solver, trained.data.conditions)
-    if cfg.get("solver"):  # an older run may have a solver whose clipping was not checked
-        fault = fault or clip_fault(solver, trained.data.source)
+    fault = guidance_fault(solver, trained.data.conditions) or clip_fault(solver, trained.data.source)
     if fault is not None:
         raise ConfigError(fault)
     return solver

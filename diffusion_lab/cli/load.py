@@ -23,8 +23,7 @@ from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.same_run import check_origin
 from diffusion_lab.cli.source import content_of, recorded
 from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust
-from diffusion_lab.data import ImageDataModule, ImageSource
-from diffusion_lab.runs.data_record import DataRecord
+from diffusion_lab.data import ImageSource
 from diffusion_lab.runs.names import CHECKPOINTS
 from diffusion_lab.runs.record import read_record
 from diffusion_lab.runs.signature import is_own
@@ -72,24 +71,17 @@ def load_run(
     cfg, kind, built = _checked(record["config"], trust, named)
     content = content_of(folder / CHECKPOINTS, checkpoint)
     check_origin(cfg, recorded(content), named)
+    known = recorded_data(record, named)
     there = cfg if is_own(record) else DictConfig(kept_inside(plain(cfg), folder))
-    parts = RunParts(with_places(there, record, moved, named), trust)
-    data, known = parts["dataset"], recorded_data(record)  # which has read no file yet
+    parts = RunParts(with_places(there, moved), trust)
+    data = parts["dataset"]  # which has read no file yet
     if not is_own(record):
-        built -= set() if reads_data or _reads_files(data, known) else {"dataset"}
+        decoded = type(data.source).to_pixels is not ImageSource.to_pixels  # by files that lie with its latents
+        built -= set() if reads_data or decoded or data.conditions.task.paired else {"dataset"}
         check_read({name: node for name, node in plain(cfg).items() if name in built}, folder, trust, named, moved)
     data.as_recorded(known)
     whole, states = build_model(parts), content["state_dict"].items()
-    try:
-        whole.load_state_dict({k.removeprefix(kind.prefix): v for k, v in states if k.startswith(kind.prefix)})
-    except RuntimeError as error:
-        if known is not None or not data.conditions.conditional:
-            raise
-        raise ConfigError(
-            f"{named} must find the classes that it was trained with, because it is older than the record of "
-            f"them: its weights do not fit the {data.num_classes or 0} classes of {data.source.name} here; bring the "
-            "class folders back, or work in the folder where it was trained"
-        ) from error
+    whole.load_state_dict({k.removeprefix(kind.prefix): v for k, v in states if k.startswith(kind.prefix)})
     decay, averaged = average_of(folder, content, weights)
     kind.generating(whole).load_state_dict(averaged, strict=False)  # no buffers
     identity = folder, plain(cfg), str(record.get("config_hash"))
@@ -109,13 +101,6 @@ def _checked(saved: Any, trust: Trust, named: str) -> tuple[DictConfig, Any, set
     built = (*PARTS, *kind.parts, *(() if "solver" in kind.unused else ("solver",)))
     _refuse(check_read_back(saved, built, trust), named)
     return cfg, kind, set(built)
-
-
-def _reads_files(data: ImageDataModule, known: DataRecord | None) -> bool:
-    """Whether a model of somebody else's reads files of its data although no image is asked for."""
-    decoded = type(data.source).to_pixels is not ImageSource.to_pixels  # by files that lie with its latents
-    labelled = known is None and data.conditions.conditional  # by the names of its folders
-    return labelled or decoded or data.conditions.task.paired
 
 
 def _refuse(errors: list[ConfigError], named: str) -> None:

@@ -16,7 +16,6 @@ from omegaconf import DictConfig, OmegaConf
 from diffusion_lab.cli.command_line import placed
 from diffusion_lab.cli.config import plain
 from diffusion_lab.cli.errors import ConfigError, MissingHere
-from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.same_run import SOURCE, places_of
 from diffusion_lab.files import read_object
 from diffusion_lab.runs.identity import leaves
@@ -36,17 +35,15 @@ def typed_places(cfg: DictConfig) -> dict[str, Any]:
     return leaves(plain(cfg[NODE]), SOURCE) if NODE in cfg else {}
 
 
-def with_places(cfg: DictConfig, record: Mapping[str, Any], moved: Mapping[str, Any], named: str) -> DictConfig:
+def with_places(cfg: DictConfig, moved: Mapping[str, Any]) -> DictConfig:
     """The configuration of a run with its images in other places.
 
     Args:
         cfg: the run's.
-        record: its run.json, which must say what the images were.
         moved: {key: place}.
-        named: setting and value that named its folder.
 
     Raises:
-        ConfigError: a key is no place of the images, or the record does not say what they were.
+        ConfigError: a key is no place of the images.
     """
     if not moved:
         return cfg
@@ -55,11 +52,6 @@ def with_places(cfg: DictConfig, record: Mapping[str, Any], moved: Mapping[str, 
         if key not in keys:
             which = f"use {', '.join(keys)}" if keys else "it has none; leave it out"
             raise ConfigError(f"{key}={place} must be a place of the run's images; {which}")
-    if recorded_data(dict(record)) is None:
-        raise ConfigError(
-            f"{named} must have the record of its images to take them from another place, and is older; put them back "
-            "to where they were"
-        )
     there = DictConfig(plain(cfg))
     for key, place in moved.items():
         OmegaConf.update(there, key, place)
@@ -73,7 +65,6 @@ def where_now(fault: ConfigError, words: Sequence[str]) -> str:
         return str(fault)
     runs = [word.partition("=")[2] for word in words if re.match(r"\+*(run|resume)=", word)]
     records = [read_object(Path(folder) / RECORD) or {} for word in runs for folder in placed(f"run={word}")]
-    known = [one for one in records if recorded_data(one) is not None and isinstance(one.get("config"), dict)]
-    if any(key in places_of(one["config"]) for one in known):
+    if any(key in places_of(config) for one in records if isinstance(config := one.get("config"), dict)):
         return f"{fault}; if they were moved, add {key}=NEW/PLACE"
     return str(fault)

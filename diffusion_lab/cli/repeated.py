@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,44 +33,21 @@ def last_step(folder: Path, wanted: int | None) -> int:
     return max(logged) if wanted is None else wanted
 
 
-def pieces(record: dict[str, Any], step: int, folder: Path) -> list[int]:
+def pieces(record: dict[str, Any], step: int) -> list[int]:
     """The values of `max_steps` with which a run was trained one after the other, as far as they take it to a step.
 
     Args:
-        record: its run.json. One from before former ends were recorded has them in its log.
+        record: its run.json.
         step: to which the run is repeated.
-        folder: the run.
 
     Raises:
         ValueError: the record is damaged.
     """
-    before = as_list(record[ENDS]) if ENDS in record else _ends_in_log(record["config"], folder)
-    ends = [*before, record["config"].get("max_steps")]
+    ends = [*as_list(record.get(ENDS)), record["config"].get("max_steps")]
     if not all(type(end) is int for end in ends) or any(a >= b for a, b in itertools.pairwise([-1, *ends])):
         raise ValueError(f"{ENDS}={ends[:-1]} in {RECORD} must be ascending steps before the last; restore a copy")
     needed = next((i for i, end in enumerate(ends) if end >= step), len(ends) - 1)
     return ends[: needed + 1]
-
-
-def _ends_in_log(config: dict[str, Any], folder: Path) -> list[int]:
-    """The steps before the last with a line that only the end of a run writes there, because none is due."""
-    last = config.get("max_steps")
-    due = [(key, _every(config, name)) for key, name in (("train/loss", "timestep_log"), ("val/loss", "validation"))]
-    return sorted(
-        {
-            row["step"]
-            for row in read_lines(folder / METRICS)
-            if type(last) is int and 0 < row["step"] < last
-            if any(key in row and every is not None and (every == 0 or row["step"] % every) for key, every in due)
-        }
-    )
-
-
-def _every(config: dict[str, Any], name: str) -> int | None:
-    """The interval of a callback in optimizer steps; None if it has none."""
-    callback = (config.get("callbacks") or {}).get(name)
-    every = callback.get("every") if isinstance(callback, dict) else None
-    return every if type(every) is int and every >= 0 else None
 
 
 class Repetition:
@@ -200,14 +176,7 @@ def _lines(path: Path, step: int) -> list[str]:
         lines = read_inside(path).decode(errors="replace").splitlines()
     except FileNotFoundError:
         return []
-    return [_as_now(line) for line in lines if not (_step(line) > step)]
-
-
-def _as_now(line: str) -> str:
-    """A line without what does not depend on the training: null was not JSON in older runs, and the direction of a
-    metric is that of its class."""
-    line = re.sub(r"\bNaN\b|-?\bInfinity\b", "null", line)
-    return re.sub(r'"better": "\w+", ', "", line)
+    return [line for line in lines if not (_step(line) > step)]
 
 
 def _without_added(theirs: list[str], ours: list[str]) -> list[str]:

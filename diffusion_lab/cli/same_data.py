@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.errors import config_errors
+from diffusion_lab.cli.errors import ConfigError, config_errors
 from diffusion_lab.cli.processes import is_first
 from diffusion_lab.failure import OtherData
 from diffusion_lab.files import read_object
@@ -18,9 +18,20 @@ if TYPE_CHECKING:
     from diffusion_lab.data import ImageDataModule
 
 
-def recorded_data(record: dict[str, Any]) -> DataRecord | None:
-    """What the data of a run were, from its run.json; None for a run from before this was recorded."""
-    return DataRecord.read(record.get("data"))
+def recorded_data(record: dict[str, Any], named: str) -> DataRecord:
+    """What the data of a run were, from its run.json.
+
+    Args:
+        record: the content of run.json.
+        named: setting and value that named the folder.
+
+    Raises:
+        ConfigError: it does not say so.
+    """
+    data = DataRecord.read(record.get("data"))
+    if data is None:
+        raise ConfigError(f"{named}: its {RECORD} must say under `data` what its data were; it is damaged")
+    return data
 
 
 def check_same_data(cfg: DictConfig, folder: Path, data: ImageDataModule) -> None:
@@ -42,10 +53,10 @@ def check_same_data(cfg: DictConfig, folder: Path, data: ImageDataModule) -> Non
 
 def data_changes(folder: Path, data: ImageDataModule) -> str:
     """In what the data differ from those of the run in a folder, empty if they do not. Numbers the classes as there."""
-    recorded = recorded_data(read_object(folder / RECORD) or {})
-    data.source.keep_order(None if recorded is None else recorded.classes)
-    if recorded is None:
+    recorded = DataRecord.read((read_object(folder / RECORD) or {}).get("data"))
+    if recorded is None:  # the file is lost or damaged, and the run goes on from its checkpoint
         return ""
+    data.source.keep_order(recorded.classes)
     with config_errors("dataset"):
         try:
             if is_first():

@@ -17,9 +17,9 @@ from diffusion_lab.cli.config import config_folders, plain, run_name, without
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.foreign import read_back
 from diffusion_lab.cli.places import places
-from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.targets import own_folders
 from diffusion_lab.files import read_object
+from diffusion_lab.runs.data_record import DataRecord
 from diffusion_lab.runs.identity import MAY_CHANGE, filled, leaves, parts
 from diffusion_lab.runs.names import RECORD, SWEEP
 
@@ -38,7 +38,7 @@ def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int, record: An
     Raises:
         InvalidConfig: names every key that differs, with both values.
     """
-    known = isinstance(record, dict) and recorded_data(record) is not None
+    known = isinstance(record, dict) and DataRecord.read(record.get("data")) is not None
     errors = [
         ConfigError(
             f"{key}={_short(now)} must equal the checkpoint's {_short(then)} to continue its run; "

@@ -122,7 +122,7 @@ def shown_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[S
     """
     with config_errors(""):
         record = read_record(folder, "run")
-    saved, data = record["config"], recorded_data(record)
+    saved, data = record["config"], recorded_data(record, f"run={folder}")
     trust = with_own(trust, record, f"run={folder}")
     cfg = read_back(saved)
     check_diffusion(f"run={folder}", cfg)
@@ -132,15 +132,14 @@ def shown_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[S
     check_origin(cfg, recorded(content), f"run={folder}")
     if not is_own(record):
         cfg = DictConfig(kept_inside(plain(cfg), folder))
-        read = METHOD if data is not None else (*METHOD, "dataset")
-        check_read({name: node for name, node in plain(cfg).items() if name in read}, folder, trust, f"run={folder}")
+        check_read({name: node for name, node in plain(cfg).items() if name in METHOD}, folder, trust, f"run={folder}")
     parts = RunParts(cfg, trust)
-    made_ready(parts, parts["dataset"].shape if data is None else data.shape)
+    made_ready(parts, data.shape)
     before = evaluated(f"step 0{suffix}", parts, 0, loss)
     try:
         step = int(content["global_step"])
         _restore(parts, content)
-        classes = f"; classes: {data.numbered()}" if data is not None and data.numbered() else ""
+        classes = f"; classes: {data.numbered()}" if data.numbered() else ""
         after = evaluated(f"step {step}{suffix}", parts, step, loss, f"the last checkpoint of {folder}{classes}")
     except (KeyError, RuntimeError, TypeError, ValueError) as error:  # a checkpoint is not trusted and may be damaged
         raise ConfigError(f"run={folder} must have a checkpoint of its own parts ({describe(error)})") from error

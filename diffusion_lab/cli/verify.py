@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
         check_options(argv, _parser(), get_args_parser())
         record = read_record(folder, "run")
         step = last_step(folder, options.steps)
-        ends = pieces(record, step, folder)
+        ends = pieces(record, step)
     except (ValueError, FileNotFoundError) as error:
         return refuse(error)
     if record["config"].get("init_from") is not None:

@@ -105,12 +105,12 @@ class ImageDataModule(LightningDataModule):
         with _source_errors():
             return self.source.record()
 
-    def as_recorded(self, record: DataRecord | None) -> None:
+    def as_recorded(self, record: DataRecord) -> None:
         """Be the data of an existing run: the classes are those of its record, for which no image is needed, and the
-        images are compared with it when they are loaded. `record`: None for a run that has none."""
+        images are compared with it when they are loaded."""
         self._recorded = record
         self.source.as_recorded(record, self.conditions.conditional)
-        self.conditions.recorded_classes = None if record is None else record.classes
+        self.conditions.recorded_classes = record.classes
 
     # -- checks -------------------------------------------------------------------------------------------------
 

@@ -200,19 +200,18 @@ class ImageSource(ABC):
         channels, height, width = self.shape  # a source of the user may have it as a list
         return DataRecord(self.name, (channels, height, width), train, test, None if names is None else tuple(names))
 
-    def as_recorded(self, record: DataRecord | None, labelled: bool = False) -> None:
+    def as_recorded(self, record: DataRecord, labelled: bool = False) -> None:
         """Be the data of an existing run: a split that is loaded from now on must be what the run's record says.
 
         Args:
-            record: the run's record; None if it has none, because it is older than these records.
+            record: the run's record.
             labelled: whether the labels must be the same as well, as for a conditional model.
         """
         self._recorded, self._labelled = record, labelled
-        self.keep_order(None if record is None else record.classes)
+        self.keep_order(record.classes)
 
     def keep_order(self, classes: Sequence[str] | None) -> None:
-        """Number the classes as an existing run does: in the order of `classes`, or, if it has no record of it (None),
-        as before orders were recorded. By default the order cannot change."""
+        """Number the classes as an existing run does: in the order of `classes`. By default the order cannot change."""
         return None
 
     def check_values(self, splits: Sequence[str] = ("train",)) -> None:

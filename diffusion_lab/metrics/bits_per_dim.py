@@ -50,8 +50,6 @@ class BitsPerDim(Metric):
             "timesteps": given.model.denoiser.num_timesteps,
             "noises": "one for each image and timestep",
             "clip": True,
-            "units": self.units,  # these two are also here for compatibility with earlier records
-            "better": self.better,
             "seed": given.model.seed,
             "reference": of_test_images(data, count),
         }

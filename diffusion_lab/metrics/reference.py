@@ -27,7 +27,7 @@ from diffusion_lab.files import replacing
 from diffusion_lab.metrics.features import FeatureExtractor, features_of, file_sha256
 from diffusion_lab.metrics.generated import Moments, Statistics
 
-FORMAT = 2  # version of the computation, not of the file: 1 had float32 means; raise it when the numbers change
+FORMAT = 2  # version of the computation, not of the file; raise it when the numbers change
 TOLERANCE = 1e-6  # of the largest variance: rounding of a covariance that was summed in float32
 
 

@@ -160,7 +160,7 @@ def read_sweep(folder: Path, top: Path | None = None) -> tuple[list[str], list[d
     """The commands of a sweep folder, oldest first, and its jobs {"dir", "overrides", "config_hash"}, started or not;
     damaged entries are left out. `top` is the folder that the user named, by default `folder`."""
     content = read_object(folder / SWEEP, top) or {}
-    commands = as_list(content.get("commands")) or as_list([content.get("command")])
+    commands = as_list(content.get("commands"))
     jobs = [job for job in as_list(content.get("jobs")) if isinstance(job, dict) and job.get("dir")]
     return list(map(str, commands)), jobs
 
@@ -169,7 +169,7 @@ def write_sweep(folder: Path, command: str, jobs: list[dict[str, Any]]) -> None:
     """Add a command and its jobs to those of the sweep folder; a job with the same folder is replaced."""
     commands, old = read_sweep(folder)
     kept = [job for job in old if job["dir"] not in {new["dir"] for new in jobs}]
-    content = {"name": folder.name, "command": command, "commands": list(dict.fromkeys([*commands, command]))}
+    content = {"name": folder.name, "commands": list(dict.fromkeys([*commands, command]))}
     write_json(folder / SWEEP, content | {"jobs": kept + jobs})
 
 

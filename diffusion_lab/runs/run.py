@@ -184,11 +184,6 @@ class Run:
         """Seconds of training by step, without evaluations; None if the run did not record them."""
         return clock(self._timing, "training_seconds")
 
-    @cached_property
-    def whole_clock(self) -> Clock | None:
-        """Seconds by step, evaluations included; None if the run did not record them."""
-        return clock(self._timing, "seconds")
-
     @property
     def images_per_second(self) -> float | None:
         """Images over training time; if one of them is missing, the rate that the run recorded."""

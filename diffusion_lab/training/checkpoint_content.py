@@ -42,10 +42,8 @@ def _wrong(value: Any, kind: Kind, name: str) -> str | None:
     return None if good else name
 
 
-def _number(value: Any) -> bool:
-    """A time, which may be unknown."""
-    finite = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return value is None or (finite and value >= 0)
+def _time(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0
 
 
 def _named(kind: Kind) -> Callable[[Any], bool]:
@@ -85,7 +83,7 @@ CONTENT: dict[Any, Kind] = {
     "may_be_infinite": [str],
     "callbacks": {
         "RunRecord": {"config": _shallow, "config_hash": str, "lines": _named(is_count), "owed": [str]},
-        "Progress": {"seconds": _number, "evaluating": _number},
+        "Progress": {"seconds": _time, "evaluating": _time},
         "EMA": _named(_weights),
         "TimestepLog": {"tables": Tensor},
         "AdversarialLog": {"sums": Tensor},

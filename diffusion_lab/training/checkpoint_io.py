@@ -6,10 +6,7 @@ A file is written beside its target, flushed to disk and moved over it, so a kil
 one. The checksum is verified at loading, because `torch.load` notices almost no flipped bit. Files are loaded with
 `weights_only=True` alone: a checkpoint holds tensors and plain containers and can execute nothing.
 
-The entry "format" is the version of the content:
-
-    1  (or no such entry) written after the evaluations of its step
-    2  written before them, with the list of evaluations that are due
+The entry "format" is the version of the content, so that a later format is refused with its own sentence.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ from diffusion_lab.runs.names import CHECKPOINT, LAST, PREVIOUS
 from diffusion_lab.training.checkpoint_content import wrong_entry
 from diffusion_lab.training.finite import not_finite
 
-FORMAT = 2
+FORMAT = 1
 _MAGIC = b"DLABSHA2"
 _TRAILER = len(_MAGIC) + 32
 _SCALARS = frozenset({bool, float, str, type(None)})
@@ -144,7 +141,7 @@ def load(path: str | Path, map_location: Any = None, top: Path | None = None) ->
         raise DamagedCheckpoint(f"{path}: holds no checkpoint; use an earlier one")
     if wrong := wrong_entry(content):
         raise DamagedCheckpoint(f"{path}: its entry {wrong} is nothing that a run writes; use an earlier one")
-    version = content.get("format", 1)
+    version = content.get("format", FORMAT)
     if version > FORMAT:
         raise NewerCheckpoint(
             f"{path}: is of checkpoint format {version}, and this version of diffusion-lab reads formats up to "

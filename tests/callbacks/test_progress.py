@@ -146,26 +146,9 @@ def test_evaluations_are_no_training_time_also_over_a_resume(tmp_path: Path, mon
         saved = callback.state_dict()
     assert saved == {"seconds": 40.0 + 5 * 30, "evaluating": 150.0}
     (run,) = read_runs(with_record(tmp_path)).runs
-    assert run.training_clock is not None and run.whole_clock is not None
+    assert run.training_clock is not None
     steps = np.array([1, 4, 7, 20, 25])
     np.testing.assert_allclose(run.training_clock.at(steps), 2.0 * steps)
-    assert run.whole_clock.at(np.array([20]))[0] == 40 + 4 * 30  # the last line is before the last evaluation
-
-
-def test_a_run_resumed_from_a_checkpoint_without_it_has_no_training_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(monkeypatch)
-    callback = Progress(str(tmp_path), every=1.0, line_every=4.0)
-    callback.load_state_dict({"seconds": 7.0})
-    trainer = started(callback, 19)
-    clock.now += 1.0
-    module: Any = None
-    callback.on_step_end(trainer, module, 20, [RECORD])
-    (line,) = (tmp_path / "timing.jsonl").read_text().splitlines()
-    assert "training_seconds" not in line and callback.state_dict() == {"seconds": 8.0, "evaluating": None}
-    (run,) = read_runs(with_record(tmp_path)).runs
-    assert run.training_clock is None and run.whole_clock is not None
 
 
 def with_record(folder: Path) -> Path:

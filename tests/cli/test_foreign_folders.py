@@ -19,6 +19,7 @@ from PIL import Image
 
 from diffusion_lab.cli.foreign import references
 from diffusion_lab.cli.main import main
+from diffusion_lab.data import ImageFolder
 from tests.harness import Child
 
 SMALL = ("scale=smoke", "max_steps=2", "checkpoint_every=1", "network.base_channels=8", "trainer.accelerator=cpu")
@@ -260,9 +261,10 @@ def test_a_path_outside_is_taken_when_it_is_repeated(theirs: Path, capsys: pytes
 
 
 def as_images(root: str) -> Callable[[dict[str, Any]], None]:
-    """An edit of run.json: the data set is a folder of images, as a run from before the record of data has it."""
+    """An edit of run.json: the data set is a folder of images, and their record that of those there."""
     source = {"_target_": "diffusion_lab.data.ImageFolder", "root": root, "image_size": 8, "channels": 1}
-    return both(put("dataset.source", source), lambda record: record.pop("data"))
+    data = ImageFolder(root, 8, 1).record().plain()
+    return both(put("dataset.source", source), lambda record: record.update(data=data))
 
 
 @pytest.mark.parametrize("root", ["photos", "./photos", "{here}/photos", "theirs/../photos"])
@@ -307,7 +309,7 @@ def test_a_run_with_a_class_of_ones_own(in_folder: Path, capsys: pytest.CaptureF
     own = ["--config-dir", "conf"]
     words = ["train", *own, "sampler=late", *SMALL, "hydra.run.dir=run"]
     Child(lambda: exit_with(words), Path("log")).succeed()
-    change(Path("run"), lambda record: record.pop("signature"))  # as of an earlier version
+    change(Path("run"), lambda record: record.pop("signature"))
 
     def code(*words: str) -> int:
         return Child(lambda: exit_with(list(words)), Path("log")).wait()
@@ -326,7 +328,7 @@ def test_a_folder_of_runs_leads_nowhere_else(theirs: Path, capsys: pytest.Captur
     """Its sweep.json may name runs outside of it, and a link may stand where the results would go."""
     shutil.copytree(theirs, "sweep/inside")
     job = {"dir": "../theirs", "overrides": []}
-    Path("sweep/sweep.json").write_text(json.dumps({"command": "x", "jobs": [job]}))
+    Path("sweep/sweep.json").write_text(json.dumps({"commands": ["x"], "jobs": [job]}))
     assert main([*ANALYZE, "run=sweep"]) == 0
     facts = json.loads(Path("sweep/analyses/per_timestep/facts.json").read_text())
     assert [model["run"] for model in facts["protocol"]["models"]] == ["inside"]

@@ -87,7 +87,7 @@ def test_a_name_that_no_folder_has_is_one_sentence(
 @pytest.mark.parametrize("name", ["a\x00b", "\ud800", "x" * 300])
 def test_a_job_that_no_folder_can_have_does_not_end_a_report(name: str, private: Path) -> None:
     jobs = [{"dir": name, "overrides": []}, {"dir": "good", "overrides": ["seed=1"]}]
-    Path("sweep.json").write_text(json.dumps({"command": "diffusion-lab train -m", "jobs": jobs}))
+    Path("sweep.json").write_text(json.dumps({"commands": ["diffusion-lab train -m"], "jobs": jobs}))
     assert [run.name for run in read_runs(".").runs][-1] == "good"
 
 

@@ -100,7 +100,7 @@ def hostile_sweep(folder: Path, payload: str) -> Path:
         put_everywhere(sweep / name, payload)
         jobs.append({"dir": name, "overrides": [f"sampler={payload}", f"seed={seed}"], "config_hash": name})
     jobs.append({"dir": f"waiting {names()[0]}", "overrides": [payload], "config_hash": "x"})
-    content = {"name": payload, "command": f"diffusion-lab train -m name='{payload}' seed=0,1,2", "jobs": jobs}
+    content = {"name": payload, "commands": [f"diffusion-lab train -m name='{payload}' seed=0,1,2"], "jobs": jobs}
     (sweep / "sweep.json").write_text(json.dumps(content))
     return sweep
 

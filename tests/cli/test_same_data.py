@@ -47,7 +47,7 @@ def test_a_run_goes_on_with_the_same_data_alone(composed, tmp_path: Path) -> Non
     check = lambda: check_same_data(Mock(get=lambda key: None), place, data(composed, root))  # noqa: E731
     check()  # no record
     (place / "run.json").write_text(json.dumps({"config": {}}))
-    check()  # a run of before
+    check()  # the record is damaged
     (place / "run.json").write_text(json.dumps({"data": data(composed, root).describe().plain()}))
     check()
     shutil.copy(root / "a" / "00.png", root / "a" / "x.png")
@@ -92,17 +92,14 @@ def test_images_that_were_moved_are_left_to_the_comparison_of_the_data(composed,
 def test_a_command_that_reads_a_run_takes_the_place_of_its_images_and_nothing_else_of_them(composed, tmp_path) -> None:
     root = folder(tmp_path / "set", 12)
     cfg = composed("dataset=image_folder", "dataset.source.image_size=8", f"dataset.source.root={root}")
-    record = {"data": data(composed, root).describe().plain()}
     words = as_recorded("evaluate", ["run=R", "dataset.source.root=/new/place"])
     assert words == ["run=R", "+moved.root=/new/place"]
     moved = typed_places(DictConfig({"moved": {"root": "/new/place"}}))
-    there = with_places(cfg, record, moved, "run=R")
+    there = with_places(cfg, moved)
     assert there.dataset.source == {**cfg.dataset.source, "root": "/new/place"}
     assert cfg.dataset.source.root == str(root)
     with pytest.raises(ConfigError, match="image_size=9 must be a place .* use dataset.source.cache_dir, dataset.sour"):
-        with_places(cfg, record, {"dataset.source.image_size": 9}, "run=R")
-    with pytest.raises(ConfigError, match="run=R must have the record of its images"):
-        with_places(cfg, {}, moved, "run=R")
+        with_places(cfg, {"dataset.source.image_size": 9})
 
 
 def test_images_that_are_missed_are_no_fault_of_ours_and_the_cure_is_said(composed, tmp_path: Path) -> None:
@@ -194,7 +191,7 @@ def test_a_conditional_run_needs_no_images_to_be_sampled_shown_and_exported(in_f
     del record["data"]
     (in_folder / "run" / "run.json").write_text(json.dumps(signed(record)))
     assert main(sample) == 2
-    assert "run=run must find the classes that it was trained with" in capfd.readouterr().err
+    assert "run=run: its run.json must say under `data` what its data were; it is damaged" in capfd.readouterr().err
 
 
 def _files(folder: Path) -> dict[str, bytes]:

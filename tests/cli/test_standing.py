@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -138,23 +137,6 @@ def test_a_record_that_is_gone_is_noticed(way, run_folder, capfd):
     record.write_bytes(b"")  # the cure that gives up what it said
     assert train() == 0
     assert [json.loads(line)["step"] for line in record.read_text().splitlines()] == [5, 6]
-
-
-def test_a_checkpoint_of_the_first_format_goes_on(run_folder, monkeypatch):
-    """As it was written before there was a format, without what it owes and without the length of the record."""
-    path = run_folder / "checkpoints" / "last.ckpt"
-    content = load(path)
-    content.pop("may_be_infinite")
-    record = content["callbacks"]["RunRecord"]
-    content["callbacks"]["RunRecord"] = {key: record[key] for key in ("config", "config_hash")}
-    with monkeypatch.context() as patch:
-        write: Callable = torch.save
-        patch.setattr(checkpoint_io.torch, "save", lambda c, b: write({k: v for k, v in c.items() if k != "format"}, b))
-        save(content, path)
-    assert "format" not in load(path)
-    assert train() == 0
-    steps = [json.loads(line)["step"] for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
-    assert steps == list(range(1, 7))
 
 
 def test_memory_that_does_not_suffice_is_a_sentence(in_folder, capfd):

@@ -128,7 +128,7 @@ def write_sweep(folder: Path, seeds: int = 2) -> None:
     job("digits-loss_second_moment-s9-pend", ["sampler=loss_second_moment", f"seed={last}"])
     seeds_text = ",".join(map(str, range(seeds + 1)))
     command = f"diffusion-lab train -m sampler={','.join(METHODS)} seed={seeds_text}"
-    (folder / "sweep.json").write_text(json.dumps({"name": folder.name, "command": command, "jobs": jobs}))
+    (folder / "sweep.json").write_text(json.dumps({"name": folder.name, "commands": [command], "jobs": jobs}))
 
 
 def log(folder: Path, step: int, **values) -> None:
@@ -141,7 +141,8 @@ def log(folder: Path, step: int, **values) -> None:
 def set_rate(folder: Path, rate: float) -> None:
     """Let the run have trained `rate` images per second."""
     images = STEPS * BATCH
-    (folder / "timing.jsonl").write_text(json.dumps({"step": STEPS, "images": images, "seconds": images / rate}) + "\n")
+    time = dict.fromkeys(("seconds", "training_seconds"), images / rate)
+    (folder / "timing.jsonl").write_text(json.dumps({"step": STEPS, "images": images} | time) + "\n")
 
 
 def loss_by_t(method: str, step: int, rng: np.random.Generator) -> np.ndarray:
@@ -180,7 +181,9 @@ def _write_lines(folder: Path, method: str, rng: np.random.Generator, steps: int
             "sampler/objective": (objective / objective.sum()).tolist(),
         }
         metrics.append(where | row)
-        timing.append(where | {"seconds": _seconds(method, step), "images_per_second": 2000.0, "memory_mb": 700.0})
+        seconds = _seconds(method, step)
+        time = {"seconds": seconds, "training_seconds": seconds}
+        timing.append(where | time | {"images_per_second": 2000.0, "memory_mb": 700.0})
         if step % 250 == 0:
             loss = loss_by_t(method, step, rng)
             best = {"uniform": 2.0, "logit_normal": 1.45, "loss_second_moment": 2.3, "stratified": 1.9}[method]
@@ -219,7 +222,8 @@ def _evaluation(step: int, name: str, value: float) -> dict:
         },
         "seed": 0,
     }
-    return {"step": step, "name": name, "value": value, "protocol": protocol}
+    better = "higher" if name.startswith("precision") else "lower"
+    return {"step": step, "name": name, "value": value, "better": better, "units": "", "protocol": protocol}
 
 
 def _write_samples(path: Path, rng: np.random.Generator, noise: float, side: int = 8) -> None:

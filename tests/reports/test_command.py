@@ -47,7 +47,7 @@ def test_the_baseline_heads_the_table(sweep, tmp_path, capsys):
 def test_many_jobs_that_have_not_started_are_counted(tmp_path, capsys):
     write_run(tmp_path / "run", "uniform", 0, steps=250)
     jobs = [{"dir": str(k), "overrides": [f"seed={k}"], "config_hash": str(k)} for k in range(1, 13)]
-    (tmp_path / "sweep.json").write_text(json.dumps({"name": "s", "command": "c", "jobs": jobs}))
+    (tmp_path / "sweep.json").write_text(json.dumps({"name": "s", "commands": ["c"], "jobs": jobs}))
     assert main([str(tmp_path), "--out", str(tmp_path / "p.html")]) == 0
     assert "pending     12 runs that have not started" in capsys.readouterr().out
     assert "<summary>12 have not started</summary>" in (tmp_path / "p.html").read_text()
@@ -159,7 +159,7 @@ def test_of_two_sweep_commands_the_one_that_asks_for_the_run_is_named(tmp_path):
     write_run(tmp_path / "a", "uniform", 0, steps=250)
     jobs = '[{"dir": "b", "overrides": ["sampler=uniform", "seed=7"], "config_hash": "x"}]'
     commands = '["diffusion-lab train -m sampler=uniform seed=6,7", "diffusion-lab train -m sampler=x seed=0"]'
-    (tmp_path / "sweep.json").write_text(f'{{"command": "c", "commands": {commands}, "jobs": {jobs}}}')
+    (tmp_path / "sweep.json").write_text(f'{{"commands": {commands}, "jobs": {jobs}}}')
     assert next_of(tmp_path) == "diffusion-lab train -m sampler=uniform seed=6,7"
 
 
@@ -194,5 +194,5 @@ def test_more_seeds_of_a_table_are_named_as_its_command_takes_them(tmp_path):
     typed = "diffusion-lab reproduce {} scale=smoke --seeds 0"
     commands = [typed.format(table) for table in ("some/table3", "some/table1", "other/table1")]
     jobs = [{"dir": f"u{seed}", "overrides": [], "config_hash": "x"} for seed in (0, 1)]
-    (tmp_path / "sweep.json").write_text(json.dumps({"command": "c", "commands": commands, "jobs": jobs}))
+    (tmp_path / "sweep.json").write_text(json.dumps({"commands": commands, "jobs": jobs}))
     assert next_of(tmp_path) == "diffusion-lab reproduce some/table3 scale=smoke --seeds 0,1,2"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from diffusion_lab.reports import Group, choose_metric, compare, group_runs, read_runs, summarise
-from diffusion_lab.reports.comparison.metrics import rising, with_arrow, with_direction
+from diffusion_lab.reports.comparison.metrics import with_arrow, with_direction
 from diffusion_lab.reports.figures.curves import course
 from diffusion_lab.reports.figures.table_rows import differences
 from diffusion_lab.reports.pair.pair import lines_of, pair, table_of
@@ -38,7 +38,7 @@ def groups_with(folder: Path, said: Mapping[str, Any]) -> list[Group]:
     [
         ({"better": "higher", "units": "grey levels"}, f"{NAME} [grey levels] ↑", "better"),
         ({"better": "lower", "units": ""}, f"{NAME} ↓", "worse"),
-        ({}, f"{NAME} ↓", "worse"),  # a record from before, of a name that nobody knows
+        ({}, f"{NAME} ↓", "worse"),  # a damaged record
         ({"better": 1, "units": ["x"]}, f"{NAME} ↓", "worse"),
         ({"better": "highest", "units": "$\\frac$"}, f"{NAME} ↓", "worse"),
     ],
@@ -62,32 +62,6 @@ def test_figures_follow_the_record(tmp_path: Path) -> None:
                 file.write(json.dumps({"step": 250, "images": 16000, f"metrics/{NAME}": 1.0}) + "\n")
     drawn = course(group_runs(read_runs(tmp_path).runs), NAME)
     assert drawn is not None and f"{NAME} [grey levels] (higher is better)" in drawing(drawn)
-
-
-@pytest.mark.parametrize(
-    ("metric", "up"),
-    [
-        ("is1k_digits", True),
-        ("precision50k", True),
-        ("psnr126", True),
-        ("agreement1k_digits", True),
-        ("fd1k_digits", False),
-        ("hue_error1k", False),
-        ("bits_per_dim100", False),
-        ("val/loss", False),
-    ],
-)
-def test_records_from_before_are_reported_as_before(tmp_path: Path, metric: str, up: bool) -> None:
-    write_seeds(tmp_path, [1.0])
-    assert rising(group_runs(read_runs(tmp_path).runs), metric) is up
-
-
-def test_the_record_wins_over_what_was_known_of_a_name(tmp_path: Path) -> None:
-    write_seeds(tmp_path, [1.0])
-    line = {"step": 250, "name": "is1k", "value": 2.0, "better": "lower", "units": "", "protocol": {}}
-    with open(tmp_path / "uniform-0" / "evaluations.jsonl", "a") as file:
-        file.write(json.dumps(line) + "\n")
-    assert rising(group_runs(read_runs(tmp_path).runs), "is1k") is False
 
 
 def test_the_first_metric_of_the_record_is_compared_unless_one_is_named(tmp_path: Path) -> None:

@@ -90,6 +90,6 @@ def test_another_suffix_is_refused_before_anything_is_written(sweep, tmp_path, c
 
 def test_a_sweep_that_has_not_begun_has_no_table(tmp_path, capsys):
     job = {"dir": "a", "overrides": ["seed=0"], "config_hash": "x"}
-    (tmp_path / "sweep.json").write_text(json.dumps({"name": "s", "command": "c", "jobs": [job]}))
+    (tmp_path / "sweep.json").write_text(json.dumps({"name": "s", "commands": ["c"], "jobs": [job]}))
     assert main([str(tmp_path), "--table", str(tmp_path / "t.md")]) == 2
     assert "must have a run that has begun" in capsys.readouterr().err

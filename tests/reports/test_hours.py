@@ -82,11 +82,9 @@ def test_the_cost_of_one_method_after_the_other_has_none_and_a_note_says_why(tmp
     assert groups[0].label == "uniform"
 
 
-def test_a_factor_of_seconds_has_no_interval_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_factor_of_seconds_has_no_interval_either(tmp_path: Path) -> None:
     order = [(method, seed) for method in ("uniform", "logit_normal") for seed in range(3)]
     *_, groups = table(tmp_path, order, steps=1500)
-    monkeypatch.setattr("diffusion_lab.reports.pair.speedup_of_runs.only_training", lambda runs: True)
-    monkeypatch.setattr(Run, "training_clock", Run.whole_clock)
     found = in_seconds(groups[0], groups[1], FD).found
     assert found is not None and found.factor is not None and (found.low, found.high) == (None, None)
     (first, *_) = sentences(found, "uniform", "logit_normal", FD, "seconds")

@@ -121,7 +121,7 @@ def test_runs_that_have_hardly_begun_make_a_page(tmp_path, steps):
 def test_a_sweep_that_has_not_begun_makes_a_page(tmp_path):
     job = '{"dir": "a", "overrides": ["seed=0"], "config_hash": "x"}'
     (tmp_path / "sweep.json").write_text(
-        f'{{"name": "s", "command": "diffusion-lab train -m seed=0", "jobs": [{job}]}}'
+        f'{{"name": "s", "commands": ["diffusion-lab train -m seed=0"], "jobs": [{job}]}}'
     )
     text = page_of(tmp_path, "val/loss")
     assert "1 <span" in text and "pending" in text and "no run has begun" in text

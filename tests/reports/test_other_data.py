@@ -23,8 +23,8 @@ def write(folder: Path, method: str, seed: int, images: int | None) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"data": data}))
 
 
-@pytest.mark.parametrize("images", [[None] * 3, [40] * 3, [40, None, 40]])
-def test_the_same_data_and_runs_of_before_are_one_row(tmp_path: Path, images) -> None:
+@pytest.mark.parametrize("images", [[None] * 3, [40] * 3])
+def test_the_same_data_are_one_row(tmp_path: Path, images) -> None:
     for seed, n in enumerate(images):
         write(tmp_path, "uniform", seed, n)
     (section,) = sections_of(read_runs(tmp_path).runs)

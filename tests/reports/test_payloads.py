@@ -460,7 +460,7 @@ SWEEPS: dict[str, Callable[[Path], object]] = {
     "a job in a circle": lambda sweep: (job(sweep, "circle"), (sweep / "circle").symlink_to("circle")),
     "a job without a name": lambda sweep: job(sweep, "/"),
     "jobs that are none": lambda sweep: (sweep / "sweep.json").write_text(
-        '{"command": "x", "jobs": [5, {"dir": [1]}]}'
+        '{"commands": ["x"], "jobs": [5, {"dir": [1]}]}'
     ),
     "a FIFO": lambda sweep: os.mkfifo(sweep / "sweep.json"),
     "a device": lambda sweep: (sweep / "sweep.json").symlink_to("/dev/zero"),
@@ -471,7 +471,7 @@ SWEEPS: dict[str, Callable[[Path], object]] = {
 
 def job(sweep: Path, name: str) -> None:
     jobs = [{"dir": name, "overrides": []}, {"dir": "pending", "overrides": []}]
-    (sweep / "sweep.json").write_text(json.dumps({"command": "x", "jobs": jobs}))
+    (sweep / "sweep.json").write_text(json.dumps({"commands": ["x"], "jobs": jobs}))
 
 
 def test_a_sweep_leads_nowhere_else(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,9 +92,7 @@ def test_a_damaged_run_is_named_and_the_others_are_reported(tmp_path, capsys, na
     assert words.partition("=")[0] in (tmp_path / "report.html").read_text()
 
 
-@pytest.mark.parametrize(
-    "content", [{"jobs": 5}, {"command": 5, "commands": 5, "jobs": [5, {"dir": "run0", "overrides": 5}]}]
-)
+@pytest.mark.parametrize("content", [{"jobs": 5}, {"commands": 5, "jobs": [5, {"dir": "run0", "overrides": 5}]}])
 def test_a_damaged_sweep_is_read_as_far_as_it_goes(tmp_path, content):
     write_run(tmp_path / "run0", "uniform", 0, steps=100)
     (tmp_path / "sweep.json").write_text(json.dumps(content))
@@ -123,7 +121,7 @@ def test_a_job_that_failed_before_it_described_itself_keeps_its_overrides(tmp_pa
         '{"status": "failed", "error": {"type": "killed", "message": "by 9"}}'
     )
     job = {"dir": "job", "overrides": ["sampler=uniform"], "config_hash": "x"}
-    (tmp_path / "sweep.json").write_text(json.dumps({"name": "s", "command": "diffusion-lab train", "jobs": [job]}))
+    (tmp_path / "sweep.json").write_text(json.dumps({"name": "s", "commands": ["diffusion-lab train"], "jobs": [job]}))
     (run,) = read_runs(tmp_path).runs
     assert (run.status, run.overrides, run.cause) == ("failed", ("sampler=uniform",), "killed: by 9")
 

@@ -97,7 +97,6 @@ def test_a_sweep_remembers_all_jobs_and_each_once(tmp_path: Path) -> None:
     assert read_sweep(tmp_path) == (["first", "second"], jobs)
     assert json.loads((tmp_path / "sweep.json").read_text()) == {
         "name": tmp_path.name,
-        "command": "first",
         "commands": ["first", "second"],
         "jobs": jobs,
     }

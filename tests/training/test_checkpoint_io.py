@@ -84,7 +84,6 @@ def test_without_an_intact_one_all_are_named(tmp_path):
 
 @pytest.mark.parametrize("where", ["state_dict", "EMA"])
 def test_one_that_is_not_finite_is_passed_over(tmp_path, where):
-    """As earlier versions could write them."""
     poisoned = content(4) | {"callbacks": {"EMA": {"0.9": {"w": torch.ones(2)}}}}
     (poisoned["state_dict"] if where == "state_dict" else poisoned["callbacks"]["EMA"]["0.9"])["w"][1] = float("nan")
     save(content(3), tmp_path / "previous.ckpt")
@@ -100,29 +99,13 @@ def test_the_format_is_written_and_a_newer_one_is_not_damage(tmp_path, monkeypat
 
     path = tmp_path / "last.ckpt"
     save(content(), path)
-    assert load(path)["format"] == checkpoint_io.FORMAT == 2
-    monkeypatch.setattr(checkpoint_io, "FORMAT", 3)
+    assert load(path)["format"] == checkpoint_io.FORMAT == 1
+    monkeypatch.setattr(checkpoint_io, "FORMAT", 2)
     save(content(), path)
     monkeypatch.undo()
     save(content(), tmp_path / "previous.ckpt")
-    with pytest.raises(NewerCheckpoint, match="is of checkpoint format 3, and this version of diffusion-lab reads"):
+    with pytest.raises(NewerCheckpoint, match="is of checkpoint format 2, and this version of diffusion-lab reads"):
         newest_good(tmp_path)
-
-
-def test_a_file_without_a_format_is_the_first(tmp_path, monkeypatch):
-    from diffusion_lab.training import checkpoint_io
-
-    monkeypatch.setattr(checkpoint_io.torch, "save", lambda given, buffer: write(_without_format(given), buffer))
-    save(content(), tmp_path / "last.ckpt")
-    monkeypatch.undo()
-    assert "format" not in load(tmp_path / "last.ckpt")
-
-
-write = torch.save
-
-
-def _without_format(given):
-    return {key: value for key, value in given.items() if key != "format"}
 
 
 def test_no_checkpoint_is_none(tmp_path):

@@ -17,8 +17,7 @@ from diffusion_lab.cli.checks.setting import LARGEST, Setting, faults_of
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.config import choices_of, config_folders
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors, nearest
-from diffusion_lab.cli.same_data import recorded_data
-from diffusion_lab.runs.data_record import parse_labels
+from diffusion_lab.runs.data_record import DataRecord, parse_labels
 from diffusion_lab.runs.names import is_run
 from diffusion_lab.runs.record import read_record
 
@@ -102,7 +101,7 @@ def _check_weights(cfg: DictConfig, config: dict[str, Any]) -> None:
 
 def _check_labels(labels: Any, record: dict[str, Any]) -> None:
     """Labels of a run that says what its classes are."""
-    known, dataset = recorded_data(record), record["config"].get("dataset")
+    known, dataset = DataRecord.read(record.get("data")), record["config"].get("dataset")
     if known is not None and isinstance(dataset, dict):
         classes = known.classes if dataset.get("conditional") is True else None
         with config_errors(""):

@@ -265,9 +265,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _plain(request: dict[str, Any]) -> dict[str, Any]:
-    """The request as read back from JSON, without the location of the autoencoder and the names of the classes, which
-    older headers do not have."""
+    """The request as read back from JSON, without the location of the autoencoder."""
     plain = json.loads(json.dumps(request))
     del plain["autoencoder"]["place"]
-    plain["images"].pop("classes", None)
     return plain

@@ -106,9 +106,8 @@ class Latents(ImageSource):
 
     @property
     def class_names(self) -> Sequence[str] | None:
-        """Names of the classes of the images, or numbers if the latents are older than their record of the names."""
-        names = None if self._absent else self.header.images.get("classes")
-        return names or super().class_names
+        """Names of the classes of the images; numbers if there are no latents yet."""
+        return super().class_names if self._absent else self.header.images["classes"]
 
     @property
     def _absent(self) -> bool:

@@ -37,8 +37,8 @@ class Header:
     Attributes:
         format: version of this layout.
         autoencoder: `Autoencoder.identity()`, and its location "place".
-        images: the encoded images: "name", "channels", "image_size", "num_classes", the names "classes" (not in old
-            headers), and per split "train" and "test" the number "images" and the "fingerprint".
+        images: the encoded images: "name", "channels", "image_size", "num_classes", the names "classes", and per split
+            "train" and "test" the number "images" and the "fingerprint".
         posterior: "sample" (one draw per latent) or "mean".
         seed: seed of these draws.
         flips: whether train.npy also holds the mirrored images.

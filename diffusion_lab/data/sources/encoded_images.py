@@ -58,10 +58,9 @@ class EncodedImages(ImageSet):
         text = "".join([*(seen.sha256 for seen in self.seen), self.square.identity()])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    def extremes(self) -> Extremes | None:
-        """Those of the stored pixels, known from the scan; None if one is from a scan that did not record them."""
-        low, high = min(seen.low for seen in self.seen), max(seen.high for seen in self.seen)
-        return None if low < 0 else Extremes(low, high)
+    def extremes(self) -> Extremes:
+        """Those of the stored pixels, known from the scan."""
+        return Extremes(min(seen.low for seen in self.seen), max(seen.high for seen in self.seen))
 
     def all_equal(self) -> bool:
         return super().all_equal() or (len(self) > 1 and len({seen.sha256 for seen in self.seen}) == 1)
@@ -86,7 +85,7 @@ class _Held(ArrayImages):
         self._fingerprint = encoded.fingerprint()
         self._extremes = encoded.extremes()
 
-    def extremes(self) -> Extremes | None:
+    def extremes(self) -> Extremes:
         return self._extremes
 
 

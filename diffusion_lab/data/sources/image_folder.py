@@ -10,7 +10,7 @@ and, if the data set has them, its own split (`_split`) and class folders (`_cla
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -71,7 +71,7 @@ class ImageFolder(EncodedSource):
         self.name = self.root.name or "image_folder"
         self.class_folders = class_folders
         self._names: list[str] = []  # of the classes, once there are some
-        self._order: Callable[[list[str]], list[str]] = in_number_order
+        self._known: list[str] = []  # the same in the order of an existing run
 
     @property
     def num_classes(self) -> int | None:
@@ -146,7 +146,9 @@ class ImageFolder(EncodedSource):
 
     def _classes(self) -> list[str]:
         """Names of the class folders; the index in the list is the label."""
-        self._names = self._names or self._order(subfolders(self._class_root))
+        if not self._names:
+            names = subfolders(self._class_root)
+            self._names = self._known if sorted(self._known) == names else in_number_order(names)
         return self._names
 
     @property
@@ -155,8 +157,7 @@ class ImageFolder(EncodedSource):
         return self.root
 
     def keep_order(self, classes: Sequence[str] | None) -> None:
-        known = [] if classes is None else list(classes)
-        self._names, self._order = [], partial(_in_order_of, known)
+        self._names, self._known = [], list(classes or ())
 
     def _class_of(self, name: str) -> str | None:
         """The class folder of the file `name`; None if it is in none."""
@@ -177,8 +178,3 @@ def in_number_order(names: list[str]) -> list[str]:
     """The names in the order of their numbers if all of them are numbers, else as they are."""
     numbers = names and all(name.isascii() and name.isdigit() for name in names)
     return sorted(names, key=lambda name: (int(name), name)) if numbers else names
-
-
-def _in_order_of(known: list[str], names: list[str]) -> list[str]:
-    """The known names if they are the same, else the names as they are."""
-    return known if sorted(known) == names else names

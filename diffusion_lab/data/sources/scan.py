@@ -46,7 +46,7 @@ class Seen:
         width, height: pixels as stored.
         sha256: hash of the file's bytes.
         error: why it cannot be decoded, "" if it can.
-        low, high: smallest and largest value of its pixels, 0..255; -1 if an earlier version scanned it.
+        low, high: smallest and largest value of its pixels, 0..255; -1 if it cannot be decoded.
     """
 
     name: str
@@ -172,6 +172,8 @@ _row_of = attrgetter(
 def _load(cache_file: Path) -> dict[str, Seen]:
     try:
         rows = json.loads(cache_file.read_text(encoding="utf-8"))["rows"]
+        if any(len(row) != len(fields(Seen)) for row in rows):
+            return {}
         return {row[0]: Seen(*row) for row in rows}
     except (OSError, ValueError, TypeError, KeyError):  # missing, damaged, or of another version: scan again
         return {}

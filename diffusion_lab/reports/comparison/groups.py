@@ -2,8 +2,7 @@
 
 Only runs with the same `group_hash` and the same data are averaged. What the data of a run were is in its run.json, by
 fingerprints. The arguments of the source, such as the folder from which they were read, are not compared: a copy of a
-folder is the same data, although the hash is another. A run that has no such entry is older than it; if all other runs
-of its source had the same data, it is taken as one of them, else its source is all that is known.
+folder is the same data, although the hash is another.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from diffusion_lab.reports.comparison.differences import (
 )
 from diffusion_lab.runs.run import Run
 
-UNKNOWN = "data not recorded"
 PARTS = ("shape", "train", "test", "classes")  # of the entry of a run.json
 
 
@@ -111,7 +109,7 @@ class Group:
 def collect(runs: Sequence[Run], read: Reader = read_plainly) -> list[Group]:
     """Groups in the order of their first run, without names."""
     begun = [run for run in runs if run.config]
-    words, keys = data_words(begun), data_keys(begun)
+    words, keys = data_words(begun), {run.folder: _digest(run.info.get("data")) for run in begun}
     members: dict[tuple[str, str], list[Run]] = {}
     for run in begun:
         members.setdefault((run.group_key, keys[run.folder]), []).append(run)
@@ -147,18 +145,6 @@ def _by_seed(run: Run) -> tuple[int, str]:
     return (-1 if run.seed is None else run.seed, run.name)
 
 
-def data_keys(runs: Sequence[Run]) -> dict[Path, str]:
-    """Folder of a run -> a text that is equal for runs with the same data; "" if only its source is known."""
-    known: dict[str, set[str]] = {}
-    for run in runs:
-        known.setdefault(_source(run), set()).add(_digest(run.info.get("data")))
-    keys = {}
-    for run in runs:
-        recorded, others = _digest(run.info.get("data")), known[_source(run)] - {""}
-        keys[run.folder] = recorded or (next(iter(others)) if len(others) == 1 else "")
-    return keys
-
-
 def data_words(runs: Sequence[Run]) -> dict[Path, str]:
     """Folder of a run -> which data it had, e.g. "40+4 images 1a2b3c"; "" if those of its data set all had the same."""
     sets: dict[str, list[Run]] = {}
@@ -167,8 +153,7 @@ def data_words(runs: Sequence[Run]) -> dict[Path, str]:
     words = {}
     for same in sets.values():
         of = {run.folder: _word(run.info.get("data")) for run in same}
-        several = len(set(of.values()) - {UNKNOWN}) > 1
-        words |= of if several else dict.fromkeys(of, "")
+        words |= of if len(set(of.values())) > 1 else dict.fromkeys(of, "")
     return words
 
 
@@ -184,7 +169,7 @@ def data_notes(runs: Sequence[Run]) -> list[str]:
 def _word(data: Any) -> str:
     digest = _digest(data)
     if not digest:
-        return UNKNOWN
+        return "data not recorded"
     numbers = [data[split].get("images") if isinstance(data.get(split), dict) else None for split in ("train", "test")]
     counted = "+".join(str(n) for n in numbers if isinstance(n, int))
     return f"{counted} images {digest[:6]}".strip()

@@ -18,8 +18,6 @@ from diffusion_lab.runs.run import Run
 
 VAL_LOSS = "val/loss"
 INDIFFERENT = ("every", "batch_size")  # of a validation: when, and how many images at a time
-# For old records without directions: a larger value of these metrics is better, and a smaller value of all others.
-_RISING_BEFORE = ("is", "precision", "recall", "psnr", "agreement")
 
 
 def metric_names(groups: Sequence[Group]) -> list[str]:
@@ -58,9 +56,9 @@ def choose_metric(groups: Sequence[Group], name: str | None = None) -> str:
 
 
 def rising(groups: Sequence[Group], metric: str) -> bool:
-    """Whether a larger value is better."""
-    better = next((word for group in groups for run in group.runs if (word := run.better(metric))), None)
-    return family(metric) in _RISING_BEFORE if better is None else better == "higher"
+    """Whether a larger value is better; of a loss, which has no record of it, a smaller one is."""
+    words = (run.better(metric) for group in groups for run in group.runs)
+    return next(filter(None, words), "lower") == "higher"
 
 
 def directed(groups: Sequence[Group], metric: str) -> bool:
@@ -149,21 +147,10 @@ class Timed(NamedTuple):
     clock: Curve
 
 
-def only_training(runs: Sequence[Run]) -> bool:
-    """Whether all of the runs that have recorded a time have recorded that of training without evaluations."""
-    timed = [run for run in runs if run.whole_clock is not None]
-    return bool(timed) and all(run.training_clock is not None for run in timed)
-
-
-def time_of(run: Run, key: str, alone: bool) -> Timed | None:
-    """The curve of a logged key with its time; None if the run has no such curve, or no such time.
-
-    Args:
-        run: the run.
-        key: of metrics.jsonl, one number per step.
-        alone: the time of training without evaluations, or all of it.
-    """
-    curve, clock = run.curve(key), run.training_clock if alone else run.whole_clock
+def time_of(run: Run, key: str) -> Timed | None:
+    """The curve of a logged key, one number per step, with the time of training without evaluations; None if the run
+    has no such curve, or no time."""
+    curve, clock = run.curve(key), run.training_clock
     if clock is None or curve.values.ndim != 1 or not len(curve.steps):
         return None
     return Timed(curve, Curve(curve.steps, curve.images, clock.at(curve.steps)))

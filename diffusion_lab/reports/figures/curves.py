@@ -1,9 +1,7 @@
 """Figures of quality: a metric and the validation loss against images seen and training time, and the speed-up in both;
 and of any other number that runs have logged.
 
-Against training time a sampler pays for its own cost. Evaluations are left out of the time if all runs of the figure
-have recorded it without them (`training_seconds` in timing.jsonl); otherwise the time of all of them includes
-evaluations, which the axis says.
+Against training time, without evaluations (`training_seconds` in timing.jsonl), a sampler pays for its own cost.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import (
     VAL_LOSS,
     Timed,
-    only_training,
     rising,
     time_of,
     with_direction,
@@ -187,31 +184,26 @@ class Clocked(NamedTuple):
 
 def against_time(groups: Sequence[Group], metric: str) -> Figure | None:
     """The metric and the validation loss against training time; None if no curve has two snapshots with a time."""
-    alone = only_training([run for group in groups for run in shown(group)])
-    drawn = {key: clocked(groups, key, alone) for key in _keys(metric)}
+    drawn = {key: clocked(groups, key) for key in _keys(metric)}
     drawn = {key: found for key, found in drawn.items() if any(len(one.line.x) > 1 for one in found)}
     if not drawn:
         return None
     in_panels = many(len(groups))
     how = "Thick: mean over seeds at equal snapshots, at their mean time, shaded: lowest to highest, thin: seeds."
     how = PANELS.format("the first group", "the others") if in_panels else how
-    time = "The time is that of training alone, with what a sampler computes and without evaluations, "
-    if not alone:
-        time = "The time includes evaluations, because not all runs have recorded that of training alone; it is "
     caption = (
-        f"{how} {seeds_text(groups)}. {time}interpolated between its records. Compare only runs on the "
-        "same machine without other load."
+        f"{how} {seeds_text(groups)}. The time is that of training alone, with what a sampler computes and without "
+        "evaluations, interpolated between its records. Compare only runs on the same machine without other load."
     )
-    axis = "training time" if alone else "time, evaluations included"
-    picture = (_time_panels, *next(iter(drawn.items())), axis) if in_panels else (_time_lines, groups, drawn, axis)
+    picture = (_time_panels, *next(iter(drawn.items()))) if in_panels else (_time_lines, groups, drawn)
     return Figure.drawn("Quality against training time", caption, *picture)
 
 
-def clocked(groups: Sequence[Group], key: str, alone: bool) -> list[Clocked]:
+def clocked(groups: Sequence[Group], key: str) -> list[Clocked]:
     """The groups with a value and a time, each at the mean time of its seeds at a snapshot."""
     found = []
     for i, group in enumerate(groups):
-        seeds = [timed for run in shown(group) if (timed := time_of(run, key, alone)) is not None]
+        seeds = [timed for run in shown(group) if (timed := time_of(run, key)) is not None]
         values, times = over_seeds([seed.curve for seed in seeds]), over_seeds([seed.clock for seed in seeds])
         if values is not None and times is not None:
             found.append(Clocked(Line(i, group, times.mean, values.mean, values.low, values.high), seeds))
@@ -223,7 +215,7 @@ def unit_of(longest: float) -> tuple[float, str]:
     return next((size, name) for least, size, name in UNITS if longest >= least)
 
 
-def _time_lines(groups: Sequence[Group], drawn: dict[str, list[Clocked]], time: str) -> Any:
+def _time_lines(groups: Sequence[Group], drawn: dict[str, list[Clocked]]) -> Any:
     figure, axes = panels(len(drawn), height=3.6)
     for axis, (key, found) in zip(axes, drawn.items(), strict=True):
         size, unit = unit_of(max(float(seed.clock.values[-1]) for one in found for seed in one.seeds))
@@ -234,16 +226,16 @@ def _time_lines(groups: Sequence[Group], drawn: dict[str, list[Clocked]], time: 
             line._replace(x=line.x / size).draw(axis)
         log_if_wide(axis, [seed.curve.values for one in found for seed in one.seeds])
         axis.set_xlim(left=0)
-        axis.set_xlabel(f"{time}, {unit}")
+        axis.set_xlabel(f"training time, {unit}")
         axis.set_title(_direction(groups, key))
     name_lines(figure, axes, [[one.line.end for one in found] for found in drawn.values()])
     return figure
 
 
-def _time_panels(key: str, found: Sequence[Clocked], time: str) -> Any:
+def _time_panels(key: str, found: Sequence[Clocked]) -> Any:
     lines = [one.line for one in found]
     size, unit = unit_of(max(float(line.x[-1]) for line in lines))
-    return _line_panels(lines, key, f"{time}, {unit}", size)
+    return _line_panels(lines, key, f"training time, {unit}", size)
 
 
 def _keys(metric: str) -> list[str]:

@@ -140,7 +140,7 @@ def _panels(
 
 def loss_by_log_snr(groups: Sequence[Group]) -> Figure | None:
     """Validation loss over log SNR at the end; None if no group has recorded both."""
-    known = [(one, log_snr_of(one.group, len(one.loss))) for one in validated(groups)]
+    known = ((one, log_snr_of(one.group, len(one.loss))) for one in validated(groups))
     present = [(one, at) for one, at in known if at is not None]
     if not present:
         return None
@@ -149,9 +149,6 @@ def loss_by_log_snr(groups: Sequence[Group]) -> Figure | None:
         "timesteps. Schedules that put their timesteps at other noise levels can be compared here, predictions of "
         f"different quantities cannot. Mean over seeds ({_seeds([one.group for one, _ in present])})."
     )
-    left_out = [one.group.label for one, at in known if at is None]
-    if left_out:
-        caption += f" Not shown, because they have not recorded log SNR: {', '.join(left_out)}."
     return Figure.drawn("Loss over log SNR", caption, _noise_panels if many(len(present)) else _noise_lines, present)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from diffusion_lab.reports.comparison.groups import Group
-from diffusion_lab.reports.comparison.metrics import directed, only_training, protocols, rising, ruler, time_of
+from diffusion_lab.reports.comparison.metrics import directed, protocols, rising, ruler, time_of
 from diffusion_lab.reports.comparison.rows import same_hours
 from diffusion_lab.reports.pair.speedup import NEAREST, Course, Factor, SpeedUp, speed_up
 from diffusion_lab.runs.run import Run
@@ -56,11 +56,11 @@ def in_images(base: Group, own: Group, metric: str) -> OfRuns:
 def in_seconds(base: Group, own: Group, metric: str) -> OfRuns:
     """The factor of training time without evaluations, which contains the cost of the method itself. It has no interval
     if the two were not trained in the same hours: the drift of the machine would be in it."""
-    if not only_training([*base.done, *own.done]):
+    if any(all(run.training_clock is None for run in group.done) for group in (base, own)):
         return OfRuns(None, "the runs have not recorded the time of training without evaluations")
 
     def course(run: Run) -> Course:
-        timed = time_of(run, _key(metric), alone=True)
+        timed = time_of(run, _key(metric))
         return Course(np.zeros(0), np.zeros(0)) if timed is None else _usable(timed.clock.values, timed.curve.values)
 
     of_runs = _paired(base, own, metric, course)

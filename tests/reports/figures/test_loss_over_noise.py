@@ -39,7 +39,7 @@ def test_ranges_are_at_the_mean_of_log_snr_and_the_loss_is_the_mean_over_seeds(
     """log SNR that falls linearly from 9 to -9 over the timesteps, and a steeper one."""
     straight = np.linspace(9, -9, 101).tolist()
     figure = loss_by_log_snr(groups(tmp_path, straight, (2 * np.array(straight)).tolist()))
-    assert figure is not None and "2 seeds each" in figure.caption and "Not shown" not in figure.caption
+    assert figure is not None and "2 seeds each" in figure.caption
     # Positions are rounded to timesteps, which moves a point by at most half a timestep.
     for line, factor in zip(drawn[0].axes[0].lines, (1, 2), strict=True):
         expected = factor * (9 - 18 * MEAN_T / (T - 1))
@@ -57,7 +57,5 @@ def test_a_curved_log_snr_is_averaged_over_the_timesteps(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("damaged", [None, [], [1.0], [1.0, "x", 2.0], [1.0, None]])
-def test_runs_without_a_record_are_named_or_give_no_figure(damaged: Any, tmp_path: Path) -> None:
+def test_runs_with_a_damaged_record_give_no_figure(damaged: Any, tmp_path: Path) -> None:
     assert loss_by_log_snr(groups(tmp_path / "none", damaged)) is None
-    figure = loss_by_log_snr(groups(tmp_path / "one", [5.0, -5.0], damaged))
-    assert figure is not None and figure.caption.endswith("because they have not recorded log SNR: logit_normal.")

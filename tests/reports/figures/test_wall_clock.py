@@ -14,10 +14,10 @@ from diffusion_lab.reports.figures import against_time
 from tests.reports.curves import FD, STEPS, power_law, write_curves
 
 
-def written(folder: Path, seconds: float | None, slower: float | None) -> list[Group]:
+def written(folder: Path, seconds: float, slower: float) -> list[Group]:
     """uniform with two seeds, of `seconds` and three times as many per step, and logit_normal with `slower`."""
     for seed, factor in enumerate((1, 3)):
-        time = None if seconds is None else seconds * factor
+        time = seconds * factor
         write_curves(folder / str(seed), "uniform", seed, (1 + seed) * power_law(STEPS), step_seconds=time)
     write_curves(folder / "other", "logit_normal", 0, power_law(STEPS), step_seconds=slower)
     return group_runs(read_runs(folder).runs)
@@ -41,15 +41,6 @@ def test_the_mean_is_at_the_mean_training_time(
     np.testing.assert_allclose(first.get_ydata(), 1.5 * power_law(STEPS))
     np.testing.assert_allclose(second.get_xdata(), STEPS * seconds / 2 / size)
     assert axis.get_xlabel() == f"training time, {unit}"
-
-
-def test_if_one_run_has_no_training_time_evaluations_are_in_that_of_all(tmp_path: Path, drawn: list[Any]) -> None:
-    figure = against_time(written(tmp_path, 0.02, None), FD)
-    assert figure is not None and "The time includes evaluations" in figure.caption
-    first, second = thick(drawn[0].axes[0])
-    for line in (first, second):
-        np.testing.assert_allclose(line.get_xdata(), STEPS / 60)  # one second per step
-    assert drawn[0].axes[0].get_xlabel() == "time, evaluations included, minutes"
 
 
 def test_without_any_time_there_is_no_figure(tmp_path: Path) -> None:
