@@ -4,7 +4,7 @@ A run is a function of (config, seed, step). Its folder is therefore named by a 
 the configuration that affects its results (`runs.identity`), so that the same command finds its unfinished run.
 Devices, microbatches and memory layout are not in the hash: they affect only the rounding of sums, no random number,
 and a run that changes them continues as the same run, equal up to rounding instead of bit by bit. A key that was added
-after runs had been made is left out at its default (`ADDED_LATER`).
+after a release is left out at its default (`runs.identity.ADDED_LATER`).
 """
 
 from __future__ import annotations

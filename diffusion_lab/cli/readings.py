@@ -25,7 +25,6 @@ from diffusion_lab.reports.comparison.differences import (
 from diffusion_lab.runs.identity import filled, followers_of_seed
 
 _WHOLE = ("base", "method", "experiment", "scale", "debug")  # options that stand for several keys instead of a part
-_BEFORE = {"base": "ddpm"}  # what train.yaml's parts were for the runs that were made before this group
 
 
 def read(run: Run) -> Reading:
@@ -42,20 +41,21 @@ def read(run: Run) -> Reading:
     saved = DictConfig(filled(run.config))
     config = _plain(saved)
     recorded = run.info.get("choices")
-    options = _BEFORE | recorded if isinstance(recorded, dict) and recorded else _typed(run)
+    options = recorded if isinstance(recorded, dict) else {}
     own = {group for group, option in options.items() if option is not None and not _known(group, option)}
     names = names_of(config, run)
+    plainly = Reading(config, derived=followers_of_seed(config, run.seed), names=names)
     if not options or own & {*_WHOLE} or not all(_is_own(group, options[group]) for group in own):
-        return Reading(config, derived=followers_of_seed(config, run.seed), names=names)
+        return plainly
     named_by = {"base": options.get("base"), "method": options.get("method")}
     alone = _compose(_words(named_by))
     if alone is None:
-        return Reading(config, derived=followers_of_seed(config, run.seed), names=names)
+        return plainly
     parts = {group: option for group, option in options.items() if group not in _WHOLE}
     further = {group: option for group, option in parts.items() if group not in own and option != alone[1].get(group)}
     composed = _compose(_words({**named_by, **further}))
     if composed is None:
-        return Reading(config, derived=followers_of_seed(config, run.seed), names=names)
+        return plainly
     named = alone[1]
     if not options.get("method"):  # its name has the sampler and the options that are not the default
         inside = {group: options.get(group) for group in ("sampler", *DEFAULT_CHOICES)}
@@ -69,14 +69,6 @@ def read(run: Run) -> Reading:
     typed = {key for key in typed if any(key != place and within(key, place) for place in places)}
     implied = without_keys(_plain(expected), frozenset(typed))
     return Reading(config, implied, parts, named, frozenset(derived), frozenset(places), names)
-
-
-def _typed(run: Run) -> dict[str, Any]:
-    """The options of a run that did not record them, as those of the committed tables did not: from its overrides."""
-    words = [word.lstrip("+").partition("=") for word in run.overrides]
-    composed = _compose(_words(_BEFORE | {group: option for group, _, option in words if _known(group, option)}))
-    own = {group: option for group, _, option in words if (conf_dir() / group).is_dir() and _is_own(group, option)}
-    return composed[1] | own if composed else {}
 
 
 def _is_own(group: Any, option: Any) -> bool:

@@ -66,27 +66,12 @@ MAY_CHANGE = (
 )
 # Keys that count and say how often something is recorded: other curves of the same training.
 RECORDING = ("log_every", "snapshot_every", "metrics_every", "checkpoint_every", "keep_every")
+# Keys that were added after a release, so that its runs keep their names and hashes and can continue: `_target_` of the
+# key's node, or "" for the whole configuration -> {key: default}. A run without the key behaves as with its default, so
+# the key counts only if it has another value. A key with no `_target_` above it is dotted: {"": {"callbacks.new": 1}}.
+# Values are those of a resolved configuration. Entries never change: a default that is changed later makes another run.
+ADDED_LATER: dict[str, dict[str, Any]] = {}
 READ_FROM = {"probabilities": "path", "found": "folder"}  # what was read: the key of the place it was read from
-
-# Keys that were added after runs had been made without them, with their defaults: by the `_target_` of the key's node,
-# wherever it is, or by "" and the dotted path from the top. Values are as in a resolved configuration. Entries never
-# change: a default that is changed later makes another run.
-ADDED_LATER: dict[str, dict[str, Any]] = {
-    "": {"averaging": None, "init_from": None, "model": {"_target_": "diffusion_lab.training.DiffusionModel"}},
-    "diffusion_lab.callbacks.EMA": {"rule": None},
-    "diffusion_lab.data.FashionMNIST": {"image_size": 28},
-    "diffusion_lab.diffusion.cosine": {"shift": 1.0},
-    "diffusion_lab.metrics.ClassifierFeatures": {"batch_size": 64},
-    "diffusion_lab.metrics.DINOv2Features": {"batch_size": 16},
-    "diffusion_lab.metrics.Evaluation": {"reference": None},
-    "diffusion_lab.metrics.InceptionFeatures": {"weights": None, "batch_size": 16},
-    "diffusion_lab.solvers.Guided": {"steps": None, "channels": None},
-    "diffusion_lab.solvers.Heun": {"s_churn": 0.0, "s_min": 0.0, "s_max": None, "s_noise": 1.0},
-    "diffusion_lab.timesteps.EqualLossSlots": {"stratify": True},
-    "diffusion_lab.timesteps.LearnedBeta": {"rewards": None},
-    "diffusion_lab.timesteps.LogitNormal": {"shift": 1.0},
-    "diffusion_lab.timesteps.SlotRestricted": {"loss_curve": None},
-}
 
 
 def containers(config: dict[Any, Any]) -> list[tuple[str, Any]]:

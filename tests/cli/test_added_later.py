@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +14,9 @@ from diffusion_lab.cli.errors import InvalidConfig
 from diffusion_lab.cli.foreign import read_back
 from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.cli.targets import PACKAGE_ONLY, resolve
-from diffusion_lab.runs import identity
 from diffusion_lab.runs.identity import ADDED_LATER, dropped, filled
-from tests.harness import configuration, differences, final_state, train_child
 
 UNIFORM = "diffusion_lab.timesteps.Uniform"
-LSM = "diffusion_lab.timesteps.LossSecondMoment"
 DEEP = "sampler=stratified"  # its base is uniform
 # (entry, how the key is given, the default in words, another value)
 KEYS = [
@@ -71,52 +68,23 @@ def test_the_saved_configuration_of_an_old_run_is_completed(composed: Any, monke
     assert saved.sampler.base.slope == 0.5 and "slope" not in saved.sampler
 
 
-def test_nodes_are_found_in_lists_and_inner_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = {"A": {"x": 1}, "": {"part": {"_target_": "A", "y": 2}}}
-    monkeypatch.setattr(identity, "ADDED_LATER", table)
-    assert dropped({"a": [{"_target_": "A", "x": 1, "y": 1}, {"_target_": "B", "x": 1}]}) == {
-        "a": [{"_target_": "A", "y": 1}, {"_target_": "B", "x": 1}]
-    }
+def test_nodes_are_found_in_lists_and_inner_ones_first_and_what_is_given_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ADDED_LATER, "A", {"x": 1, "deep.y": 2})
+    monkeypatch.setitem(ADDED_LATER, "", {"part": {"_target_": "A", "y": 2}})
+    given: dict[str, Any] = {"a": [{"_target_": "A", "x": 1, "y": 1}, {"_target_": "B", "x": 1}], "x": 1}
+    before = copy.deepcopy(given)
+    assert dropped(given) == {"a": [{"_target_": "A", "y": 1}, {"_target_": "B", "x": 1}], "x": 1} and given == before
     assert dropped({"part": {"_target_": "A", "x": 1, "y": 2}}) == {}
-    assert dropped({"part": {"_target_": "A", "x": True, "y": 2}}) == {"part": {"_target_": "A", "x": True, "y": 2}}
-    assert dropped({"x": 1, "part": {"x": 1}}) == {"x": 1, "part": {"x": 1}}
+    assert dropped(true := {"part": {"_target_": "A", "x": True, "y": 2}}) == true
+    full = filled({"a": {"_target_": "A"}})
+    assert full == {"a": {"_target_": "A", "x": 1}, "part": {"_target_": "A", "y": 2}}
+    full["part"]["y"] = 3
+    assert ADDED_LATER[""]["part"]["y"] == 2
 
 
-def test_filling_and_dropping_leave_what_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = {"a": {"_target_": "A"}}
-    table = {"A": {"x": [1], "deep.y": 2}}
-    monkeypatch.setattr(identity, "ADDED_LATER", table)
-    full = filled(config)
-    assert full == {"a": {"_target_": "A", "x": [1]}} and config == {"a": {"_target_": "A"}}
-    full["a"]["x"].append(3)
-    assert table["A"]["x"] == [1]
-    before = {"a": {"_target_": "A", "x": [1]}}
-    assert dropped(before) == config and before == {"a": {"_target_": "A", "x": [1]}}
-
-
-@pytest.mark.parametrize("target", [target for target in ADDED_LATER if target])
-def test_the_entries_of_the_table_are_arguments_of_their_class(target: str) -> None:
-    arguments = inspect.signature(resolve("ADDED_LATER", target, PACKAGE_ONLY)).parameters
-    for key, default in ADDED_LATER[target].items():
-        name = key.partition(".")[0]
-        assert name in arguments, f"{target} takes no {name}"
-        assert arguments[name].default in (default, inspect.Parameter.empty), f"{target}: {name}"
-
-
-@pytest.mark.slow
-def test_a_run_that_was_made_before_the_key_is_trained_on_exactly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The older configuration lacks `sampler.uniform`, whose default is the constructor's; today's names it."""
-    lsm = ["sampler=loss_second_moment", "sampler.history_per_timestep=1", "snapshot_every=6"]
-    folder = tmp_path / "old" / "run"
-    train_child(configuration(folder, *lsm, "~sampler.uniform", "max_steps=6")).succeed()
-    today = configuration(folder, *lsm, "max_steps=12")
-    refused = train_child(today)
-    assert refused.wait() != 0 and "sampler.uniform=0.001 must equal" in refused.log.read_text()
-    monkeypatch.setitem(ADDED_LATER, LSM, {"uniform": 0.001})
-    train_child(today).succeed()
-    whole = configuration(tmp_path / "whole" / "run", *lsm, "max_steps=12")
-    train_child(whole).succeed()
-    assert config_hash(whole) == config_hash(configuration(folder, *lsm, "~sampler.uniform", "max_steps=12"))
-    assert differences(final_state(folder), final_state(tmp_path / "whole" / "run")) == []
+def test_the_entries_of_the_table_are_arguments_of_their_class() -> None:
+    for target, keys in ADDED_LATER.items():
+        arguments = inspect.signature(resolve("ADDED_LATER", target, PACKAGE_ONLY)).parameters if target else {}
+        for name, default in ((key.partition(".")[0], default) for key, default in keys.items() if target):
+            assert name in arguments, f"{target} takes no {name}"
+            assert arguments[name].default in (default, inspect.Parameter.empty), f"{target}: {name}"

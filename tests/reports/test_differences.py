@@ -55,20 +55,18 @@ def test_of_different_parts_the_part_is_named():
     assert changed(one, other) == ["sampler", "solver.steps"] and changed(one, one) == []
 
 
-def make(folder, *overrides, record=True):
+def make(folder, *overrides):
     """A run folder with the configuration that these overrides compose; nothing is trained."""
     cfg = compose_train(overrides, folder)
     folder.mkdir()
     info = {"method": method_name(cfg), "seed": cfg.seed, "overrides": list(overrides), "group_hash": group_hash(cfg)}
-    if record:
-        info["choices"] = {key: value for key, value in choices_of(cfg).items() if not key.startswith("hydra/")}
+    info["choices"] = {key: value for key, value in choices_of(cfg).items() if not key.startswith("hydra/")}
     info["config"] = plain(cfg)
     (folder / "run.json").write_text(json.dumps(info))
     return folder
 
 
-@pytest.mark.parametrize("record", [True, False])
-def test_confounders_of_real_configurations(tmp_path, record):
+def test_confounders_of_real_configurations(tmp_path):
     rows = {
         "uniform": ["base=ddpm", "sampler=uniform", "optimizer.lr=1e-4"],
         "logit_normal": ["base=ddpm", "sampler=logit_normal", "optimizer.lr=1e-2", "network.base_channels=24"],
@@ -79,7 +77,7 @@ def test_confounders_of_real_configurations(tmp_path, record):
         "clts": ["method=clts", "optimizer.lr=1e-4", "callbacks.ema=null", "gradient_clip=null"],
     }
     for name, overrides in rows.items():
-        make(tmp_path / name, "seed=1", *overrides, record=record)
+        make(tmp_path / name, "seed=1", *overrides)
     groups = {group.label: group for group in group_runs(read_runs(tmp_path).runs, read=read)}
     found = {name: [(d.key, d.own) for d in beyond(group, groups["uniform"])] for name, group in groups.items()}
     assert found == {
@@ -248,20 +246,7 @@ def test_no_word_of_a_run_folder_is_composed_but_options_of_our_own(tmp_path, mo
         (folder / "run.json").write_text(json.dumps(info))
     for run in read_runs(tmp_path).runs:
         assert read(run).expected is None
-    assert set(composed) <= {(), ("base=ddpm",)}  # a word of our own
-
-
-@pytest.mark.parametrize(
-    ("base", "words"), [({}, ("base=ddpm",)), ({"base": None}, ()), ({"base": "ddpm"}, ("base=ddpm",))]
-)
-def test_a_run_from_before_bases_has_the_parts_that_were_the_defaults_then(tmp_path, monkeypatch, base, words):
-    composed = []
-    monkeypatch.setattr(readings, "_compose", lambda words: composed.append(words))
-    folder = make(tmp_path / "run")
-    info = json.loads((folder / "run.json").read_text()) | {"choices": {"sampler": "uniform"} | base}
-    (folder / "run.json").write_text(json.dumps(info))
-    read(read_runs(tmp_path).runs[0])
-    assert composed == [words]
+    assert set(composed) <= {()}
 
 
 def test_a_seed_of_its_own_is_a_difference_only_where_it_differs(tmp_path):
