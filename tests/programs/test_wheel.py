@@ -1,6 +1,7 @@
 """The wheel, installed elsewhere, trains on digits, reports and exports; and what it says of itself."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -43,6 +44,9 @@ def test_metadata_and_citation_state_the_version_and_the_tested_pythons():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == diffusion_lab.__version__
+    changes = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert changes[:2] == ["Unreleased", f"{citation['version']} - {citation['date-released']}"]
+    assert (ROOT / "tests" / "releases" / citation["version"] / "run.json").exists()
     assert citation["license"] == project["license"]
     named = [word.rpartition(" ")[2] for word in project["classifiers"] if ":: 3." in word]
     assert named == ["3.11", "3.12", "3.13"] and project["requires-python"] == f">={named[0]}"

@@ -329,6 +329,7 @@ def test_no_payload_ends_other_commands(
             shutil.rmtree(f"runs/{name}")
     else:
         shutil.rmtree("runs/an_unusual_data_set")  # which is no data set to compare with
+        shutil.rmtree("runs/classes_that_are_none")  # whose data are others than those of the rest
     with limited(30):
         assert main(words) == 0
     assert says in check(every, capsys, before)
