@@ -129,7 +129,7 @@ def test_a_sweep_without_a_method_is_the_same_in_every_key(tmp_path: Path, monke
         ("base/ddpm.yaml", "  - override /solver: ddim\n", "method=learned_beta"),
         ("base/ddpm.yaml", "gradient_clip: 1.0", "method=clts"),
         ("task/gan.yaml", "  - override /annealing: constant\n", "method=biggan"),
-        ("schedule/linear.yaml", "beta_end: 0.02 ", "method=ddpm"),
+        ("schedule/linear.yaml", "beta_end: 0.02\n", "method=ddpm"),
     ],
 )
 def test_negative_control_a_line_that_is_missing_is_noticed(file: str, line: str, words: str, other: Path) -> None:
