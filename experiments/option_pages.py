@@ -26,10 +26,14 @@ DRAWN = ("sampler", "weighting")  # they change which noise is trained on, alone
 
 
 CAPTION = {
-    "sampler": "*On the cosine and the linear schedule: how often a timestep is drawn, and the same on ln SNR. "
-    "For a sampler that learns, the share of the objective in the study's runs.*",
-    "weighting": "*On the cosine and the linear schedule, on the eps-loss of a model that predicts eps.*",
+    "sampler": "*How often a timestep is drawn on the cosine and the linear schedule, by t and by ln SNR.*",
+    "weighting": "*The weight by t and by ln SNR, on the cosine and the linear schedule, as a factor on the eps-loss "
+    "of a model that predicts eps.*",
 }
+MEASURED = (
+    "*The share of the training objective by ln SNR on the cosine and the linear schedule: mean over this sampler's "
+    "runs in the study with eps and unit weighting.*"
+)
 
 
 def pages() -> Iterator[tuple[Path, str]]:
@@ -56,9 +60,11 @@ def _overview(folders: list[Path]) -> str:
     parts = [
         "# Options",
         _made(),
-        "Every part is one Python file and one yaml whose keys are the constructor's arguments. A page of each:",
+        "Every part is one Python file and one yaml whose keys are the constructor's arguments. "
+        "Each option of these groups has a page:",
         "\n".join(["| group | what it is | options |", "| --- | --- | ---: |", *pages]),
-        "The others; `diffusion-lab list GROUP` says what each option is, `diffusion-lab list GROUP=NAME` its keys.",
+        "Other groups have no pages: `diffusion-lab list GROUP` says what each option is, "
+        "`diffusion-lab list GROUP=NAME` its keys.",
         "\n".join(["| group | what it is | options |", "| --- | --- | --- |", *others]),
     ]
     return "\n\n".join(parts) + "\n"
@@ -80,15 +86,17 @@ def _page(one: Described) -> str:
     parts = [f"# {option.setting}", _made(), *about]
     if one.doc.use:
         parts += ["## When to use it", one.doc.use[0].upper() + one.doc.use[1:]]
-    if (FOLDER / option.group / f"{option.name}.svg").is_file():
-        body += [f"![What {option.setting} trains on]({option.name}.svg)", CAPTION[option.group]]
+    picture = FOLDER / option.group / f"{option.name}.svg"
+    if picture.is_file():
+        measures = "<!-- objective -->" in picture.read_text("utf-8")  # a label of the figure of a sampler that changes
+        body += [f"![What {option.setting} trains on]({picture.name})", MEASURED if measures else CAPTION[option.group]]
     if body:
         parts += ["## What it does", *body]
     if found := measured(option.group, option.name):
         parts += ["## What we measured", found]
-    sets = " ".join(f"{group}={name}" for group, name in option.sets.items() if group != "base")
+    sets = [_linked(group, name) for group, name in option.sets.items() if group != "base"]
     if sets:
-        parts += ["## What it sets", f"`{sets}`"]
+        parts += ["## What it sets", f"{', '.join(sets)}; formula and keys are on their pages."]
     keys = [key for key in one.settings if key.default != "{...}"]
     if keys:
         rows = [f"| `{key.name}` | `{key.default}` | {_cell(key.meaning)} |" for key in keys]
@@ -99,6 +107,11 @@ def _page(one: Described) -> str:
     if one.definition:
         parts.append(f"In the code: `{one.definition.name}`.")
     return "\n\n".join(parts) + "\n"
+
+
+def _linked(group: str, name: str) -> str:
+    """`group=name`, with a link to its page if it has one."""
+    return f"[`{group}={name}`](../{group}/{name}.md)" if group in GROUPS else f"`{group}={name}`"
 
 
 def _text(one: Described) -> tuple[list[str], list[str]]:

@@ -149,7 +149,8 @@ class Uncertainty(Weighting):
     per row, also for a prediction of several heads. It starts at 0, where the loss is the base's.
 
     Differs from EDM2's code: a is a plain vector that starts at 0, because a weight-normalised one, as theirs, starts
-    anywhere; and normalisation acts on w alone, because it would undo any constant in e^-u and let u fall without end.
+    anywhere; and `normalize` applies to w only, because applied to w e^-u it would cancel any constant in u, and u
+    would decrease without bound.
 
     Use: for long runs with EDM's path. The weight follows the loss, so that no noise level dominates the gradient,
     whatever the sampler draws.

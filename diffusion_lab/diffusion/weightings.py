@@ -140,14 +140,14 @@ class P2(Weighting):
     With k = gamma = 1 it is 1 - A_t on the eps-loss, the weight in SpeeD's code. gamma = 0 is `Unit` for eps, to the
     bit.
 
-    Differs from the P2 code, whose default gamma = 0 turns the weighting off: here the default is the paper's.
+    Differs from the P2 code, whose default gamma = 0 turns the weighting off: here it is 1, one of the paper's two.
 
     Use: for images of 64 pixels and more with eps prediction, when their coarse structure should count more than
     imperceptible details.
 
     Args:
         k: SNR below which the weight on the eps-loss hardly grows any more, > 0.
-        gamma: power, >= 0; 0.5 and 1 in the paper, 0 for weight 1 on the eps-loss.
+        gamma: power, >= 0; 0.5 or 1 in the paper, 0 for weight 1 on the eps-loss.
         normalize: none, or mean weight 1 over uniform timesteps (mean1_uniform) or the sampler's (mean1_sampler).
     """
 

@@ -1,4 +1,4 @@
-"""Curriculum of timesteps (CLTS): from a uniform to a Gaussian distribution over training."""
+"""Curriculum-learning timestep schedule (CLTS): from a uniform to a Gaussian distribution over training."""
 
 from __future__ import annotations
 
@@ -16,16 +16,22 @@ OUTSIDE = ("renormalize", "renormalize_after", "clamp")
 class CLTS(TimestepSampler):
     """p_t = (1 - g)/T + g N_t,  g = min(1, step/target_steps)  ("Why diffusion models are stable", eq. 7 and 8).
 
-    N is a Gaussian on the timesteps with mean round(mean T) and standard deviation std T, of whose mass only about 38 %
-    is in {0..T-1} for std = 1. `outside` says how it is restricted to this range:
+    N is a Gaussian on the timesteps 0..T-1 with mean mu = round(mean T), at most T - 1, and standard deviation
+    s = std T. For std = 1 only about 38 % of a Gaussian's mass is in this range; `outside` says what is done with the
+    rest. With the density phi_t = exp(-(t - mu)^2/(2 s^2))/(s sqrt(2 pi)) and its sum m over the timesteps,
 
-        renormalize         N_t ~ exp(-(t - mu)^2 / 2 s^2), divided by its sum, then mixed
-        renormalize_after   the density is mixed and p divided by its sum: a slower ramp,
-                            g_eff = m g/(1 - (1 - m) g) with m the density's sum
-        clamp               a Gaussian draw beyond an end counts as that end
+        renormalize         N_t = phi_t/m
+        renormalize_after   p_t ~ (1 - g)/T + g phi_t, divided by its sum: N_t = phi_t/m with g replaced by
+                            m g/(1 - (1 - m) g), a slower ramp
+        clamp               N_t = Phi((t + 1/2 - mu)/s) - Phi((t - 1/2 - mu)/s), with Phi the normal distribution
+                            function, 0 in place of the second term at t = 0 and 1 in place of the first at t = T - 1:
+                            a draw beyond an end counts as that end
 
-    A draw uses one uniform number: below g it is mapped to N, above to the uniform distribution; no table changes with
-    the step. With std = 1, the literal reading of the paper, even g = 1 changes p_t only by -17 % to +6 %.
+    With `mean_end`, mu = round((mean + g (mean_end - mean)) T).
+
+    Each draw uses one uniform random number u: if u < g, it is mapped to a timestep of N, else to a uniform one, so no
+    table is computed again as training goes on. With std = 1, the literal reading of the paper, even g = 1 changes p_t
+    only by -17 % to +6 %.
 
     Differs from the paper: its section 4.2 says "variance sigma = T", which is read here as the standard deviation,
     because with a variance of T (std = 1/sqrt(T) here) almost all timesteps would never be drawn.
@@ -37,8 +43,8 @@ class CLTS(TimestepSampler):
         num_timesteps: T, the number of timesteps.
         target_steps: optimizer steps until g = 1, >= 1; for CIFAR-10 the paper has 50000 of 500000 in appendix B and
             100000 in section 5.1.
-        mean: mean of the Gaussian as a fraction of T, in [0, 1].
-        std: standard deviation of the Gaussian as a fraction of T, > 0.
+        mean: mean of the Gaussian as a fraction of T, in [0, 1]: mu = round(mean T).
+        std: standard deviation of the Gaussian as a fraction of T, > 0: s = std T.
         outside: renormalize, renormalize_after or clamp, see above.
         mean_end: mean at the end of the curriculum as a fraction of T, to which it moves linearly from `mean`; null
             keeps `mean`. The paper's abandoned idea moves it from 1 to 0. The table of N is then computed at each draw.

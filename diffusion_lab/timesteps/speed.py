@@ -14,8 +14,8 @@ from diffusion_lab.timesteps.context import Context
 
 
 class SpeeD(FixedSampler):
-    """Timesteps where the noise level changes slowly are drawn less often, and half of the rows are duals of the
-    others (Wang et al. 2024, SpeeD; released code speed/diffusion/iddpm/speed.py).
+    """Timesteps where the noise level changes slowly are drawn less often (Wang et al. 2024, SpeeD), and half of the
+    rows are duals of the others, as only in the released code (speed/diffusion/iddpm/speed.py), not in the paper.
 
     With g_t = d sqrt(1 - A_t)/dt by central differences and the threshold h = 1e-4 * 1000/T,
 
@@ -31,10 +31,11 @@ class SpeeD(FixedSampler):
     so duals double the suppression: about 10 : 1 for the linear schedule. Without `dual`, p = q. The loss carries
     weight 1 unless `reweight`; the weighting that belongs to SpeeD is P2 with k = gamma = 1, chosen separately.
 
-    Differs from the released code: the threshold is scaled with T, because g is a slope per timestep; tau is searched
-    from the steepest slope on, because a slope that starts below h would otherwise give tau = 1; and half of the
-    rows are duals where it has n//2 + 1 draws of n, because the marginal would otherwise depend on the batch.
-    Differs from the SpeeD paper, which has no duals but weights by the change of the process: see P2.
+    Differs from the released code: the threshold is scaled with T, because g is a slope per timestep; the search for
+    tau starts at the steepest point of the schedule, because on a schedule whose slope is below h at t = 0 it would
+    otherwise return tau = 1; and half of the rows are duals where it has n//2 + 1 draws of n, because the marginal
+    would otherwise depend on the batch. Differs from the paper, which has no duals but weights by the change of the
+    process: see P2.
 
     Use: on the linear schedule and others with a long flat end at high noise. On linear it gained most of all samplers
     in `experiment=schedule_by_sampler`, averaged over the predictions; on cosine it made no clear difference.

@@ -160,7 +160,7 @@ def test_the_counts_on_the_pages_are_those_of_the_committed_values() -> None:
     several = [list(of.values()) for cell, of in crossed_page.first(values).items() if len(of) == 5]
     spread = float(np.median([np.std(np.log(of), ddof=1) for of in several]))
     said = {
-        "README.md": f"{5 * len(units)} runs on digits, five seeds each",
+        "README.md": f"{len(units)} combinations on digits with five seeds each, {5 * len(units)} runs with unit",
         "docs/first-experiment.md": f"the best of {len(values)} combinations in [our study]",
         "docs/numbers.md": f"is {100 * spread:.0f} % of the value (the median of {len(several)} combinations",
     }
