@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 # Annotations of arguments that name a place. What a run folder from elsewhere may set them to depends on it
-# (`cli.places`).
+# (`cli.path_arguments`).
 ReadPath = Annotated[str | Path, "read"]  # a file or folder that is only read
 WrittenPath = Annotated[str | Path, "written"]  # a folder in which files are written
 DownloadPath = Annotated[str | Path, "downloaded"]  # a folder that is read, and written with the argument download=True

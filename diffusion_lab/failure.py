@@ -29,13 +29,13 @@ class WrongResult(Failure):
             returned: what it returned.
         """
         kind = type(part)
-        name, given = f"{kind.__module__}.{kind.__qualname__}.{method}", shown(returned)
+        name, given = f"{kind.__module__}.{kind.__qualname__}.{method}", short_value(returned)
         error = cls(f"{name} must return {wanted}, and returned {given}; correct it in {kind.__module__}")
         error.kind = kind
         return error
 
 
-def shown(value: object) -> str:
+def short_value(value: object) -> str:
     """What a value is, in a few words: tensors and arrays by their shape, numbers as they are."""
     shape = getattr(value, "shape", None)
     if shape is not None:

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from diffusion_lab.files_inside import NotInside, read_inside
 from diffusion_lab.held_folder import with_folders
-from diffusion_lab.inside import NotInside, read_inside
 
 DEPTH = 64  # of nested objects and lists; our own files have fewer than 20
 _BITS = 2**63

@@ -76,8 +76,8 @@ class _Held:
 
     def _gone(self) -> FolderMoved:
         return FolderMoved(
-            f"{shown(self.folder)} was removed, or moved to another file system, while it was in use, and nothing more "
-            f"is written{self.copy}"
+            f"{shell_path(self.folder)} was removed, or moved to another file system, while it was in use, and nothing "
+            f"more is written{self.copy}"
         )
 
     def _is_at(self, path: str) -> bool:
@@ -171,10 +171,10 @@ def is_elsewhere(path: Path) -> bool:
 
 def moved(folder: str | Path, place: str | Path, rest: str = "what was written since then is there") -> str:
     """The message for a folder that was moved to `place`."""
-    return f"{shown(folder)} was moved to {shown(place)} while it was in use; {rest}"
+    return f"{shell_path(folder)} was moved to {shell_path(place)} while it was in use; {rest}"
 
 
-def shown(path: str | Path) -> str:
+def shell_path(path: str | Path) -> str:
     """A path as it is typed here, quoted for a shell."""
     return shlex.quote(as_typed(path))
 

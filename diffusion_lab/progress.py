@@ -34,7 +34,7 @@ NAMED_AFTER = 1.0  # seconds until a wait has its line, where there is no termin
 PER_SECOND = 4  # how often bars are drawn
 
 
-class Task:
+class ProgressTask:
     """Work that shows nothing; the base of those that show something."""
 
     done = 0
@@ -53,7 +53,7 @@ class Task:
 
 
 @contextmanager
-def progress(name: str, total: int, unit: str = "", done: int = 0, show: bool = True) -> Iterator[Task]:
+def progress(name: str, total: int, unit: str = "", done: int = 0, show: bool = True) -> Iterator[ProgressTask]:
     """Show the progress of `total` things of which `done` are done already.
 
     Args:
@@ -64,7 +64,7 @@ def progress(name: str, total: int, unit: str = "", done: int = 0, show: bool = 
         show: False shows nothing, for processes of other ranks and for work that is too short.
     """
     if not show:
-        yield Task()
+        yield ProgressTask()
     elif sys.stderr.isatty():
         with _bars() as bars:
             task = BarTask(bars, name, total, unit, done)
@@ -78,7 +78,7 @@ def progress(name: str, total: int, unit: str = "", done: int = 0, show: bool = 
             yield task
 
 
-class BarTask(Task):
+class BarTask(ProgressTask):
     """A bar among those that are shown."""
 
     def __init__(self, bars: Bars, name: str, total: int, unit: str, done: int) -> None:
@@ -92,7 +92,7 @@ class BarTask(Task):
         self.bars.update(self.number, completed=done, note=note, end=end)
 
 
-class LineTask(Task):
+class LineTask(ProgressTask):
     """A line now and then."""
 
     def __init__(self, name: str, total: int, unit: str, done: int) -> None:

@@ -20,10 +20,10 @@ from matplotlib.figure import Figure
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.config import compose_train
 from diffusion_lab.cli.options import files
-from diffusion_lab.cli.shown import shown
+from diffusion_lab.cli.show_numbers import numbers_before_training
 from diffusion_lab.files import write_whole
 from diffusion_lab.plotting import line_style, log_axis, log_snr_axis, panels, style, svg
-from diffusion_lab.reports.shown import Shown, log_snr_range, wide
+from diffusion_lab.reports.timestep_numbers import TimestepNumbers, log_snr_range, wide
 from experiments.crossed import EDGES, FOLDER, Cell, allocations_of
 from experiments.option_pages import DRAWN
 from experiments.option_pages import FOLDER as PAGES
@@ -45,15 +45,15 @@ def drawn(group: str, name: str) -> Figure | None:
     return _averaged(own) if own else None
 
 
-def _shown(group: str, name: str, schedule: str) -> Shown | None:
-    if name == "from_file" or (group == "sampler" and "base" in files.read(group, name, [conf_dir()]).parts):
+def _shown(group: str, name: str, schedule: str) -> TimestepNumbers | None:
+    if name == "from_file" or (group == "sampler" and "base" in files.read_option(group, name, [conf_dir()]).parts):
         return None
     cfg = compose_train([*BASE, f"schedule={schedule}", f"{group}={name}", *NEEDED.get(name, [])], Path("runs"))
-    one = shown(schedule, cfg, 0, "eps", [])
+    one = numbers_before_training(schedule, cfg, 0, "eps", [])
     return None if one.note.startswith(LEARNS) or (group == "sampler" and name == "clts") else one
 
 
-def _known(group: str, found: list[Shown]) -> Figure:
+def _known(group: str, found: list[TimestepNumbers]) -> Figure:
     """p, or the weight on the eps-loss, by timestep and on ln SNR."""
     figure, (left, right) = panels(2, 1, HEIGHT)
     for index, one in enumerate(found):

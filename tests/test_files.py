@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffusion_lab import inside
+from diffusion_lab import files_inside
 from diffusion_lab.files import DEPTH, parse, read_object, replacing, write_whole
-from diffusion_lab.inside import NotInside, open_inside, read_inside, regular
+from diffusion_lab.files_inside import NotInside, open_inside, read_inside, regular
 from tests.limited import limited
 
 
@@ -53,7 +53,7 @@ def cut(folder: Path) -> None:
     cut_lines(folder / "metrics.jsonl", 1)
 
 
-def snapshot(folder: Path) -> None:
+def linked(folder: Path) -> None:
     from diffusion_lab.callbacks.checkpoint import _link
 
     (folder / "last").write_bytes(b"x")
@@ -85,7 +85,7 @@ def grid(folder: Path) -> None:
 WRITERS = {
     "last.ckpt": checkpoint,
     "metrics.jsonl": cut,
-    "last.ckpt ": snapshot,
+    "last.ckpt ": linked,
     " last.ckpt": copied,
     "grid.png": grid,
 }
@@ -160,8 +160,8 @@ def test_a_file_that_is_exchanged_while_it_is_opened(tmp_path: Path, monkeypatch
         make(path)
         with monkeypatch.context() as patch:
             checks = iter([None])
-            real = inside._check
-            patch.setattr(inside, "_check", lambda *args, c=checks, r=real: next(c, 0) is None or r(*args))
+            real = files_inside._check
+            patch.setattr(files_inside, "_check", lambda *args, c=checks, r=real: next(c, 0) is None or r(*args))
             with limited(5), pytest.raises(NotInside):
                 open_inside(path)
 

@@ -66,7 +66,7 @@ class Steps(StepCallback):
 
 
 def _measured(overrides: list[str]) -> Seconds:
-    """Measure a training whose first snapshot is at half time and without metrics, and whose last has metrics."""
+    """Measure a training whose first evaluation is at half time and without metrics, and whose last has metrics."""
     quiet_libraries()
     steps = Steps()
     with tempfile.TemporaryDirectory() as folder:
@@ -75,13 +75,13 @@ def _measured(overrides: list[str]) -> Seconds:
         validation, generation = (_timed(run.trainer, kind) for kind in (Validation, Generation))
         run.trainer.fit(run.module, datamodule=run.data)
     half = cfg.max_steps // 2
-    # From the first step, which loads libraries, to the one before the first snapshot.
+    # From the first step, which loads libraries, to the one before the first evaluation.
     step = (steps.at[half - 2] - steps.at[0]) / (half - 2)
     return Seconds(step, validation[0], generation[0], generation[1])
 
 
 def _timed(trainer: Trainer, kind: type[StepCallback]) -> list[float]:
-    """Seconds of each snapshot of the callback; complete after the training."""
+    """Seconds of each evaluation of the callback; complete after the training."""
     (callback,) = (part for part in vars(trainer)["callbacks"] if isinstance(part, kind))
     inner: Callable[..., None] = callback.on_step_end
     seconds: list[float] = []

@@ -2,7 +2,7 @@
 
 from diffusion_lab.analyses.base import Analysis, Arrays, Result, Work
 from diffusion_lab.analyses.gradients.batch_noise import BatchNoise
-from diffusion_lab.analyses.gradients.gradient_variance import GradientVariance
+from diffusion_lab.analyses.gradients.gradient_variance import GradientVarianceByTimestep
 from diffusion_lab.analyses.losses.interdependence import Interdependence
 from diffusion_lab.analyses.losses.per_timestep import PerTimestep
 from diffusion_lab.analyses.losses.slots import Slots
@@ -23,7 +23,7 @@ __all__ = [
     "Arrays",
     "BatchNoise",
     "Consistency",
-    "GradientVariance",
+    "GradientVarianceByTimestep",
     "Hessian",
     "Interdependence",
     "Interpolation",

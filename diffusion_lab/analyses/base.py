@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from diffusion_lab.failure import WrongResult, shown
+from diffusion_lab.failure import WrongResult, short_value
 from diffusion_lab.files import write_whole
-from diffusion_lab.inside import read_inside
+from diffusion_lab.files_inside import read_inside
 from diffusion_lab.npz import unpack
 from diffusion_lab.progress import progress
 from diffusion_lab.streams import HostStreams, Streams
-from diffusion_lab.training import Trained, TrainedModel
+from diffusion_lab.training import TrainedDiffusion, TrainedModel
 
 if TYPE_CHECKING:
     import torch
@@ -91,7 +91,7 @@ class Work:
                     if not is_arrays(arrays):
                         raise WrongResult(
                             f"the function of work.map({name!r}, ...) must return {{name: array}}, a dict of NumPy "
-                            f"arrays, and returned {shown(arrays)}; correct it"
+                            f"arrays, and returned {short_value(arrays)}; correct it"
                         )
                     content = pack(arrays)
                     write_whole(path, content)
@@ -122,9 +122,9 @@ class Analysis(ABC):
         models: class of the models that it accepts; `TrainedModel` for an analysis of any kind of model.
     """
 
-    models: ClassVar[type[TrainedModel]] = Trained
+    models: ClassVar[type[TrainedModel]] = TrainedDiffusion
 
-    def check(self, trained: Sequence[Trained]) -> None:  # noqa: B027 by default nothing is wrong
+    def check(self, trained: Sequence[TrainedDiffusion]) -> None:  # noqa: B027 by default nothing is wrong
         """Called before anything is computed or written; by default all models are accepted.
 
         Raises:
@@ -147,7 +147,7 @@ class Analysis(ABC):
                 )
 
     @abstractmethod
-    def run(self, trained: Sequence[Trained], work: Work) -> Result:
+    def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         """Compute the result.
 
         Args:

@@ -12,12 +12,12 @@ from diffusion_lab.analyses.base import Work
 from diffusion_lab.data.conditions import Cond
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.solvers import Solver
-from diffusion_lab.training import Trained, TrainedModel
+from diffusion_lab.training import TrainedDiffusion, TrainedModel
 
-Images = tuple[Tensor, Tensor, Cond]  # numbers (n,), x0 (n,C,H,W), conditions; as `Trained.test_images` gives them
+Images = tuple[Tensor, Tensor, Cond]  # numbers (n,), x0 (n,C,H,W), conditions; as `TrainedModel.test_images` gives them
 
 
-def training_images(model: Trained, count: int) -> Images:
+def training_images(model: TrainedDiffusion, count: int) -> Images:
     """`count` training images, evenly spread over the split and not mirrored."""
     split = model.data.source.train()
     ids = torch.arange(count) * len(split) // count
@@ -71,12 +71,12 @@ def check_alike(trained: Sequence[TrainedModel], kinds: Sequence[Hashable], must
         raise ValueError(f"run={','.join(dict.fromkeys(model.name for model in trained))} must {must}")
 
 
-def schedule_and_images(model: Trained) -> tuple[Hashable, ...]:
+def schedule_and_images(model: TrainedDiffusion) -> tuple[Hashable, ...]:
     """What makes losses at one timestep comparable: the schedule and the test images."""
     return tuple(model.denoiser.schedule.snr.tolist()), model.data.source.test().fingerprint()
 
 
-def check_training_images(trained: Sequence[Trained], images: int, key: str = "analysis.images") -> None:
+def check_training_images(trained: Sequence[TrainedDiffusion], images: int, key: str = "analysis.images") -> None:
     """Raise unless all models have the same number of timesteps, and at least `images` training images.
 
     Raises:
@@ -97,7 +97,7 @@ def check_solver(solver: Solver, trained: Sequence[TrainedModel]) -> None:
         ValueError: its steps do not fit a schedule, it needs label dropout, or it clips latents.
     """
     for model in trained:
-        if not isinstance(model, Trained):
+        if not isinstance(model, TrainedDiffusion):
             continue
         try:
             solver.check(model.denoiser.schedule)

@@ -22,7 +22,7 @@ from diffusion_lab import plotting
 from diffusion_lab.analyses.base import Analysis, Arrays, Result, Work, is_arrays, pack
 from diffusion_lab.failure import WrongResult
 from diffusion_lab.files import read_object, write_json, write_whole
-from diffusion_lab.inside import read_inside
+from diffusion_lab.files_inside import read_inside
 from diffusion_lab.npz import unpack
 from diffusion_lab.runs.analyses import DATA, FACTS, FIGURE, PICTURE, PIECES
 from diffusion_lab.streams import Streams
@@ -30,12 +30,12 @@ from diffusion_lab.streams import Streams
 if TYPE_CHECKING:
     import torch
 
-    from diffusion_lab.training import Trained
+    from diffusion_lab.training import TrainedDiffusion
 
 
 def perform(
     analysis: Analysis,
-    trained: Sequence[Trained],
+    trained: Sequence[TrainedDiffusion],
     folder: Path,
     settings: Mapping[str, Any],
     seed: int = 0,

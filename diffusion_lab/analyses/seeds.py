@@ -16,10 +16,10 @@ import numpy as np
 from diffusion_lab.averaging import short
 from diffusion_lab.intervals import student_quantile
 from diffusion_lab.runs.identity import leaves, of_method, same_method
-from diffusion_lab.training import Trained, TrainedModel
+from diffusion_lab.training import TrainedDiffusion, TrainedModel
 
 
-class Group(NamedTuple):
+class SeedGroup(NamedTuple):
     """Models of one configuration, step and weights under different seeds.
 
     Attributes:
@@ -31,7 +31,7 @@ class Group(NamedTuple):
     members: list[int]
 
 
-def groups_of(trained: Sequence[TrainedModel]) -> list[Group]:
+def groups_of(trained: Sequence[TrainedModel]) -> list[SeedGroup]:
     """The groups, in the order of their first models."""
     groups: list[list[int]] = []
     for m, model in enumerate(trained):
@@ -42,7 +42,7 @@ def groups_of(trained: Sequence[TrainedModel]) -> list[Group]:
         else:
             group.append(m)
     firsts = [trained[members[0]] for members in groups]
-    return [Group(name, members) for name, members in zip(_names(firsts), groups, strict=True)]
+    return [SeedGroup(name, members) for name, members in zip(_names(firsts), groups, strict=True)]
 
 
 def over_seeds(values: np.ndarray, members: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +57,7 @@ def over_seeds(values: np.ndarray, members: Sequence[int]) -> tuple[np.ndarray, 
     return some.mean(0), student_quantile(0.95, n - 1) * some.std(0, ddof=1) / math.sqrt(n)
 
 
-class Line(NamedTuple):
+class FigureLine(NamedTuple):
     """A line of a figure: one head of a group's models.
 
     Attributes:
@@ -71,10 +71,10 @@ class Line(NamedTuple):
     head: int
 
 
-def lines_of(trained: Sequence[Trained]) -> list[Line]:
+def lines_of(trained: Sequence[TrainedDiffusion]) -> list[FigureLine]:
     """A line for each group and head, the heads of a group together."""
     return [
-        Line(", ".join(word for word in (group.name, head) if word), group.members, h)
+        FigureLine(", ".join(word for word in (group.name, head) if word), group.members, h)
         for group in groups_of(trained)
         for h, head in enumerate(trained[group.members[0]].denoiser.prediction.head_names)
     ]
@@ -97,10 +97,10 @@ def band_words(lines: Sequence[Mapping[str, Any]], of: str, key: str = "members"
     sizes = [len(line[key]) for line in lines]
     counts = sorted({*sizes} - {1})
     several = f"95 % intervals over {' or '.join(map(str, counts))} seeds"
-    single = f"two standard errors over {of}"
+    of_one_seed = f"two standard errors over {of}"
     if not counts:
-        return single
-    return f"{several}; of one seed, {single}" if 1 in sizes else several
+        return of_one_seed
+    return f"{several}; of one seed, {of_one_seed}" if 1 in sizes else several
 
 
 def group_band(data: Mapping[str, np.ndarray], key: str, group: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from diffusion_lab.averaging.rules import Name, exponent, short, std_of
 from diffusion_lab.files import write_whole
-from diffusion_lab.inside import NotInside, read_inside
+from diffusion_lab.files_inside import NotInside, read_inside
 from diffusion_lab.runs.names import AVERAGES, TENSORS, numbered, step_of
 
 CUT = 1e-12  # singular values below this share of the largest are rounding

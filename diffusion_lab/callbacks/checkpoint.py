@@ -17,10 +17,10 @@ from diffusion_lab.callbacks.guard import Guard
 from diffusion_lab.callbacks.run_record import RunRecord
 from diffusion_lab.callbacks.signals import MOVED, Interrupted, Signals
 from diffusion_lab.files import replacing
+from diffusion_lab.files_inside import open_inside
 from diffusion_lab.held_folder import FolderMoved, as_typed, current, moved, was_moved
-from diffusion_lab.inside import open_inside
-from diffusion_lab.runs.advice import command, setting
 from diffusion_lab.runs.names import CHECKPOINT, LAST, PREVIOUS, numbered
+from diffusion_lab.runs.shell_commands import command, setting
 from diffusion_lab.training import RunModule
 from diffusion_lab.training.run_module import Record
 

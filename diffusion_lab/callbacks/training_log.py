@@ -117,10 +117,10 @@ class TimestepLog(StepCallback):
                 values |= {f"{name}{i}": value for i, value in enumerate(mean) if value == value}
             else:
                 values[name] = mean
-        p, objective = effective_objective(trainer, module, step)
+        p, weights = effective_weights(trainer, module, step)
         values["sampler/p"] = _binned(p, self._bin).tolist()
         values["sampler/drawn"] = _binned(drawn / drawn.sum(), self._bin).tolist()
-        values["sampler/objective"] = _binned(objective, self._bin).tolist()
+        values["sampler/objective"] = _binned(weights, self._bin).tolist()
         sampling = find(trainer, TimestepSampling)
         own = sampling.sampler.log_values() if sampling is not None else {}
         values |= {f"sampler/{name}": value.tolist() for name, value in own.items()}
@@ -163,7 +163,7 @@ def optimizer_values(trainer: Trainer) -> dict[str, float]:
 
 
 @torch.no_grad()
-def effective_objective(trainer: Trainer, module: DiffusionModule, step: int) -> tuple[Tensor, Tensor]:
+def effective_weights(trainer: Trainer, module: DiffusionModule, step: int) -> tuple[Tensor, Tensor]:
     """p (T,) and the normalised product (T,) of p_t, the sampler's weight and the weight on the eps-loss, float64."""
     snr = module.denoiser.schedule.snr
     sampler = sampler_of(trainer, snr)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab import __version__
-from diffusion_lab.cli.checks.asked import listed
+from diffusion_lab.cli.checks.run_arguments import listed
 from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import config_errors
-from diffusion_lab.cli.folders import writable
+from diffusion_lab.cli.output_folders import writable
 from diffusion_lab.cli.run_parts import part
 from diffusion_lab.printable import one_line
-from diffusion_lab.runs.advice import command
 from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE, PICTURE
+from diffusion_lab.runs.shell_commands import command
 
 if TYPE_CHECKING:
     import torch

@@ -24,9 +24,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.as_recorded import as_recorded, for_train
-from diffusion_lab.cli.checks.asked import check_asked
-from diffusion_lab.cli.checks.origin import by_origin
+from diffusion_lab.cli.checks.run_arguments import check_run_arguments
+from diffusion_lab.cli.checks.typed_keys import with_keys_to_type
 from diffusion_lab.cli.command_line import KEYED, check_options, lists, options_first, resume_arguments
 from diffusion_lab.cli.compose_errors import explain, is_compose_error
 from diffusion_lab.cli.conf_folder import config_dirs
@@ -43,18 +42,19 @@ from diffusion_lab.cli.errors import (
     describe,
     refuse,
 )
-from diffusion_lab.cli.exhausted import full_disk, no_access, no_memory
-from diffusion_lab.cli.folders import held_runs, unmade, write_hydra_folder
 from diffusion_lab.cli.hydra_version import behaviour
 from diffusion_lab.cli.imports import importing
-from diffusion_lab.cli.moved import where_now
+from diffusion_lab.cli.moved_images import where_now
 from diffusion_lab.cli.outcome import opening
+from diffusion_lab.cli.output_folders import held_runs, unmade, write_hydra_folder
 from diffusion_lab.cli.own_code import part_of
 from diffusion_lab.cli.processes import end_with_the_first, is_first, srun_tasks, world_size
+from diffusion_lab.cli.recorded_words import with_recorded_words, words_for_train
+from diffusion_lab.cli.resource_errors import full_disk, no_access, no_memory
 from diffusion_lab.cli.targets import beside, importable
 from diffusion_lab.failure import Failure, MissingData, OtherData, WrongResult
+from diffusion_lab.files_inside import NotInside
 from diffusion_lab.held_folder import FolderMoved
-from diffusion_lab.inside import NotInside
 from diffusion_lab.printable import logged_once, one_line, printable
 from diffusion_lab.progress import status
 from diffusion_lab.runs.folder import RunLocked, forget_run, forget_sweep, open_log
@@ -110,7 +110,7 @@ class App:
         try:
             check_options(self.arguments, get_args_parser())
             train = self.command == "train"
-            words = for_train(self.arguments) if train else as_recorded(self.command, self.arguments)
+            words = words_for_train(self.arguments) if train else with_recorded_words(self.command, self.arguments)
             self.arguments = resume_arguments(words) if train else words
             importable(beside(config_dirs(self.arguments)))
             if self.command == "analyze":
@@ -165,7 +165,7 @@ class App:
         folders = config_dirs(self.arguments)
         with importing():  # the first check imports the class of each part
             if self.command in KEYED:
-                check_asked(self.command, cfg)  # before torch is imported
+                check_run_arguments(self.command, cfg)  # before torch is imported
             if self.command != "train":
                 return check_command(cfg, folders), None
             return examine(cfg, folders, self._passed, here, self.searching)
@@ -242,7 +242,7 @@ class App:
     def faults(self, error: BaseException) -> list[str]:
         """The configuration errors that an exception reports, one sentence each; empty for any other exception. What
         was made for a run that cannot be is removed."""
-        errors = [by_origin(self.cfg, fault) for fault in _config_errors(error, self)]
+        errors = [with_keys_to_type(self.cfg, fault) for fault in _config_errors(error, self)]
         if errors:
             if self.output is not None and not self.checked:
                 forget_run(self.output)
@@ -322,7 +322,7 @@ def composed_once(words: list[str]) -> Iterator[None]:
 
     Whoever trains inside must turn the collector on again (`gc.enable`).
     """
-    if not is_single(words):
+    if not is_single_run(words):
         yield
         return
     composing = Hydra.get_mode
@@ -335,7 +335,7 @@ def composed_once(words: list[str]) -> Iterator[None]:
         Hydra.get_mode = composing
 
 
-def is_single(words: list[str]) -> bool:
+def is_single_run(words: list[str]) -> bool:
     """Whether the words are settings alone, none of which can set `hydra.mode`."""
     keys = [word.partition("=")[0].lstrip("+~") for word in words]
     return not any(key.startswith(("-", *MAY_SET_THE_MODE)) for key in keys)

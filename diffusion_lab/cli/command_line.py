@@ -14,9 +14,9 @@ from pathlib import Path
 
 from diffusion_lab.cli.conf_folder import config_dirs
 from diffusion_lab.cli.errors import ConfigError, config_errors, nearest, refuse
-from diffusion_lab.cli.foreign import identity_of_source, replayed
-from diffusion_lab.runs.advice import setting
+from diffusion_lab.cli.untrusted_run import recorded_init_identity, resume_overrides
 from diffusion_lab.runs.record import read_record
+from diffusion_lab.runs.shell_commands import setting
 from diffusion_lab.runs.signature import is_own
 
 EMPTY = ("--config-dir=", "-cd=", "--out=", "--table=", "--figures=", "resume=", "init_from=")
@@ -90,7 +90,7 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     Raises:
         ConfigError: the folder is missing, is not a run, or contains overrides that are not allowed.
     """
-    from diffusion_lab.cli.folders import check_run_folder
+    from diffusion_lab.cli.output_folders import check_run_folder
 
     folders = [word.split("=", 1)[1].strip("'\"") for word in arguments if _resumes(word)]
     if not folders or folders[-1] in ("", "null"):
@@ -110,9 +110,9 @@ def resume_arguments(arguments: list[str]) -> list[str]:
     if typed := next((word for word in given if word.lstrip("+").startswith("init_from=")), None):
         raise ConfigError(f"{typed} must be left out with resume={folder}, which goes on from its own checkpoint")
     check_run_folder("resume", folder)
-    kept = replayed(folder, record.get("overrides"), given, is_own(record))
+    kept = resume_overrides(folder, record.get("overrides"), given, is_own(record))
     kept += [] if config_dirs(given) else config_dir_of(record, f"resume={folder}")
-    start = identity_of_source(record["config"])
+    start = recorded_init_identity(record["config"])
     kept += [] if start is None else [f"init_from={{{','.join(f'{key}: {_quoted(start[key])}' for key in start)}}}"]
     # A job of a sweep is resumed alone, although its experiment defines the whole sweep.
     return [*kept, *given, setting("resume", folder), setting("hydra.run.dir", folder), "hydra.mode=RUN"]

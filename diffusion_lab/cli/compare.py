@@ -46,7 +46,7 @@ def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
     Raises:
         ValueError, FileNotFoundError: the two cannot be compared.
     """
-    from diffusion_lab.cli.readings import read
+    from diffusion_lab.cli.run_config_reader import read_run_config
     from diffusion_lab.reports.failing_runs import set_apart
     from diffusion_lab.reports.pair.page import make_pair_report, pair_page
     from diffusion_lab.reports.pair.pair import alone, group_of, pair, side
@@ -54,7 +54,7 @@ def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
     one, other = side("A", options.a), side("B", options.b)
 
     def paired(a: RunFolder, b: RunFolder) -> Pair:
-        groups = group_of(one._replace(folder=a), read), group_of(other._replace(folder=b), read)
+        groups = group_of(one._replace(folder=a), read_run_config), group_of(other._replace(folder=b), read_run_config)
         return pair(*groups, options.metric)
 
     def able(a: RunFolder, b: RunFolder) -> tuple[RunFolder, RunFolder]:
@@ -62,7 +62,7 @@ def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
         return a, b
 
     def words(folder: RunFolder) -> None:
-        list(alone(folder, read))
+        list(alone(folder, read_run_config))
 
     def compared(a: RunFolder, b: RunFolder) -> tuple[PairReport, str, list[Run]]:
         report = make_pair_report(paired(a, b))
@@ -70,7 +70,7 @@ def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
         return report, pair_page(report, _command(options)), list(left_out.values())
 
     def trial(folder: RunFolder) -> None:
-        for itself in alone(folder, read):
+        for itself in alone(folder, read_run_config):
             pair_page(make_pair_report(itself), "")
 
     # Apart from the figures, which take long: what is wrong with an option is found here.

@@ -23,9 +23,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.hydra_version import add_resolver, initialized
-from diffusion_lab.cli.options.defaults import implied
+from diffusion_lab.cli.init_weights import init_identity
+from diffusion_lab.cli.options.defaults import implied_options
 from diffusion_lab.cli.processes import microbatches
-from diffusion_lab.cli.source import identified
 from diffusion_lab.distribution_file import numbers_or_fault
 from diffusion_lab.runs.identity import dropped, effective
 from diffusion_lab.saved_config import architecture_or_fault
@@ -55,7 +55,7 @@ def without(cfg: DictConfig, **changed: Any) -> dict[str, Any]:
     if isinstance(folders, dict):
         content["paths"] = {key: f"<{key}>" for key in folders}
     resolved = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(content), resolve=True))
-    start = identified(plain_value(cfg, "init_from"))  # of `cfg`, where paths are places
+    start = init_identity(plain_value(cfg, "init_from"))  # of `cfg`, where paths are places
     if isinstance(start, dict):
         resolved["init_from"] = start
     return effective(resolved, written if isinstance(written, str) and "${" not in written else None)
@@ -146,7 +146,7 @@ def beside_method(cfg: DictConfig) -> list[str]:
     # Without a method, `method_name` has the prediction.
     for group in ("schedule", "prediction") if choices.get("method") else ("schedule",):
         option = choices.get(group)
-        if option is not None and option not in implied(hydra, choices, group, conf_dir()):
+        if option is not None and option not in implied_options(hydra, choices, group, conf_dir()):
             found.append(str(option))
     return found
 

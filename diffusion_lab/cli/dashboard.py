@@ -17,7 +17,7 @@ from diffusion_lab.printable import one_line
 from diffusion_lab.progress import waiting
 
 if TYPE_CHECKING:
-    from diffusion_lab.cli.dashboard_source import Source
+    from diffusion_lab.cli.dashboard_source import DashboardSource
     from diffusion_lab.dashboards import Workspace
 
 MOST_LINES = 10  # sweeps that are listed one by one
@@ -30,9 +30,9 @@ def main(argv: list[str]) -> int:
     except SystemExit as end:  # the help or the error is printed
         return int(end.code or 0)
     from diffusion_lab.cli.dashboard_source import source_of
-    from diffusion_lab.cli.folders import check_places
+    from diffusion_lab.cli.output_folders import check_places
     from diffusion_lab.dashboards import Workspace, check_installed, sections, write_specification
-    from diffusion_lab.runs.mirror import check_project
+    from diffusion_lab.runs.wandb_names import check_project
 
     try:
         check_installed()
@@ -91,12 +91,12 @@ def _seeds(text: str | None) -> list[str]:
     return seeds
 
 
-def _write_sweeps(out: Path, source: Source, project: str) -> list[Path]:
+def _write_sweeps(out: Path, source: DashboardSource, project: str) -> list[Path]:
     """One file per grid of jobs: sweep.yaml, sweep-TABLE.yaml, and sweep-2.yaml if one grid is not enough. Those of an
     earlier call are removed."""
     from diffusion_lab.dashboards import SWEEP_HEAD, grids, sweep_file
     from diffusion_lab.files import write_whole
-    from diffusion_lab.inside import NotInside, read_inside
+    from diffusion_lab.files_inside import NotInside, read_inside
 
     for path in out.glob("sweep*.yaml"):
         with suppress(NotInside):  # then it is no file that this command has written

@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 from diffusion_lab.cli.compose_errors import explain, is_compose_error
 from diffusion_lab.cli.config import choices_of, sweep_name_of
 from diffusion_lab.cli.errors import ConfigError, nearest
-from diffusion_lab.cli.foreign import repeated
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, table_names
 from diffusion_lab.cli.table_jobs import Job, Jobs
-from diffusion_lab.dashboards import Logged, Selection, expected, logged_by
+from diffusion_lab.cli.untrusted_run import rerun_overrides
+from diffusion_lab.dashboards import LoggedKeys, RunSelection, expected, logged_by
 from diffusion_lab.runs.find import read_runs
-from diffusion_lab.runs.mirror import PROJECT, check_name, check_project
 from diffusion_lab.runs.run import Run
 from diffusion_lab.runs.signature import config_dirs_of
-from diffusion_lab.tables import Scale
+from diffusion_lab.runs.wandb_names import PROJECT, check_name, check_project
+from diffusion_lab.tables import TableScale
 
 
-class Source(NamedTuple):
+class DashboardSource(NamedTuple):
     """The runs of a dashboard.
 
     Attributes:
@@ -37,8 +37,8 @@ class Source(NamedTuple):
 
     name: str
     project: str
-    selection: Selection
-    logged: Logged
+    selection: RunSelection
+    logged: LoggedKeys
     jobs: Mapping[str, Sequence[Sequence[str]]]
     out: Path
     mirrored: int | None = None
@@ -50,7 +50,7 @@ def papers() -> list[str]:
     return sorted({name.partition("/")[0] for name in table_names(conf_folders(None))})
 
 
-def source_of(target: str, words: Sequence[str], seeds: Sequence[str]) -> Source:
+def source_of(target: str, words: Sequence[str], seeds: Sequence[str]) -> DashboardSource:
     """The source that the command names.
 
     Args:
@@ -72,7 +72,7 @@ def source_of(target: str, words: Sequence[str], seeds: Sequence[str]) -> Source
     return _of_folder(Path(target))
 
 
-def _of_paper(paper: str, words: Sequence[str], seeds: Sequence[str]) -> Source:
+def _of_paper(paper: str, words: Sequence[str], seeds: Sequence[str]) -> DashboardSource:
     if strange := [word for word in words if "=" not in word]:
         raise ConfigError(f"{strange[0]} must be key=value, a scale or a setting of every run; use e.g. scale=mini")
     given = dict(word.split("=", 1) for word in words)
@@ -91,12 +91,12 @@ def _of_paper(paper: str, words: Sequence[str], seeds: Sequence[str]) -> Source:
     clipped = any(config.get("gradient_clip") for config in configs.values())
     adversarial = any(config.callbacks.get("adversarial_log") for config in configs.values())
     data = {str(choices_of(config).get("dataset")) for config in configs.values()}
-    selection = Selection(tags=(f"paper:{paper}", *(f"dataset:{one}" for one in data if len(data) == 1)))
+    selection = RunSelection(tags=(f"paper:{paper}", *(f"dataset:{one}" for one in data if len(data) == 1)))
     logged = expected(better, bool(clipped), bool(adversarial))
-    return Source(" ".join([paper, *words]), PROJECT, selection, logged, jobs, Path("dashboards") / paper)
+    return DashboardSource(" ".join([paper, *words]), PROJECT, selection, logged, jobs, Path("dashboards") / paper)
 
 
-def _jobs(name: str, scale: Scale, further: Sequence[str], seeds: Sequence[int]) -> list[Job]:
+def _jobs(name: str, scale: TableScale, further: Sequence[str], seeds: Sequence[int]) -> list[Job]:
     """The jobs of a table without those that start from other runs, whose folders are not known yet."""
     table = load_table(name, conf_folders(None))
     rows = [row for row in table.rows if scale.name not in row.absent and not row.start]
@@ -117,7 +117,7 @@ def _metrics(cfg: Any) -> dict[str, str]:
     return parts["metrics"].directions(parts["dataset"])
 
 
-def _of_folder(path: Path) -> Source:
+def _of_folder(path: Path) -> DashboardSource:
     runs = [run for run in read_runs(path).runs if run.step > 0]
     if not runs:
         raise ValueError(f"dashboard={path} must hold a run that has begun to train; start one or give another folder")
@@ -136,13 +136,15 @@ def _of_folder(path: Path) -> Source:
     project = projects[0] if projects else PROJECT
     name = path.resolve().name
     own = list(dict.fromkeys(folder for run in runs for folder in config_dirs_of(run.info)))
-    return Source(name, project, Selection(groups=groups), logged_by(runs), jobs, path / "dashboard", mirrored, own)
+    return DashboardSource(
+        name, project, RunSelection(groups=groups), logged_by(runs), jobs, path / "dashboard", mirrored, own
+    )
 
 
 def _recorded(run: Run) -> list[str]:
     """The settings of a run."""
     seed = [] if any(word.startswith("seed=") for word in run.overrides) else [f"seed={run.seed or 0}"]
-    return [*repeated(run.folder, run.overrides), *seed]
+    return [*rerun_overrides(run.folder, run.overrides), *seed]
 
 
 def _wandb(run: Run) -> dict[str, str]:

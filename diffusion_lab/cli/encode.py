@@ -8,11 +8,11 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.checks.setting import Setting, faults_of
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
-from diffusion_lab.cli.folders import writable
 from diffusion_lab.cli.inference import pick_device
+from diffusion_lab.cli.output_folders import writable
 from diffusion_lab.cli.run_parts import part
 from diffusion_lab.held_folder import hold
-from diffusion_lab.runs.advice import command, setting
+from diffusion_lab.runs.shell_commands import command, setting
 
 WHEN_REPEATED = "goes on from the last finished piece"  # the same command, after a signal
 SETTINGS = {

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.checks.asked import listed, parse_seeds
+from diffusion_lab.cli.checks.run_arguments import listed, parse_seeds
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
-from diffusion_lab.cli.folders import check_places, writable
 from diffusion_lab.cli.metric_files import misnamed, with_metrics
+from diffusion_lab.cli.output_folders import check_places, writable
 from diffusion_lab.cli.run_parts import RunParts, part
-from diffusion_lab.runs.advice import command
 from diffusion_lab.runs.lines import append_evaluations
 from diffusion_lab.runs.names import EVALUATIONS
+from diffusion_lab.runs.shell_commands import command
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -151,10 +151,10 @@ def pick_solver(cfg: DictConfig, trained: TrainedModel) -> Solver:
             unbounded data.
     """
     from diffusion_lab.cli.checks.compatibility import clip_fault, guidance_fault
-    from diffusion_lab.training import Trained
+    from diffusion_lab.training import TrainedDiffusion
 
     assert trained.own_solver is not None, "load_run sets it"
-    if not isinstance(trained, Trained):
+    if not isinstance(trained, TrainedDiffusion):
         if cfg.get("solver"):
             raise ConfigError(f"solver must be null, because run={cfg.run} is one of {trained.kind}; leave it out")
         return trained.own_solver()

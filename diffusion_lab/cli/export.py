@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.dry_run import size
 from diffusion_lab.cli.errors import ConfigError, config_errors
-from diffusion_lab.cli.folders import all_or_nothing, writable
+from diffusion_lab.cli.output_folders import all_or_nothing, writable
 from diffusion_lab.runs.names import EXPORTED
 
 
@@ -21,11 +21,11 @@ def run(cfg: DictConfig) -> None:
     from diffusion_lab.export.card import write_card
     from diffusion_lab.export.latents import write_decoder
     from diffusion_lab.runs.find import read_run
-    from diffusion_lab.training import Trained
+    from diffusion_lab.training import TrainedDiffusion
 
     form = part(cfg, "format")
     trained = load_trained(cfg, reads_data=False)
-    if not isinstance(trained, Trained):
+    if not isinstance(trained, TrainedDiffusion):
         raise ConfigError(f"run={cfg.run} must be a diffusion model, and is one of {trained.kind}; use another run")
     with config_errors(""):
         form.check(trained)

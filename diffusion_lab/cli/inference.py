@@ -17,11 +17,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from diffusion_lab.cli.checks.asked import listed
+from diffusion_lab.cli.checks.run_arguments import listed
 from diffusion_lab.cli.compute import lay_out
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, describe, nearest
 from diffusion_lab.cli.freed_memory import keep_freed_memory
-from diffusion_lab.cli.moved import typed_places
+from diffusion_lab.cli.moved_images import typed_places
 from diffusion_lab.progress import waiting
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ def load_trained(cfg: DictConfig, reads_data: bool = True) -> TrainedModel:
     """The model that a command's `run`, `checkpoint` and `weights` name; `reads_data` as in `load.load_run`.
 
     Raises:
-        ConfigError, InvalidConfig: one of them does not exist, or the run folder is damaged (`checks.asked` has found
+        ConfigError, InvalidConfig: one of them does not exist, or the run folder is damaged (`checks.run_arguments` has
+        found
             what is wrong with the words).
     """
     check_machine(cfg)

@@ -12,17 +12,17 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.averages import average_of
 from diffusion_lab.cli.build import build_model
-from diffusion_lab.cli.checks.read_back import check_read_back
+from diffusion_lab.cli.checks.recorded_config import check_recorded_config
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
-from diffusion_lab.cli.foreign import check_read, kept_inside, read_back
-from diffusion_lab.cli.moved import with_places
+from diffusion_lab.cli.init_weights import checkpoint_content, config_in_checkpoint
+from diffusion_lab.cli.moved_images import with_places
 from diffusion_lab.cli.own_run import with_own
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.same_run import check_origin
-from diffusion_lab.cli.source import content_of, recorded
 from diffusion_lab.cli.targets import PACKAGE_ONLY, Trust
+from diffusion_lab.cli.untrusted_run import check_read_paths, recorded_config, without_outside_paths
 from diffusion_lab.data import ImageSource
 from diffusion_lab.runs.names import CHECKPOINTS
 from diffusion_lab.runs.record import read_record
@@ -69,16 +69,18 @@ def load_run(
         record = read_record(folder, key)
     trust = with_own(trust, record, named)
     cfg, kind, built = _checked(record["config"], trust, named)
-    content = content_of(folder / CHECKPOINTS, checkpoint)
-    check_origin(cfg, recorded(content), named)
+    content = checkpoint_content(folder / CHECKPOINTS, checkpoint)
+    check_origin(cfg, config_in_checkpoint(content), named)
     known = recorded_data(record, named)
-    there = cfg if is_own(record) else DictConfig(kept_inside(plain(cfg), folder))
+    there = cfg if is_own(record) else DictConfig(without_outside_paths(plain(cfg), folder))
     parts = RunParts(with_places(there, moved), trust)
     data = parts["dataset"]  # which has read no file yet
     if not is_own(record):
         decoded = type(data.source).to_pixels is not ImageSource.to_pixels  # by files that lie with its latents
         built -= set() if reads_data or decoded or data.conditions.task.paired else {"dataset"}
-        check_read({name: node for name, node in plain(cfg).items() if name in built}, folder, trust, named, moved)
+        check_read_paths(
+            {name: node for name, node in plain(cfg).items() if name in built}, folder, trust, named, moved
+        )
     data.as_recorded(known)
     whole, states = build_model(parts), content["state_dict"].items()
     whole.load_state_dict({k.removeprefix(kind.prefix): v for k, v in states if k.startswith(kind.prefix)})
@@ -95,11 +97,11 @@ def load_run(
 
 def _checked(saved: Any, trust: Trust, named: str) -> tuple[DictConfig, Any, set[str]]:
     """The configuration of a run, its kind of model, and the top-level nodes that are built of it."""
-    _refuse(check_read_back(saved, PARTS, trust), named)
-    cfg = read_back(saved)
+    _refuse(check_recorded_config(saved, PARTS, trust), named)
+    cfg = recorded_config(saved)
     kind = RunParts(cfg, trust)["model"]
     built = (*PARTS, *kind.parts, *(() if "solver" in kind.unused else ("solver",)))
-    _refuse(check_read_back(saved, built, trust), named)
+    _refuse(check_recorded_config(saved, built, trust), named)
     return cfg, kind, set(built)
 
 
@@ -110,4 +112,4 @@ def _refuse(errors: list[ConfigError], named: str) -> None:
 
 def _optimizer_state(folder: Path, checkpoint: str) -> dict[str, Any]:
     """Read again when it is needed, because it takes twice the memory of the weights."""
-    return content_of(folder, checkpoint)["optimizer_states"][0]
+    return checkpoint_content(folder, checkpoint)["optimizer_states"][0]

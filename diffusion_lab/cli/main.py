@@ -21,8 +21,8 @@ from diffusion_lab.cli import help as help_text
 from diffusion_lab.cli.command_line import KEYED, PLACED, check_words, run_folders_named
 from diffusion_lab.cli.conf_folder import config_dirs
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, nearest, refuse
-from diffusion_lab.cli.exhausted import full_disk, no_access, no_memory
 from diffusion_lab.cli.own_yaml import check_encoding
+from diffusion_lab.cli.resource_errors import full_disk, no_access, no_memory
 from diffusion_lab.cli.standard_streams import replace_what_cannot_be_encoded, survive_closed_output
 from diffusion_lab.cli.targets import beside, importable
 from diffusion_lab.matplotlibrc import ignore_working_folder

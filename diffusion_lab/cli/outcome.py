@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import beside_method, choices_of, method_name
 from diffusion_lab.progress import duration
-from diffusion_lab.runs.advice import command, setting
+from diffusion_lab.runs.shell_commands import command, setting
 
 if TYPE_CHECKING:
     from diffusion_lab.runs.run import Run

@@ -14,7 +14,7 @@ from diffusion_lab.cli.errors import refuse
 from diffusion_lab.files import refuse_folder
 from diffusion_lab.printable import one_line
 from diffusion_lab.progress import waiting
-from diffusion_lab.runs.advice import command
+from diffusion_lab.runs.shell_commands import command
 
 if TYPE_CHECKING:
     from diffusion_lab.reports import Report, Section
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
             raise ValueError(f"see={options.see:g} must be a difference above 0; use e.g. --see 0.5")
         if options.folder is None:
             options.folder = "runs"
-            found = places(Path(options.folder))
+            found = runs_folders(Path(options.folder))
             if len(found) > 1:
                 print("\n".join(lines(found)))
                 return 0
@@ -71,12 +71,12 @@ def _made(options: argparse.Namespace) -> tuple[Report, str]:
     Raises:
         ValueError, FileNotFoundError: there is nothing to report, or an option does not fit.
     """
-    from diffusion_lab.cli.readings import read
+    from diffusion_lab.cli.run_config_reader import read_run_config
     from diffusion_lab.reports import make_report, page, read_runs, sections_of
     from diffusion_lab.reports.failing_runs import set_apart
 
     def sections(folder: RunFolder) -> list[Section]:
-        return sections_of(folder.runs, options.metric, options.by, options.baseline, read)
+        return sections_of(folder.runs, options.metric, options.by, options.baseline, read_run_config)
 
     def report(folder: RunFolder) -> tuple[Report, str]:
         made = make_report(folder, found if folder is whole else sections(folder), options.by, options.see)
@@ -86,9 +86,11 @@ def _made(options: argparse.Namespace) -> tuple[Report, str]:
     whole, found = set_apart(
         read_runs(options.folder),
         lambda folder: (folder, sections(folder)),
-        lambda folder: sections_of(folder.runs, read=read),
+        lambda folder: sections_of(folder.runs, read=read_run_config),
     )
-    return set_apart(whole, report, lambda folder: page(make_report(folder, sections_of(folder.runs, read=read))))
+    return set_apart(
+        whole, report, lambda folder: page(make_report(folder, sections_of(folder.runs, read=read_run_config)))
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -166,7 +168,7 @@ def _print(report: Report, page: Path) -> None:
         say(text, whole=True)
 
 
-class Place(NamedTuple):
+class RunsFolder(NamedTuple):
     """A folder that holds runs directly: a sweep, or single runs.
 
     Attributes:
@@ -180,7 +182,7 @@ class Place(NamedTuple):
     newest: str
 
 
-def places(top: Path) -> list[Place]:
+def runs_folders(top: Path) -> list[RunsFolder]:
     """Every folder at or below `top` that holds runs, the one that was started last first.
 
     Raises:
@@ -193,11 +195,11 @@ def places(top: Path) -> list[Place]:
     for folder in dict.fromkeys(run.folder.parent for run in found):
         below = [run for run in found if folder in run.folder.parents]
         newest = max(str(run.info.get("started") or "") for run in below)
-        each.append(Place(folder, below, newest))
+        each.append(RunsFolder(folder, below, newest))
     return sorted(each, key=lambda place: (place.newest, str(place.folder)), reverse=True)
 
 
-def lines(found: list[Place]) -> list[str]:
+def lines(found: list[RunsFolder]) -> list[str]:
     """A line for each place, with its command, and the command for the newest at the end."""
     from diffusion_lab.runs.run import status_words
 

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 from diffusion_lab.cli.command_line import check_options
 from diffusion_lab.cli.config import given_config_dirs
 from diffusion_lab.cli.errors import EXIT_FAILED, ConfigError, InvalidConfig, config_errors, nearest, refuse
-from diffusion_lab.cli.folders import writable
-from diffusion_lab.cli.study import Study
+from diffusion_lab.cli.output_folders import writable
 from diffusion_lab.cli.table_files import conf_folders, load_scale, load_table, measure_of, scale_names, table_names
+from diffusion_lab.cli.table_study import Study
 from diffusion_lab.failure import Failure
 from diffusion_lab.progress import waiting
-from diffusion_lab.runs.advice import command
+from diffusion_lab.runs.shell_commands import command
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.table_jobs import Job
-    from diffusion_lab.tables import Row
+    from diffusion_lab.tables import TableRow
 
 
 def main(argv: list[str]) -> int:
@@ -100,7 +100,7 @@ def _reproduce(options: argparse.Namespace, words: list[str], argv: list[str], o
     return _run(study, rows, chosen, dry_run, out)
 
 
-def _run(study: Study, rows: Sequence[Row], chosen: Sequence[Row], dry_run: bool, out: Path | None) -> int:
+def _run(study: Study, rows: Sequence[TableRow], chosen: Sequence[TableRow], dry_run: bool, out: Path | None) -> int:
     """Plan, train, measure and write; returns the exit code. A row whose start is not there is not trained.
 
     Seeds that the page already has stay on it; they are read and not trained.
@@ -129,7 +129,12 @@ def _run(study: Study, rows: Sequence[Row], chosen: Sequence[Row], dry_run: bool
 
 
 def _stage(
-    study: Study, jobs: Sequence[Job], chosen: Sequence[Row], dry_run: bool, out: Path | None, later: Sequence[Row]
+    study: Study,
+    jobs: Sequence[Job],
+    chosen: Sequence[TableRow],
+    dry_run: bool,
+    out: Path | None,
+    later: Sequence[TableRow],
 ) -> int:
     """Print the plan of jobs that can run now, and train what is not done; `later` come after them.
 
@@ -171,7 +176,7 @@ def _seeds(text: str | None) -> list[int]:
     return seeds
 
 
-def _chosen(rows: Sequence[Row], only: str | None) -> list[Row]:
+def _chosen(rows: Sequence[TableRow], only: str | None) -> list[TableRow]:
     names = [row.name for row in rows]
     titles = {row.title: row.name for row in rows}
     if only in titles:  # which may have commas

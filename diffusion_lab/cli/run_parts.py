@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from diffusion_lab.cli.checks.annotations import SPECIAL, class_fault, classes_of, described
-from diffusion_lab.cli.checks.origin import origin
+from diffusion_lab.cli.checks.typed_keys import key_to_type
 from diffusion_lab.cli.config import config_folders
 from diffusion_lab.cli.errors import ConfigError, at
 from diffusion_lab.cli.targets import Trust, resolve
@@ -48,13 +48,13 @@ class RunParts:
         """A new object of the node at a path, with the arguments of the node and `more`."""
         return self._call(OmegaConf.select(self.cfg, path), path, more)
 
-    def anew(self) -> RunParts:
+    def fresh(self) -> RunParts:
         """The same parts, none of them built."""
         return RunParts(self.cfg, self._trust)
 
     def without(self, path: str) -> RunParts:
         """The same objects, but for the node at `path` and those inside it, which will be built again."""
-        parts = self.anew()
+        parts = self.fresh()
         inside = (f"{path}.", f"{path}[")
         parts._made = {key: made for key, made in self._made.items() if key != path and not key.startswith(inside)}
         return parts
@@ -81,7 +81,7 @@ class RunParts:
                 value = OmegaConf.to_container(value, resolve=True)
             elif isinstance(value, DictConfig | ListConfig):
                 below = f"{path}[{key}]" if listed else f"{path}.{key}"
-                value = self._object(value, origin(node, key) if OmegaConf.is_interpolation(node, key) else below)
+                value = self._object(value, key_to_type(node, key) if OmegaConf.is_interpolation(node, key) else below)
             values[key] = value
         return values
 

@@ -15,9 +15,9 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.config import config_folders, plain, run_name, without
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
-from diffusion_lab.cli.foreign import read_back
-from diffusion_lab.cli.places import places
+from diffusion_lab.cli.path_arguments import path_arguments
 from diffusion_lab.cli.targets import own_folders
+from diffusion_lab.cli.untrusted_run import recorded_config
 from diffusion_lab.files import read_object
 from diffusion_lab.runs.data_record import DataRecord
 from diffusion_lab.runs.identity import MAY_CHANGE, filled, leaves, parts
@@ -44,7 +44,7 @@ def check_same_run(cfg: DictConfig, saved: dict[str, Any], step: int, record: An
             f"{key}={_short(now)} must equal the checkpoint's {_short(then)} to continue its run; "
             "restore it, or train into a new folder"
         )
-        for key, (then, now) in differences(read_back(saved), cfg, not known).items()
+        for key, (then, now) in differences(recorded_config(saved), cfg, not known).items()
     ]
     if cfg.max_steps < step:
         errors.append(ConfigError(f"max_steps={cfg.max_steps} must be at least {step}, where the run stands already"))
@@ -61,7 +61,7 @@ def shorter_run(cfg: DictConfig, folder: Path) -> Path | None:
         saved = (read_object(path) or {}).get("config")
         steps = saved.get("max_steps") if isinstance(saved, dict) else None
         with suppress(ConfigError):
-            if type(steps) is int and steps < cfg.max_steps and not differences(read_back(saved), cfg):
+            if type(steps) is int and steps < cfg.max_steps and not differences(recorded_config(saved), cfg):
                 return path.parent
     return None
 
@@ -79,7 +79,7 @@ def check_origin(cfg: DictConfig, saved: Any, key: str) -> None:
     """
     if saved is None:
         raise ConfigError(f"{key}: the checkpoint must hold a run; it was written by another program")
-    differ = differences(read_back(saved), cfg, with_places=False)
+    differ = differences(recorded_config(saved), cfg, with_places=False)
     if differ:
         name, (theirs, ours) = next(iter(differ.items()))
         raise ConfigError(
@@ -107,7 +107,9 @@ def places_of(cfg: dict[str, Any]) -> Iterator[str]:
     for path, node in parts(source) if isinstance(source, dict) else ():
         within = f"{SOURCE}.{path}".rstrip(".")
         yield from (
-            f"{within}.{name}" for name, kind in places(str(node["_target_"]), folders).items() if kind != "name"
+            f"{within}.{name}"
+            for name, kind in path_arguments(str(node["_target_"]), folders).items()
+            if kind != "name"
         )
 
 

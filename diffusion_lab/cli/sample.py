@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 from omegaconf import DictConfig
 
-from diffusion_lab.cli.checks.asked import parse_ids
+from diffusion_lab.cli.checks.run_arguments import parse_ids
 from diffusion_lab.cli.errors import config_errors
 from diffusion_lab.cli.evaluate import pick_solver
-from diffusion_lab.cli.folders import writable
-from diffusion_lab.runs.advice import command, setting
+from diffusion_lab.cli.output_folders import writable
 from diffusion_lab.runs.data_record import numbered as numbered_classes
 from diffusion_lab.runs.names import GENERATED, IMAGES, numbered
+from diffusion_lab.runs.shell_commands import command, setting
 
 if TYPE_CHECKING:
     from diffusion_lab.training import TrainedModel

@@ -18,7 +18,7 @@ from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.imports import importing
 
 if TYPE_CHECKING:
-    from diffusion_lab.reports.shown import Shown
+    from diffusion_lab.reports.timestep_numbers import TimestepNumbers
 
 FOLDER = "figures"
 
@@ -101,7 +101,7 @@ def _short(key: str, value: str) -> str:
     return f"{key.rpartition('.')[2]}={value}" if "." in key else value
 
 
-def _found(options: argparse.Namespace) -> list[Shown]:
+def _found(options: argparse.Namespace) -> list[TimestepNumbers]:
     """The runs that are named, then the methods; without words, the default method."""
     from diffusion_lab.cli.targets import Trust
 
@@ -110,15 +110,17 @@ def _found(options: argparse.Namespace) -> list[Shown]:
     settings = [word for word in options.settings if word not in runs and not word.startswith("allow=")]
     found = []
     for folder in runs:
-        from diffusion_lab.cli.shown import shown_run
+        from diffusion_lab.cli.show_numbers import numbers_of_run
 
         suffix = f" {Path(folder).resolve().name}" if len(runs) > 1 or settings else ""
-        found += shown_run(Path(folder), options.loss, Trust.read(options.config_dir, allow), suffix)
+        found += numbers_of_run(Path(folder), options.loss, Trust.read(options.config_dir, allow), suffix)
     if settings or not runs:
-        from diffusion_lab.cli.shown import shown
+        from diffusion_lab.cli.show_numbers import numbers_before_training
 
         methods = _methods(options, settings)
-        found += [shown(name, cfg, options.step, options.loss, options.config_dir) for name, cfg in methods]
+        found += [
+            numbers_before_training(name, cfg, options.step, options.loss, options.config_dir) for name, cfg in methods
+        ]
     return found
 
 
@@ -144,14 +146,14 @@ def _answer(options: argparse.Namespace) -> None:
             write_distribution(Path(options.write), found[0].p.tolist(), comment)
         print(f"distribution: {options.write}")
     if options.figures:
-        from diffusion_lab.reports.shown import write_figure
+        from diffusion_lab.reports.timestep_numbers import write_figure
 
         with _written("--figures", options.figures):
             print(f"figure: {write_figure(Path(options.figures), found, options.loss)}")
 
 
-def _print(found: list[Shown], loss: str) -> None:
-    from diffusion_lab.reports.shown import plain_lines, plot_lines
+def _print(found: list[TimestepNumbers], loss: str) -> None:
+    from diffusion_lab.reports.timestep_numbers import plain_lines, plot_lines
 
     lines = plot_lines(found, loss) if sys.stdout.isatty() else plain_lines(found, loss)
     print("\n".join(lines))

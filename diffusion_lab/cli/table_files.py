@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from diffusion_lab.cli.errors import ConfigError, config_errors, nearest
 
 if TYPE_CHECKING:
-    from diffusion_lab.tables import Measure, Scale, Table
+    from diffusion_lab.tables import Measure, Table, TableScale
 
 TABLES, SCALES = "table", "table_scale"
 
@@ -53,17 +53,17 @@ def load_table(name: str, folders: Sequence[Path]) -> Table:
         return read_table(name, content)
 
 
-def load_scale(name: str, folders: Sequence[Path]) -> Scale:
+def load_scale(name: str, folders: Sequence[Path]) -> TableScale:
     """The scale of that name.
 
     Raises:
         ConfigError: there is none, or its file is wrong.
     """
-    from diffusion_lab.tables import read_scale
+    from diffusion_lab.tables import read_table_scale
 
     content = _known("scale", name, scale_names(folders), SCALES, folders)
     with config_errors(""):
-        return read_scale(name, content)
+        return read_table_scale(name, content)
 
 
 def measure_of(table: Table) -> Measure:

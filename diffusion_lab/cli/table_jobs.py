@@ -16,8 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 from diffusion_lab.cli.config import choices_of, config_hash, register_resolvers, run_name
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.hydra_version import initialized
-from diffusion_lab.tables.scale import Scale, scaled_cells, scaled_decay, scaled_length, scaled_period
-from diffusion_lab.tables.table import Column, Model, Row, Table
+from diffusion_lab.tables.table import Table, TableColumn, TableModel, TableRow
+from diffusion_lab.tables.table_scale import TableScale, scaled_cells, scaled_decay, scaled_length, scaled_period
 
 if TYPE_CHECKING:
     from diffusion_lab.tables import Table
@@ -40,8 +40,8 @@ class Job(NamedTuple):
         config: the composed configuration, of this seed or of another.
     """
 
-    row: Row
-    column: Column
+    row: TableRow
+    column: TableColumn
     model: int
     seed: int
     words: tuple[str, ...]
@@ -64,14 +64,16 @@ class Jobs:
     """
 
     def __init__(
-        self, table: Table, scale: Scale, further: Sequence[str] = (), config_dirs: Sequence[str] = ()
+        self, table: Table, scale: TableScale, further: Sequence[str] = (), config_dirs: Sequence[str] = ()
     ) -> None:
         check_further(table, further)
         self.table, self.scale, self.further, self.config_dirs = table, scale, tuple(further), tuple(config_dirs)
         self._longest: int | None = None
         self._composed: dict[tuple[str, ...], DictConfig] = {}  # words -> configuration
 
-    def of(self, rows: Sequence[Row], seeds: Sequence[int], starts: dict[tuple[str, str, int], Path]) -> Iterator[Job]:
+    def of(
+        self, rows: Sequence[TableRow], seeds: Sequence[int], starts: dict[tuple[str, str, int], Path]
+    ) -> Iterator[Job]:
         """The jobs of rows, by column, row and seed.
 
         Args:
@@ -97,10 +99,10 @@ class Jobs:
     def _of_model(
         self,
         compose: Any,
-        column: Column,
-        row: Row,
+        column: TableColumn,
+        row: TableRow,
         number: int,
-        model: Model,
+        model: TableModel,
         seeds: Sequence[int],
         starts: dict[tuple[str, str, int], Path],
     ) -> Iterator[Job]:
@@ -117,13 +119,13 @@ class Jobs:
             folder = f"{run_name(cfg)}-{config_hash(cfg)[:8]}"
             yield Job(row, column, number, seed, (*words, own), folder, tuple(steps), config)
 
-    def paper_words(self, column: Column, row: Row, model: Model) -> list[str]:
+    def paper_words(self, column: TableColumn, row: TableRow, model: TableModel) -> list[str]:
         """The words of a job as the paper has it, without its seed."""
         experiment = f"experiment={row.experiment or column.experiment or self.table.experiment}"
         return merged([experiment, *column.overrides, *model.overrides, *row.within.get(column.name, ())])
 
     def _at_scale(
-        self, compose: Any, paper: list[str], column: Column, model: Model
+        self, compose: Any, paper: list[str], column: TableColumn, model: TableModel
     ) -> tuple[list[str], list[int], DictConfig]:
         """The words without seed, the steps of the cells, and the configuration."""
         if self.scale.steps is None:
@@ -197,7 +199,7 @@ def lengths(cfg: DictConfig) -> dict[str, int]:
 
 
 def _lengths(published: DictConfig, steps: int, every: int) -> list[str]:
-    """The length of the run, its snapshots, and the average that looks back over the same share of it."""
+    """The length of the run, its evaluations, and the average that looks back over the same share of it."""
     words = [f"max_steps={steps}", f"snapshot_every={every}", f"checkpoint_every={every}", f"keep_every={every}"]
     words.append("metrics_every=0")
     average = published.callbacks.get("ema")

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diffusion_lab.runs.advice import command
+from diffusion_lab.runs.shell_commands import command
 
 if TYPE_CHECKING:
-    from diffusion_lab.cli.study import Study
     from diffusion_lab.cli.table_jobs import Job
     from diffusion_lab.cli.table_plan import Plan
-    from diffusion_lab.tables import Row
+    from diffusion_lab.cli.table_study import Study
+    from diffusion_lab.tables import TableRow
     from diffusion_lab.tables.page import TablePage
     from diffusion_lab.tables.values import Gathered
 
 
-def print_plan(study: Study, plan: Plan, later: Sequence[Row], place: Path) -> None:
+def print_plan(study: Study, plan: Plan, later: Sequence[TableRow], place: Path) -> None:
     """Jobs, time, disk, what is missing, settings, and the folder `place` of the table's files."""
     from diffusion_lab.cli.dry_run import duration, size
     from diffusion_lab.cli.table_plan import common_and_different
@@ -66,7 +66,7 @@ def seeds_on_page(place: Path) -> set[int]:
         return set()
 
 
-def write_all(study: Study, jobs: Sequence[Job], chosen: Sequence[Row], out: Path | None) -> int:
+def write_all(study: Study, jobs: Sequence[Job], chosen: Sequence[TableRow], out: Path | None) -> int:
     """Measure, write the files, print the table; returns 1 if a cell of the chosen rows could not be measured."""
     from diffusion_lab.tables.page import write_pages
     from diffusion_lab.tables.text import answer, legend, sentences
@@ -96,7 +96,7 @@ def write_all(study: Study, jobs: Sequence[Job], chosen: Sequence[Row], out: Pat
     return int(any(row.name in {name for name, _ in page.gathered.missing} for row in chosen))
 
 
-def rows_here(study: Study) -> list[Row]:
+def rows_here(study: Study) -> list[TableRow]:
     """The rows that can be trained at the scale."""
     return [row for row in study.table.rows if study.scale.name not in row.absent]
 

@@ -34,7 +34,7 @@ class Allowed(NamedTuple):
 
     Attributes:
         module: that defines it.
-        places: its arguments that name places, as in `cli.places`, which other people's signatures do not tell.
+        places: its arguments that name places, as in `cli.path_arguments`, which other people's signatures do not tell.
     """
 
     module: str
@@ -53,7 +53,7 @@ NAMES = {
     f"{LIGHTNING}.profilers.AdvancedProfiler": Allowed(f"{LIGHTNING}.profilers.advanced", FILE),
     f"{LIGHTNING}.callbacks.DeviceStatsMonitor": Allowed(f"{LIGHTNING}.callbacks.device_stats_monitor"),
 }
-READ_BACK = "a class of diffusion_lab or torch.optim in a configuration that is read from a run folder"
+ALLOWED_IN_RECORD = "a class of diffusion_lab or torch.optim in a configuration that is read from a run folder"
 ALLOWED = (
     "a class of diffusion_lab or torch.optim, or of a module of your own in the working folder or beside a --config-dir"
 )
@@ -73,7 +73,7 @@ class Trust:
 
     folders: tuple[Path, ...] = ()
     names: tuple[str, ...] = ()
-    read_back: bool = False
+    of_record: bool = False
     command: bool = True
 
     @classmethod
@@ -103,7 +103,7 @@ class Trust:
         return cls(own_folders(config_dirs) if config_dirs else (), tuple(names), True, command)
 
 
-PACKAGE_ONLY = Trust(read_back=True)
+PACKAGE_ONLY = Trust(of_record=True)
 
 
 @functools.cache  # called by the check and again when the part is built
@@ -138,10 +138,10 @@ def resolve(path: str, target: Any, trust: Trust) -> Any:
 
 
 def _allowed(trust: Trust, target: str) -> str:
-    if not trust.read_back:
+    if not trust.of_record:
         return f"{ALLOWED}; put your class into a .py file there and name it file.Class"
     how = f"repeat --config-dir or add allow={target}" if trust.command else f"add allow={target!r}"
-    return f"{READ_BACK}; if the class is your own, {how}"
+    return f"{ALLOWED_IN_RECORD}; if the class is your own, {how}"
 
 
 def own_folders(config_dirs: Sequence[str]) -> tuple[Path, ...]:

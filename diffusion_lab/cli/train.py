@@ -18,9 +18,9 @@ from diffusion_lab import __version__
 from diffusion_lab.cli.command_line import command_line
 from diffusion_lab.cli.config import choices_of, config_folders, config_hash, group_hash, method_name, plain, run_name
 from diffusion_lab.cli.errors import ConfigError, StoppedBySignal, describe
-from diffusion_lab.cli.exhausted import no_memory
 from diffusion_lab.cli.outcome import from_here, longer, nothing_to_do, outcome
 from diffusion_lab.cli.processes import is_first, on_cpu, say, wait_for_the_first, world_size
+from diffusion_lab.cli.resource_errors import no_memory
 from diffusion_lab.cli.same_run import check_same_run, shorter_run
 from diffusion_lab.failure import Failure, OtherData
 from diffusion_lab.files import read_object
@@ -98,11 +98,11 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
     from diffusion_lab.cli.bfloat16 import faster_bfloat16, slow_bfloat16
     from diffusion_lab.cli.build import build_run
     from diffusion_lab.cli.freed_memory import keep_freed_memory
+    from diffusion_lab.cli.init_from import load_start, source_of, with_start
     from diffusion_lab.cli.metric_files import with_metrics
     from diffusion_lab.cli.own_run import own_parts
     from diffusion_lab.cli.run_parts import RunParts
     from diffusion_lab.cli.same_data import check_same_data
-    from diffusion_lab.cli.start import load_start, source_of, with_start
     from diffusion_lab.cli.validate import trust_of
 
     quiet_libraries()
@@ -136,10 +136,10 @@ def _fit(cfg: DictConfig, folder: Path, parts: RunParts | None) -> None:
 def _continued(cfg: DictConfig, folder: Path) -> tuple[DictConfig, Path | None, list[Any]]:
     """The configuration with the recorded start of the run, the checkpoint that it continues and its former ends; the
     configuration itself and None for a new run."""
-    from diffusion_lab.cli.standing import former_ends, standing
-    from diffusion_lab.cli.start import recorded_start, with_start
+    from diffusion_lab.cli.init_from import recorded_start, with_start
+    from diffusion_lab.cli.resume_checkpoint import find_resume_checkpoint, former_ends
 
-    if (start := standing(cfg, folder)) is not None:
+    if (start := find_resume_checkpoint(cfg, folder)) is not None:
         path, content = start
         saved, record = content["callbacks"]["RunRecord"]["config"], read_object(folder / RECORD)
         check_same_run(cfg, saved, content["global_step"], record)

@@ -18,12 +18,12 @@ from diffusion_lab.cli.checks.machine import check_folder, check_machine
 from diffusion_lab.cli.checks.settings import check_settings
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, MissingHere
-from diffusion_lab.cli.foreign import is_typed, read_outside, written_outside
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.processes import world_size
+from diffusion_lab.cli.untrusted_run import is_typed, paths_read_outside, paths_written_outside
 from diffusion_lab.files import read_object
-from diffusion_lab.runs.advice import command, setting
 from diffusion_lab.runs.names import RECORD
+from diffusion_lab.runs.shell_commands import command, setting
 from diffusion_lab.runs.signature import is_own
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def examine(
             of them only settings and folder are checked, because building all parts takes most of the time before job 0
             of a sweep.
         here: whether the run takes place on this machine; otherwise its GPUs are not checked.
-        searching: the sweeper that needs the run's objective, if one does.
+        searching: the sweeper that needs a value of the run, if one does.
 
     Returns:
         No errors if it may run. No parts if an earlier check failed or the configuration is in `passed`.
@@ -121,11 +121,11 @@ def _check_places(cfg: DictConfig, modules: tuple[Path, ...]) -> None:
         content = plain(cfg)
     except OmegaConfBaseException:  # a reference that does not resolve, which check_nodes reports
         return
-    for key, value in written_outside(content, folder, modules):
+    for key, value in paths_written_outside(content, folder, modules):
         if not is_typed(key, value, typed):
             cure = "do not resume a folder like this, or only with download=false"
             raise ConfigError(f"resume={cfg.resume}: {key}={value} must lie in the run folder; {cure}")
-    for key, value in read_outside(content, folder, modules):
+    for key, value in paths_read_outside(content, folder, modules):
         if not is_typed(key, value, typed):
             again = command("train", setting("resume", cfg.resume), setting(key, value))
             cure = f"if that is where your files are, repeat it: {again}"
@@ -150,14 +150,14 @@ def _check_parts(
     import torch
 
     from diffusion_lab.cli.checks.parts import check_parts
+    from diffusion_lab.cli.init_from import check_start
     from diffusion_lab.cli.run_parts import RunParts
-    from diffusion_lab.cli.start import check_start
 
     errors, parts, before = check_machine(cfg, here), RunParts(cfg, trust), torch.get_rng_state()
     errors += check_parts(parts, world_size(cfg), searching)
     if cfg.get("init_from") is not None and all(isinstance(error, MissingHere) for error in errors):
         errors += check_start(cfg, parts)
-    return errors, parts if torch.equal(before, torch.get_rng_state()) else parts.anew()
+    return errors, parts if torch.equal(before, torch.get_rng_state()) else parts.fresh()
 
 
 def check_command(cfg: DictConfig, config_dirs: list[str]) -> list[ConfigError]:

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 from diffusion_lab.cli.command_line import check_options
 from diffusion_lab.cli.errors import EXIT_FAILED, StoppedBySignal, refuse
 from diffusion_lab.failure import OtherData
-from diffusion_lab.inside import read_inside
+from diffusion_lab.files_inside import read_inside
 from diffusion_lab.printable import one_line
-from diffusion_lab.runs.advice import command, setting
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import METRICS, RECORD
+from diffusion_lab.runs.shell_commands import command, setting
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.app import App
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
         return int(end.code or 0)
     from hydra._internal.utils import get_args_parser
 
-    from diffusion_lab.cli.repeated import Repetition, last_step, pieces
+    from diffusion_lab.cli.repetition import Repetition, last_step, training_ends
     from diffusion_lab.runs.record import read_record
 
     folder = Path(options.folder)
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
         check_options(argv, _parser(), get_args_parser())
         record = read_record(folder, "run")
         step = last_step(folder, options.steps)
-        ends = pieces(record, step)
+        ends = training_ends(record, step)
     except (ValueError, FileNotFoundError) as error:
         return refuse(error)
     if record["config"].get("init_from") is not None:
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
         if isinstance(error, OtherData):
             return _say("cannot say", str(error).replace(str(again), str(folder)))
         repetition = Repetition(folder, again, step)
-        if error is not None and not (isinstance(error, StoppedBySignal) and repetition.arrived):
+        if error is not None and not (isinstance(error, StoppedBySignal) and repetition.is_complete):
             return _report(app, error, again, folder)
         for fault in (faults := repetition.faults()):
             print(one_line(f"  {fault}"))

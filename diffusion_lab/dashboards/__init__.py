@@ -1,10 +1,10 @@
 """Dashboards in Weights & Biases as plain data: panels, the sections of a dashboard, and sweeps that repeat runs."""
 
-from diffusion_lab.dashboards.layout import Bars, Chart, Lines, Panel, Pictures, Section, sections
-from diffusion_lab.dashboards.logged import Logged, expected, logged_by
+from diffusion_lab.dashboards.layout import Bars, Chart, Lines, Panel, PanelSection, Pictures, sections
+from diffusion_lab.dashboards.logged import LoggedKeys, expected, logged_by
 from diffusion_lab.dashboards.sweeps import SWEEP_HEAD, Grid, grids, sweep_file
 from diffusion_lab.dashboards.workspace import (
-    Selection,
+    RunSelection,
     Workspace,
     check_installed,
     specification,
@@ -18,11 +18,11 @@ __all__ = [
     "Chart",
     "Grid",
     "Lines",
-    "Logged",
+    "LoggedKeys",
     "Panel",
     "Pictures",
-    "Section",
-    "Selection",
+    "PanelSection",
+    "RunSelection",
     "Workspace",
     "check_installed",
     "expected",

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from diffusion_lab.dashboards.logged import MEMORY, NORM, RATE, SAMPLES, Logged
-from diffusion_lab.runs.mirror import IMAGES, SECONDS, VALUE
+from diffusion_lab.dashboards.logged import MEMORY, NORM, RATE, SAMPLES, LoggedKeys
+from diffusion_lab.runs.wandb_names import IMAGES, SECONDS, VALUE
 
 AXES = {IMAGES: "images seen", SECONDS: "training time [s]"}
 OVER = {"timestep": "timestep", "log_snr": "log SNR", "noise_angle": "noise angle, 90° is noise alone"}
@@ -28,7 +28,7 @@ class Panel(ABC):
     title: str
 
     @abstractmethod
-    def missing(self, logged: Logged) -> list[str]:
+    def missing(self, logged: LoggedKeys) -> list[str]:
         """The keys, and columns as `key: column`, that it needs and that were not logged."""
 
 
@@ -48,7 +48,7 @@ class Lines(Panel):
     x_title: str
     log_y: bool = False
 
-    def missing(self, logged: Logged) -> list[str]:
+    def missing(self, logged: LoggedKeys) -> list[str]:
         return [key for key in (self.x, *self.y) if key not in logged.numbers]
 
 
@@ -64,7 +64,7 @@ class Chart(Panel):
     key: str
     over: str
 
-    def missing(self, logged: Logged) -> list[str]:
+    def missing(self, logged: LoggedKeys) -> list[str]:
         columns = logged.lists.get(self.key)
         if columns is None:
             return [self.key]
@@ -81,7 +81,7 @@ class Pictures(Panel):
 
     key: str
 
-    def missing(self, logged: Logged) -> list[str]:
+    def missing(self, logged: LoggedKeys) -> list[str]:
         return [] if self.key in logged.pictures else [self.key]
 
 
@@ -95,11 +95,11 @@ class Bars(Panel):
 
     key: str
 
-    def missing(self, logged: Logged) -> list[str]:
+    def missing(self, logged: LoggedKeys) -> list[str]:
         return [] if self.key in logged.numbers else [self.key]
 
 
-class Section(NamedTuple):
+class PanelSection(NamedTuple):
     """Panels under a heading.
 
     Attributes:
@@ -115,7 +115,7 @@ class Section(NamedTuple):
     rows: int = 2
 
 
-def sections(logged: Logged) -> list[Section]:
+def sections(logged: LoggedKeys) -> list[PanelSection]:
     """The sections with panels for which everything is logged."""
     there = [
         section._replace(panels=tuple(panel for panel in section.panels if not panel.missing(logged)))
@@ -124,33 +124,35 @@ def sections(logged: Logged) -> list[Section]:
     return [section for section in there if section.panels]
 
 
-def _all(logged: Logged) -> Iterator[Section]:
+def _all(logged: LoggedKeys) -> Iterator[PanelSection]:
     quality = tuple(_quality(logged))
-    yield Section("Quality against images and against training time", quality, rows=min(3, max(1, len(quality) // 2)))
+    yield PanelSection(
+        "Quality against images and against training time", quality, rows=min(3, max(1, len(quality) // 2))
+    )
     loss = {"val/loss_t": "Validation loss", "train/loss_t": "Training loss since the last log"}
-    yield Section(
+    yield PanelSection(
         "Loss by timestep and by log SNR",
         tuple(_chart(title, key, over) for key, title in loss.items() for over in ("timestep", "log_snr")),
     )
     density = {
         "sampler/drawn": "Share of the rows trained on",
         "sampler/p": "Sampler's probabilities",
-        "sampler/objective": "Effective objective",
+        "sampler/objective": "Effective weighting",
     }
-    yield Section(
+    yield PanelSection(
         "Density of timesteps",
         tuple(_chart(title, key, "timestep") for key, title in density.items()),
         columns=3,
         rows=1,
     )
-    yield Section("Sample grids, same latents", (Pictures("Samples", SAMPLES),), columns=1, rows=1)
+    yield PanelSection("Sample grids, same latents", (Pictures("Samples", SAMPLES),), columns=1, rows=1)
     heads = [key for key in logged.lists if key.startswith("prediction/")]
-    yield Section("Heads of the prediction", tuple(_chart(key, key, "noise_angle") for key in heads), columns=3)
-    yield Section("Cost", tuple(_cost()), columns=3)
-    yield Section("Optimization", tuple(_optimization()))
+    yield PanelSection("Heads of the prediction", tuple(_chart(key, key, "noise_angle") for key in heads), columns=3)
+    yield PanelSection("Cost", tuple(_cost()), columns=3)
+    yield PanelSection("Optimization", tuple(_optimization()))
 
 
-def _quality(logged: Logged) -> Iterator[Panel]:
+def _quality(logged: LoggedKeys) -> Iterator[Panel]:
     """Each metric, then the validation loss, over both axes side by side."""
     numbers = {f"metrics/{name}": (name, better) for name, better in logged.better.items()}
     for key, (name, better) in {**numbers, "val/loss": ("validation loss", "lower")}.items():

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from diffusion_lab.runs.mirror import IMAGES, INDEX, SECONDS, STEP, VALUE
 from diffusion_lab.runs.run import Run
+from diffusion_lab.runs.wandb_names import IMAGES, INDEX, SECONDS, STEP, VALUE
 
 SAMPLES = "samples"  # the sample grid
 NORM = "optim/gradient_norm"
@@ -26,7 +26,7 @@ ADVERSARIAL = frozenset(
 LISTS = {key: TIMESTEPS for key in ("val/loss_t", "train/loss_t", "sampler/drawn", "sampler/p", "sampler/objective")}
 
 
-class Logged(NamedTuple):
+class LoggedKeys(NamedTuple):
     """Keys in W&B.
 
     Attributes:
@@ -42,17 +42,17 @@ class Logged(NamedTuple):
     better: Mapping[str, str]
 
 
-def expected(better: Mapping[str, str], clipped: bool = True, adversarial: bool = False) -> Logged:
+def expected(better: Mapping[str, str], clipped: bool = True, adversarial: bool = False) -> LoggedKeys:
     """What runs of diffusion models with sample grids will log.
 
-    `better` has their metrics as in `Logged`. Without `clipped` gradients their norm is not known; where GANs are
+    `better` has their metrics as in `LoggedKeys`. Without `clipped` gradients their norm is not known; where GANs are
     among the runs, they are `adversarial`.
     """
     numbers = NUMBERS | CLOCK | {f"metrics/{name}" for name in better} | (ADVERSARIAL if adversarial else frozenset())
-    return Logged(numbers if clipped else numbers - {NORM}, LISTS, frozenset({SAMPLES}), better)
+    return LoggedKeys(numbers if clipped else numbers - {NORM}, LISTS, frozenset({SAMPLES}), better)
 
 
-def logged_by(runs: Iterable[Run]) -> Logged:
+def logged_by(runs: Iterable[Run]) -> LoggedKeys:
     """What is in the line files of runs, and what the other loggers get with it."""
     numbers, lists, pictures, better = set(CLOCK), {}, set(), {}
     for run in runs:
@@ -64,7 +64,7 @@ def logged_by(runs: Iterable[Run]) -> Logged:
         pictures |= {SAMPLES} if run.samples() else set()
         numbers |= {NORM} if run.config.get("gradient_clip") and "train/loss" in numbers else set()
         better |= {name: run.better(name) or "lower" for name in run.metric_names if f"metrics/{name}" in numbers}
-    return Logged(frozenset(numbers), lists, frozenset(pictures), better)
+    return LoggedKeys(frozenset(numbers), lists, frozenset(pictures), better)
 
 
 def _columns(key: str) -> tuple[str, ...]:

@@ -13,15 +13,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diffusion_lab.dashboards.layout import Bars, Chart, Lines, Panel, Pictures, Section
+from diffusion_lab.dashboards.layout import Bars, Chart, Lines, Panel, PanelSection, Pictures
 from diffusion_lab.files import write_json
-from diffusion_lab.runs.mirror import LINES, TABLE, VALUE
+from diffusion_lab.runs.wandb_names import LINES, TABLE, VALUE
 
 GROUPED = ("method", "seed_group")  # keys of the runs' configuration
 MOST_RUNS = 100  # lines in a panel
 
 
-class Selection(NamedTuple):
+class RunSelection(NamedTuple):
     """Which runs of a project are shown: those with all of the tags, and of one of the groups if any are given."""
 
     tags: tuple[str, ...] = ()
@@ -40,8 +40,8 @@ class Workspace(NamedTuple):
 
     name: str
     project: str
-    selection: Selection
-    sections: Sequence[Section]
+    selection: RunSelection
+    sections: Sequence[PanelSection]
 
 
 def check_installed() -> None:
@@ -92,7 +92,7 @@ def as_wandb(workspace: Workspace, entity: str) -> Any:
     )
 
 
-def _section(section: Section) -> Any:
+def _section(section: PanelSection) -> Any:
     import wandb_workspaces.workspaces as ws
 
     panels = [as_panel(panel) for panel in section.panels]

@@ -51,7 +51,7 @@ from diffusion_lab.diffusion.network_input import (
     TimestepIndex,
 )
 from diffusion_lab.diffusion.path import GaussianPath, edm, rectified_flow
-from diffusion_lab.diffusion.prediction import X0, EDMPrediction, Epsilon, Estimate, Parts, Prediction, V, Velocity
+from diffusion_lab.diffusion.prediction import X0, EDMPrediction, Epsilon, Estimate, LossParts, Prediction, V, Velocity
 from diffusion_lab.diffusion.schedule import NoiseSchedule, extract
 from diffusion_lab.diffusion.schedules import cosine, damped, fdm, laplace, linear, quadratic, sigmoid, sqrt_linear
 from diffusion_lab.diffusion.variance import FixedLarge, FixedSmall, LearnedRange, Variance
@@ -77,7 +77,7 @@ __all__ = [
     "FDMWarmup", "FixedLarge", "FixedSmall", "GateHead", "GaussianPath", "GenerationHead", "Granularity", "Guidance",
     "HEADS", "HardMin", "HeadErrors", "Immiscible", "LearnedGate", "LearnedRange", "LeastSquaresHead", "LogNoise",
     "Loss", "MaxSNR", "MeanOfHeads", "MinSNR", "MinibatchOT", "MixedPrediction", "NativeSpace", "NetworkTime",
-    "NoiseSchedule", "P2", "Parts", "PathPosition", "PerBatch", "PerBin", "PerPixel", "PerSample", "Plain",
+    "NoiseSchedule", "P2", "LossParts", "PathPosition", "PerBatch", "PerBin", "PerPixel", "PerSample", "Plain",
     "Preconditioning", "Prediction", "PreservingScale", "Reduction", "Reverse", "SNRHead", "SoftMin", "SoftMinSNR",
     "Space", "ThreeHeads", "TimestepIndex", "TruncSNR", "Uncertainty", "Unit", "V", "VLB", "VSpace", "Variance",
     "Velocity", "WarmupMin", "Weighting", "X0", "X0Space", "bits_per_dim", "bound_weights", "cosine", "damped", "edm",

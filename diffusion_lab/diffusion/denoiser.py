@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.diffusion.network_input import Guidance, NetworkTime, Plain, Preconditioning, TimestepIndex
-from diffusion_lab.diffusion.prediction import Estimate, Parts, Prediction
+from diffusion_lab.diffusion.prediction import Estimate, LossParts, Prediction
 from diffusion_lab.diffusion.schedule import NoiseSchedule, extract, working_dtype
 from diffusion_lab.diffusion.variance import FixedLarge, Variance, bound_term
 from diffusion_lab.diffusion.weighting import native_scales
@@ -28,7 +28,7 @@ class Loss(NamedTuple):
 
     native: Tensor  # (B,) mean square error in the space of the prediction
     vlb: Tensor  # (B,) w L_t of the hybrid loss; 0 unless the variance is learned
-    parts: Parts  # (B,K) the native loss as a weighting takes it
+    parts: LossParts  # (B,K) the native loss as a weighting takes it
     errors: Tensor  # (B,E) what the prediction tracks of its heads, detached; E = 0 with one head
     snr: Tensor  # (B,) signal-to-noise ratio of each row
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from diffusion_lab.diffusion.generation_heads import GenerationHead
 from diffusion_lab.diffusion.head_errors import HEADS, HeadErrors, angle, angle_of_log_snr
 from diffusion_lab.diffusion.head_gates import Granularity, Reduction, Space, native_scales
-from diffusion_lab.diffusion.prediction import Estimate, Parts, Prediction
+from diffusion_lab.diffusion.prediction import Estimate, LossParts, Prediction
 
 
 class ThreeHeads(Prediction):
@@ -82,10 +82,10 @@ class ThreeHeads(Prediction):
         snr = (alpha / sigma).square().flatten()
         return self.parts(out, x0, eps, alpha, sigma, snr).loss.sum(1)
 
-    def parts(self, out: Tensor, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor, snr: Tensor) -> Parts:
+    def parts(self, out: Tensor, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor, snr: Tensor) -> LossParts:
         squares = pixel_squares(self._residuals(out, x0, eps, alpha, sigma))
         gates = self.gates(squares.detach(), angle(alpha, sigma), snr).to(squares.dtype)
-        return Parts((gates * squares).mean(2), self.head_scales(snr))
+        return LossParts((gates * squares).mean(2), self.head_scales(snr))
 
     @torch.no_grad()
     def errors(self, out: Tensor, x0: Tensor, x_t: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:

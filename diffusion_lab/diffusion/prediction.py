@@ -35,7 +35,7 @@ class Estimate(NamedTuple):
     eps: Tensor  # (B,C,H,W)
 
 
-class Parts(NamedTuple):
+class LossParts(NamedTuple):
     """A row's native loss as a sum of K parts, and what divides each part to give its x0-loss; K = 1 with one head."""
 
     loss: Tensor  # (B,K)
@@ -81,9 +81,9 @@ class Prediction(nn.Module, ABC):
         """Mean square error to the target over C, H, W: -> (B,)."""
         return (out - self.target(x0, eps, alpha, sigma)).square().flatten(1).mean(1)
 
-    def parts(self, out: Tensor, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor, snr: Tensor) -> Parts:
+    def parts(self, out: Tensor, x0: Tensor, eps: Tensor, alpha: Tensor, sigma: Tensor, snr: Tensor) -> LossParts:
         """The loss, ready to be weighted; snr (B,) is that of each row."""
-        return Parts(self.loss(out, x0, eps, alpha, sigma)[:, None], self.head_scales(snr))
+        return LossParts(self.loss(out, x0, eps, alpha, sigma)[:, None], self.head_scales(snr))
 
     def errors(self, out: Tensor, x0: Tensor, x_t: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
         """The values of each row for `observe`, detached: -> (B,E); E = 0 if nothing is tracked."""

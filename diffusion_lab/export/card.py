@@ -14,13 +14,13 @@ from diffusion_lab.files import write_whole
 from diffusion_lab.markup import markdown_text
 from diffusion_lab.printable import one_line
 from diffusion_lab.runs.run import Run
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 PACKAGES = ("diffusion_lab", "torch", "lightning")  # whose classes a run names
 PARTS = ("schedule", "prediction", "variance", "sampler", "weighting", "optimizer", "annealing", "solver")
 
 
-def card(trained: Trained, run: Run, form: Form) -> str:
+def card(trained: TrainedDiffusion, run: Run, form: Form) -> str:
     """Markdown with the metadata that model hubs read. Values come from the run folder, which may be a stranger's, so
     each is one line of code."""
     name = _plain(run.name)
@@ -116,7 +116,7 @@ def _targets(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
             yield from _targets(value, f"{path}[{i}]")
 
 
-def _facts(trained: Trained, run: Run) -> list[list[str]]:
+def _facts(trained: TrainedDiffusion, run: Run) -> list[list[str]]:
     options, config = _get(run.info, "labels", "options"), run.config
     channels, height, width = trained.data.shape
     chosen = options if isinstance(options, Mapping) else {}
@@ -139,7 +139,7 @@ def _facts(trained: Trained, run: Run) -> list[list[str]]:
     return [[key, f"`{_plain(value)}`"] for key, value in rows if value is not None]
 
 
-def _metrics(trained: Trained, run: Run) -> str:
+def _metrics(trained: TrainedDiffusion, run: Run) -> str:
     """The metrics at the step of these weights, each with its protocol."""
     rows = [
         [f"`{_plain(one['name'])}`", f"{one['value']:.4g}", f"`{_protocol(one.get('protocol'))}`"]

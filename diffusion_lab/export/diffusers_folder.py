@@ -11,7 +11,7 @@ from diffusion_lab.diffusion import X0, Epsilon, Plain, Prediction, TimestepInde
 from diffusion_lab.export.form import Form
 from diffusion_lab.networks.for_diffusers import ForDiffusers, InDiffusers
 from diffusion_lab.solvers import Guided, Solver
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 PREDICTION_TYPES: dict[type[Prediction], str] = {Epsilon: "epsilon", X0: "sample", V: "v_prediction"}
 ELSE = "use format=safetensors"
@@ -25,7 +25,7 @@ class DiffusersFolder(Form):
     derives eps again from the clipped x0, as our solvers do.
     """
 
-    def check(self, trained: Trained) -> None:
+    def check(self, trained: TrainedDiffusion) -> None:
         if importlib.util.find_spec("diffusers") is None:
             raise FileNotFoundError(
                 "format=diffusers needs diffusers; run: python -m pip install 'diffusion-lab[diffusers]'"
@@ -45,7 +45,7 @@ class DiffusersFolder(Form):
             raise ValueError(f"network must be one that diffusers has for format=diffusers, and {kind} is not; {ELSE}")
         denoiser.network.for_diffusers()
 
-    def write(self, trained: Trained, folder: Path) -> None:
+    def write(self, trained: TrainedDiffusion, folder: Path) -> None:
         library = _library()
         found, scheduler = _found(trained), _scheduler(trained)
         model = getattr(library, found.architecture)(**found.arguments, sample_size=trained.data.shape[1])
@@ -56,7 +56,7 @@ class DiffusersFolder(Form):
             model.save_pretrained(folder / _place(found))
             scheduler.save_pretrained(folder / "scheduler")
 
-    def usage(self, trained: Trained) -> str:
+    def usage(self, trained: TrainedDiffusion) -> str:
         found, clip = _found(trained), _clip(trained)
         if _has_pipeline(trained, found):
             adjusted = f"model = pipeline.unet\n{found.adjustment}\n" if found.adjustment else ""
@@ -87,7 +87,7 @@ class DiffusersFolder(Form):
         return "\n".join(lines)
 
 
-def _calls(trained: Trained, labelled: bool) -> list[str]:
+def _calls(trained: TrainedDiffusion, labelled: bool) -> list[str]:
     """Python that gives `out` (16,c,h,w) at x, t and labels, guided as the run's own samples are."""
     solver, null = _solver(trained), trained.data.conditions.null_label
     if not isinstance(solver, Guided) or null is None:
@@ -101,7 +101,7 @@ def _calls(trained: Trained, labelled: bool) -> list[str]:
     ]
 
 
-def _found(trained: Trained) -> ForDiffusers:
+def _found(trained: TrainedDiffusion) -> ForDiffusers:
     network: Any = trained.denoiser.network
     return network.for_diffusers()
 
@@ -110,18 +110,18 @@ def _place(found: ForDiffusers) -> str:
     return "unet" if found.architecture.startswith("UNet") else "transformer"
 
 
-def _has_pipeline(trained: Trained, found: ForDiffusers) -> bool:
+def _has_pipeline(trained: TrainedDiffusion, found: ForDiffusers) -> bool:
     """Whether DDIMPipeline, which gives no labels and clips its output to pixels, can call it."""
     pixels = trained.data.source.decoding() is None
     return pixels and found.architecture == "UNet2DModel" and trained.data.conditions.num_labels is None
 
 
-def _clip(trained: Trained) -> bool:
+def _clip(trained: TrainedDiffusion) -> bool:
     solver = _solver(trained)
     return bool(getattr(solver.base if isinstance(solver, Guided) else solver, "clip", True))
 
 
-def _solver(trained: Trained) -> Solver | None:
+def _solver(trained: TrainedDiffusion) -> Solver | None:
     """The one that the run samples with."""
     return None if trained.own_solver is None else trained.own_solver()
 
@@ -130,7 +130,7 @@ def _library() -> Any:
     return importlib.import_module("diffusers")  # which takes seconds
 
 
-def _scheduler(trained: Trained) -> Any:
+def _scheduler(trained: TrainedDiffusion) -> Any:
     denoiser = trained.denoiser
     given: dict[str, Any] = {
         "num_train_timesteps": denoiser.num_timesteps,

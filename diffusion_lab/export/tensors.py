@@ -14,7 +14,7 @@ from torch import Tensor
 
 from diffusion_lab.export.form import Form
 from diffusion_lab.files import write_json, write_whole
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 CONFIG = "config.json"
 # What a denoiser is made of, with the network.
@@ -35,7 +35,7 @@ class TensorFile(Form):
     name: ClassVar[str]
     reading: ClassVar[str]  # Python that gives the tensors
 
-    def write(self, trained: Trained, folder: Path) -> None:
+    def write(self, trained: TrainedDiffusion, folder: Path) -> None:
         weights = trained.denoiser.network.state_dict()  # nothing else has some
         tensors = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
         write_whole(folder / self.name, self.content(tensors))
@@ -46,7 +46,7 @@ class TensorFile(Form):
     def content(self, tensors: dict[str, Tensor]) -> bytes:
         """The bytes of the file."""
 
-    def usage(self, trained: Trained) -> str:
+    def usage(self, trained: TrainedDiffusion) -> str:
         module, _, name = network_config(trained)["_target_"].rpartition(".")
         return "\n".join(
             [
@@ -92,7 +92,7 @@ class Pickled(TensorFile):
         return buffer.getvalue()
 
 
-def _one_prediction(trained: Trained) -> list[str]:
+def _one_prediction(trained: TrainedDiffusion) -> list[str]:
     """Python that calls the network once, at the last timestep, on noise, and says what goes in and what comes out."""
     denoiser, conditions, shape = trained.denoiser, trained.data.conditions, (4, *trained.data.shape)
     last, times = denoiser.num_timesteps - 1, denoiser.time.values(denoiser.schedule)
@@ -117,7 +117,7 @@ def _one_prediction(trained: Trained) -> list[str]:
     return [*lines, "with torch.no_grad():", f"    out = network({shown}, t{words})", f"# {_meaning(trained)}"]
 
 
-def _meaning(trained: Trained) -> str:
+def _meaning(trained: TrainedDiffusion) -> str:
     """What the channels of the network's output are."""
     denoiser, channels = trained.denoiser, trained.data.shape[0]
     kind, variance = type(denoiser.prediction), denoiser.variance
@@ -126,14 +126,14 @@ def _meaning(trained: Trained) -> str:
     return f"out has {denoiser.prediction.heads * channels} channels of {kind.__name__}{rest}. {kind.__name__}: {words}"
 
 
-def _classes(trained: Trained) -> dict[str, Any]:
+def _classes(trained: TrainedDiffusion) -> dict[str, Any]:
     """Entries of config.json for the labels; none for a model without."""
     conditions = trained.data.conditions
     null = {} if conditions.null_label is None else {"null_label": conditions.null_label}
     return {} if conditions.class_names is None else {"classes": list(conditions.class_names)} | null
 
 
-def network_config(trained: Trained) -> dict[str, Any]:
+def network_config(trained: TrainedDiffusion) -> dict[str, Any]:
     """`_target_` and all arguments of the network's constructor, also those that the other parts define."""
     own = {key: value for key, value in trained.config["network"].items() if key != "_partial_"}
     channels, size, _ = trained.data.shape

@@ -17,11 +17,11 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from diffusion_lab.arguments import WrittenPath, check_choice
 from diffusion_lab.files import write_whole
-from diffusion_lab.inside import read_inside
+from diffusion_lab.files_inside import read_inside
 from diffusion_lab.loggers.base import Axes, RunLogger, Values
-from diffusion_lab.loggers.wandb_service import Curve, Given, Thinned, brief, chart, check_reachable
+from diffusion_lab.loggers.wandb_service import LoggedList, SentRecord, ThinnedLists, brief, chart, check_reachable
 from diffusion_lab.progress import waiting
-from diffusion_lab.runs.mirror import IMAGES, PROJECT, SECONDS, STEP, check_name, check_project
+from diffusion_lab.runs.wandb_names import IMAGES, PROJECT, SECONDS, STEP, check_name, check_project
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class WandbLogger(RunLogger):
     It never asks for a key. After any error, at the start or later, it prints one warning, and training continues
     without W&B. The axis of all values is the optimizer step; of `metrics/*` it is the number of images seen. The
     training time is logged with every value. A list is one chart, a line over the first coordinate of its entries, with
-    the others in its table; only some of a run's charts are logged (`Thinned`).
+    the others in its table; only some of a run's charts are logged (`ThinnedLists`).
 
     Args:
         directory: the run folder. The W&B id is stored there, so that a resumed run continues the same W&B run.
@@ -84,9 +84,9 @@ class WandbLogger(RunLogger):
         self.mode = check_choice("mode", mode, MODES, "use auto")
         self._run: Any = None
         self._off = mode == "disabled"
-        self._curves = Thinned()
+        self._curves = ThinnedLists()
         self._better: dict[str, str] = {}  # directions of metrics that W&B has been given
-        self._given = Given(self.directory, f"{FOLDER}/given.jsonl")
+        self._given = SentRecord(self.directory, f"{FOLDER}/given.jsonl")
 
     # -- start --------------------------------------------------------------------------------------------------
 
@@ -186,7 +186,9 @@ class WandbLogger(RunLogger):
 
     def log_values(self, values: Values, step: int, axes: Mapping[str, Axes] | None = None) -> None:
         lists = {key: value for key, value in values.items() if isinstance(value, Sequence)}
-        now = self._curves.add({key: Curve(value, (axes or {}).get(key, {}), step) for key, value in lists.items()})
+        now = self._curves.add(
+            {key: LoggedList(value, (axes or {}).get(key, {}), step) for key, value in lists.items()}
+        )
         numbers = {key: value for key, value in values.items() if key not in lists}
         self._log(lambda: numbers | {key: chart(key, curve) for key, curve in now.items()}, step)
 

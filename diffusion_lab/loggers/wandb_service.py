@@ -24,14 +24,14 @@ from urllib.parse import urlsplit
 
 from diffusion_lab.loggers.base import Axes
 from diffusion_lab.runs.lines import append_lines, read_lines
-from diffusion_lab.runs.mirror import INDEX, VALUE
 from diffusion_lab.runs.record import as_list
+from diffusion_lab.runs.wandb_names import INDEX, VALUE
 
 GROWTH = 1.1
 _PROBE_SECONDS = 3.0
 
 
-class Curve(NamedTuple):
+class LoggedList(NamedTuple):
     """A list that was logged, the coordinates of its entries, and the step."""
 
     values: Sequence[float]
@@ -45,17 +45,17 @@ class Curve(NamedTuple):
         return [*axes, VALUE], [row for row in rows if math.isfinite(row[-1])]
 
 
-class Thinned:
+class ThinnedLists:
     """Curves by key, of which few are kept."""
 
     def __init__(self) -> None:
         self._kept: dict[str, int] = {}  # key -> step of the last kept curve
-        self._waiting: dict[str, Curve] = {}
+        self._waiting: dict[str, LoggedList] = {}
 
     def __contains__(self, key: str) -> bool:
         return key in self._kept
 
-    def add(self, curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    def add(self, curves: Mapping[str, LoggedList]) -> dict[str, LoggedList]:
         """The curves of these that are kept now; the others wait, in place of earlier ones with their key."""
         now = {key: curve for key, curve in curves.items() if curve.step >= GROWTH * self._kept.get(key, 0)}
         self._kept |= {key: curve.step for key, curve in now.items()}
@@ -64,7 +64,7 @@ class Thinned:
             del self._waiting[key]
         return now
 
-    def rest(self) -> dict[str, Curve]:
+    def rest(self) -> dict[str, LoggedList]:
         """The curves that wait at the end of the run."""
         rest, self._waiting = self._waiting, {}
         return rest
@@ -90,7 +90,7 @@ def brief(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-class Given:
+class SentRecord:
     """The steps and keys of the rows, in a file of their own.
 
     Args:
@@ -115,7 +115,7 @@ class Given:
         return new
 
 
-def chart(key: str, curve: Curve) -> Any:
+def chart(key: str, curve: LoggedList) -> Any:
     """A line over the first coordinate."""
     import wandb
 

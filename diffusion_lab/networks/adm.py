@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from diffusion_lab.arguments import check_choice, check_flag, check_integer, check_number
 from diffusion_lab.networks.adm_layers import (
     LAYOUTS,
-    Attention,
-    Downsample,
-    ResBlock,
-    Upsample,
+    ADMAttention,
+    ADMDownsample,
+    ADMResBlock,
+    ADMUpsample,
     cos_sin_embedding,
     double,
     group_norm,
@@ -55,7 +55,7 @@ class ADMUNet(UNetPlan):
         num_heads: attention heads at every size; None when `head_channels` says it.
         head_channels: channels of one head, whose number then grows with the channels; None when `num_heads` says it.
         attention_layout: order of queries, keys and values in the channels: "legacy", head by head, or "new", all q,
-            all k, all v; see `Attention`.
+            all k, all v; see `ADMAttention`.
         scale_shift_norm: whether the time embedding scales and shifts normalised features; else it is added to
             features.
         resblock_updown: whether residual blocks change the size; else convolutions do.
@@ -174,19 +174,19 @@ class ADMLayers:
 
     def block(self, in_channels: int, out_channels: int, attend: bool) -> Block:
         """A residual block, with attention behind it if `attend`."""
-        res = ResBlock(in_channels, out_channels, self.features, self.dropout, self.scale_shift_norm)
-        return Block(res, Attention(out_channels, self._heads(out_channels), self.layout) if attend else None)
+        res = ADMResBlock(in_channels, out_channels, self.features, self.dropout, self.scale_shift_norm)
+        return Block(res, ADMAttention(out_channels, self._heads(out_channels), self.layout) if attend else None)
 
     def down(self, channels: int) -> nn.Module:
         """The layer that halves the size."""
-        return self._change(channels, halve) if self.resblock_updown else Downsample(channels)
+        return self._change(channels, halve) if self.resblock_updown else ADMDownsample(channels)
 
     def up(self, channels: int) -> nn.Module:
         """The layer that doubles the size."""
-        return self._change(channels, double) if self.resblock_updown else Upsample(channels)
+        return self._change(channels, double) if self.resblock_updown else ADMUpsample(channels)
 
-    def _change(self, channels: int, resample: Callable[[Tensor], Tensor]) -> ResBlock:
-        return ResBlock(channels, channels, self.features, self.dropout, self.scale_shift_norm, resample)
+    def _change(self, channels: int, resample: Callable[[Tensor], Tensor]) -> ADMResBlock:
+        return ADMResBlock(channels, channels, self.features, self.dropout, self.scale_shift_norm, resample)
 
     def _heads(self, channels: int) -> int:
         name, value = ("head_channels", self.head_channels) if self.num_heads is None else ("num_heads", self.num_heads)

@@ -65,7 +65,7 @@ def double(x: Tensor) -> Tensor:
     return F.interpolate(x, scale_factor=2.0, mode="nearest")
 
 
-class ResBlock(nn.Module):
+class ADMResBlock(nn.Module):
     """Residual block with the time embedding in its middle: (B,in,H,W), (B,E) -> (B,out,H',W').
 
         h = conv(resample(SiLU(norm(x))))
@@ -116,7 +116,7 @@ class ResBlock(nn.Module):
         return self.skip(x) + self.conv2(self.dropout(F.silu(h)))
 
 
-class Attention(nn.Module):
+class ADMAttention(nn.Module):
     """Self-attention over pixels with N heads of d = C/N channels: (B,C,H,W) -> (B,C,H,W).
 
         q, k, v = Linear(norm(x))
@@ -154,7 +154,7 @@ class Attention(nn.Module):
         return x + self.out(h.transpose(1, 2).flatten(2)).transpose(1, 2).reshape(x.shape)
 
 
-class Downsample(nn.Module):
+class ADMDownsample(nn.Module):
     """3x3 convolution with stride 2: (B,C,H,W) -> (B,C,H/2,W/2), H and W even.
 
     Differs from the DDPM U-Net's: zeros are padded on all four sides.
@@ -165,11 +165,11 @@ class Downsample(nn.Module):
         self.conv = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
 
     def forward(self, x: Tensor, e: Tensor) -> Tensor:
-        """`e` is not used: it gives the layer the signature of a ResBlock."""
+        """`e` is not used: it gives the layer the signature of an ADMResBlock."""
         return self.conv(x)
 
 
-class Upsample(nn.Module):
+class ADMUpsample(nn.Module):
     """`double`, then a 3x3 convolution: (B,C,H,W) -> (B,C,2H,2W)."""
 
     def __init__(self, channels: int) -> None:
@@ -177,5 +177,5 @@ class Upsample(nn.Module):
         self.conv = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor, e: Tensor) -> Tensor:
-        """`e` is not used, as in `Downsample`."""
+        """`e` is not used, as in `ADMDownsample`."""
         return conv_of_doubled(x, self.conv)

@@ -102,7 +102,7 @@ class DownBlock(nn.Module):
         return F.avg_pool2d(self.skip(x) + h, 2)
 
 
-class Attention(nn.Module):
+class BigGANAttention(nn.Module):
     """Self-attention over pixels (Zhang et al. 2018): (B,C,s,s) -> (B,C,s,s).
 
         x + gamma conv(v softmax(k^T q)),   q, k with C/8 channels, v with C/2; k and v of every second pixel
@@ -168,7 +168,7 @@ class BigGANGenerator(Generator):
         self.blocks = nn.ModuleList()
         for level in range(len(sizes) - 1, 0, -1):
             self.blocks.append(UpBlock(widths[level], widths[level - 1], condition))
-            self.blocks.append(Attention(widths[level - 1]) if sizes[level - 1] == attention else nn.Identity())
+            self.blocks.append(BigGANAttention(widths[level - 1]) if sizes[level - 1] == attention else nn.Identity())
         self.norm = batch_norm(widths[0])
         self.last = normalised(nn.Conv2d(widths[0], channels, 3, padding=1))
 
@@ -200,7 +200,7 @@ class BigGANDiscriminator(nn.Module):
         self.first = normalised(nn.Conv2d(channels, widths[0], 3, padding=1))
         blocks: list[nn.Module] = []
         for level in range(1, len(sizes)):
-            blocks.append(Attention(widths[level - 1]) if sizes[level - 1] == attention else nn.Identity())
+            blocks.append(BigGANAttention(widths[level - 1]) if sizes[level - 1] == attention else nn.Identity())
             blocks.append(DownBlock(widths[level - 1], widths[level]))
         self.blocks = nn.Sequential(*blocks)
         self.linear = normalised(nn.Linear(widths[-1], 1))

@@ -2,7 +2,7 @@
 
     tokens    Linear(patches) + fixed positions
     c         SiLU(time + label),  time = Linear(SiLU(Linear(256 cosines and sines of t)))
-    depth x   Block(tokens, c)
+    depth x   DiTBlock(tokens, c)
     LastLayer(tokens, c) gives the p x p x C numbers of each patch
 
 Symbols: B images, L tokens, D features of a token, c (B,D) what a block is conditioned on, p pixels per side of a
@@ -28,7 +28,7 @@ from diffusion_lab.networks.adm_layers import cos_sin_embedding, zeroed
 from diffusion_lab.networks.checks import check_classes, check_label
 from diffusion_lab.networks.for_diffusers import ForDiffusers, renamed, thirds
 from diffusion_lab.networks.kernels import in_full_precision, run
-from diffusion_lab.networks.uvit import Attention, check_patches, from_patches
+from diffusion_lab.networks.uvit import UViTAttention, check_patches, from_patches
 
 ADJUSTMENT = """for part in model.modules():  # the published frequencies of t
     if hasattr(part, "downscale_freq_shift"):
@@ -67,7 +67,7 @@ def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     return norm(x) * (1 + scale[:, None]) + shift[:, None]
 
 
-class Block(nn.Module):
+class DiTBlock(nn.Module):
     """Transformer block with adaptive layer norm: (B,L,D), (B,D) -> (B,L,D).
 
         (shift_1, scale_1, gate_1, shift_2, scale_2, gate_2) = Linear(c)
@@ -83,7 +83,7 @@ class Block(nn.Module):
 
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
-        self.attention = Attention(dim, num_heads, qkv_bias=True)
+        self.attention = UViTAttention(dim, num_heads, qkv_bias=True)
         self.hidden = nn.Linear(dim, 4 * dim)
         self.out = nn.Linear(4 * dim, dim)
         self.modulation = nn.Linear(dim, 6 * dim)
@@ -171,7 +171,7 @@ class DiT(nn.Module):
         self.num_classes = num_classes
         self.label = None if num_classes is None else nn.Embedding(num_classes, dim)
         self.register_buffer("position", sin_cos_positions(image_size // patch_size, dim), persistent=False)
-        self.blocks = nn.ModuleList([Block(dim, num_heads) for _ in range(depth)])
+        self.blocks = nn.ModuleList([DiTBlock(dim, num_heads) for _ in range(depth)])
         self.last = LastLayer(dim, patch_size**2 * out_channels)
         self._start()
 
@@ -233,7 +233,7 @@ class DiT(nn.Module):
         for weight in [*small, *([] if self.label is None else [self.label.weight])]:
             nn.init.normal_(weight, std=0.02)
         for module in self.modules():
-            if isinstance(module, Block):
+            if isinstance(module, DiTBlock):
                 zeroed(module.modulation)
         zeroed(self.last)
 

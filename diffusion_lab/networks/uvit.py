@@ -1,9 +1,9 @@
 """U-ViT: a transformer over patches with long skips (Bao et al. 2023).
 
     tokens    [label] [time] patches, plus a learned position for each
-    in        depth/2 x Block                                           results are kept
-    middle    Block
-    out       depth/2 x Block(Linear([h, kept]))                        newest first
+    in        depth/2 x UViTBlock                                       results are kept
+    middle    UViTBlock
+    out       depth/2 x UViTBlock(Linear([h, kept]))                    newest first
     LayerNorm, Linear to the p x p x C numbers of each patch, 3x3 convolution
 
 Symbols: B images of C channels and H x W pixels, p pixels per side of a patch, L = (H/p) (W/p) tokens, D features of a
@@ -98,9 +98,9 @@ class UViT(nn.Module):
         self.label = None if num_classes is None else nn.Embedding(num_classes, dim)
         self.extras = 1 if num_classes is None else 2  # tokens that are no patches
         self.position = nn.Parameter(torch.zeros(1, self.extras + (image_size // patch_size) ** 2, dim))
-        self.encoder = nn.ModuleList([Block(dim, num_heads) for _ in range(depth // 2)])
-        self.middle = Block(dim, num_heads)
-        self.decoder = nn.ModuleList([SkipBlock(dim, num_heads) for _ in range(depth // 2)])
+        self.encoder = nn.ModuleList([UViTBlock(dim, num_heads) for _ in range(depth // 2)])
+        self.middle = UViTBlock(dim, num_heads)
+        self.decoder = nn.ModuleList([UViTSkipBlock(dim, num_heads) for _ in range(depth // 2)])
         self.norm_out = nn.LayerNorm(dim)
         self.pixels = nn.Linear(dim, patch_size**2 * out_channels)
         self.conv_out = nn.Conv2d(out_channels, out_channels, 3, padding=1) if conv else None
@@ -134,7 +134,7 @@ class UViT(nn.Module):
         return from_patches(numbers[:, self.extras :], self.patch_size, x.shape[2] // self.patch_size)
 
 
-class Block(nn.Module):
+class UViTBlock(nn.Module):
     """Pre-norm transformer block: (B,L,D) -> (B,L,D).
 
     h = x + attention(norm(x))
@@ -144,7 +144,7 @@ class Block(nn.Module):
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim)
-        self.attention = Attention(dim, num_heads)
+        self.attention = UViTAttention(dim, num_heads)
         self.norm2 = nn.LayerNorm(dim)
         self.hidden = nn.Linear(dim, 4 * dim)
         self.out = nn.Linear(4 * dim, dim)
@@ -154,8 +154,8 @@ class Block(nn.Module):
         return h + self.out(F.gelu(self.hidden(self.norm2(h))))
 
 
-class SkipBlock(Block):
-    """Block(Linear([x, kept])): (B,L,D), (B,L,D) -> (B,L,D)."""
+class UViTSkipBlock(UViTBlock):
+    """UViTBlock(Linear([x, kept])): (B,L,D), (B,L,D) -> (B,L,D)."""
 
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__(dim, num_heads)
@@ -165,7 +165,7 @@ class SkipBlock(Block):
         return super().forward(self.merge(torch.cat([x, kept], dim=2)))
 
 
-class Attention(nn.Module):
+class UViTAttention(nn.Module):
     """Self-attention over tokens with N heads of d = D/N features: (B,L,D) -> (B,L,D).
 
     Linear(softmax(q k^T / sqrt(d)) v),   q, k, v = Linear(x), all q, all k, all v

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diffusion_lab.files import read_object
-from diffusion_lab.inside import read_inside
+from diffusion_lab.files_inside import read_inside
 
 ANALYSES, DATA, FACTS, PIECES = "analyses", "data.npz", "facts.json", "pieces-"
 FIGURE, PICTURE = "figure.svg", "figure.png"
 LARGEST = 64 * 2**20  # bytes of a figure on a page
 
 
-class Analysed(NamedTuple):
+class StoredAnalysis(NamedTuple):
     """A complete analysis.
 
     Attributes:
@@ -39,7 +39,7 @@ class Analysed(NamedTuple):
         return self.folder.name
 
 
-def read_analyses(place: Path, top: Path | None = None) -> list[Analysed]:
+def read_analyses(place: Path, top: Path | None = None) -> list[StoredAnalysis]:
     """The complete analyses in a run folder or a folder of runs, by name; damaged ones are left out.
 
     Args:
@@ -51,7 +51,7 @@ def read_analyses(place: Path, top: Path | None = None) -> list[Analysed]:
     return [one for one in analyses if one is not None]
 
 
-def _read(folder: Path, top: Path) -> Analysed | None:
+def _read(folder: Path, top: Path) -> StoredAnalysis | None:
     content = read_object(folder / FACTS, top) or {}
     sentence, protocol = content.get("sentence"), content.get("protocol")
     try:
@@ -61,7 +61,9 @@ def _read(folder: Path, top: Path) -> Analysed | None:
     if not isinstance(sentence, str) or not isinstance(protocol, dict):
         return None
     models = protocol.get("models")
-    return Analysed(folder, sentence, [_words(model) for model in models] if isinstance(models, list) else [], figure)
+    return StoredAnalysis(
+        folder, sentence, [_words(model) for model in models] if isinstance(models, list) else [], figure
+    )
 
 
 def _words(model: Any) -> str:

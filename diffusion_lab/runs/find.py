@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.inside import NotInside, open_inside
+from diffusion_lab.files_inside import NotInside, open_inside
 from diffusion_lab.runs.folder import is_locked
 from diffusion_lab.runs.names import (
     CHECKPOINTS,

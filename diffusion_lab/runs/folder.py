@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from diffusion_lab.files_inside import open_inside, regular
 from diffusion_lab.held_folder import hold
-from diffusion_lab.inside import open_inside, regular
 from diffusion_lab.runs.names import BEFORE, HYDRA, LOCK, LOG, MULTIRUN, RECORD, RESULT, SWEEP
 
 OF_A_COPY = "; if there is a copy, `diffusion-lab train resume=COPY` goes on from its last checkpoint"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from diffusion_lab.files import is_count, json_text, parse, read_object, replacing, write_json
+from diffusion_lab.files_inside import read_inside, regular
 from diffusion_lab.held_folder import current, with_folders
-from diffusion_lab.inside import read_inside, regular
 from diffusion_lab.runs.names import EVALUATED, EVALUATIONS, LOGGED, TIMING
 
 LARGEST_STEP = 2**40

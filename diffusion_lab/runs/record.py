@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from diffusion_lab.files import object_in, read_object, write_json
+from diffusion_lab.files_inside import NotInside
 from diffusion_lab.held_folder import current
-from diffusion_lab.inside import NotInside
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS, METRICS, RECORD, RESULT, SWEEP
 from diffusion_lab.runs.signature import signed

@@ -137,9 +137,9 @@ class Run:
         values = self.curve(key).values
         if values.ndim == 1 and len(values):
             return finite(float(values[-1]))
-        stated = finite((self.result.get("metrics") or {}).get(key))
+        at_end = finite((self.result.get("metrics") or {}).get(key))
         lines = [line for line in self.evaluations if line["name"] == name]
-        return finite(lines[-1].get("value")) if stated is None and lines else stated
+        return finite(lines[-1].get("value")) if at_end is None and lines else at_end
 
     def step_of_last(self, name: str) -> int | None:
         """The step of `last(name)`; None if it is not recorded."""

@@ -2,26 +2,26 @@
 
 from diffusion_lab.tables.measure import Analysed, Entry, LossRatio, Measure, Measured, MetricAtSteps
 from diffusion_lab.tables.results import Results, summarise
-from diffusion_lab.tables.scale import Scale, read_scale
-from diffusion_lab.tables.table import Column, Model, Row, Table, read_table
+from diffusion_lab.tables.table import Table, TableColumn, TableModel, TableRow, read_table
+from diffusion_lab.tables.table_scale import TableScale, read_table_scale
 from diffusion_lab.tables.values import Value, Values
 
 __all__ = [
     "Analysed",
-    "Column",
+    "TableColumn",
     "Entry",
     "LossRatio",
     "Measure",
     "Measured",
     "MetricAtSteps",
-    "Model",
+    "TableModel",
     "Results",
-    "Row",
-    "Scale",
+    "TableRow",
+    "TableScale",
     "Table",
     "Value",
     "Values",
-    "read_scale",
+    "read_table_scale",
     "read_table",
     "summarise",
 ]

@@ -21,7 +21,7 @@ from diffusion_lab.reports.figures.table_rows import IntervalLine, interval_line
 from diffusion_lab.reports.pair.speedup_of_runs import HOW, cell, in_images, in_seconds, turned
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.results import Results
-from diffusion_lab.tables.table import Column, Table, cell_titles
+from diffusion_lab.tables.table import Table, TableColumn, cell_titles
 from diffusion_lab.tables.text import said_of
 from diffusion_lab.tables.values import Gathered
 
@@ -35,13 +35,13 @@ LEGEND = (
 )
 
 
-def groups_of(table: Table, column: Column, gathered: Gathered) -> dict[str, Group]:
+def groups_of(table: Table, column: TableColumn, gathered: Gathered) -> dict[str, Group]:
     """Name of a row -> its finished runs in a column."""
     found = {row.name: gathered.runs.get((row.name, column.name)) for row in table.rows}
     return {name: Group(list(runs), label=table.row(name).title) for name, runs in found.items() if runs}
 
 
-def speed(table: Table, column: Column, gathered: Gathered) -> Comparison | None:
+def speed(table: Table, column: TableColumn, gathered: Gathered) -> Comparison | None:
     """The factors of all rows of a column; None if what is measured has no curve, or there is no baseline."""
     groups, metric = groups_of(table, column, gathered), gathered.values.quantity
     baseline = table.baseline_of(column)
@@ -100,7 +100,7 @@ def curves(results: Results, gathered: Gathered) -> dict[str, Figure]:
     images and against time; the losses of training where runs have no curve of what is measured. Of rows that are
     numbers of the same runs: these numbers."""
     metric = results.values.quantity
-    drawn: dict[tuple[Path, ...], tuple[Column, Run, dict[str, Figure]]] = {}
+    drawn: dict[tuple[Path, ...], tuple[TableColumn, Run, dict[str, Figure]]] = {}
     for column in results.table.columns:
         groups = list(groups_of(results.table, column, gathered).values())
         folders = tuple(run.folder for group in groups for run in group.runs)
@@ -136,9 +136,9 @@ def _under(title: str, figure: Figure) -> Figure:
 
 def _figures(groups: Sequence[Group], metric: str) -> dict[str, Figure]:
     if any(metric in run.metric_names for group in groups for run in group.runs):
-        made = {"images": figures.course(groups, metric), "time": figures.against_time(groups, metric)}
+        made = {"images": figures.quality_over_training(groups, metric), "time": figures.against_time(groups, metric)}
     else:
-        losses = figures.course(groups, "train/loss")
+        losses = figures.quality_over_training(groups, "train/loss")
         made = {
             "loss": losses and losses._replace(title="Loss against images seen"),
             "gan": figures.adversarial_losses(groups),
@@ -146,7 +146,7 @@ def _figures(groups: Sequence[Group], metric: str) -> dict[str, Figure]:
     return {name: figure for name, figure in made.items() if figure is not None}
 
 
-def numbers(results: Results, column: Column) -> Figure | None:
+def numbers(results: Results, column: TableColumn) -> Figure | None:
     """Measured, published, and what the rows are compared with, over the rows; None without two numbers."""
     title = cell_titles(column)[-1]
     cells = [cell for cell in results.cells if (cell.column, cell.cell) == (column, title)]

@@ -15,7 +15,7 @@ import numpy as np
 from diffusion_lab.reports.comparison.metrics import family
 from diffusion_lab.runs.curve import finite
 from diffusion_lab.runs.run import Run
-from diffusion_lab.tables.table import Column, Row
+from diffusion_lab.tables.table import TableColumn, TableRow
 
 # (name of an analysis, its runs, further words of its command line) -> its facts and its arrays by name
 Analyse = Callable[[str, Sequence[Run], Sequence[str]], tuple[Mapping[str, Any], Mapping[str, Any]]]
@@ -33,8 +33,8 @@ class Entry:
         analyse: computes an analysis of runs, or reads it if it was computed before.
     """
 
-    row: Row
-    column: Column
+    row: TableRow
+    column: TableColumn
     seed: int
     runs: tuple[Run, ...]
     start: Run | None
@@ -71,8 +71,8 @@ class Measure(ABC):
 
 
 class MetricAtSteps(Measure):
-    """The metric that was measured of the average weights at each snapshot, with the run's solver and latents that are
-    the same for all runs. A value that is not finite, as of a run that diverged, is none.
+    """The metric that was measured of the average weights at each evaluation, with the run's solver and latents that
+    are the same for all runs. A value that is not finite, as of a run that diverged, is none.
 
     Args:
         metric: name of a file in conf/metric; fid is called fd unless the extractor is Inception.

@@ -16,8 +16,8 @@ from diffusion_lab.reports.pages.files import latex, markdown, tex
 from diffusion_lab.reports.pages.html import environment
 from diffusion_lab.tables.curves import DIFFERENCES, LEGEND, curves, data_of, differences, speed
 from diffusion_lab.tables.results import FAILS, HOLDS, Results, table_csv
-from diffusion_lab.tables.scale import Scale
 from diffusion_lab.tables.table import Table
+from diffusion_lab.tables.table_scale import TableScale
 from diffusion_lab.tables.text import answer, legend, sentences, tables
 from diffusion_lab.tables.values import Gathered, per_seed_csv
 
@@ -49,7 +49,7 @@ class TablePage(NamedTuple):
 
     results: Results
     gathered: Gathered
-    scale: Scale
+    scale: TableScale
     settings: Settings
     commands: Sequence[str]
     versions: Mapping[str, Sequence[str]]
@@ -99,7 +99,7 @@ def as_markdown(page: TablePage, drawn: Mapping[str, Figure]) -> str:
 
 
 def markdown_of(
-    results: Results, missing: Mapping[tuple[str, str], str], scale: Scale, of_runs: Mapping[str, str]
+    results: Results, missing: Mapping[tuple[str, str], str], scale: TableScale, of_runs: Mapping[str, str]
 ) -> str:
     """The page: the answer and its figure, the numbers, the claims one by one, then the rest.
 
@@ -132,7 +132,7 @@ def _picture(name: str, figure: Figure) -> str:
     return f"![{markdown_text(figure.title)}]({name})\n\n{markdown_text(figure.caption)}\n"
 
 
-def notes_of(table: Table, scale: Scale) -> dict[str, Sequence[str]]:
+def notes_of(table: Table, scale: TableScale) -> dict[str, Sequence[str]]:
     """Title -> sentences: what differs from the paper, and what the paper leaves open."""
     notes = {
         "What differs from the paper": [*scale.differs, *table.differs] if scale.steps is not None else [],
@@ -142,7 +142,7 @@ def notes_of(table: Table, scale: Scale) -> dict[str, Sequence[str]]:
     return {title: said for title, said in notes.items() if said}
 
 
-def absent_rows(table: Table, scale: Scale) -> dict[tuple[str, str], str]:
+def absent_rows(table: Table, scale: TableScale) -> dict[tuple[str, str], str]:
     """(row, column) -> why the row cannot be trained at a scale."""
     why = {row.name: row.absent[scale.name] for row in table.rows if row.absent.get(scale.name)}
     return {(name, column.name): said for name, said in why.items() for column in table.columns}

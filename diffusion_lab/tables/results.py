@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from diffusion_lab.intervals import Interval, mean_interval, paired_difference, seeds_needed
 from diffusion_lab.markup import csv_text
 from diffusion_lab.reports.comparison.verdicts import ALPHA, NO_CLAIM, Verdict, judge
-from diffusion_lab.tables.table import Column, Row, Table, cell_titles
+from diffusion_lab.tables.table import Table, TableColumn, TableRow, cell_titles
 from diffusion_lab.tables.values import Values
 
 HOLDS, FAILS, OPEN = "holds here", "does not hold here", "not decided"
@@ -28,8 +28,8 @@ HOLDS, FAILS, OPEN = "holds here", "does not hold here", "not decided"
 class TableCell:
     """One number of the table; everything that does not exist is None or empty."""
 
-    row: Row
-    column: Column
+    row: TableRow
+    column: TableColumn
     cell: str
     step: int | None
     mean: Interval | None
@@ -60,7 +60,7 @@ class Outcome:
     """
 
     cell: TableCell
-    stated: str
+    claimed: str
     measured: str
     word: str
     seeds: int | None
@@ -84,7 +84,7 @@ class Results:
     outcomes: tuple[Outcome, ...]
     tested: int
 
-    def cell(self, row: Row, column: Column, cell: str) -> TableCell | None:
+    def cell(self, row: TableRow, column: TableColumn, cell: str) -> TableCell | None:
         """A cell; None if the row has no such column."""
         return next((c for c in self.cells if (c.row, c.column, c.cell) == (row, column, cell)), None)
 
@@ -108,7 +108,7 @@ def summarise(values: Values, better: str) -> Results:
     return Results(table, values, better, tuple(cells), tuple(outcomes), tested)
 
 
-def _cell(values: Values, row: Row, column: Column, index: int) -> TableCell:
+def _cell(values: Values, row: TableRow, column: TableColumn, index: int) -> TableCell:
     title = cell_titles(column)[index]
     own = values.of(row.name, column.name, title)
     published = row.published.get(column.name)
@@ -138,17 +138,17 @@ def _pairs(values: Values, cell: TableCell) -> list[tuple[float, float]]:
 
 
 def _outcome(values: Values, cell: TableCell, tested: int) -> Outcome:
-    verdict, stated = cell.verdict, _stated(values.table, cell)
+    verdict, claimed = cell.verdict, _claimed(values.table, cell)
     assert verdict is not None and cell.difference is not None
     measured = ("higher" if cell.difference.mean > 0 else "lower") if verdict.decided else ""
-    word = "" if not stated else OPEN if not measured else HOLDS if measured == stated else FAILS
+    word = "" if not claimed else OPEN if not measured else HOLDS if measured == claimed else FAILS
     needed = None
     if not measured and cell.difference.std and cell.difference.mean:
         needed = seeds_needed(cell.difference.std, abs(cell.difference.mean), ALPHA / max(1, tested))
-    return Outcome(cell, stated, measured, word, needed)
+    return Outcome(cell, claimed, measured, word, needed)
 
 
-def _stated(table: Table, cell: TableCell) -> str:
+def _claimed(table: Table, cell: TableCell) -> str:
     """Whether the paper has this row lower or higher than the baseline; "" if it says neither."""
     base = published_baseline(table, cell)
     if cell.published is None or base is None:

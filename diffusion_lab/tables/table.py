@@ -17,7 +17,7 @@ Overrides = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Model:
+class TableModel:
     """One training of an entry.
 
     Args:
@@ -34,7 +34,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """Settings that all rows share, and the cells measured under them.
 
     Args:
@@ -57,7 +57,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A method.
 
     Args:
@@ -79,7 +79,7 @@ class Row:
 
     name: str
     title: str
-    models: tuple[Model, ...] = (Model(),)
+    models: tuple[TableModel, ...] = (TableModel(),)
     within: Mapping[str, Overrides] = field(default_factory=dict)
     only: tuple[str, ...] = ()
     published: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
@@ -122,8 +122,8 @@ class Table:
     kind: str
     says: str
     experiment: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    columns: tuple[TableColumn, ...]
+    rows: tuple[TableRow, ...]
     baseline: str
     measure: Mapping[str, Any]
     against: str = ""
@@ -136,26 +136,26 @@ class Table:
     equal_steps: bool = False
     overturned_by: str = "the same at a larger scale with the other sign"
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> TableRow:
         """The row of that name."""
         return next(row for row in self.rows if row.name == name)
 
-    def baseline_of(self, column: Column) -> str:
+    def baseline_of(self, column: TableColumn) -> str:
         """The row that the others are compared with in a column; empty: none."""
         return column.baseline or self.baseline
 
-    def columns_of(self, row: Row) -> list[Column]:
+    def columns_of(self, row: TableRow) -> list[TableColumn]:
         """The columns that a row has."""
         return [column for column in self.columns if not row.only or column.name in row.only]
 
 
-def reference_title(table: Table, column: Column) -> str:
+def reference_title(table: Table, column: TableColumn) -> str:
     """What the rows of a column are compared with; empty: nothing."""
     baseline = table.baseline_of(column)
     return table.row(baseline).title if baseline else table.against
 
 
-def cell_titles(column: Column) -> Sequence[str]:
+def cell_titles(column: TableColumn) -> Sequence[str]:
     """Titles of a column's cells: labels, or the paper's steps as 200k and 1M."""
     return column.labels or tuple(thousands(step) for step in column.at)
 
@@ -177,7 +177,7 @@ def read_table(name: str, content: Mapping[str, Any]) -> Table:
     content = dict(content)
     _check_mappings(name, content)
     columns = tuple(
-        _made(Column, f"{name}: {key}", {"title": key, "name": key, **_tuples(value or {})})
+        _made(TableColumn, f"{name}: {key}", {"title": key, "name": key, **_tuples(value or {})})
         for key, value in content.pop("columns").items()
     )
     rows = tuple(_row(name, key, value or {}) for key, value in content.pop("rows").items())
@@ -186,14 +186,14 @@ def read_table(name: str, content: Mapping[str, Any]) -> Table:
     return table
 
 
-def _row(table: str, name: str, content: Mapping[str, Any]) -> Row:
+def _row(table: str, name: str, content: Mapping[str, Any]) -> TableRow:
     place, content = f"{table}: {name}", dict(content)
     if "overrides" in content:  # the usual row is one model
         content["models"] = [{"overrides": content.pop("overrides")}]
     if "models" in content:
-        content["models"] = tuple(_made(Model, place, _tuples(model)) for model in content["models"])
+        content["models"] = tuple(_made(TableModel, place, _tuples(model)) for model in content["models"])
     content |= {key: _tuples(content[key]) for key in ("within", "published") if key in content}
-    return _made(Row, place, {"title": name, "name": name, **_tuples(content)})
+    return _made(TableRow, place, {"title": name, "name": name, **_tuples(content)})
 
 
 def _made(kind: type, place: str, content: Mapping[str, Any]) -> Any:
@@ -239,7 +239,7 @@ def _check_table(table: Table) -> None:
         _check_row(table, row)
 
 
-def _check_column(table: Table, column: Column) -> None:
+def _check_column(table: Table, column: TableColumn) -> None:
     at: Any = column.at
     steps = at if isinstance(at, tuple) else ()
     if not steps or not all(type(step) is int and step > 0 for step in steps) or list(steps) != sorted(steps):
@@ -258,7 +258,7 @@ def _check_column(table: Table, column: Column) -> None:
         )
 
 
-def _check_row(table: Table, row: Row) -> None:
+def _check_row(table: Table, row: TableRow) -> None:
     columns = {column.name: column for column in table.columns}
     words = set(row.expects.values()) if isinstance(row.expects, Mapping) else {row.expects}
     if words - {"", "lower", "higher"}:
@@ -274,7 +274,7 @@ def _check_row(table: Table, row: Row) -> None:
         _check_published(table, row, columns[name], values)
 
 
-def _check_published(table: Table, row: Row, column: Column, values: Any) -> None:
+def _check_published(table: Table, row: TableRow, column: TableColumn, values: Any) -> None:
     here, at = f"{row.name} in {table.name}", list(column.at)
     if not isinstance(values, tuple) or len(values) != len(at):
         shown = list(values) if isinstance(values, tuple) else values

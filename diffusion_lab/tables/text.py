@@ -13,7 +13,7 @@ from diffusion_lab.intervals import Interval
 from diffusion_lab.reports.comparison.cells import Cell, Comparison, decimals, number, with_interval
 from diffusion_lab.reports.comparison.verdicts import ALPHA, CLAIM_SEEDS
 from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, Outcome, Results, published_baseline
-from diffusion_lab.tables.table import Column, Row, Table, cell_titles, reference_title
+from diffusion_lab.tables.table import Table, TableColumn, TableRow, cell_titles, reference_title
 
 NONE = "\N{EN DASH}"
 VERBS = {  # of one claim, and of several
@@ -55,7 +55,7 @@ def published(table: Table) -> dict[str, Comparison]:
     return made
 
 
-def _comparison(results: Results, column: Column, missing: Mapping[tuple[str, str], str]) -> Comparison:
+def _comparison(results: Results, column: TableColumn, missing: Mapping[tuple[str, str], str]) -> Comparison:
     table = results.table
     rows = [row for row in table.rows if column in table.columns_of(row)]
     titles = ["", *(_title(results, column, cell) for cell in cell_titles(column))]
@@ -73,13 +73,13 @@ def _comparison(results: Results, column: Column, missing: Mapping[tuple[str, st
     return Comparison(titles, lines, legend(results), notes, left=1)
 
 
-def places_of(results: Results, column: Column) -> int:
+def places_of(results: Results, column: TableColumn) -> int:
     """Decimals of a column's numbers, the same for all of its rows."""
     means = [cell.mean for cell in results.cells if cell.column == column and cell.mean is not None]
     return decimals([mean.mean for mean in means], digits=3)
 
 
-def _title(results: Results, column: Column, cell: str) -> str:
+def _title(results: Results, column: TableColumn, cell: str) -> str:
     """`200k (here 400)`, `300 epochs (here after 600 steps)`; the title alone where the steps are the paper's."""
     step = results.values.step(column.name, cell)
     paper = dict(zip(cell_titles(column), column.at, strict=True))[cell]
@@ -88,7 +88,7 @@ def _title(results: Results, column: Column, cell: str) -> str:
     return f"{cell} (here after {step:,} steps)" if column.labels else f"{cell} (here {step:,})"
 
 
-def _cells(results: Results, row: Row, column: Column, places: int) -> list[Cell]:
+def _cells(results: Results, row: TableRow, column: TableColumn, places: int) -> list[Cell]:
     cells = [results.cell(row, column, cell) for cell in cell_titles(column)]
     return [Cell(NONE if one.mean is None else measured_number(one.mean, places)) for one in cells if one is not None]
 
@@ -109,7 +109,7 @@ def measured_number(mean: Interval, places: int) -> str:
     return f"{text} ± {half}"
 
 
-def _compared(results: Results, row: Row, column: Column, places: int, tested: bool) -> list[Cell]:
+def _compared(results: Results, row: TableRow, column: TableColumn, places: int, tested: bool) -> list[Cell]:
     """The difference to the baseline in the last cell, its interval, p and verdict; bold where it may be claimed."""
     cell = results.cell(row, column, cell_titles(column)[-1])
     if cell is None or cell.difference is None or cell.verdict is None:
@@ -146,7 +146,7 @@ def legend(results: Results) -> str:
     )
 
 
-class Said(NamedTuple):
+class ClaimLine(NamedTuple):
     """What there is to say of a row in a column; the texts of a table's cells, which hold one number at most.
 
     Attributes:
@@ -192,7 +192,7 @@ def sentence(results: Results, outcome: Outcome) -> str:
     )
 
 
-def said_of(results: Results, outcome: Outcome) -> Said:
+def said_of(results: Results, outcome: Outcome) -> ClaimLine:
     """The parts of the sentence about a row in a column."""
     cell, table = outcome.cell, results.table
     assert cell.difference is not None
@@ -203,7 +203,7 @@ def said_of(results: Results, outcome: Outcome) -> Said:
     word = outcome.word or (f"{outcome.measured} here" if outcome.measured else cell.verdict_word)
     many = not outcome.measured and cell.verdict_word == OPEN and cell.difference.n >= CLAIM_SEEDS
     seeds = "" if not many else "over 10,000" if outcome.seeds is None else f"{outcome.seeds:,}"
-    return Said(where, outcome.stated, ours, base, difference, interval, word, seeds)
+    return ClaimLine(where, outcome.claimed, ours, base, difference, interval, word, seeds)
 
 
 def answer(results: Results) -> str:

@@ -18,7 +18,7 @@ from diffusion_lab.markup import csv_text
 from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.measure import Analyse, Entry, Measure
-from diffusion_lab.tables.table import Column, Row, Table, cell_titles
+from diffusion_lab.tables.table import Table, TableColumn, TableRow, cell_titles
 
 
 class Value(NamedTuple):
@@ -91,8 +91,8 @@ def read_per_seed(text: str) -> list[Value]:
 class TrainedRun(NamedTuple):
     """A run folder, and which it is: number `model` of a row in a column for one seed, with the steps of the cells."""
 
-    row: Row
-    column: Column
+    row: TableRow
+    column: TableColumn
     model: int
     seed: int
     folder: Path

@@ -16,7 +16,7 @@ from diffusion_lab.data import GaussianMixture, ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, bound_weights, linear
 from diffusion_lab.runs.analyses import ANALYSES, DATA, FACTS, FIGURE, PICTURE, read_analyses
 from diffusion_lab.timesteps.grid import default_grid, masses
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 Bytes = dict[str, bytes]
 
@@ -25,7 +25,7 @@ class Stopped(BaseException):
     """Raised by the check to interrupt an analysis."""
 
 
-def check_analysis(make: Callable[[], Analysis], trained: Sequence[Trained] | None = None) -> None:
+def check_analysis(make: Callable[[], Analysis], trained: Sequence[TrainedDiffusion] | None = None) -> None:
     """The rules of `diffusion_lab.analyses`: files, a sentence, and equal bytes also after an interruption.
 
     Args:
@@ -61,7 +61,9 @@ def _check_files(files: Bytes, place: Path, name: str) -> None:
     assert "\n" not in one.sentence and one.sentence.endswith("."), f"{name}.sentence must be one sentence in one line"
 
 
-def _check_resume(make: Callable[[], Analysis], models: list[Trained], files: Bytes, calls: int, folder: Path) -> None:
+def _check_resume(
+    make: Callable[[], Analysis], models: list[TrainedDiffusion], files: Bytes, calls: int, folder: Path
+) -> None:
     """Interrupt the analysis, and call it again."""
     name = type(make()).__name__
     try:
@@ -78,7 +80,7 @@ def _check_resume(make: Callable[[], Analysis], models: list[Trained], files: By
     assert len(rest) < calls, f"{name} computes everything again after it was stopped; give `work.map` smaller tasks"
 
 
-def _files(analysis: Analysis, models: Sequence[Trained], folder: Path) -> Bytes:
+def _files(analysis: Analysis, models: Sequence[TrainedDiffusion], folder: Path) -> Bytes:
     perform(analysis, models, folder, {})
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
@@ -88,7 +90,7 @@ def _differing(a: Bytes, b: Bytes) -> str:
 
 
 @contextmanager
-def _counted(models: Sequence[Trained], stop: int = 0) -> Iterator[list[int]]:
+def _counted(models: Sequence[TrainedDiffusion], stop: int = 0) -> Iterator[list[int]]:
     """The calls of the networks inside, one entry each; the one with number `stop` raises `Stopped`."""
     calls: list[int] = []
 
@@ -117,7 +119,7 @@ class TinyNetwork(nn.Module):
         return self.outer(self.dropout(self.inner(x).tanh())) * (1 + t / 1000).view(-1, 1, 1, 1)
 
 
-def tiny_update() -> list[Trained]:
+def tiny_update() -> list[TrainedDiffusion]:
     """A network of 77 parameters and the same with one percent smaller weights, on Gaussian images of 4x4 pixels.
 
     Both have the state of a learned Beta sampler.
@@ -137,7 +139,7 @@ def tiny_update() -> list[Trained]:
     for step, network in enumerate((before, after), start=1):
         denoiser = Denoiser(network, linear(1000), Epsilon(), FixedLarge()).eval()
         sampler = learned_beta_state(denoiser, 6 * step)
-        made.append(Trained(Path("tiny"), {}, "0" * 64, denoiser, data, step, None, sampler))
+        made.append(TrainedDiffusion(Path("tiny"), {}, "0" * 64, denoiser, data, step, None, sampler))
     return made
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from diffusion_lab.arguments import ReadPath, check_flag, check_integer
 from diffusion_lab.distributed import broadcast_
 from diffusion_lab.files import parse
-from diffusion_lab.inside import read_inside
+from diffusion_lab.files_inside import read_inside
 from diffusion_lab.npz import unpack
 from diffusion_lab.runs.analyses import DATA
 from diffusion_lab.runs.lines import read_lines

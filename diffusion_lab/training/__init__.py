@@ -16,12 +16,12 @@ from diffusion_lab.training.own_loop import LoopSampler
 from diffusion_lab.training.probe import DenoiserProbe
 from diffusion_lab.training.run_module import RunModule
 from diffusion_lab.training.sharded import ShardedStrategy
-from diffusion_lab.training.trained import Objective, Trained, TrainedModel, labels
+from diffusion_lab.training.trained_model import FixedSetLoss, TrainedDiffusion, TrainedModel, labels
 from diffusion_lab.training.validation_loss import validation_losses
 
 __all__ = [
     "AdversarialModel", "AdversarialModule", "AdversarialRecord", "Continuation", "DamagedCheckpoint", "DenoiserProbe",
     "DiffusionModel", "DiffusionModule", "LoopSampler", "ModelKind", "NewerCheckpoint", "NoneIntact", "NotFinite",
-    "Objective", "RunModule", "ShardedStrategy", "Trained", "TrainedGAN", "TrainedModel", "VerifiedCheckpointIO",
-    "labels", "newest_good", "not_finite", "validation_losses",
+    "FixedSetLoss", "RunModule", "ShardedStrategy", "TrainedDiffusion", "TrainedGAN", "TrainedModel",
+    "VerifiedCheckpointIO", "labels", "newest_good", "not_finite", "validation_losses",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from diffusion_lab.streams import Streams
 from diffusion_lab.training.continuation import Continuation
 from diffusion_lab.training.model_kind import Identity, ModelKind, Parts
 from diffusion_lab.training.run_module import RunModule, seed_dropout
-from diffusion_lab.training.trained import Noise, Objective, TrainedModel
+from diffusion_lab.training.trained_model import FixedSetLoss, Noise, TrainedModel
 
 FOR_DISCRIMINATOR, FOR_GENERATOR = 0, 1  # last number of a position in the stream "latents"
 
@@ -179,7 +179,9 @@ class TrainedGAN(TrainedModel):
     def solver(self, given: Solver) -> Solver:
         return OneCall()
 
-    def objective(self, timesteps: Sequence[int], images: int, noise: Noise, batch_size: int = 256) -> Objective:
+    def fixed_set_loss(
+        self, timesteps: Sequence[int], images: int, noise: Noise, batch_size: int = 256
+    ) -> FixedSetLoss:
         """The generator's loss, with the discriminator of the checkpoint, on so many latents and the labels of samples.
 
         Latents, labels and losses have the precision of the generator's weights at the time of the call.
@@ -196,7 +198,7 @@ class TrainedGAN(TrainedModel):
             return self.networks.loss.generator(fake)[:, None]
 
         starts = range(0, images, batch_size)
-        return Objective(("generator loss",), [partial(losses, slice(i, i + batch_size)) for i in starts])
+        return FixedSetLoss(("generator loss",), [partial(losses, slice(i, i + batch_size)) for i in starts])
 
 
 class AdversarialModel(ModelKind):

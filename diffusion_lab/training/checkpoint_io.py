@@ -26,8 +26,8 @@ from lightning.fabric.plugins.io import CheckpointIO
 from torch import Tensor
 
 from diffusion_lab.files import replacing
+from diffusion_lab.files_inside import NotInside, open_inside
 from diffusion_lab.held_folder import with_folders
-from diffusion_lab.inside import NotInside, open_inside
 from diffusion_lab.runs.names import CHECKPOINT, LAST, PREVIOUS
 from diffusion_lab.training.checkpoint_content import wrong_entry
 from diffusion_lab.training.finite import not_finite
@@ -172,8 +172,8 @@ def newest_good(
         NoneIntact: there are files, but none is usable.
     """
     folder, faults = Path(folder), list[str]()
-    snapshots = sorted(folder.glob(f"step-*{CHECKPOINT}"), reverse=True)
-    for path in [folder / LAST, folder / PREVIOUS, *snapshots]:
+    numbered = sorted(folder.glob(f"step-*{CHECKPOINT}"), reverse=True)
+    for path in [folder / LAST, folder / PREVIOUS, *numbered]:
         try:
             content = load(path, map_location="cpu", top=top)
         except (FileNotFoundError, NotADirectoryError):

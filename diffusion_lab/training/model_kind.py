@@ -26,7 +26,7 @@ from diffusion_lab.streams import Streams
 from diffusion_lab.training.continuation import Continuation
 from diffusion_lab.training.module import DiffusionModule
 from diffusion_lab.training.run_module import RunModule
-from diffusion_lab.training.trained import Trained, TrainedModel
+from diffusion_lab.training.trained_model import TrainedDiffusion, TrainedModel
 
 Identity = tuple[Path, dict[str, Any], str]  # run folder, configuration and its hash
 
@@ -147,9 +147,9 @@ class DiffusionModel(ModelKind):
         decay: Name | None,
         callbacks: Mapping[str, Any],
         continuation: Continuation,
-    ) -> Trained:
+    ) -> TrainedDiffusion:
         sampler = next((state for key, state in callbacks.items() if key.startswith("TimestepSampling/")), {})
-        return Trained(*identity, whole, data, step, decay, sampler, continuation)
+        return TrainedDiffusion(*identity, whole, data, step, decay, sampler, continuation)
 
     def solver(self, parts: Parts) -> Solver:
         return parts["solver"]

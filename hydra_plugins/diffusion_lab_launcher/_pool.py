@@ -100,7 +100,7 @@ class Pool:
             if self.stopped_by or (failed and self.fail_fast) or is_elsewhere(job.folder):
                 outcome = Outcome(job, "not started")
             elif job.is_done():
-                outcome = Outcome(job, "skipped", value=objective(job))
+                outcome = Outcome(job, "skipped", value=sweep_value(job))
             else:
                 slot = min(set(range(self.n_jobs)) - {item.slot for item in running})
                 running.append(self._launch(job, slot))
@@ -206,14 +206,14 @@ def _garbage_frozen() -> Iterator[None]:
         gc.unfreeze()
 
 
-def objective(job: Job) -> float | None:
-    """The metric that `objective` names, from result.json."""
+def sweep_value(job: Job) -> float | None:
+    """The value in result.json that the key `objective` names."""
     return job.metrics().get(job.config.get("objective") or "")
 
 
 def ended(job: Job, sent: dict) -> Outcome:
     """The outcome of a job that ended without an error; `sent` is its message, which may have its value."""
-    value = sent.get("value", objective(job))
+    value = sent.get("value", sweep_value(job))
     if not job.is_pruned():
         return Outcome(job, "done", value=value)
     return Outcome(job, "pruned", (read_result(job.folder).get("error") or {}).get("message", ""), value=value)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from diffusion_lab.printable import escape_output, make_console
 from diffusion_lab.progress import duration
-from diffusion_lab.runs.advice import command
 from diffusion_lab.runs.names import LOG
-from hydra_plugins.diffusion_lab_launcher._standing import Standing, standing, steps_of, sweep_rest
+from diffusion_lab.runs.shell_commands import command
+from hydra_plugins.diffusion_lab_launcher._job_progress import JobProgress, job_progress, steps_of, sweep_rest
 
 if TYPE_CHECKING:
     from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
@@ -47,7 +47,7 @@ class Screen:
         words = differing([job.overrides for job in jobs], [job.name for job in jobs])
         self.words = {job.index: text for job, text in zip(jobs, words, strict=True)}
         self._ended: list[Outcome] = []
-        self._running: list[tuple[Job, float, Standing]] = []  # with the Unix time of its start
+        self._running: list[tuple[Job, float, JobProgress]] = []  # with the Unix time of its start
         self._read = 0.0
         self._said, self._silence = time.monotonic(), LINE_S[0]
         self._live: Any = None
@@ -75,7 +75,7 @@ class Screen:
         if same and now - self._read < REDRAW_S:
             return
         self._read = now
-        self._running = [(job, started, standing(job, started)) for job, started in running]
+        self._running = [(job, started, job_progress(job, started)) for job, started in running]
         if self._live is not None:
             self._live.update(self._table(), refresh=True)
         elif self._running and now - self._said >= self._silence:

@@ -20,7 +20,7 @@ from typing import Any
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.processes import world_size
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
-from hydra_plugins.diffusion_lab_launcher._pool import objective
+from hydra_plugins.diffusion_lab_launcher._pool import sweep_value
 from hydra_plugins.diffusion_lab_launcher._remote import Remote, outcome_of
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
 from hydra_plugins.diffusion_lab_launcher._turns import in_turns
@@ -62,7 +62,7 @@ class ClusterLauncher(DiffusionLabLauncher):
         return errors
 
     def run_jobs(self, jobs: list[Job], folder: Path, threads: int) -> list[Outcome]:
-        outcomes = {job.index: Outcome(job, "skipped", value=objective(job)) for job in jobs if job.is_done()}
+        outcomes = {job.index: Outcome(job, "skipped", value=sweep_value(job)) for job in jobs if job.is_done()}
         waiting = in_turns([job for job in jobs if job.index not in outcomes])
         screen = Screen(jobs, folder, max(1, len(waiting)))  # the queue starts them as it likes
         with screen:

@@ -29,8 +29,8 @@ from omegaconf import DictConfig
 from diffusion_lab.cli.checks.sweeper import searching
 from diffusion_lab.cli.config import register_resolvers
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, JobsFailed, StoppedBySignal
-from diffusion_lab.cli.folders import check_sweep_folder
 from diffusion_lab.cli.imports import importing
+from diffusion_lab.cli.output_folders import check_sweep_folder
 from diffusion_lab.cli.processes import local_devices
 from diffusion_lab.held_folder import hold
 from diffusion_lab.printable import logged_once

@@ -8,7 +8,7 @@ from torch import nn
 
 from diffusion_lab.data import GaussianMixture, ImageDataModule
 from diffusion_lab.diffusion import Denoiser, Epsilon, FixedLarge, linear
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 
 class Constant(nn.Module):
@@ -64,4 +64,4 @@ def half_width(values):
 
 def trained(network, data, prediction=None, schedule=None, step=1, decay=None, folder="run", config_hash="a" * 64):
     denoiser = Denoiser(network, schedule or linear(50), prediction or Epsilon(), FixedLarge()).eval()
-    return Trained(Path(folder), {}, config_hash, denoiser, ImageDataModule(data, batch_size=8), step, decay)
+    return TrainedDiffusion(Path(folder), {}, config_hash, denoiser, ImageDataModule(data, batch_size=8), step, decay)

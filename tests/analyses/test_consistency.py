@@ -41,7 +41,7 @@ class Painter(TrainedModel):
     def samples(self, ids, seed, solver, batch_size=64):
         return self.painted[list(ids)]
 
-    def objective(self, *given, **more):
+    def fixed_set_loss(self, *given, **more):
         raise NotImplementedError
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from diffusion_lab.analyses import GradientVariance, Result, Work
+from diffusion_lab.analyses import GradientVarianceByTimestep, Result, Work
 from diffusion_lab.analyses.gradients.rows import jackknife, moments, row_gradients, without_each
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.diffusion import bound_weights, cosine, linear
@@ -40,7 +40,7 @@ def model(schedule=None, **given):
 
 
 def measured(models, folder, points=4, pairs=N):
-    analysis = GradientVariance(pairs=pairs, points=points, batch_size=24)
+    analysis = GradientVarianceByTimestep(pairs=pairs, points=points, batch_size=24)
     analysis.check(models)
     return analysis, analysis.run(models, Work(folder, Streams(0)))
 
@@ -158,7 +158,7 @@ def test_schedules_share_an_axis_and_the_sentence_has_their_ratios(tmp_path):
 
 def test_what_the_sentence_concludes():
     curve = {"name": "", "members": [0], "largest_over_smallest": 50.0, "at": [0, 900]}
-    facts, analysis = {"timesteps": 1000, "pairs": 64, "curves": [curve]}, GradientVariance()
+    facts, analysis = {"timesteps": 1000, "pairs": 64, "curves": [curve]}, GradientVarianceByTimestep()
     cases = ([3.0], "higher at small t"), ([0.1], "lower at small t"), ([1.15], "not decided"), ([0.85], "not decided")
     seeds = ([2.0, 2.4, 2.2], "higher at small t"), ([1.2, 1.6, 1.4], "not decided")  # 1.4 - 4.30 * 0.2 / sqrt(3) < 1
     for ratios, words in (*cases, *seeds):
@@ -187,12 +187,12 @@ def test_seeds_are_one_line(tmp_path):
 
 def test_fewer_images_than_pairs_and_other_numbers_of_timesteps():
     with pytest.raises(ValueError, match="analysis.pairs=65 must be at most the 64 training images of run; use 64"):
-        GradientVariance(pairs=65).check([model()])
+        GradientVarianceByTimestep(pairs=65).check([model()])
     with pytest.raises(ValueError, match="run=a,b must have the same number of timesteps"):
-        GradientVariance().check([model(folder="a"), model(linear(60), folder="b")])
+        GradientVarianceByTimestep().check([model(folder="a"), model(linear(60), folder="b")])
 
 
 @pytest.mark.parametrize("given", [{"pairs": 2}, {"points": 1}, {"batch_size": 0}])
 def test_arguments_out_of_range(given):
     with pytest.raises(ValueError, match=f"^{next(iter(given))}=.* must be"):
-        GradientVariance(**given)
+        GradientVarianceByTimestep(**given)

@@ -111,7 +111,7 @@ def test_the_density_is_that_of_the_dense_matrix():
 def test_products_are_those_of_the_dense_hessian(batch_size, tmp_path):
     (model, _) = tiny_update()
     with doubled(model.module):
-        objective = model.objective((0, 300), 5, Work(tmp_path, Streams(0)).normal, batch_size)
+        objective = model.fixed_set_loss((0, 300), 5, Work(tmp_path, Streams(0)).normal, batch_size)
         hvp, matrix = HessianVector(model.module, objective), dense(model.module, objective)
         for seed in range(3):
             v = start(77, seed)
@@ -126,7 +126,9 @@ def test_against_the_dense_hessian(tmp_path):
     analysis.check([model])
     result = analysis.run([model], work)
     with doubled(model.module):
-        exact = torch.linalg.eigvalsh(dense(model.module, model.objective((0, 500), 4, work.normal))).detach().numpy()
+        exact = (
+            torch.linalg.eigvalsh(dense(model.module, model.fixed_set_loss((0, 500), 4, work.normal))).detach().numpy()
+        )
     data = result.data
     assert data["parameters"].tolist() == [len(exact)] and exact[0] < -0.01 < 0.01 < exact[-1]
     assert np.allclose(data["largest"][0], exact[::-1][:5], atol=1e-6, rtol=1e-6)
@@ -174,7 +176,7 @@ def test_attention_has_a_second_derivative(tmp_path):
         torch.manual_seed(0)
         network = UViT(1, 1, 4, dim=8, depth=2, num_heads=2, checkpointing=checkpointing)
         model = trained(network, source())
-        hvp = HessianVector(model.module, model.objective((500,), 2, Work(tmp_path, Streams(0)).normal))
+        hvp = HessianVector(model.module, model.fixed_set_loss((500,), 2, Work(tmp_path, Streams(0)).normal))
         v = torch.ones(hvp.size)
         products.append((hvp(v), hvp(v)))
     assert all(torch.isfinite(one).all() and one.abs().max() > 0 for pair in products for one in pair)

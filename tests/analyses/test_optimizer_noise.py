@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from diffusion_lab.analyses import OptimizerNoise, Work
-from diffusion_lab.analyses.weights.continued import noise_scale
+from diffusion_lab.analyses.weights.continued_training import noise_scale
 from diffusion_lab.analyses.words import plus_minus
 from diffusion_lab.annealing import MDLRC
 from diffusion_lab.streams import Streams

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from diffusion_lab.analyses.weights.continued import follow, noise_scale
+from diffusion_lab.analyses.weights.continued_training import follow, noise_scale
 
 D = 2000
 

@@ -14,7 +14,7 @@ from diffusion_lab.analyses.base import pack, read_arrays, unpack
 from diffusion_lab.failure import WrongResult
 from diffusion_lab.runs.analyses import read_analyses
 from diffusion_lab.streams import Streams
-from diffusion_lab.training.trained import digest, labels
+from diffusion_lab.training.trained_model import digest, labels
 from tests.analyses.models import Constant, source, trained
 
 

@@ -13,9 +13,9 @@ import torch
 from diffusion_lab.averaging import drop_after, snapshots
 from diffusion_lab.cli.averages import average_of
 from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.init_weights import read_init_weights
 from diffusion_lab.cli.load import load_run
 from diffusion_lab.cli.main import main
-from diffusion_lab.cli.source import read
 from diffusion_lab.training.checkpoint_io import load
 from tests.harness import Child, configuration, differences, train_child, trained
 
@@ -72,7 +72,7 @@ def test_every_width_can_be_loaded(run: Path, capsys: pytest.CaptureFixture[str]
     last, early = load_run(run, weights="std-0.08"), load_run(run, "step-00000039", "std-0.08")
     assert last.identity()["weights"] == "ema std-0.08" and early.step == 39
     assert last.identity()["digest"] != early.identity()["digest"]
-    source = read(f"{run}:std-0.08")
+    source = read_init_weights(f"{run}:std-0.08")
     assert source.identity["weights"] == "ema std-0.08"
     assert all(torch.equal(source.tensors[name], value) for name, value in last.module.state_dict().items())
     assert load_run(run).identity()["weights"] == "ema std-0.05"

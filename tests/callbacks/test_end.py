@@ -17,7 +17,7 @@ from tests.harness import TINY, compose_train
 
 
 @pytest.mark.parametrize("measured", [True, False])
-def test_without_snapshots_the_end_is_validated_and_measured(measured, tmp_path):
+def test_without_evaluations_the_end_is_validated_and_measured(measured, tmp_path):
     quiet_libraries()
     few = ["metrics.num_samples=130", "metrics.batch_size=130", "solver.steps=2"] if measured else ["metrics=none"]
     tiny = [word for word in TINY if word not in ("~callbacks.generation", "snapshot_every=5")]

@@ -1,4 +1,4 @@
-"""When the samples of a snapshot are measured, and what is said of a value that is no number."""
+"""When the samples of an evaluation are measured, and what is said of a value that is no number."""
 
 import math
 from contextlib import nullcontext
@@ -21,17 +21,17 @@ from diffusion_lab.training import DiffusionModule
         (500, 2000, 6200, [2000, 4000, 6000, 6200]),
         (500, 0, 1600, [500, 1000, 1500, 1600]),
         (500, 500, 1500, [500, 1000, 1500]),
-        (4000, 2000, 20000, [4000, 8000, 12000, 16000, 20000]),  # scale=small: every snapshot
+        (4000, 2000, 20000, [4000, 8000, 12000, 16000, 20000]),  # scale=small: every evaluation
         (26042, 2000, 60000, [26042, 52084, 60000]),
-        (300, 1000, 2500, [1200, 2100, 2500]),  # the first snapshot from each thousandth step on
+        (300, 1000, 2500, [1200, 2100, 2500]),  # the first evaluation from each thousandth step on
     ],
 )
-def test_the_snapshots_with_metrics(every, metrics_every, last, wanted):
-    snapshots = [*range(every, last, every), last]
-    assert [step for step in snapshots if measured(step, every, metrics_every, last)] == wanted
+def test_the_evaluations_with_metrics(every, metrics_every, last, wanted):
+    evaluations = [*range(every, last, every), last]
+    assert [step for step in evaluations if measured(step, every, metrics_every, last)] == wanted
 
 
-def test_the_calls_of_a_solver_are_counted_once_for_all_snapshots(monkeypatch):
+def test_the_calls_of_a_solver_are_counted_once_for_all_evaluations(monkeypatch):
     counted = []
     monkeypatch.setattr(module_of_evaluations, "network_calls", lambda *given: counted.append(given) or 50)
     evaluation = SimpleNamespace(num_samples=1000, measured=lambda data: True)

@@ -20,7 +20,7 @@ from diffusion_lab.callbacks.base import StepCallback, find
 from diffusion_lab.cli.build import TrainingRun, build_run
 from diffusion_lab.cli.train import facts, quiet_libraries
 from diffusion_lab.diffusion.denoiser import Loss
-from diffusion_lab.diffusion.prediction import Parts
+from diffusion_lab.diffusion.prediction import LossParts
 from diffusion_lab.timesteps import Context, Draw, TimestepSampler
 from tests.harness import configuration
 
@@ -67,7 +67,7 @@ def _with_known_loss(run: TrainingRun) -> list[float]:
         native = torch.tensor(LOSS, dtype=torch.float32)[t] * (1 + w)
         snr = denoiser.schedule.snr[t].float()
         scale = denoiser.prediction.native_scale(snr)[:, None]
-        return Loss(native, torch.zeros_like(native), Parts(native[:, None], scale), x0.new_zeros(len(t), 0), snr)
+        return Loss(native, torch.zeros_like(native), LossParts(native[:, None], scale), x0.new_zeros(len(t), 0), snr)
 
     denoiser.loss = loss
     return before
@@ -134,7 +134,7 @@ def linear_snr() -> np.ndarray:
     return kept / (1 - kept)
 
 
-def test_probabilities_and_effective_objective_are_the_samplers_and_the_weightings(known: Any) -> None:
+def test_probabilities_and_effective_weights_are_the_samplers_and_the_weightings(known: Any) -> None:
     """Min-SNR weights the x0-loss by min(SNR, 2), so the eps-loss by min(SNR, 2)/SNR, whatever is predicted."""
     expected = P * np.minimum(linear_snr(), 2) / linear_snr()
     for line in known[0]:

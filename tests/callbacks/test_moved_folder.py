@@ -147,7 +147,7 @@ def test_a_run_that_is_moved_while_it_is_evaluated_keeps_its_evaluations(gone, i
         shutil.rmtree("run") if gone else Path("run").rename("there")
         append_evaluations(Path(cfg.run), [{"step": 1, "name": "fd"}])
 
-    monkeypatch.setattr("diffusion_lab.cli.app.check_asked", lambda *_: None)
+    monkeypatch.setattr("diffusion_lab.cli.app.check_run_arguments", lambda *_: None)
     monkeypatch.setattr("diffusion_lab.cli.evaluate.run", measure)
     assert main(["evaluate", "run=run"]) == 1
     assert not Path("run").exists() and Path("there/evaluations.jsonl").exists() is not gone

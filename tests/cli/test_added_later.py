@@ -11,9 +11,9 @@ from omegaconf import OmegaConf
 
 from diffusion_lab.cli.config import config_hash, group_hash, plain
 from diffusion_lab.cli.errors import InvalidConfig
-from diffusion_lab.cli.foreign import read_back
 from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.cli.targets import PACKAGE_ONLY, resolve
+from diffusion_lab.cli.untrusted_run import recorded_config
 from diffusion_lab.runs.identity import ADDED_LATER, dropped, filled
 
 UNIFORM = "diffusion_lab.timesteps.Uniform"
@@ -64,7 +64,7 @@ def test_a_run_goes_on_whether_its_saved_configuration_has_the_key_or_not(
 
 def test_the_saved_configuration_of_an_old_run_is_completed(composed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ADDED_LATER, UNIFORM, {"slope": 0.5})
-    saved = read_back(plain(composed(DEEP)))
+    saved = recorded_config(plain(composed(DEEP)))
     assert saved.sampler.base.slope == 0.5 and "slope" not in saved.sampler
 
 

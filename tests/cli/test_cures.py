@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from diffusion_lab.cli.checks.origin import by_origin
 from diffusion_lab.cli.checks.settings import check_settings
+from diffusion_lab.cli.checks.typed_keys import with_keys_to_type
 from diffusion_lab.cli.config import plain, run_name
 from diffusion_lab.cli.dry_run import _print
 from diffusion_lab.cli.main import main
@@ -23,7 +23,7 @@ from diffusion_lab.printable import logged_once
 from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.names import SWEEP
 from diffusion_lab.runs.record import read_record
-from hydra_plugins.diffusion_lab_launcher._standing import standing
+from hydra_plugins.diffusion_lab_launcher._job_progress import job_progress
 
 
 def test_a_cure_names_the_whole_key_of_an_argument_that_stands_beside_the_wrong_one(composed) -> None:
@@ -32,12 +32,14 @@ def test_a_cure_names_the_whole_key_of_an_argument_that_stands_beside_the_wrong_
         "dataset.source.root=pets must hold images of 64 pixels. Use image_size=40, or min_size=40, or set on_bad=skip"
     )
     whole = "Use dataset.source.image_size=40, or dataset.source.min_size=40, or set dataset.source.on_bad=skip"
-    assert by_origin(cfg, said).endswith(whole) and by_origin(cfg, by_origin(cfg, said)) == by_origin(cfg, said)
+    assert with_keys_to_type(cfg, said).endswith(whole) and with_keys_to_type(
+        cfg, with_keys_to_type(cfg, said)
+    ) == with_keys_to_type(cfg, said)
     said = "dataset.source.root=pets must have labels; set conditional=false, batch_size=8 or --flag=x or a.root=y"
     whole = (
         "; set dataset.conditional=false, batch_size=8 or --flag=x or a.root=y"  # of the part around it; the run's own
     )
-    assert by_origin(cfg, said).endswith(whole)
+    assert with_keys_to_type(cfg, said).endswith(whole)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +74,10 @@ def test_the_runs_in_a_sentence_are_counted(tmp_path: Path) -> None:
 def test_a_part_is_called_as_it_was_chosen(composed) -> None:
     cfg = composed("solver=guided", "coupling=minibatch_ot")
     said = "solver=Guided must have a model that was trained with labels, beside coupling=MinibatchOT or x=Guided"
-    assert by_origin(cfg, said) == said.replace("r=Guided", "r=guided").replace("=MinibatchOT", "=minibatch_ot")
+    assert with_keys_to_type(cfg, said) == said.replace("r=Guided", "r=guided").replace("=MinibatchOT", "=minibatch_ot")
     said = "callbacks.annealing=null must be an AnnealingCallback; leave it in, or use annealing=constant"
-    assert by_origin(cfg, said) == said  # not the callback
-    assert by_origin(cfg, "solver=Other must fit") == "solver=Other must fit"
+    assert with_keys_to_type(cfg, said) == said  # not the callback
+    assert with_keys_to_type(cfg, "solver=Other must fit") == "solver=Other must fit"
 
 
 def _run(folder: Path, step: int, max_steps: int) -> Path:
@@ -153,7 +155,7 @@ def test_the_table_of_a_sweep_shows_no_step_before_that_of_its_metrics(tmp_path:
     (tmp_path / "timing.jsonl").write_text(json.dumps({"step": 7}) + "\n")
     (tmp_path / "evaluations.jsonl").write_text(json.dumps({"step": 15, "name": "fid", "value": 2.0}) + "\n")
     job: Any = SimpleNamespace(folder=tmp_path, config={"max_steps": 30})
-    assert standing(job, 0.0)[:2] == (15, 30)
+    assert job_progress(job, 0.0)[:2] == (15, 30)
 
 
 def test_a_data_set_that_must_be_brought_is_tried_with_its_place_and_lists_its_keys(capsys) -> None:

@@ -10,7 +10,7 @@ import pytest
 from diffusion_lab.cli.checks import early
 from diffusion_lab.cli.checks.annotations import argument_faults
 from diffusion_lab.cli.checks.settings import part_groups
-from diffusion_lab.cli.checks.written import written
+from diffusion_lab.cli.checks.source_signature import source_signature
 from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 from tests.cli.conftest import Compose
 
@@ -30,7 +30,7 @@ def test_no_yaml_file_of_the_package_has_a_wrong_argument(file: Path) -> None:
     content = yaml_file(file)
     added, _ = content.pop("defaults", None), content.pop("names", None)  # metrics.names becomes parts before the check
     for path, node in nodes(content, file.stem):
-        signature = written(node["_target_"])
+        signature = source_signature(node["_target_"])
         faults = argument_faults(node, path, signature) if signature is not None else []
         missing = [fault for fault in faults if " is missing, and " in fault]
         assert faults == missing and (not missing or added), faults

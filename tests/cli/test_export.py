@@ -18,7 +18,7 @@ from diffusion_lab.diffusion import Denoiser, Epsilon, LearnedRange, PathPositio
 from diffusion_lab.export import DiffusersFolder
 from diffusion_lab.networks import UNet, UViT
 from diffusion_lab.solvers import DDIM, Euler, Trailing
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 from tests.harness import Child
 
 SHORT = """max_steps=40 batch_size=16 optimizer.lr=0.002 snapshot_every=0 checkpoint_every=40 threads=1
@@ -51,13 +51,13 @@ def run(words: list[str], log: Path) -> None:
     Child(work, log).succeed()
 
 
-def exported(made: Path, name: str, form: str, folder: Path) -> tuple[Trained, str]:
+def exported(made: Path, name: str, form: str, folder: Path) -> tuple[TrainedDiffusion, str]:
     """The trained model, and the Python of the card of its export in the folder."""
     run(["export", f"run={made / name}", f"format={form}", f"outdir={folder}"], folder.parent / "export.log")
     card = (folder / "README.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", card, re.S)
     trained = load_run(made / name)
-    assert isinstance(trained, Trained)
+    assert isinstance(trained, TrainedDiffusion)
     return trained, code
 
 

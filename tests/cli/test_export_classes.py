@@ -27,7 +27,7 @@ from diffusion_lab.export import DiffusersFolder, Form, Pickled, Safetensors, ca
 from diffusion_lab.networks import DiT, UNet
 from diffusion_lab.runs.run import Run
 from diffusion_lab.solvers import DDIM, Euler, Guided, Solver, Trailing
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 from tests.cli.test_export import followed
 
 FORMS: list[Form] = [Safetensors(), Pickled(), DiffusersFolder()]
@@ -39,7 +39,7 @@ NETWORKS: dict[str, tuple[type, dict[str, Any]]] = {
 
 def model(
     kind: str = "dit", solver: Solver | None = None, prediction: Prediction | None = None, **parts: Any
-) -> Trained:
+) -> TrainedDiffusion:
     """An untrained conditional model of digits, as one of a run whose classes have names."""
     torch.manual_seed(0)
     data = ImageDataModule(Digits(), 16, conditional=True, label_dropout=0.1)
@@ -55,12 +55,12 @@ def model(
     for parameter in made.parameters():  # the last layers start as zeros
         torch.nn.init.normal_(parameter, std=0.2)
     denoiser = Denoiser(made, parts.pop("schedule", cosine(100)), prediction, null_label=3, **parts).eval()
-    trained = Trained(Path("run"), {"network": own}, "0" * 64, denoiser, data, 5, None)
+    trained = TrainedDiffusion(Path("run"), {"network": own}, "0" * 64, denoiser, data, 5, None)
     trained.own_solver = partial(lambda: solver or DDIM(4))
     return trained
 
 
-def text(trained: Trained, form: Form) -> str:
+def text(trained: TrainedDiffusion, form: Form) -> str:
     return card(trained, Run(Path("run"), "done"), form)
 
 

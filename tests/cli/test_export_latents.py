@@ -12,7 +12,7 @@ import torch
 from diffusion_lab import load_run
 from diffusion_lab.data import Autoencoder, Encoding, ImageFolder, Latents
 from diffusion_lab.export.latents import DECODER, decoding_code, write_decoder
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 from tests.cli.test_export import run
 from tests.data.latent.autoencoders import save_autoencoder, save_images
 
@@ -73,7 +73,7 @@ def test_each_format_has_what_decodes(
     card = (out / "README.md").read_text()
     use, pixels = re.findall(r"```python\n(.*?)```", card, re.S)
     trained = load_run(made)
-    assert isinstance(trained, Trained) and isinstance(trained.data.source, Latents)
+    assert isinstance(trained, TrainedDiffusion) and isinstance(trained.data.source, Latents)
     monkeypatch.chdir(out)
     x = torch.randn(16, *trained.data.shape, generator=torch.Generator().manual_seed(0))
     names: dict = {"x": x}

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from diffusion_lab.cli.foreign import references
 from diffusion_lab.cli.main import main
+from diffusion_lab.cli.untrusted_run import references
 from diffusion_lab.data import ImageFolder
 from tests.harness import Child
 

@@ -13,10 +13,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.analyses.seeds import groups_of
 from diffusion_lab.cli.config import config_hash, group_hash, plain
-from diffusion_lab.cli.readings import read
+from diffusion_lab.cli.run_config_reader import read_run_config
 from diffusion_lab.cli.same_run import differences
 from diffusion_lab.reports import group_runs
-from diffusion_lab.reports.comparison.differences import read_plainly
+from diffusion_lab.reports.comparison.differences import read_config_alone
 from diffusion_lab.runs.identity import WITHOUT_EFFECT, effective, same_method
 from diffusion_lab.runs.run import Run
 from tests.analyses.models import Constant, source, trained
@@ -50,10 +50,14 @@ def in_one_group(runs: list[Run]) -> dict[str, bool]:
     models = [replace(trained(Constant(), source(), folder=str(run.folder)), config=run.config) for run in runs]
     return {
         "hash": len({run.group_key for run in runs}) == 1,
-        "report": len(group_runs(runs, read=read)) == 1,
+        "report": len(group_runs(runs, read=read_run_config)) == 1,
         "analyze": len(groups_of(models)) == 1,
         "identity": same_method(runs[0].config, runs[1].config),
-        "names": all(not r.differences for read_it in (read, read_plainly) for r in group_runs(runs, read=read_it)),
+        "names": all(
+            not r.differences
+            for read_it in (read_run_config, read_config_alone)
+            for r in group_runs(runs, read=read_it)
+        ),
     }
 
 
@@ -102,5 +106,5 @@ def test_other_devices_are_in_no_label(composed: Any) -> None:
     cfg = composed()
     other = changed(changed(cfg, "trainer.devices"), "optimizer.lr")
     runs = [recorded(cfg, Path("r/a-s0")), recorded(other, Path("r/b-s1"))]
-    for read_it in (read, read_plainly):
+    for read_it in (read_run_config, read_config_alone):
         assert [sorted(group.differences) for group in group_runs(runs, read=read_it)] == [["optimizer.lr"]] * 2

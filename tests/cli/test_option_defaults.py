@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from diffusion_lab.cli.config import conf_dir
-from diffusion_lab.cli.options.defaults import Entry, defaults
+from diffusion_lab.cli.options.defaults import DefaultsEntry, defaults
 
 LISTED = """defaults:
   - _self_
@@ -26,13 +26,13 @@ def test_every_form_of_an_entry(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(LISTED)
     assert defaults(path) == (
-        Entry("above"),
-        Entry("method/speed", from_top=True),
-        Entry("spacing", "uniform"),
-        Entry("sampler", "logit_normal", "base", from_top=True),
-        Entry("averaging", ""),
-        Entry("schedule", "cosine", overrides=True, from_top=True),
-        Entry("hydra/launcher", "diffusion_lab", overrides=True),
+        DefaultsEntry("above"),
+        DefaultsEntry("method/speed", from_top=True),
+        DefaultsEntry("spacing", "uniform"),
+        DefaultsEntry("sampler", "logit_normal", "base", from_top=True),
+        DefaultsEntry("averaging", ""),
+        DefaultsEntry("schedule", "cosine", overrides=True, from_top=True),
+        DefaultsEntry("hydra/launcher", "diffusion_lab", overrides=True),
     )
     path.write_text("key: 1\n")
     os.utime(path, ns=(1, 1))

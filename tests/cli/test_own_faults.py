@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.cli import own_yaml
-from diffusion_lab.cli.checks.read_back import _together
+from diffusion_lab.cli.checks.recorded_config import _together
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.targets import Trust, _allowed
@@ -177,8 +177,8 @@ def test_where_the_options_of_a_run_were_is_said(
 
 
 def test_classes_that_are_not_allowed_are_one_sentence() -> None:
-    texts = [f"{key}._target_={name} must be {_allowed(Trust(read_back=True), name)}" for key, name in OWN]
-    (one, rest) = _together([*map(ConfigError, texts), ConfigError("seed is missing")], Trust(read_back=True))
+    texts = [f"{key}._target_={name} must be {_allowed(Trust(of_record=True), name)}" for key, name in OWN]
+    (one, rest) = _together([*map(ConfigError, texts), ConfigError("seed is missing")], Trust(of_record=True))
     assert str(rest) == "seed is missing"
     assert str(one).startswith("sampler._target_=ramp.Bump, weighting._target_=soft.Soft must be a class of diffusion_")
     assert str(one).endswith("; if the classes are your own, repeat --config-dir or add 'allow=[ramp.Bump,soft.Soft]'")

@@ -19,8 +19,8 @@ from PIL import Image
 
 import diffusion_lab
 from diffusion_lab.cli.errors import InvalidConfig
+from diffusion_lab.cli.init_from import recorded_start
 from diffusion_lab.cli.main import main
-from diffusion_lab.cli.start import recorded_start
 from diffusion_lab.runs.record import write_record
 from diffusion_lab.runs.signature import is_own
 from diffusion_lab.training import checkpoint_io

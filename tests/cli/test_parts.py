@@ -67,7 +67,7 @@ def test_a_part_that_draws_global_random_numbers_has_those_that_follow_the_netwo
     run = build_run(cfg, facts(cfg), parts=parts)
     torch.manual_seed(Streams(cfg.seed).key("init"))
     channels, size, _ = run.data.shape
-    parts.anew()["network"](in_channels=channels, out_channels=channels, image_size=size)
+    parts.fresh()["network"](in_channels=channels, out_channels=channels, image_size=size)
     expected = nn.Linear(3, 3).weight
     assert torch.equal(parts["sampler"].policy.weight, expected)
     assert not torch.equal(expected, nn.Linear(3, 3).weight)
@@ -77,7 +77,7 @@ def test_a_reference_is_the_part_that_it_refers_to_and_anew_is_another(composed)
     parts = RunParts(with_metrics(composed()))
     assert isinstance(parts["sampler"], LogitNormal)
     assert parts["callbacks.generation"].evaluation.metrics[0] is parts["metric.fid"]
-    assert parts.anew()["sampler"] is not parts["sampler"]
+    assert parts.fresh()["sampler"] is not parts["sampler"]
     assert list(parts.family("callbacks")) == list(parts.cfg.callbacks)
 
 

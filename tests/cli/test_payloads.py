@@ -19,7 +19,7 @@ import torch
 
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.main import main
-from diffusion_lab.cli.standing import check_record
+from diffusion_lab.cli.resume_checkpoint import check_record
 from diffusion_lab.training.checkpoint_io import load, save
 from tests.harness import Child
 from tests.limited import limited

@@ -11,8 +11,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from diffusion_lab.cli import command_line
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.foreign import replayed
 from diffusion_lab.cli.main import main
+from diffusion_lab.cli.untrusted_run import resume_overrides
 from diffusion_lab.runs.find import read_runs
 
 SMALL = ("train", "scale=smoke", "metrics=none", "trainer.accelerator=cpu")
@@ -94,10 +94,10 @@ def test_a_job_that_no_folder_can_have_does_not_end_a_report(name: str, private:
 @pytest.mark.parametrize("word", ["name=" + "[" * 200 + "]" * 200, "name=" + "x" * 200_000, "name=~nobody/x"])
 def test_an_override_that_is_too_long_or_deep_is_refused(word: str, private: Path) -> None:
     with pytest.raises(ConfigError) as error:
-        replayed(private, [word], [])
+        resume_overrides(private, [word], [])
     assert len(str(error.value)) < 1000
 
 
 def test_the_command_that_is_recorded_does_not_resume(private: Path) -> None:
-    assert replayed(private, ["paths.root=r", "seed=1"], [], own=True) == ["paths.root=r", "seed=1"]
-    assert replayed(private, ["paths.root=r", "seed=1"], []) == ["seed=1"]
+    assert resume_overrides(private, ["paths.root=r", "seed=1"], [], own=True) == ["paths.root=r", "seed=1"]
+    assert resume_overrides(private, ["paths.root=r", "seed=1"], []) == ["seed=1"]

@@ -11,12 +11,12 @@ import pytest
 from omegaconf import DictConfig
 
 from diffusion_lab.cli.app import App
-from diffusion_lab.cli.as_recorded import as_recorded
 from diffusion_lab.cli.config import plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.main import main
-from diffusion_lab.cli.moved import typed_places, with_places
+from diffusion_lab.cli.moved_images import typed_places, with_places
 from diffusion_lab.cli.outcome import nothing_to_do
+from diffusion_lab.cli.recorded_words import with_recorded_words
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import check_same_data
 from diffusion_lab.cli.same_run import check_origin, check_same_run
@@ -92,7 +92,7 @@ def test_images_that_were_moved_are_left_to_the_comparison_of_the_data(composed,
 def test_a_command_that_reads_a_run_takes_the_place_of_its_images_and_nothing_else_of_them(composed, tmp_path) -> None:
     root = folder(tmp_path / "set", 12)
     cfg = composed("dataset=image_folder", "dataset.source.image_size=8", f"dataset.source.root={root}")
-    words = as_recorded("evaluate", ["run=R", "dataset.source.root=/new/place"])
+    words = with_recorded_words("evaluate", ["run=R", "dataset.source.root=/new/place"])
     assert words == ["run=R", "+moved.root=/new/place"]
     moved = typed_places(DictConfig({"moved": {"root": "/new/place"}}))
     there = with_places(cfg, moved)

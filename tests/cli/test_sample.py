@@ -3,7 +3,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from diffusion_lab.cli.checks.asked import parse_ids
+from diffusion_lab.cli.checks.run_arguments import parse_ids
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.runs.data_record import parse_labels
 

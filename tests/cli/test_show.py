@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diffusion_lab.cli.main import main
-from diffusion_lab.reports.shown import Shown, plot_lines
+from diffusion_lab.reports.timestep_numbers import TimestepNumbers, plot_lines
 
 IMPORTS = """
 import sys
@@ -43,18 +43,18 @@ def test_the_weight_follows_the_loss_that_is_asked_for(capsys):
 
 def test_the_density_per_nat_integrates_to_one():
     log_snr = np.linspace(9.0, -9.0, 201)
-    one = Shown("a", log_snr, np.full(201, 1 / 201), np.ones(201))
+    one = TimestepNumbers("a", log_snr, np.full(201, 1 / 201), np.ones(201))
     assert np.allclose(one.p / one.nats, 1 / (201 * 0.09))
     bell = np.exp(-(log_snr**2) / 2)
-    normal = Shown("b", log_snr, bell / bell.sum(), np.ones(201))
+    normal = TimestepNumbers("b", log_snr, bell / bell.sum(), np.ones(201))
     assert np.interp(0, log_snr[::-1], (normal.p / normal.nats)[::-1]) == pytest.approx(1 / math.sqrt(2 * math.pi))
 
 
 def test_the_plot_has_80_columns_and_the_curves_their_height():
     log_snr = np.linspace(9.0, -9.0, 300)
     ramp = np.arange(1, 301) / np.arange(1, 301).sum()
-    flat = Shown("a name that is much too long", log_snr, np.full(300, 1 / 300), np.ones(300))
-    lines = plot_lines([flat, Shown("ramp", log_snr, ramp, np.ones(300))], "eps")
+    flat = TimestepNumbers("a name that is much too long", log_snr, np.full(300, 1 / 300), np.ones(300))
+    lines = plot_lines([flat, TimestepNumbers("ramp", log_snr, ramp, np.ones(300))], "eps")
     assert max(map(len, lines)) <= 80
     row = next(line for line in lines if line.startswith("ramp"))[18:48]
     assert list(row) == sorted(row) and row[-1] == "█" and row[0] == "▁"  # the blocks' code points rise

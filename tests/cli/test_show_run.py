@@ -7,9 +7,9 @@ import torch
 
 from diffusion_lab.cli.config import compose_train, config_hash, plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
-from diffusion_lab.cli.foreign import read_back, replayed
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.same_run import check_same_run
+from diffusion_lab.cli.untrusted_run import recorded_config, resume_overrides
 from diffusion_lab.distribution_file import read_distribution
 from diffusion_lab.training.checkpoint_io import save
 
@@ -62,9 +62,9 @@ def test_a_foreign_folder_makes_nothing_read_a_file(tmp_path):
     saved = json.loads(json.dumps(plain(compose_train(["sampler=from_file", *SMALL, path], tmp_path / "run"))))
     saved["sampler"]["probabilities"] = "${numbers_of:/etc/hostname}"
     with pytest.raises(ConfigError, match="holds no reference"):
-        read_back(saved)
+        recorded_config(saved)
     with pytest.raises(ConfigError, match="lies outside of the folder"):
-        replayed(tmp_path / "run", ["sampler=from_file", path], [])
+        resume_overrides(tmp_path / "run", ["sampler=from_file", path], [])
 
 
 def test_no_message_quotes_the_file(tmp_path, capsys):

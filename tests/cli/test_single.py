@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 from hydra._internal.hydra import Hydra
 
-from diffusion_lab.cli.app import MAY_SET_THE_MODE, composed_once, is_single
+from diffusion_lab.cli.app import MAY_SET_THE_MODE, composed_once, is_single_run
 from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 from diffusion_lab.cli.main import main
 
 
 @pytest.mark.parametrize("words", [[], ["max_steps=3"], ["+a=1", "~logger"], ["sampler=uniform", "sampler.std=2"]])
 def test_settings_are_those_of_a_single_run(words: list[str]) -> None:
-    assert is_single(words)
+    assert is_single_run(words)
 
 
 @pytest.mark.parametrize("word", ["-m", "--cfg", "experiment=demo", "+experiment=x", "hydra.mode=RUN", "hydra/job=x"])
 def test_other_words_may_set_the_mode(word: str) -> None:
-    assert not is_single(["seed=1", word])
+    assert not is_single_run(["seed=1", word])
 
 
 def test_only_experiments_of_the_package_set_the_mode() -> None:
-    """What `is_single` takes for granted."""
+    """What `is_single_run` takes for granted."""
     setting = {
         path.relative_to(conf_dir()).parts[0]
         for path in conf_dir().rglob("*.yaml")

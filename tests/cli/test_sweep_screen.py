@@ -13,9 +13,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from hydra_plugins.diffusion_lab_launcher import _screen
+from hydra_plugins.diffusion_lab_launcher._job_progress import JobProgress, job_progress, sweep_rest
 from hydra_plugins.diffusion_lab_launcher._jobs import Job, Outcome
 from hydra_plugins.diffusion_lab_launcher._screen import Screen, differing
-from hydra_plugins.diffusion_lab_launcher._standing import Standing, standing, sweep_rest
 from tests.terminal import on_a_terminal
 
 
@@ -36,7 +36,7 @@ def test_jobs_that_their_words_do_not_distinguish_have_their_names() -> None:
 def test_the_rest_of_a_sweep_is_that_of_its_slots() -> None:
     """Two jobs of 100 steps took 50 s each; of two that run one has 10 s left, the other is 20 s old and silent; three
     wait, the last of them twice as long. The slots are free after 10 and 30, 60 and 30, 60 and 80, 160 and 80 s."""
-    running = [(40.0, Standing(80, 100, 10.0, "")), (20.0, Standing(0, 100, None, ""))]
+    running = [(40.0, JobProgress(80, 100, 10.0, "")), (20.0, JobProgress(0, 100, None, ""))]
     assert sweep_rest(running, [100, 100, 200], [(50.0, 100), (50.0, 100)], 2) == pytest.approx(160.0)
 
 
@@ -45,7 +45,7 @@ def test_the_rest_counts_the_slots_and_not_the_jobs_that_run_at_the_moment_one_e
     the 16 - k - 1 that wait, from now on in one slot and from 5 s on in the other."""
     for ended in range(1, 16):
         waiting = 16 - ended - 1
-        rest = sweep_rest([(5.0, Standing(50, 100, 5.0, ""))], [100] * waiting, [(10.0, 100)] * ended, 2)
+        rest = sweep_rest([(5.0, JobProgress(50, 100, 5.0, ""))], [100] * waiting, [(10.0, 100)] * ended, 2)
         assert rest == pytest.approx(max(10 * -(-waiting // 2), 5 + 10 * (waiting // 2)))
     for ended in range(2, 16, 2):  # both end at once
         assert sweep_rest([], [100] * (16 - ended), [(10.0, 100)] * ended, 2) == pytest.approx(10 * (16 - ended) / 2)
@@ -64,21 +64,21 @@ def test_the_line_of_a_job_that_ends_has_the_rest_over_all_slots(tmp_path: Path,
 
 
 def test_the_rest_is_at_least_that_of_the_longest_job_and_nothing_before_any_is_known() -> None:
-    running = [(10.0, Standing(1, 100, 90.0, "")), (99.0, Standing(99, 100, 1.0, ""))]
+    running = [(10.0, JobProgress(1, 100, 90.0, "")), (99.0, JobProgress(99, 100, 1.0, ""))]
     assert sweep_rest(running, [], [], 2) == 90.0
-    assert sweep_rest([(5.0, Standing(0, 100, None, ""))], [100], [], 1) is None
-    assert sweep_rest([(5.0, Standing(0, 100, None, ""))], [100], [(20.0, 100)], 1) == pytest.approx(15 + 20)
+    assert sweep_rest([(5.0, JobProgress(0, 100, None, ""))], [100], [], 1) is None
+    assert sweep_rest([(5.0, JobProgress(0, 100, None, ""))], [100], [(20.0, 100)], 1) == pytest.approx(15 + 20)
 
 
 def test_a_job_stands_where_it_has_told(tmp_path: Path) -> None:
-    assert standing(job(tmp_path), time.time()) == Standing(0, 100, None, "")
+    assert job_progress(job(tmp_path), time.time()) == JobProgress(0, 100, None, "")
     (tmp_path / "timing.jsonl").write_text('{"step": 40, "eta_seconds": 60.0}\n')
     (tmp_path / "evaluations.jsonl").write_text('{"step": 20, "name": "fd1k_digits", "value": 0.51505}\n')
     written = (tmp_path / "timing.jsonl").stat().st_mtime
     os.utime(tmp_path / "timing.jsonl", (written - 20, written - 20))
-    step, steps, rest, metric = standing(job(tmp_path), written - 30)
+    step, steps, rest, metric = job_progress(job(tmp_path), written - 30)
     assert (step, steps, metric) == (40, 100, "fd1k_digits 0.5151") and rest == pytest.approx(40, abs=2)
-    assert standing(job(tmp_path), written).rest is None  # it told that before it was started again
+    assert job_progress(job(tmp_path), written).rest is None  # it told that before it was started again
 
 
 def test_failures_are_told_by_cause_and_by_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from omegaconf import OmegaConf
 
-from diffusion_lab.cli.study import Study
+from diffusion_lab.cli.table_study import Study
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
 from hydra_plugins.diffusion_lab_launcher._turns import in_turns
 from tests.cli.test_launcher import calls, jobs, sweep  # noqa: F401

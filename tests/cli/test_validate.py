@@ -136,7 +136,7 @@ CASES = {
     "44 mapping as a class": (["model._target_={a:1}"], "model._target_={'a': 1}", ["must be a dotted name"]),
     "44 mapping as a path": (["trainer.default_root_dir={a:1}"], "trainer.default_root_dir={'a': 1}", ["text or null"]),
     "44 class outside the list": (["sampler._target_=subprocess.run"], "sampler._target_=subprocess.run", ["must be"]),
-    "snapshots between checkpoints": (["checkpoint_every=100", "keep_every=150"], "keep_every=150", ["multiple"]),
+    "kept ones between checkpoints": (["checkpoint_every=100", "keep_every=150"], "keep_every=150", ["multiple"]),
     "queue without a statistic": (
         ["sampler=learned_beta", "sampler.queue=2"],
         "sampler.queue=2",
@@ -281,7 +281,7 @@ TWINS = {
     "43 integer as a float",
     "43 list of the wrong length",
     "44 class outside the list",
-    "snapshots between checkpoints",
+    "kept ones between checkpoints",
     "queue without a statistic",
     "selection from one row",
     "more selected timesteps than there are",

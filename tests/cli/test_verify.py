@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from diffusion_lab.cli.main import main
-from diffusion_lab.cli.repeated import Repetition
+from diffusion_lab.cli.repetition import Repetition
 from diffusion_lab.cli.verify import stopped_after
 from diffusion_lab.training.checkpoint_io import load, save
 from tests.harness import Child

@@ -70,7 +70,7 @@ def schedule(value: dict[str, Any], config: DictConfig) -> Any:
     return SAME if np.allclose(has, betas, rtol=1e-6, atol=0) else f"betas from {has[0]:.6g} to {has[-1]:.6g}"
 
 
-def snapshots(value: list[int], config: DictConfig) -> Any:
+def evaluated_at(value: list[int], config: DictConfig) -> Any:
     """The steps of a table's columns are among those whose weights are kept: every `keep_every` and the last."""
     kept = {config.max_steps}
     if config.keep_every:
@@ -192,7 +192,7 @@ CHECKS: dict[str, Check] = {
     "ema_warmup": key("callbacks.ema.warmup"),
     "batch": key("batch_size"),
     "steps": key("max_steps"),
-    "snapshots": snapshots,
+    "evaluated_at": evaluated_at,
     "precision": key("precision"),
     "initial_weights": initial_weights,
     "discriminator_lr": key("model.discriminator_lr"),

@@ -131,7 +131,7 @@ def test_the_sampler_of_a_control_keeps_the_contract(words: str) -> None:
     small = "max_steps=40 schedule.num_timesteps=40 batch_size=64"
     hidden = "" if "learned_beta" not in words else "sampler.hidden=8 sampler.every=5"
     parts = RunParts(composed(f"{words} {small} {hidden}"))
-    check_sampler(lambda: parts.anew()["sampler"], updates=6 if hidden else 20)
+    check_sampler(lambda: parts.fresh()["sampler"], updates=6 if hidden else 20)
 
 
 # tau -> (beta1, lr/l0), by hand from equations 9 and 10 with beta1 = 0.8, without the floor and with the floor 0.4.

@@ -22,7 +22,7 @@ def test_a_key_that_its_class_documents_has_no_comment(group: str) -> None:
     found = [
         f"conf/{group}/{name}.yaml {key.name}:\n    docstring: {texts[key.name]}\n    comment: {key.comment}"
         for name in files.options(group, FOLDERS)
-        for option in [files.read(group, name, FOLDERS)]
+        for option in [files.read_option(group, name, FOLDERS)]
         for texts in [argument_texts(option)]
         for key in option.keys
         if key.comment and key.name in texts
@@ -33,13 +33,13 @@ def test_a_key_that_its_class_documents_has_no_comment(group: str) -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_text_is_no_reference_to_another(group: str) -> None:
     for name in files.options(group, FOLDERS):
-        texts = argument_texts(files.read(group, name, FOLDERS))
+        texts = argument_texts(files.read_option(group, name, FOLDERS))
         assert [key for key, text in texts.items() if re.match(r"(as|as in|see) `", text)] == [], f"{group}={name}"
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_no_comment_stands_between_the_keys_of_a_part(group: str) -> None:
     for name in files.options(group, FOLDERS):
-        option = files.read(group, name, FOLDERS)
+        option = files.read_option(group, name, FOLDERS)
         _, *below = re.split(r"^\w", option.path.read_text("utf-8"), maxsplit=1, flags=re.MULTILINE)
         assert not option.target or not re.search(r"^ *#", "".join(below), re.MULTILINE), option.path

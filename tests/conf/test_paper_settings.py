@@ -91,7 +91,7 @@ FULL = ("clts_mdlrc/table3", "ours", "cifar10")
         (OURS, "annealing.warmup_steps", 3000, "warmup_steps"),
         (OURS, "batch_size", 64, "batch"),
         (OURS, "max_steps", 700_000, "steps"),
-        (OURS, "keep_every", 300_000, "snapshots"),
+        (OURS, "keep_every", 300_000, "evaluated_at"),
         (OURS, "network.dropout", 0.0, "dropout"),
         (OURS, "solver.steps", 250, "solver_steps"),
         (OURS, "gradient_clip", None, "gradient_clip"),

@@ -74,7 +74,7 @@ def test_jobs_at_every_scale_are_the_papers_in_proportion_and_may_run(name: str)
 
 
 def in_proportion(job: Job, paper: DictConfig, table: Table) -> None:
-    """Every length has the paper's share of the run, within one snapshot."""
+    """Every length has the paper's share of the run, within one evaluation."""
     cfg = job.config
     within = cfg.snapshot_every / cfg.max_steps
     theirs, ours = lengths(paper), lengths(cfg)

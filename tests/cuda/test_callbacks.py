@@ -1,4 +1,5 @@
-"""A whole run on the paper GPU with every callback at work: logs, snapshots with metrics, checkpoints, and a resume."""
+"""A whole run on the paper GPU with every callback at work: logs, evaluations with metrics, checkpoints, and a
+resume."""
 
 from __future__ import annotations
 

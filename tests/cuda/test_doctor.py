@@ -12,7 +12,7 @@ import torch
 from diffusion_lab.cli.checks.machine import check_machine
 from diffusion_lab.cli.config import compose_train
 from diffusion_lab.cli.doctor import small_training
-from diffusion_lab.cli.doctor.check import DIFFERS, IMPOSSIBLE, OK, Place, checks_of, place_of
+from diffusion_lab.cli.doctor.check import DIFFERS, IMPOSSIBLE, OK, CheckPlace, checks_of, place_of
 from diffusion_lab.cli.doctor.checks import generation, machine, training
 from diffusion_lab.cli.doctor.small_training import STEPS, Training
 from tests.cuda.machine import paper_machine
@@ -112,7 +112,7 @@ def test_losses_of_the_paper_gpu_are_those_of_the_cpu(tmp_path: Path, monkeypatc
     """With every callback of a run at work; the numbers are the host's, so all that could differ is what is drawn."""
     small = ("max_steps=4", "batch_size=8", "dataset.val_images=8", "callbacks.generation.grid=4", "solver.steps=2")
     monkeypatch.setattr(small_training, "SMALL", (*small_training.SMALL, *training.SMALLEST, *small))
-    place = Place("cuda:0", tmp_path, settings=PAPER)
+    place = CheckPlace("cuda:0", tmp_path, settings=PAPER)
     training.reference(place)
     with paper_machine():
         finding = training.float32(place)
@@ -126,7 +126,7 @@ def test_float16_with_its_scaler_trains_on_the_paper_gpu(tmp_path: Path, monkeyp
     """Its gradients are zeros there, so the losses are not the CPU's, but every part of a step is reached."""
     small = ("max_steps=3", "batch_size=8", *TINY)
     monkeypatch.setattr(small_training, "SMALL", (*small_training.SMALL, *small))
-    place = Place("cuda:0", tmp_path, settings=PAPER)
+    place = CheckPlace("cuda:0", tmp_path, settings=PAPER)
     training.reference(place)
     with paper_machine(mixed=True):
         finding = training.float16_with_loss_scaler(place)
@@ -135,7 +135,7 @@ def test_float16_with_its_scaler_trains_on_the_paper_gpu(tmp_path: Path, monkeyp
 
 def test_features_of_the_paper_gpu_are_those_of_the_cpu(tmp_path: Path) -> None:
     with paper_machine():
-        finding = generation.features_of_digits(Place("cuda:0", tmp_path))
+        finding = generation.features_of_digits(CheckPlace("cuda:0", tmp_path))
     assert finding.status == OK and "between it and the CPU" in finding.words
 
 

@@ -34,7 +34,7 @@ ELSEWHERE = {
     "scale": "a preset of settings",
     "solver": "tests/cuda/test_sampling.py",
     "table": "tests/conf/test_tables.py",
-    "table_scale": "tests/tables/test_scale.py",
+    "table_scale": "tests/tables/test_table_scale.py",
     "trainer": "Lightning's own devices, in place of the paper one",
 }
 TRAINED = {group: names for group, names in options().items() if group.split("/")[0] not in ELSEWHERE}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tests.cuda.paper import MASK, READ, SIZE, TO_DEVICE, TO_HOST, Wait
 
 START, STEP, LOG, MEASURING = "start", "each step", "log", "measurement of a sampler"
-SNAPSHOT, SAMPLING, CHECKPOINT = "snapshot", "sampling", "checkpoint"
+EVALUATION, SAMPLING, CHECKPOINT = "evaluation", "sampling", "checkpoint"
 
 
 class Allowed(NamedTuple):
@@ -85,28 +85,28 @@ ALLOWED = [
     ),
     _allowed("timesteps/learned_beta.py:LearnedBeta._learn", TO_DEVICE, MEASURING, "number of rewarded rows"),
     _allowed("timesteps/learned_beta.py:LearnedBeta._select", READ, MEASURING, "rows of the queue"),
-    _allowed("callbacks/evaluation.py:Validation.measure", TO_DEVICE, SNAPSHOT, "validation images"),
-    _allowed("training/validation_loss.py:validation_losses", TO_DEVICE, SNAPSHOT, "their timesteps and noise"),
-    _allowed("callbacks/evaluation.py:Validation.evaluate", READ, SNAPSHOT, "the loss"),
-    _allowed("callbacks/evaluation.py:Validation.evaluate", TO_HOST, SNAPSHOT, "the loss by bin"),
+    _allowed("callbacks/evaluation.py:Validation.measure", TO_DEVICE, EVALUATION, "validation images"),
+    _allowed("training/validation_loss.py:validation_losses", TO_DEVICE, EVALUATION, "their timesteps and noise"),
+    _allowed("callbacks/evaluation.py:Validation.evaluate", READ, EVALUATION, "the loss"),
+    _allowed("callbacks/evaluation.py:Validation.evaluate", TO_HOST, EVALUATION, "the loss by bin"),
     _allowed(
-        "metrics/features.py:FeatureExtractor.forward", TO_DEVICE, SNAPSHOT, "the extractor's weights, the first time"
+        "metrics/features.py:FeatureExtractor.forward", TO_DEVICE, EVALUATION, "the extractor's weights, the first time"
     ),
-    _allowed("metrics/features.py:features_of", TO_DEVICE, SNAPSHOT, "images"),
-    _allowed("metrics/evaluation.py:_batch", TO_DEVICE, SNAPSHOT, "samples"),
-    _allowed("metrics/generated.py:Generated.update", TO_HOST, SNAPSHOT, "features of metrics that compare points"),
-    _allowed("metrics/generated.py:Generated.across_ranks", TO_DEVICE, SNAPSHOT, "the same, for NCCL to gather"),
-    _allowed("metrics/generated.py:Generated.across_ranks", TO_HOST, SNAPSHOT, "the same, gathered"),
+    _allowed("metrics/features.py:features_of", TO_DEVICE, EVALUATION, "images"),
+    _allowed("metrics/evaluation.py:_batch", TO_DEVICE, EVALUATION, "samples"),
+    _allowed("metrics/generated.py:Generated.update", TO_HOST, EVALUATION, "features of metrics that compare points"),
+    _allowed("metrics/generated.py:Generated.across_ranks", TO_DEVICE, EVALUATION, "the same, for NCCL to gather"),
+    _allowed("metrics/generated.py:Generated.across_ranks", TO_HOST, EVALUATION, "the same, gathered"),
     _allowed(
-        "metrics/generated.py:Moments.statistics", READ, SNAPSHOT, "number of images, and whether features are finite"
+        "metrics/generated.py:Moments.statistics", READ, EVALUATION, "number of images, and whether features are finite"
     ),
-    _allowed("metrics/generated.py:Moments.statistics", TO_HOST, SNAPSHOT, "mean and covariance"),
-    _allowed("metrics/generated.py:ScoreSums.update", TO_DEVICE, SNAPSHOT, "which split an image is dealt to"),
-    _allowed("metrics/generated.py:ScoreSums.score", READ, SNAPSHOT, "the score"),
+    _allowed("metrics/generated.py:Moments.statistics", TO_HOST, EVALUATION, "mean and covariance"),
+    _allowed("metrics/generated.py:ScoreSums.update", TO_DEVICE, EVALUATION, "which split an image is dealt to"),
+    _allowed("metrics/generated.py:ScoreSums.score", READ, EVALUATION, "the score"),
     _allowed(
         "metrics/reference.py:reference_statistics",
         TO_HOST,
-        SNAPSHOT,
+        EVALUATION,
         "features of the reference images, the first time",
     ),
     _allowed("metrics/sampling.py:generate_batches", TO_DEVICE, SAMPLING, "first noise and conditions of a batch"),

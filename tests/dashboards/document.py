@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from diffusion_lab.dashboards import Logged
-from diffusion_lab.runs.mirror import TABLE
+from diffusion_lab.dashboards import LoggedKeys
+from diffusion_lab.runs.wandb_names import TABLE
 
 
 def panels(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -48,8 +48,8 @@ def absent(document: dict[str, Any], there: dict[str, set[str]]) -> list[str]:
     ]
 
 
-def as_logged(run: dict[str, Any], better: dict[str, str]) -> Logged:
-    """The same as `Logged`."""
+def as_logged(run: dict[str, Any], better: dict[str, str]) -> LoggedKeys:
+    """The same as `LoggedKeys`."""
     there = given(run)
     lists = {key.removesuffix(TABLE): tuple(table["columns"]) for key, table in run["tables"].items()}
-    return Logged(frozenset(there["numbers"]), lists, frozenset(there["pictures"]), better)
+    return LoggedKeys(frozenset(there["numbers"]), lists, frozenset(there["pictures"]), better)

@@ -10,7 +10,16 @@ import pytest
 from diffusion_lab.cli.build import build_run
 from diffusion_lab.cli.config import compose_train
 from diffusion_lab.cli.train import facts, quiet_libraries
-from diffusion_lab.dashboards import Lines, Section, Selection, Workspace, expected, logged_by, sections, specification
+from diffusion_lab.dashboards import (
+    Lines,
+    PanelSection,
+    RunSelection,
+    Workspace,
+    expected,
+    logged_by,
+    sections,
+    specification,
+)
 from diffusion_lab.runs.find import read_run
 from tests.dashboards.document import absent, as_logged, given
 from tests.harness import TINY
@@ -52,7 +61,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict
 
 
 def document(logged: Any) -> dict[str, Any]:
-    return specification(Workspace("n", "p", Selection(), sections(logged)))
+    return specification(Workspace("n", "p", RunSelection(), sections(logged)))
 
 
 def test_every_panel_of_a_papers_dashboard_is_logged(runs: Any) -> None:
@@ -75,8 +84,8 @@ def test_every_panel_of_a_folders_dashboard_is_logged(kind: str, runs: Any) -> N
 
 
 def test_a_panel_with_a_key_that_nobody_logs_is_found(runs: Any) -> None:
-    wrong = [Section("wrong", (Lines("wrong", "images", ("val/loss", "nobody/logs_this"), "x"),))]
-    assert absent(specification(Workspace("n", "p", Selection(), wrong)), given(runs["heads"][1])) == [
+    wrong = [PanelSection("wrong", (Lines("wrong", "images", ("val/loss", "nobody/logs_this"), "x"),))]
+    assert absent(specification(Workspace("n", "p", RunSelection(), wrong)), given(runs["heads"][1])) == [
         "Run History Line Plot: nobody/logs_this"
     ]
 

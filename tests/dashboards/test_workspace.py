@@ -7,7 +7,7 @@ import json
 import pytest
 
 from diffusion_lab.dashboards import (
-    Selection,
+    RunSelection,
     Workspace,
     expected,
     sections,
@@ -15,7 +15,7 @@ from diffusion_lab.dashboards import (
     upload,
     write_specification,
 )
-from diffusion_lab.loggers.wandb_service import Curve, chart
+from diffusion_lab.loggers.wandb_service import LoggedList, chart
 from tests.dashboards.document import asked, panels
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style:DeprecationWarning")  # of wandb-workspaces' import
@@ -23,7 +23,7 @@ BETTER = {"fd1k_digits": "lower"}
 
 
 def workspace(**selection) -> Workspace:
-    return Workspace("adaptive_beta scale=smoke", "lab", Selection(**selection), sections(expected(BETTER)))
+    return Workspace("adaptive_beta scale=smoke", "lab", RunSelection(**selection), sections(expected(BETTER)))
 
 
 def test_the_document_has_every_panel_with_its_keys() -> None:
@@ -58,7 +58,7 @@ def test_runs_are_selected_by_tag_or_group(selection, filters) -> None:
 
 
 def test_a_chart_asks_for_the_table_as_wandb_itself_does() -> None:
-    own = chart("val/loss_t", Curve([1.0, 2.0], {"timestep": [5.0, 15.0], "log_snr": [2.0, -2.0]}, 1))
+    own = chart("val/loss_t", LoggedList([1.0, 2.0], {"timestep": [5.0, 15.0], "log_snr": [2.0, -2.0]}, 1))
     own.set_key("val/loss_t")
     theirs = own.spec.config_value["panel_config"]
     charts = [panel["config"] for panel in panels(specification(workspace())) if panel["viewType"] == "Vega2"]

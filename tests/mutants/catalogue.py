@@ -105,8 +105,8 @@ MUTANTS = [
     Mutant(
         "sampler/objective, reversed",
         _LOG,
-        "_binned(objective, self._bin).tolist()",
-        "_binned(objective, self._bin).flip(0).tolist()",
+        "_binned(weights, self._bin).tolist()",
+        "_binned(weights, self._bin).flip(0).tolist()",
         LOGGED,
     ),
     Mutant("sampler/objective, on the x0-loss", _LOG, ".double() * scale / snr", ".double() * scale", LOGGED),
@@ -411,7 +411,7 @@ MUTANTS = [
         CLOCK,
     ),
     Mutant(
-        "time at a snapshot, of the line after it",
+        "time at an evaluation, of the line after it",
         "diffusion_lab/runs/run.py",
         "np.append(0, self.steps), np.append(0.0, self.seconds))",
         "self.steps, self.seconds)",

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from diffusion_lab.networks.adm_layers import (
-    Attention,
-    Downsample,
-    ResBlock,
-    Upsample,
+    ADMAttention,
+    ADMDownsample,
+    ADMResBlock,
+    ADMUpsample,
     cos_sin_embedding,
     double,
     halve,
@@ -52,7 +52,7 @@ def test_time_is_not_rounded_in_bfloat16_networks():
 @pytest.mark.parametrize("resample", [None, halve, double])
 @pytest.mark.parametrize("out_channels", [8, 12])
 def test_residual_block_is_its_formula(out_channels, resample, scale_shift_norm):
-    block = fill(ResBlock(8, out_channels, 16, 0.5, scale_shift_norm, resample)).double()
+    block = fill(ADMResBlock(8, out_channels, 16, 0.5, scale_shift_norm, resample)).double()
     x, e = numbers((3, 8, 4, 4), 50), numbers((3, 16), 51)
     h, skip = silu(group_norm(x, block.norm1)), x
     if resample is halve:
@@ -91,7 +91,7 @@ def attended(layer, x, layout):
 @pytest.mark.parametrize("heads", [1, 2, 4])
 @pytest.mark.parametrize("layout", ["legacy", "new"])
 def test_attention_is_softmax_over_pixels(layout, heads):
-    layer, x = fill(Attention(16, heads, layout)).double(), 4 * numbers((2, 16, 3, 5), 60)
+    layer, x = fill(ADMAttention(16, heads, layout)).double(), 4 * numbers((2, 16, 3, 5), 60)
     other = {"legacy": "new", "new": "legacy"}[layout]
     assert torch.allclose(layer(x), attended(layer, x, layout), atol=1e-10)
     # Negative control: with one head the two orders are one, with more they are not.
@@ -100,7 +100,7 @@ def test_attention_is_softmax_over_pixels(layout, heads):
 
 def test_halving_pads_on_all_sides():
     """Tap (i, j) of output pixel (y, x) reads input pixel (2y + i - 1, 2x + j - 1)."""
-    layer, x = fill(Downsample(4)).double(), numbers((1, 4, 6, 6), 70)
+    layer, x = fill(ADMDownsample(4)).double(), numbers((1, 4, 6, 6), 70)
     padded = torch.zeros(1, 4, 8, 8).double()
     padded[..., 1:7, 1:7] = x
     expected = layer.conv.bias.view(1, 4, 1, 1).expand(1, 4, 3, 3).clone()
@@ -112,12 +112,12 @@ def test_halving_pads_on_all_sides():
 
 
 def test_doubling_repeats_pixels():
-    layer, x = fill(Upsample(4)).double(), numbers((1, 4, 3, 3), 80)
+    layer, x = fill(ADMUpsample(4)).double(), numbers((1, 4, 3, 3), 80)
     repeated = x.repeat_interleave(2, -1).repeat_interleave(2, -2)
     assert torch.allclose(layer(x, torch.zeros(1)), F.conv2d(repeated, layer.conv.weight, layer.conv.bias, padding=1))
 
 
-@pytest.mark.parametrize("layer", [Attention(16, 2, "legacy"), ResBlock(16, 16, 8, 0.1, True)])
+@pytest.mark.parametrize("layer", [ADMAttention(16, 2, "legacy"), ADMResBlock(16, 16, 8, 0.1, True)])
 def test_branches_start_at_exactly_zero(layer):
     x = torch.randn(2, 16, 4, 4)
-    assert torch.equal(layer(x) if isinstance(layer, Attention) else layer(x, torch.randn(2, 8)), x)
+    assert torch.equal(layer(x) if isinstance(layer, ADMAttention) else layer(x, torch.randn(2, 8)), x)

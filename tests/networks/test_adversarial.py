@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from diffusion_lab.networks import DCGAN, BigGAN, Hinge, NonSaturating
-from diffusion_lab.networks.biggan import Attention, normalised
+from diffusion_lab.networks.biggan import BigGANAttention, normalised
 
 
 def parameters(network: nn.Module) -> int:
@@ -88,7 +88,7 @@ def test_spectral_norm_makes_the_largest_singular_value_one(layer):
 
 def test_attention_starts_as_the_identity_and_then_mixes_pixels():
     torch.manual_seed(0)
-    attention, x = Attention(16), torch.randn(2, 16, 4, 4)
+    attention, x = BigGANAttention(16), torch.randn(2, 16, 4, 4)
     assert torch.equal(attention(x), x)
     with torch.no_grad():
         attention.gamma.fill_(1.0)
@@ -101,7 +101,7 @@ def test_the_loss_has_second_derivatives():
     networks = tiny().double().eval()
     with torch.no_grad():
         for module in networks.modules():
-            if isinstance(module, Attention):
+            if isinstance(module, BigGANAttention):
                 module.gamma.fill_(0.5)
     weights = list(networks.generator.parameters())
     z = torch.randn(3, 5, dtype=torch.float64)

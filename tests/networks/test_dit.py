@@ -9,8 +9,8 @@ from torch import nn
 
 from diffusion_lab.diffusion import Denoiser, Epsilon, LearnedRange, linear
 from diffusion_lab.networks import DiT, UViT
-from diffusion_lab.networks.dit import Block, LastLayer, sin_cos_positions
-from diffusion_lab.networks.uvit import Attention
+from diffusion_lab.networks.dit import DiTBlock, LastLayer, sin_cos_positions
+from diffusion_lab.networks.uvit import UViTAttention
 from tests.networks.filling import fill, numbers
 
 TINY = {"patch_size": 2, "dim": 16, "depth": 2, "num_heads": 2}
@@ -80,7 +80,7 @@ def test_positions_are_neither_trained_nor_saved():
 
 
 def test_block_is_its_formula():
-    block, x, c = fill(Block(16, 2)).double(), numbers((2, 7, 16), 61), numbers((2, 16), 62)
+    block, x, c = fill(DiTBlock(16, 2)).double(), numbers((2, 7, 16), 61), numbers((2, 16), 62)
     a1, b1, g1, a2, b2, g2 = (c @ block.modulation.weight.T + block.modulation.bias)[:, None].split(16, dim=2)
     h = x + g1 * block.attention(normalised(x) * (1 + b1) + a1)
     inner = block.hidden(normalised(h) * (1 + b2) + a2)
@@ -89,7 +89,7 @@ def test_block_is_its_formula():
 
 
 def test_attention_has_a_bias_before_the_softmax():
-    layer, x = fill(Attention(16, 2, qkv_bias=True)).double(), numbers((2, 7, 16), 60)
+    layer, x = fill(UViTAttention(16, 2, qkv_bias=True)).double(), numbers((2, 7, 16), 60)
     q, k, v = (x @ layer.qkv.weight.T + layer.qkv.bias).unflatten(2, (3, 2, 8)).permute(2, 0, 3, 1, 4)
     mixed = torch.softmax(q @ k.transpose(2, 3) / math.sqrt(8), dim=-1) @ v
     assert torch.allclose(layer(x), layer.out(mixed.transpose(1, 2).flatten(2)), atol=1e-10)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from diffusion_lab.networks import UViT
-from diffusion_lab.networks.uvit import Attention, Block, SkipBlock
+from diffusion_lab.networks.uvit import UViTAttention, UViTBlock, UViTSkipBlock
 from tests.networks.filling import fill, numbers
 
 TINY = {"patch_size": 2, "dim": 16, "depth": 4, "num_heads": 2}
@@ -21,7 +21,7 @@ def tiny(outputs=1, **changes):
 
 @pytest.mark.parametrize("heads", [1, 2, 4])
 def test_attention_is_softmax_over_tokens(heads):
-    layer, x = fill(Attention(16, heads)).double(), 4 * numbers((2, 7, 16), 60)
+    layer, x = fill(UViTAttention(16, heads)).double(), 4 * numbers((2, 7, 16), 60)
     q, k, v = (x @ layer.qkv.weight.T).chunk(3, dim=2)
     size, mixed = 16 // heads, []
     for head in range(heads):
@@ -33,7 +33,7 @@ def test_attention_is_softmax_over_tokens(heads):
 
 
 def test_block_is_its_formula():
-    block, x = fill(Block(16, 2)).double(), numbers((2, 7, 16), 61)
+    block, x = fill(UViTBlock(16, 2)).double(), numbers((2, 7, 16), 61)
     h = x + block.attention(F.layer_norm(x, (16,), block.norm1.weight, block.norm1.bias))
     inner = block.hidden(F.layer_norm(h, (16,), block.norm2.weight, block.norm2.bias))
     gelu = inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2)))
@@ -53,7 +53,7 @@ def test_long_skips_join_first_with_last():
     assert not torch.equal(given[0], given[1])
     block, h = network.decoder[0], given[0]
     merged = torch.cat([h, given[1]], dim=2) @ block.merge.weight.T + block.merge.bias
-    assert isinstance(block, SkipBlock) and torch.allclose(block(h, given[1]), Block.forward(block, merged))
+    assert isinstance(block, UViTSkipBlock) and torch.allclose(block(h, given[1]), UViTBlock.forward(block, merged))
 
 
 @pytest.mark.parametrize("patch", [1, 2, 4, 8])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.cli.config import compose_train, config_hash, group_hash, run_name
-from diffusion_lab.cli.foreign import read_back
 from diffusion_lab.cli.main import main
+from diffusion_lab.cli.untrusted_run import recorded_config
 from tests.harness import Child
 from tests.releases import HERE
 
@@ -42,7 +42,7 @@ def test_its_words_give_its_name_and_hash_and_its_record_gives_the_hash_as_well(
     hashes = [record["config_hash"], record["group_hash"]]
     assert f"{run_name(cfg)}-{config_hash(cfg)[:8]}" == record["run_id"]
     assert [config_hash(cfg), group_hash(cfg)] == hashes
-    assert config_hash(read_back(record["config"])) == hashes[0]
+    assert config_hash(recorded_config(record["config"])) == hashes[0]
 
 
 @pytest.mark.slow

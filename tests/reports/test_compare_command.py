@@ -102,7 +102,7 @@ def test_what_is_wrong_with_an_option_is_found_without_a_figure(
 
 
 @pytest.mark.usefixtures("without_figures")
-def test_two_snapshots_make_one_sentence_and_no_speed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_evaluations_make_one_sentence_and_no_speed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for method, level in (("uniform", 1.0), ("logit_normal", 1.1)):
         write_curves(tmp_path / method, method, 0, power_law(STEPS, level=level))
         for name in ("metrics", "evaluations", "timing"):
@@ -112,7 +112,7 @@ def test_two_snapshots_make_one_sentence_and_no_speed_up(tmp_path: Path, capsys:
     assert main([*sides, "--out", str(tmp_path / "c.html")]) == 0
     text = capsys.readouterr().out
     assert (
-        "No speed-up can be given: it needs a curve of 4 snapshots or more; train longer, or with metrics_every=0"
+        "No speed-up can be given: it needs a curve of 4 evaluations or more; train longer, or with metrics_every=0"
         in text
     )
     assert text.lower().count("speed-up") == 1 and "smoothed" not in text and "to reach" not in text.lower()
@@ -142,7 +142,7 @@ def test_another_protocol_is_refused_with_the_reason(
 
 
 @pytest.mark.usefixtures("without_figures")
-def test_snapshots_at_other_steps_can_be_compared(folder: Path, tmp_path: Path, capsys) -> None:
+def test_evaluations_at_other_steps_can_be_compared(folder: Path, tmp_path: Path, capsys) -> None:
     validation = {"_target_": "diffusion_lab.callbacks.Validation", "seed": 0}
     for name, method, every in (("a", "uniform", 250), ("b", "logit_normal", 500)):
         callbacks = {"validation": validation | {"every": every}}

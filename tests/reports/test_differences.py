@@ -6,17 +6,17 @@ from dataclasses import replace
 import pytest
 from omegaconf import OmegaConf
 
-from diffusion_lab.cli import readings
+from diffusion_lab.cli import run_config_reader
 from diffusion_lab.cli.config import choices_of, compose_train, conf_dir, group_hash, method_name, plain
-from diffusion_lab.cli.readings import read
-from diffusion_lab.reports import Reading, beyond, compare, differences, group_runs, read_runs
-from diffusion_lab.reports.comparison.differences import changed, read_plainly, short
+from diffusion_lab.cli.run_config_reader import read_run_config
+from diffusion_lab.reports import RunConfig, compare, differences, group_runs, read_runs, unnamed_differences
+from diffusion_lab.reports.comparison.differences import changed, read_config_alone, short
 from diffusion_lab.reports.pages.files import latex, markdown
 from tests.reports.synthetic import write_run
 
 
 def reading(config, expected=None, options=None, named=None):
-    return Reading(config, config | (expected or {}), options or {}, named or options or {})
+    return RunConfig(config, config | (expected or {}), options or {}, named or options or {})
 
 
 def said(own, base):
@@ -44,8 +44,8 @@ def test_an_option_is_said_by_its_name():
 
 
 def test_without_knowledge_of_the_options_everything_is_said_once():
-    own = Reading({"batch_size": 1, "dataset": {"batch_size": 1}, "flip": True, "clip": True})
-    base = Reading({"batch_size": 2, "dataset": {"batch_size": 2}, "flip": False, "clip": False})
+    own = RunConfig({"batch_size": 1, "dataset": {"batch_size": 1}, "flip": True, "clip": True})
+    base = RunConfig({"batch_size": 2, "dataset": {"batch_size": 2}, "flip": False, "clip": False})
     assert said(own, base) == ["batch_size=1 (baseline 2)", "flip=true (baseline false)", "clip=true (baseline false)"]
 
 
@@ -78,8 +78,10 @@ def test_confounders_of_real_configurations(tmp_path):
     }
     for name, overrides in rows.items():
         make(tmp_path / name, "seed=1", *overrides)
-    groups = {group.label: group for group in group_runs(read_runs(tmp_path).runs, read=read)}
-    found = {name: [(d.key, d.own) for d in beyond(group, groups["uniform"])] for name, group in groups.items()}
+    groups = {group.label: group for group in group_runs(read_runs(tmp_path).runs, read=read_run_config)}
+    found = {
+        name: [(d.key, d.own) for d in unnamed_differences(group, groups["uniform"])] for name, group in groups.items()
+    }
     assert found == {
         "uniform": [],
         "logit_normal": [("network.base_channels", "24"), ("optimizer.lr", "0.01")],
@@ -104,8 +106,8 @@ def own_sampler(folder, name, *overrides, **arguments):
 
 
 def notes(folder, baseline=0):
-    groups = group_runs(read_runs(folder).runs, read=read)
-    found = {group.label: [str(one) for one in beyond(group, groups[baseline])] for group in groups}
+    groups = group_runs(read_runs(folder).runs, read=read_run_config)
+    found = {group.label: [str(one) for one in unnamed_differences(group, groups[baseline])] for group in groups}
     assert found.pop(groups[baseline].label) == []
     return found
 
@@ -125,8 +127,8 @@ def test_what_comes_with_a_part_that_is_in_the_name_is_no_difference(tmp_path):
     make(tmp_path / "b", "sampler=stratified", "log_every=7")
     make(tmp_path / "c", "sampler=stratified", "sampler@sampler.base=logit_normal")
     assert list(notes(tmp_path).values()) == [[], ["sampler.base=logit_normal (baseline none)"]]
-    a, b, _ = group_runs(read_runs(tmp_path).runs, read=read)
-    whole = differences(*(replace(group.reading, named={}) for group in (b, a)))  # as `compare` lists them
+    a, b, _ = group_runs(read_runs(tmp_path).runs, read=read_run_config)
+    whole = differences(*(replace(group.run_config, named={}) for group in (b, a)))  # as `compare` lists them
     assert [str(one) for one in whole] == ["sampler=stratified (baseline uniform)"]
 
 
@@ -146,8 +148,8 @@ def test_two_editions_of_one_part_of_the_users_own_are_a_difference(tmp_path):
     for folder in ("b", "c"):  # nothing of it was typed: the yaml file was edited between the runs
         info = json.loads((tmp_path / folder / "run.json").read_text())
         (tmp_path / folder / "run.json").write_text(json.dumps(info | {"overrides": ["sampler=late"]}))
-    groups = group_runs(read_runs(tmp_path).runs, read=read)
-    assert [str(one) for one in beyond(groups[2], groups[1])] == ["sampler.start=0.2 (baseline 0.1)"]
+    groups = group_runs(read_runs(tmp_path).runs, read=read_run_config)
+    assert [str(one) for one in unnamed_differences(groups[2], groups[1])] == ["sampler.start=0.2 (baseline 0.1)"]
 
 
 def test_a_method_that_is_not_known_here_says_everything(tmp_path):
@@ -185,16 +187,16 @@ def test_a_part_is_named_by_what_is_typed_for_it(group, record, tmp_path):
     for one in groups if group != "method" else ():
         typed = one.runs[0].info["choices"][group]
         assert one.word(group) == one.label == typed and one.differences.get(group, typed) == typed
-        assert short(one.reading.config["callbacks"]["further"][group], one.reading.names) == typed
+        assert short(one.run_config.config["callbacks"]["further"][group], one.run_config.names) == typed
 
 
 def test_the_options_that_the_readings_compose_are_named_as_typed(tmp_path):
     for name in ("method=speed", "network=unet_small", "sampler=infonoise"):
         make(tmp_path / name, name)
-    groups = group_runs(read_runs(tmp_path).runs, read=read)
+    groups = group_runs(read_runs(tmp_path).runs, read=read_run_config)
     assert [group.label for group in groups] == ["speed", "logit_normal-v-min_snr", "infonoise-v-min_snr"]
     assert [group.word("network") for group in groups] == ["unet_tiny", "unet_small", "unet_tiny"]
-    by_sampler = group_runs(read_runs(tmp_path).runs, "sampler", read)
+    by_sampler = group_runs(read_runs(tmp_path).runs, "sampler", read_run_config)
     assert [group.name for group in by_sampler] == ["speed", "logit_normal", "infonoise"]
 
 
@@ -220,7 +222,7 @@ def test_rows_named_by_a_key_say_their_method(tmp_path):
         solver = {"_target_": "diffusion_lab.solvers.DDIM", "steps": steps}
         write_run(tmp_path / method, method, 0, steps=50, solver=solver)
     groups = group_runs(read_runs(tmp_path).runs, "solver.steps")
-    found = [[one.key for one in beyond(group, groups[0])] for group in groups]
+    found = [[one.key for one in unnamed_differences(group, groups[0])] for group in groups]
     assert found[0] == [] and "method" in found[1] and "solver.steps" not in found[1]
 
 
@@ -230,7 +232,7 @@ def test_rows_named_by_a_key_say_their_method(tmp_path):
 def test_what_no_run_has_written_is_taken_as_it_is(tmp_path, config):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "run.json").write_text(json.dumps({"config": config, "seed": 0}))
-    found = read(read_runs(tmp_path).runs[0])
+    found = read_run_config(read_runs(tmp_path).runs[0])
     assert found.config == config and found.expected is None
 
 
@@ -239,13 +241,13 @@ def test_what_no_run_has_written_is_taken_as_it_is(tmp_path, config):
 )
 def test_no_word_of_a_run_folder_is_composed_but_options_of_our_own(tmp_path, monkeypatch, word):
     composed = []
-    monkeypatch.setattr(readings, "_compose", lambda words: composed.append(words))
+    monkeypatch.setattr(run_config_reader, "_compose", lambda words: composed.append(words))
     for k, choices in enumerate((None, dict([word.split("=")]))):
         folder = make(tmp_path / str(k))
         info = json.loads((folder / "run.json").read_text()) | {"overrides": [word], "choices": choices}
         (folder / "run.json").write_text(json.dumps(info))
     for run in read_runs(tmp_path).runs:
-        assert read(run).expected is None
+        assert read_run_config(run).expected is None
     assert set(composed) <= {()}
 
 
@@ -255,7 +257,7 @@ def test_a_seed_of_its_own_is_a_difference_only_where_it_differs(tmp_path):
         write_run(tmp_path / str(seed), method, seed, steps=250, metrics=metrics)
     runs = read_runs(tmp_path).runs
     assert all(set(group.differences) == {"sampler"} for group in group_runs(runs))  # nor dataset.seed, which follows
-    one, other = (read_plainly(run) for run in runs)
+    one, other = (read_config_alone(run) for run in runs)
     assert [difference.key for difference in differences(one, other)] == ["sampler"]
     write_run(tmp_path / "b", "uniform", 1, steps=250, metrics=metrics | {"seed": 1})
     assert all("metrics.seed" in group.differences for group in group_runs(read_runs(tmp_path).runs))

@@ -11,7 +11,7 @@ import pytest
 
 from diffusion_lab.reports import Group, choose_metric, compare, group_runs, read_runs, summarise
 from diffusion_lab.reports.comparison.metrics import with_arrow, with_direction
-from diffusion_lab.reports.figures.curves import course
+from diffusion_lab.reports.figures.curves import quality_over_training
 from diffusion_lab.reports.figures.table_rows import differences
 from diffusion_lab.reports.pair.pair import lines_of, pair, table_of
 from diffusion_lab.reports.pair.speedup_of_runs import in_images
@@ -60,7 +60,7 @@ def test_figures_follow_the_record(tmp_path: Path) -> None:
         for run in group.runs:
             with open(run.folder / "metrics.jsonl", "a") as file:
                 file.write(json.dumps({"step": 250, "images": 16000, f"metrics/{NAME}": 1.0}) + "\n")
-    drawn = course(group_runs(read_runs(tmp_path).runs), NAME)
+    drawn = quality_over_training(group_runs(read_runs(tmp_path).runs), NAME)
     assert drawn is not None and f"{NAME} [grey levels] (higher is better)" in drawing(drawn)
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from diffusion_lab.reports import beyond, group_runs, read_runs, summarise
+from diffusion_lab.reports import group_runs, read_runs, summarise, unnamed_differences
 from diffusion_lab.reports.comparison.differences import short
 from diffusion_lab.reports.comparison.labels import matching
 from tests.reports.synthetic import METHODS, write_run
@@ -90,7 +90,7 @@ def test_how_often_something_is_recorded_names_a_row_only_if_nothing_else_does(t
         write_run(tmp_path / str(k), "uniform", 0, steps=50, optimizer=optimizer, log_every=every, snapshot_every=every)
     groups = groups_of(tmp_path)
     assert {group.label for group in groups} == {"uniform lr=0.0001", "uniform lr=0.0002"}
-    assert [one.key for one in beyond(groups[1], groups[0])] == ["optimizer.lr"]
+    assert [one.key for one in unnamed_differences(groups[1], groups[0])] == ["optimizer.lr"]
     write_run(tmp_path / "c", "uniform", 0, steps=50, optimizer=optimizer, log_every=7, snapshot_every=every)
     assert len({group.label for group in groups_of(tmp_path)}) == 3
 

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 import pytest
 
 from diffusion_lab.reports import group_runs, make_report, page, read_runs, sections_of
-from diffusion_lab.reports.figures.curves import course
+from diffusion_lab.reports.figures.curves import quality_over_training
 from diffusion_lab.reports.figures.losses import loss_by_timestep
-from diffusion_lab.reports.figures.timesteps import objective
+from diffusion_lab.reports.figures.timesteps import effective_weights
 from diffusion_lab.reports.pages.files import save
 from tests.reports.synthetic import METHODS, log, write_run
 
@@ -132,9 +132,9 @@ def test_a_group_without_a_figure_leaves_the_others(tmp_path):
     write_run(tmp_path / "b", "logit_normal", 0, steps=100)
     (tmp_path / "b" / "metrics.jsonl").unlink()
     groups = group_runs(read_runs(tmp_path).runs)
-    assert objective(groups) is not None
+    assert effective_weights(groups) is not None
     (tmp_path / "a" / "metrics.jsonl").unlink()
-    assert objective(group_runs(read_runs(tmp_path).runs)) is None
+    assert effective_weights(group_runs(read_runs(tmp_path).runs)) is None
 
 
 def test_many_groups_have_a_panel_each_and_tiles_of_samples(tmp_path):
@@ -149,10 +149,10 @@ def test_many_groups_have_a_panel_each_and_tiles_of_samples(tmp_path):
 def test_a_metric_measured_once_gives_way_to_a_course_among_many_groups(tmp_path):
     for k in range(8):
         write_run(tmp_path / str(k), "uniform", 0, steps=250, optimizer={"_target_": "x.Adam", "lr": k})
-    assert course(group_runs(read_runs(tmp_path).runs), "fd1k_digits") is None
+    assert quality_over_training(group_runs(read_runs(tmp_path).runs), "fd1k_digits") is None
     for k in range(8):
         log(tmp_path / str(k), 300, val__loss=0.1)
-    figure = course(group_runs(read_runs(tmp_path).runs), "fd1k_digits")
+    figure = quality_over_training(group_runs(read_runs(tmp_path).runs), "fd1k_digits")
     assert figure.caption.startswith("val/loss (lower is better). Coloured")
 
 
@@ -178,6 +178,6 @@ def test_the_page_is_replaced_as_a_whole(tmp_path, without_figures):
 def test_grey_lines_of_the_objective_have_names(tmp_path):
     for method in ("uniform", "logit_normal"):
         write_run(tmp_path / method, method, 0, steps=100)
-    image = objective(group_runs(read_runs(tmp_path).runs)).image
+    image = effective_weights(group_runs(read_runs(tmp_path).runs)).image
     drawn = base64.b64decode(image.partition("base64,")[2]).decode()
     assert drawn.count("the other groups") == 1 and "simple loss of DDPM" in drawn

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.cli.compare import main
-from diffusion_lab.reports import beyond, read_runs, sections_of
+from diffusion_lab.reports import read_runs, sections_of, unnamed_differences
 from diffusion_lab.reports.pages.notes import version_warnings
 from tests.reports.synthetic import write_run
 
@@ -86,7 +86,7 @@ def test_the_same_images_in_two_folders_are_one_table_and_the_folder_is_no_diffe
         "uniform batch_size=16": 1,
     }
     base = section.groups[0]
-    assert not [one for group in section.groups for one in beyond(group, base) if "source" in one.key]
+    assert not [one for group in section.groups for one in unnamed_differences(group, base) if "source" in one.key]
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from diffusion_lab.cli.readings import read
 from diffusion_lab.cli.report import main
+from diffusion_lab.cli.run_config_reader import read_run_config
 from diffusion_lab.reports import read_runs, sections_of
 from tests.reports.synthetic import write_run
 
@@ -88,5 +88,7 @@ def test_tasks_have_sections_of_their_own(tmp_path):
     write(tmp_path / "a", "uniform", 0, task=task)
     write(tmp_path / "b", "logit_normal", 0, task=task)
     write(tmp_path / "c", "logit_normal", 0, task={"_target_": "diffusion_lab.data.SuperResolution"})
-    found = [[len(section.groups), section.title] for section in sections_of(read_runs(tmp_path).runs, read=read)]
+    found = [
+        [len(section.groups), section.title] for section in sections_of(read_runs(tmp_path).runs, read=read_run_config)
+    ]
     assert found == [[2, "digits image_generation: fd1k_digits"], [1, "digits super_resolution: fd1k_digits"]]

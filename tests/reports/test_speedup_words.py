@@ -38,7 +38,7 @@ def test_five_seeds_with_a_bound_have_one_end_by_the_sign_test():
     assert "the median is below 5.00 with 95 % certainty, by the sign test" in text
     text, early = words(Factor(9.0, "at least"), *map(Factor, (2.0, 3.0, 4.0, 5.0)))
     assert "needs at least" in text and "the median is above 2.00" in text
-    assert early == "Reached by speed before its first snapshot in 1 of 5 seeds: lower bound."
+    assert early == "Reached by speed before its first evaluation in 1 of 5 seeds: lower bound."
 
 
 def test_of_one_seed_no_number_is_said():
@@ -55,7 +55,7 @@ def test_bounds_of_both_kinds_have_no_common_factor():
 
 def test_curves_that_turn_are_counted():
     said = words(Factor(2.0, rises_again=True), Factor(3.0), Factor(4.0, reached_before=True))
-    assert said[1] == "Later snapshots of speed are worse than that value again in 1 of 3 seeds."
+    assert said[1] == "Later evaluations of speed are worse than that value again in 1 of 3 seeds."
     assert said[2].startswith("uniform reached its final value before the end of training in 1 of 3 seeds")
 
 

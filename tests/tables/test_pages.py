@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from diffusion_lab.runs.find import read_run
-from diffusion_lab.tables import Analysed, Entry, LossRatio, MetricAtSteps, Scale, summarise
+from diffusion_lab.tables import Analysed, Entry, LossRatio, MetricAtSteps, TableScale, summarise
 from diffusion_lab.tables.curves import groups_of, speed
 from diffusion_lab.tables.page import TablePage, as_html, as_markdown, curves, write_pages
 from diffusion_lab.tables.values import Gathered, TrainedRun, gather
@@ -52,12 +52,12 @@ def gathered(folder: Path) -> Gathered:
 
 def page(folder: Path) -> TablePage:
     found = gathered(folder)
-    scale = Scale("mini", "small runs", steps=2000, differs=("the scale's own sentence",))
+    scale = TableScale("mini", "small runs", steps=2000, differs=("the scale's own sentence",))
     settings = {"schedule": "linear"}, ["row", "column", "lr"], [["Base", "linear", "1"], ["Ours", "linear", "2"]]
     return TablePage(summarise(found.values, "lower"), found, scale, settings, ["the command"], {"torch": ["2"]})
 
 
-def test_the_values_are_those_of_the_snapshots(tmp_path: Path) -> None:
+def test_the_values_are_those_of_the_evaluations(tmp_path: Path) -> None:
     values = gathered(tmp_path).values
     assert values.quantity == FD
     for seed in SEEDS:

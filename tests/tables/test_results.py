@@ -144,7 +144,7 @@ def test_a_column_may_have_a_baseline_of_its_own() -> None:
     base, ours = (DECIDED[name, "cosine", "100k"] for name in ("base", "ours"))
     assert differences["base", "cosine"].mean == pytest.approx(np.mean(base) - np.mean(ours))
     (outcome,) = [o for o in results.outcomes if o.cell.column.name == "cosine"]
-    assert outcome.stated == "lower"  # published 4 below 4.5
+    assert outcome.claimed == "lower"  # published 4 below 4.5
     assert "the paper claims 4.00 against 4.50 of Ours (FID)" in sentence(results, outcome)
     shown = comparisons(results, {})
     assert shown["cosine"].titles[-4] == "to Ours, 100k" and shown["linear"].titles[-4] == "to Base, 200k"

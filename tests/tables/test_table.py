@@ -46,8 +46,8 @@ def test_cells_are_called_by_the_papers_steps() -> None:
         ({"rows": {"base": {"published": {"linear": [1.0]}}}}, "must have a value for each of at="),
         ({"rows": {"base": {"only": ["quadratic"]}}}, "must name columns only, and {'quadratic'} are none"),
         ({"rows": {"base": {"expects": "better"}}}, "expects=better of base in paper/table9 must be lower or higher"),
-        ({"rows": {"base": {"titel": "B"}}}, "table=paper/table9: base must have the keys of Row.*titel"),
-        ({"columns": {"linear": {}}}, "table=paper/table9: linear must have the keys of Column.*at"),
+        ({"rows": {"base": {"titel": "B"}}}, "table=paper/table9: base must have the keys of TableRow.*titel"),
+        ({"columns": {"linear": {}}}, "table=paper/table9: linear must have the keys of TableColumn.*at"),
         (
             {"rows": {"base": {"published": {"linear": ["a", 1]}}}},
             "published=.* of base in paper/table9 must be numbers",

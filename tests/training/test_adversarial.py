@@ -126,7 +126,7 @@ def gan(**changes):
 
 def test_the_objective_is_the_generators_loss_at_fixed_latents():
     model, z = gan(), torch.randn(6, 2)
-    objective = model.objective((0, 10), 6, lambda shape, i: z[i], batch_size=4)
+    objective = model.fixed_set_loss((0, 10), 6, lambda shape, i: z[i], batch_size=4)
     assert objective.names == ("generator loss",) and [len(part()) for part in objective.parts] == [4, 2]
     assert objective.loss().item() == pytest.approx(-0.25 * 0.5 * float(z[:, 0].mean()), abs=1e-6)
     (gradient,) = torch.autograd.grad(objective.loss().sum(), model.module.w)

@@ -7,18 +7,18 @@ import torch
 
 from diffusion_lab.data import Conditions, Digits
 from diffusion_lab.data.conditions import Task
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 from tests.cli.test_export_classes import model
 
 
 @pytest.fixture(scope="module")
-def trained() -> Trained:
+def trained() -> TrainedDiffusion:
     trained = model()
     trained.data.conditions.recorded_classes = ["cats", "dogs", "birds"]
     return trained
 
 
-def test_samples_are_of_the_classes_that_are_named(trained: Trained) -> None:
+def test_samples_are_of_the_classes_that_are_named(trained: TrainedDiffusion) -> None:
     ids = [7, 3, 4]
     by_name, by_number = (trained.samples(ids, labels=labels) for labels in ("Dogs", [1]))
     assert torch.equal(by_name, by_number)
@@ -30,7 +30,7 @@ def test_samples_are_of_the_classes_that_are_named(trained: Trained) -> None:
     assert not torch.equal(in_turn[1], by_name[1])
 
 
-def test_a_label_that_is_no_class_is_a_sentence(trained: Trained) -> None:
+def test_a_label_that_is_no_class_is_a_sentence(trained: TrainedDiffusion) -> None:
     with pytest.raises(ValueError, match=r"^labels=\[bird\] must be classes in 0..2 \(0 cats, 1 dogs, 2 birds\)"):
         trained.samples([0], labels=["bird"])
 

@@ -24,7 +24,7 @@ from diffusion_lab.analyses.gradients.rows import GradientParts, GradientTable, 
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, Position, StepRecord, TimestepSampler
 from diffusion_lab.timesteps.grid import interpolated
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 PASSES = 10  # losses of every timestep, the history of `LossSecondMoment`
 
@@ -88,7 +88,7 @@ def coverages(sampler: TimestepSampler, one: SamplerDraw, rows: int, draws: int,
 
 
 def informed(
-    samplers: Mapping[str, TimestepSampler], models: list[Trained], batch_size: int, work: Work
+    samplers: Mapping[str, TimestepSampler], models: list[TrainedDiffusion], batch_size: int, work: Work
 ) -> list[dict[str, TimestepSampler]]:
     """Copies of the samplers for each model; those that observe losses have observed the model's at every timestep."""
 
@@ -109,7 +109,7 @@ def informed(
 
 
 @torch.no_grad()
-def _losses(model: Trained, number: int, batch_size: int, work: Work) -> np.ndarray:
+def _losses(model: TrainedDiffusion, number: int, batch_size: int, work: Work) -> np.ndarray:
     """(T,) the native loss of a training image at each timestep, the images in turn and other ones in each pass."""
     steps = model.denoiser.num_timesteps
     available = min(PASSES * steps, len(model.data.source.train()))

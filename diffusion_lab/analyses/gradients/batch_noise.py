@@ -34,7 +34,7 @@ from diffusion_lab.arguments import check_integer
 from diffusion_lab.plotting import PALETTE, heading, line_style, log_axis, panels, row_names
 from diffusion_lab.timesteps import FixedSampler, TimestepSampler
 from diffusion_lab.timesteps.grid import interpolated, placed
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,7 +102,7 @@ class BatchNoise(Analysis):
         self.sketch = check_integer("sketch", sketch, 1, "use 4096")
         self.batch_size = check_integer("batch_size", batch_size, 1, "use 64")
 
-    def check(self, trained: Sequence[Trained]) -> None:
+    def check(self, trained: Sequence[TrainedDiffusion]) -> None:
         check_training_images(trained, self.images)
         steps = trained[0].denoiser.num_timesteps
         if steps != self.num_timesteps:
@@ -115,7 +115,7 @@ class BatchNoise(Analysis):
             if sampler.num_timesteps != steps:
                 raise ValueError(f"analysis.samplers.{name} must have the runs' {steps} timesteps; use num_timesteps")
 
-    def run(self, trained: Sequence[Trained], work: Work) -> Result:
+    def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         models, steps = list(trained), self.num_timesteps
         density_of_points = (torch.arange(steps).double() + 1).rsqrt()  # squares of equal steps
         grid = placed(density_of_points, self.points)
@@ -141,7 +141,11 @@ class BatchNoise(Analysis):
         return Result(data, facts | {"groups": groups})
 
     def _draws(
-        self, models: list[Trained], samplers: Sequence[Mapping[str, TimestepSampler]], grid: torch.Tensor, work: Work
+        self,
+        models: list[TrainedDiffusion],
+        samplers: Sequence[Mapping[str, TimestepSampler]],
+        grid: torch.Tensor,
+        work: Work,
     ) -> dict[tuple[int, str], dict[int, np.ndarray]]:
         """Simulated coverages (draws,K) by batch size, of each model and sampler whose draws are not independent."""
 

@@ -33,7 +33,7 @@ from diffusion_lab.diffusion import bound_weights
 from diffusion_lab.distributed import rank, sum_, world_size
 from diffusion_lab.plotting import heading, line_style, log_axis, panels, timestep_axis
 from diffusion_lab.timesteps.grid import interpolated
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,7 @@ PANELS = (
 )
 
 
-class GradientVariance(Analysis):
+class GradientVarianceByTimestep(Analysis):
     """V_t, V_t / U_t and c_t^2 V_t on a grid: about `points` evenly spaced timesteps, all below 11, and the last.
 
     The weights are those that are given: `weights=raw` for the gradients of training. `data.npz` has timesteps (K,),
@@ -70,10 +70,10 @@ class GradientVariance(Analysis):
         self.points = check_integer("points", points, 2, "use 50")
         self.batch_size = check_integer("batch_size", batch_size, 1, "use 32")
 
-    def check(self, trained: Sequence[Trained]) -> None:
+    def check(self, trained: Sequence[TrainedDiffusion]) -> None:
         check_training_images(trained, self.pairs, "analysis.pairs")
 
-    def run(self, trained: Sequence[Trained], work: Work) -> Result:
+    def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         steps = trained[0].denoiser.num_timesteps
         t = sorted({*range(0, steps, max(1, steps // self.points)), *range(min(11, steps)), steps - 1})
         drawn = [training_images(model, self.pairs) for model in trained]
@@ -89,7 +89,7 @@ class GradientVariance(Analysis):
         return Result(data, {"pairs": self.pairs, "timesteps": steps, "curves": _curves(trained, data)})
 
     def _products(
-        self, model: Trained, ids: Tensor, x0: Tensor, cond: dict[str, Tensor], t: int, work: Work
+        self, model: TrainedDiffusion, ids: Tensor, x0: Tensor, cond: dict[str, Tensor], t: int, work: Work
     ) -> dict[str, np.ndarray]:
         """|g_i|^2 and g_i . sum_j g_j of all pairs, equal on all processes."""
         mine = torch.arange(len(x0)).tensor_split(world_size())[rank()]
@@ -174,7 +174,7 @@ def _early_over_late(values: np.ndarray, timesteps: np.ndarray, steps: int) -> n
     return every[..., : max(1, steps // 10)].mean(-1) / every[..., steps // 2 :].mean(-1)
 
 
-def _curves(trained: Sequence[Trained], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+def _curves(trained: Sequence[TrainedDiffusion], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """A line for each group of seeds, and at which timesteps its variance is largest and smallest."""
     curves = []
     for name, members in groups_of(trained):

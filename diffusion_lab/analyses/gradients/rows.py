@@ -38,7 +38,7 @@ from diffusion_lab.analyses.base import Work
 from diffusion_lab.analyses.images import training_images
 from diffusion_lab.data.conditions import Cond
 from diffusion_lab.diffusion import Denoiser
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 
 class _Loss(nn.Module):
@@ -160,7 +160,7 @@ class Sketch:
 
 
 def measure(
-    models: list[Trained], grid: Tensor, images: int, noises: int, size: int, batch_size: int, work: Work
+    models: list[TrainedDiffusion], grid: Tensor, images: int, noises: int, size: int, batch_size: int, work: Work
 ) -> list[GradientTable]:
     """The table of each model at the timesteps `grid` (K,), a piece of work for each of n training images, with r >= 2
     noises for each image and timestep and sketches of `size` numbers."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from diffusion_lab.analyses.base import Work
     from diffusion_lab.data import ImageDataModule
     from diffusion_lab.diffusion import Denoiser
-    from diffusion_lab.training import Trained
+    from diffusion_lab.training import TrainedDiffusion
 
 ENTRIES = 2**22  # numbers in the largest array, 32 MB, whatever the size of the images and of the set
 
@@ -42,7 +42,7 @@ class Floor(NamedTuple):
     of: str
 
 
-def least_losses(trained: Sequence[Trained], t: Tensor, images: int, work: Work) -> list[Floor]:
+def least_losses(trained: Sequence[TrainedDiffusion], t: Tensor, images: int, work: Work) -> list[Floor]:
     """The floor of each model of one schedule at timesteps t (K,); models whose data are presented alike share one.
 
     A mean is taken over `images` training images, evenly spread, or all where there are fewer.
@@ -96,7 +96,7 @@ def bound_floor(denoiser: Denoiser, t: Tensor, x0_floor: np.ndarray) -> np.ndarr
     return torch.where(t == 0, torch.nan, least).numpy()
 
 
-def _closed(model: Trained, t: Tensor, snr: Tensor) -> Floor | None:
+def _closed(model: TrainedDiffusion, t: Tensor, snr: Tensor) -> Floor | None:
     """The source's formula, if it has one for what the model is given."""
     conditions = model.data.conditions
     eps_loss = model.data.source.loss_floor(model.denoiser.schedule, conditions.conditional)

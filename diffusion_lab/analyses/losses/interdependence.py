@@ -25,13 +25,13 @@ from torch import Tensor
 from diffusion_lab.analyses.base import Analysis, Result, Work
 from diffusion_lab.analyses.images import native_losses
 from diffusion_lab.analyses.losses.per_timestep import PerTimestep
-from diffusion_lab.analyses.seeds import Group, band_words, groups_of, with_error
-from diffusion_lab.analyses.weights.continued import Continued, draw
+from diffusion_lab.analyses.seeds import SeedGroup, band_words, groups_of, with_error
+from diffusion_lab.analyses.weights.continued_training import Continued, draw
 from diffusion_lab.analyses.words import joined
 from diffusion_lab.arguments import check_choice, check_flag, check_integer, check_number
 from diffusion_lab.plotting import heading, line_style, panels, timestep_axis
 from diffusion_lab.timesteps import equal_sum_slots
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,7 +96,7 @@ class Interdependence(Analysis):
         self.points = check_integer("points", points, 1, "use 8")
         self.shown = [check_integer("shown", w, 1, "use [3,5,7,9]") for w in shown]
 
-    def check(self, trained: Sequence[Trained]) -> None:
+    def check(self, trained: Sequence[TrainedDiffusion]) -> None:
         PerTimestep(self.images).check(trained)
         total = trained[0].denoiser.num_timesteps
         if self.num_windows > total:
@@ -106,7 +106,7 @@ class Interdependence(Analysis):
                 f"analysis.shown={self.shown} must be windows of 1 to {self.num_windows}; leave {beyond[0]} out"
             )
 
-    def run(self, trained: Sequence[Trained], work: Work) -> Result:
+    def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         edges = self._edges(trained, work)
         t, window = self._points(edges)
         drawn = [model.test_images(self.images) for model in trained]
@@ -128,7 +128,7 @@ class Interdependence(Analysis):
         data = {"edges": edges.numpy(), "timesteps": t.numpy()} | summary(first, change, edges.numpy(), window)
         return Result(data, self._facts(trained, data))
 
-    def _edges(self, trained: Sequence[Trained], work: Work) -> Tensor:
+    def _edges(self, trained: Sequence[TrainedDiffusion], work: Work) -> Tensor:
         """(W+1,) int64."""
         if self.windows == "width":
             return equal_sum_slots(torch.ones(trained[0].denoiser.num_timesteps), self.num_windows)
@@ -141,7 +141,7 @@ class Interdependence(Analysis):
         points = [np.unique(np.linspace(a, b - 1, self.points).round().astype(int)) for a, b in pairs]
         return torch.from_numpy(np.concatenate(points)), np.repeat(np.arange(len(points)), list(map(len, points)))
 
-    def _facts(self, trained: Sequence[Trained], data: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def _facts(self, trained: Sequence[TrainedDiffusion], data: Mapping[str, np.ndarray]) -> dict[str, Any]:
         groups = groups_of(trained)
         return {
             "windows": KINDS[self.windows],
@@ -225,12 +225,12 @@ def _errors(by_repeat: np.ndarray, by_image: np.ndarray, repeats: int, images: i
     return draws, image, np.hypot(draws, image)
 
 
-def _of_group(group: Group, data: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _of_group(group: SeedGroup, data: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Means over seeds; windows whose net change is more than its uncertainty above or below zero are counted."""
     own = np.eye(len(data["edges"]) - 1, dtype=bool)
     net, half = with_error(data["net"], data["net_error"], group.members)
-    single = len(group.members) == 1
-    uncertainty = "two standard errors over draws and images" if single else "the 95 % interval over the seeds"
+    one_seed = len(group.members) == 1
+    uncertainty = "two standard errors over draws and images" if one_seed else "the 95 % interval over the seeds"
     harmful, useful = int((net > half).sum()), int((net < -half).sum())
     relative = data["relative"][group.members].mean(0)
     numbers = {"inside": float(relative[own].mean()), "outside": float(relative[~own].mean())}

@@ -28,7 +28,7 @@ from diffusion_lab.analyses.seeds import band_words, lines_of, with_error
 from diffusion_lab.analyses.words import joined
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.plotting import LineStyle, heading, line_style, log_axis, panels
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,14 +66,14 @@ class PerTimestep(Analysis):
         self.every = check_integer("every", every, 1, "use 1 for all timesteps")
         self.batch_size = check_integer("batch_size", batch_size, 1, "use 256")
 
-    def check(self, trained: Sequence[Trained]) -> None:
+    def check(self, trained: Sequence[TrainedDiffusion]) -> None:
         for model in trained:
             model.check_images(self.images)
         must = "be runs with the same prediction, schedule and test images, or their native losses cannot be compared"
         kinds = [(type(model.denoiser.prediction), *schedule_and_images(model)) for model in trained]
         check_alike(trained, kinds, f"{must}; use one at a time")
 
-    def run(self, trained: Sequence[Trained], work: Work) -> Result:
+    def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         data, snr = self.measure(trained, work), trained[0].denoiser.schedule.snr.cpu()
         t = torch.from_numpy(data["timesteps"])
         scale = trained[0].denoiser.head_scales().cpu().numpy()[t]  # (K,heads)
@@ -93,7 +93,7 @@ class PerTimestep(Analysis):
         facts = {"images": len(data["image"]), "floor_of": floors[0].of, "curves": self._curves(trained, data)}
         return Result(data, facts)
 
-    def measure(self, trained: Sequence[Trained], work: Work) -> dict[str, np.ndarray]:
+    def measure(self, trained: Sequence[TrainedDiffusion], work: Work) -> dict[str, np.ndarray]:
         """The arrays of `data.npz` that need the networks."""
         drawn = [model.test_images(self.images) for model in trained]
         t = torch.arange(0, trained[0].denoiser.num_timesteps, self.every)
@@ -111,7 +111,7 @@ class PerTimestep(Analysis):
         }
 
     @torch.no_grad()
-    def _losses(self, model: Trained, images: Images, i: int, t: Tensor, work: Work) -> dict[str, np.ndarray]:
+    def _losses(self, model: TrainedDiffusion, images: Images, i: int, t: Tensor, work: Work) -> dict[str, np.ndarray]:
         """Native losses (K,heads) and terms of the bound (K,), float64, of image i with its noise."""
         x0, eps, cond = with_noise(images, i, work)
         rows = at_timesteps(x0, eps, cond, t, self.batch_size)
@@ -119,7 +119,7 @@ class PerTimestep(Analysis):
         loss, bound = (torch.cat(part).double().cpu().numpy() for part in zip(*parts, strict=True))
         return {"loss": loss, "bound": bound}
 
-    def _curves(self, trained: Sequence[Trained], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    def _curves(self, trained: Sequence[TrainedDiffusion], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Of each line: its models, where the loss is largest and smallest, and its excess over the floor."""
         curves, t = [], data["timesteps"]
         for line in lines_of(trained):

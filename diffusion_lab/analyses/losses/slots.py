@@ -21,7 +21,7 @@ from diffusion_lab.analyses.words import capitalised, joined
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.plotting import line_style, log_axis, panels, timestep_axis
 from diffusion_lab.timesteps import equal_sum_slots
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,13 +52,13 @@ class Slots(Analysis):
         self.num_slots = check_integer("num_slots", num_slots, 1, "use 10")
         self.losses = PerTimestep(images, 1, batch_size)
 
-    def check(self, trained: Sequence[Trained]) -> None:
+    def check(self, trained: Sequence[TrainedDiffusion]) -> None:
         self.losses.check(trained)
         steps = trained[0].denoiser.num_timesteps
         if self.num_slots > steps:
             raise ValueError(f"analysis.num_slots={self.num_slots} must be at most the {steps} timesteps; use 10")
 
-    def run(self, trained: Sequence[Trained], work: Work) -> Result:
+    def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         found = self.losses.measure(trained, work)
         mean = found["mean"]  # (M,T,heads)
         edges = np.stack([[self._slots(one)[0] for one in model.T] for model in mean])

@@ -18,7 +18,7 @@ from torch import Tensor
 from diffusion_lab.diffusion import bound_weights
 from diffusion_lab.timesteps.beta_policy import best_timesteps
 from diffusion_lab.timesteps.grid import default_grid, interpolated, masses, strided
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 KEPT = ("changes", "totals", "filled", "selected")  # of the sampler's state
 DEFAULTS = {"select_from": 5, "every": 40, "reward_every": 4, "grid_stride": 0}
@@ -64,7 +64,7 @@ class Queue(NamedTuple):
         return rows @ masses(self.weights, self.grid)
 
 
-def read_queue(model: Trained) -> Queue:
+def read_queue(model: TrainedDiffusion) -> Queue:
     """The queue in a model's checkpoint, which is not trusted.
 
     Raises:

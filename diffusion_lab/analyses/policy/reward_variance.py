@@ -25,7 +25,7 @@ from diffusion_lab.arguments import check_integer
 from diffusion_lab.data.pixels import to_float
 from diffusion_lab.diffusion import bound_weights
 from diffusion_lab.plotting import line_style, log_axis, panels
-from diffusion_lab.training import DenoiserProbe, Trained
+from diffusion_lab.training import DenoiserProbe, TrainedDiffusion
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +62,7 @@ class RewardVariance(Analysis):
         self.images = check_integer("images", images, 1, "use 32")
         self.noises = check_integer("noises", noises, 2, "use 64; a variance needs two")
 
-    def check(self, trained: Sequence[Trained]) -> None:
+    def check(self, trained: Sequence[TrainedDiffusion]) -> None:
         cure = "use checkpoint=step-00000400,last weights=raw for steps 400 and 401"
         if len(trained) != 2 or len({model.folder for model in trained}) > 1 or trained[0].step >= trained[1].step:
             seen = ",".join(f"{model.name}:{model.step}" for model in trained)
@@ -78,7 +78,7 @@ class RewardVariance(Analysis):
             name = trained[0].name
             raise ValueError(f"run={name} must be an unconditional model; use one with dataset.conditional=false")
 
-    def run(self, trained: Sequence[Trained], work: Work) -> Result:
+    def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         x0 = to_float(trained[0].data.reference("train", self.images)).to(work.device)
 
         def one(*selected: int) -> Mapping[str, np.ndarray]:
@@ -104,7 +104,7 @@ class RewardVariance(Analysis):
 
     def _rewards(
         self,
-        trained: Sequence[Trained],
+        trained: Sequence[TrainedDiffusion],
         x0: Tensor,
         selected: Sequence[int],
         streams: Streams,
@@ -118,7 +118,7 @@ class RewardVariance(Analysis):
         denoiser = trained[0].denoiser
         c = bound_weights(denoiser.schedule, denoiser.prediction, denoiser.variance).to(x0.device)[t]
 
-        def loss(model: Trained, seed: int) -> Tensor:
+        def loss(model: TrainedDiffusion, seed: int) -> Tensor:
             model.denoiser.train(dropout)
             probe = DenoiserProbe(model.denoiser, streams)
             native = probe.pairs(pairs, t, index, len(pairs), seed, keep_mode=dropout)

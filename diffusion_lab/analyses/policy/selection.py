@@ -41,7 +41,7 @@ from diffusion_lab.analyses.words import capitalised, joined, plus_minus
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.plotting import heading, line_style, panels
 from diffusion_lab.runs.find import read_run
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ class Selection(Analysis):
         self.images = check_integer("images", images, 3, "use 32; a correlation needs three")
         self.batch_size = check_integer("batch_size", batch_size, 1, "use 256")
 
-    def check(self, trained: Sequence[Trained]) -> None:
+    def check(self, trained: Sequence[TrainedDiffusion]) -> None:
         cure = "use checkpoint=[step-00000500,last] weights=raw of a run with keep_every=500"
         for models in _runs(trained):
             name = models[0].name
@@ -92,7 +92,7 @@ class Selection(Analysis):
                 raise ValueError(f"analysis.sizes={self.sizes} must be at most {len(queues[0].grid)}; leave some out")
         check_training_images(trained, self.images)
 
-    def run(self, trained: Sequence[Trained], work: Work) -> Result:
+    def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         runs = _runs(trained)
 
         def one(r: int, m: int) -> Mapping[str, np.ndarray]:
@@ -110,7 +110,7 @@ class Selection(Analysis):
         facts = {"images": self.images, "checkpoints": [[model.step for model in models] for models in runs]}
         return Result(data, facts | {"groups": _groups(firsts, data)})
 
-    def _of_run(self, models: Sequence[Trained], losses: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    def _of_run(self, models: Sequence[TrainedDiffusion], losses: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         queues = [read_queue(model) for model in models]
         own = len(queues[0].selected)
         sizes = [own, *self.sizes]
@@ -192,9 +192,9 @@ class Selection(Analysis):
         return f"{capitalised(text)} (\N{PLUS-MINUS SIGN}: {_error_words(result)})."
 
 
-def _runs(trained: Sequence[Trained]) -> list[list[Trained]]:
+def _runs(trained: Sequence[TrainedDiffusion]) -> list[list[TrainedDiffusion]]:
     """The models of each run, by step."""
-    runs: dict[Any, list[Trained]] = {}
+    runs: dict[Any, list[TrainedDiffusion]] = {}
     for model in trained:
         runs.setdefault(model.folder.resolve(), []).append(model)
     return [sorted(models, key=lambda model: model.step) for models in runs.values()]
@@ -215,7 +215,7 @@ def _standard_error(values: np.ndarray) -> np.ndarray:
     return values.std(0, ddof=1) / math.sqrt(n) if n > 1 else np.full(values.shape[1:], np.nan)
 
 
-def _groups(runs: Sequence[Trained], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+def _groups(runs: Sequence[TrainedDiffusion], data: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """The groups of seeds, the timesteps that each selects most, and the cost of its policy updates."""
     groups = []
     for name, members in groups_of(runs):

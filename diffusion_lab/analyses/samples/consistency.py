@@ -27,13 +27,13 @@ from torch import Tensor
 
 from diffusion_lab.analyses.base import Analysis, Result, Work
 from diffusion_lab.analyses.images import check_alike, check_solver, samples_of
-from diffusion_lab.analyses.seeds import Group, groups_of, over_seeds
+from diffusion_lab.analyses.seeds import SeedGroup, groups_of, over_seeds
 from diffusion_lab.analyses.words import joined
 from diffusion_lab.arguments import check_integer
 from diffusion_lab.metrics.sample_metrics import psnr
 from diffusion_lab.plotting import WIDTH, heading, line_style, picture_rows, row_names
 from diffusion_lab.solvers import Solver
-from diffusion_lab.training import Trained, TrainedModel
+from diffusion_lab.training import TrainedDiffusion, TrainedModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,8 +115,8 @@ class Consistency(Analysis):
 
     def _sampled_by(self, trained: Sequence[TrainedModel]) -> str:
         """The solver, and of which models where others generate without one."""
-        diffusion = sum(isinstance(model, Trained) for model in trained)
-        which = f"{Trained.kind} by " if diffusion < len(trained) else ""
+        diffusion = sum(isinstance(model, TrainedDiffusion) for model in trained)
+        which = f"{TrainedDiffusion.kind} by " if diffusion < len(trained) else ""
         return f"{which}{self.solver.describe()}" if diffusion else ""
 
     def figure(self, result: Result) -> Figure:
@@ -239,7 +239,7 @@ def _decibels(value: float) -> str:
     return "infinite" if np.isinf(value) else f"{value:.1f} dB"
 
 
-def _short_names(groups: Sequence[Group]) -> list[str]:
+def _short_names(groups: Sequence[SeedGroup]) -> list[str]:
     """A name for each model: its group, with its number where the group has several."""
     named = {
         m: " ".join([*([group.name] if group.name else []), *([f"run {k}"] if len(group.members) > 1 else [])])

@@ -38,7 +38,7 @@ from diffusion_lab.arguments import check_integer
 from diffusion_lab.metrics.sample_metrics import hue_error
 from diffusion_lab.plotting import heading, line_style, log_axis, panels, row_names, timestep_axis
 from diffusion_lab.solvers import Solver
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,7 +81,7 @@ class PredictionAbility(Analysis):
         self.samples = check_integer("samples", samples, 2, "use 64; a standard error needs two")
         self.batch_size = check_integer("batch_size", batch_size, 1, "use 256")
 
-    def check(self, trained: Sequence[Trained]) -> None:
+    def check(self, trained: Sequence[TrainedDiffusion]) -> None:
         for model in trained:
             model.check_images(self.images)
         kinds = [(*schedule_and_images(model), frozenset(model.data.conditions.names)) for model in trained]
@@ -89,7 +89,7 @@ class PredictionAbility(Analysis):
         check_alike(trained, kinds, f"{must}; use one at a time")
         check_solver(self.solver, trained)
 
-    def run(self, trained: Sequence[Trained], work: Work) -> Result:
+    def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         t = torch.arange(0, trained[0].denoiser.num_timesteps, self.every)
         drawn = [model.test_images(self.images) for model in trained]
         n = len(drawn[0][0])
@@ -116,7 +116,7 @@ class PredictionAbility(Analysis):
         return Result(data, facts)
 
     @torch.no_grad()
-    def _errors(self, model: Trained, images: Images, i: int, t: Tensor, work: Work) -> np.ndarray:
+    def _errors(self, model: TrainedDiffusion, images: Images, i: int, t: Tensor, work: Work) -> np.ndarray:
         """(K,A) float64: of the heads, and if there are several of the answer of all, for image i with its noise."""
         denoiser, parts = model.denoiser, []
         scales = denoiser.head_scales()
@@ -129,7 +129,7 @@ class PredictionAbility(Analysis):
             parts.append(found.cpu().numpy())
         return np.concatenate(parts)
 
-    def _hue(self, trained: Sequence[Trained], work: Work) -> list[tuple[float, float]]:
+    def _hue(self, trained: Sequence[TrainedDiffusion], work: Work) -> list[tuple[float, float]]:
         """Hue error and its standard error of each model's samples, from the same latents."""
         every = samples_of(trained, self.samples, min(self.batch_size, 32), self.solver, work)
         found = []
@@ -188,7 +188,7 @@ class PredictionAbility(Analysis):
         return f"{'; '.join(parts)}; decided by {words}."
 
 
-def lines_of_answers(trained: Sequence[Trained]) -> list[dict[str, Any]]:
+def lines_of_answers(trained: Sequence[TrainedDiffusion]) -> list[dict[str, Any]]:
     """A line for each group and answer: its name, and its rows, which are the answers of model after model."""
     words = [model.denoiser.prediction.head_names for model in trained]
     answers = [[*some, *([TOGETHER] if len(some) > 1 else [])] for some in words]

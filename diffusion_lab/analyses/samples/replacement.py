@@ -35,7 +35,7 @@ from diffusion_lab.metrics.sample_metrics import hue_error, psnr
 from diffusion_lab.metrics.sampling import SampleNoise
 from diffusion_lab.plotting import heading, line_style, panels, picture_rows, row_names, timestep_axis
 from diffusion_lab.solvers import Solver
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,7 +92,7 @@ class Replacement(Analysis):
         self.images = check_integer("images", images, 2, "use 128")
         self.batch_size = check_integer("batch_size", batch_size, 1, "use 64")
 
-    def check(self, trained: Sequence[Trained]) -> None:
+    def check(self, trained: Sequence[TrainedDiffusion]) -> None:
         for model in trained:
             model.check_images(self.images)
         kinds = [schedule_and_images(model) for model in trained]
@@ -111,7 +111,7 @@ class Replacement(Analysis):
         found |= {f"all except {first} to {end}": ~mask & free for (first, end), mask in inside.items()}
         return {name: mask for name, mask in found.items() if name == "nothing" or mask.any()}
 
-    def run(self, trained: Sequence[Trained], work: Work) -> Result:
+    def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         sets = self.sets(trained[0].denoiser.num_timesteps)
         drawn = [model.test_images(self.images) for model in trained]
         n = len(drawn[0][0])
@@ -144,7 +144,7 @@ class Replacement(Analysis):
             data["frechet"] = np.array([[distance(model, some) for some in of] for model, of in rows])
         return Result(data, facts)
 
-    def _facts(self, trained: Sequence[Trained], sets: list[str], images: int) -> dict[str, Any]:
+    def _facts(self, trained: Sequence[TrainedDiffusion], sets: list[str], images: int) -> dict[str, Any]:
         asked = [f"{first} to {end}" for first, end in self.ranges]
         features = trained[0].data.features
         return {
@@ -160,7 +160,7 @@ class Replacement(Analysis):
         }
 
     def _generated(
-        self, model: Trained, replaced: Tensor, x0: Tensor, cond: dict[str, Tensor], rows: Tensor, work: Work
+        self, model: TrainedDiffusion, replaced: Tensor, x0: Tensor, cond: dict[str, Tensor], rows: Tensor, work: Work
     ) -> Tensor:
         """(b,C,H,W) uint8: images from the latents with the numbers `rows`."""
         noise = SampleNoise(work.streams.seed, rows.tolist(), tuple(x0.shape[1:]))
@@ -208,7 +208,7 @@ class Replacement(Analysis):
         return f"{said}; {kept}{empty}{paired}{few}; \N{PLUS-MINUS SIGN} is {words}."
 
 
-def distance(model: Trained, samples: Tensor) -> float:
+def distance(model: TrainedDiffusion, samples: Tensor) -> float:
     """Fréchet distance of (n,C,H,W) uint8 to the training images of the model, in the features of its data set."""
     source, extractor = model.data.source.pixels(), model.data.features
     reference = reference_statistics(source.train(), extractor, source.name, "train", device=model.device)

@@ -26,8 +26,8 @@ from diffusion_lab.analyses.weights.weight_space import doubled
 from diffusion_lab.analyses.words import capitalised, joined, plus_minus
 from diffusion_lab.arguments import check_flag, check_integer, check_number
 from diffusion_lab.plotting import heading, line_style, panels
-from diffusion_lab.training import Objective, TrainedModel
-from diffusion_lab.training.trained import TIMESTEPS, check_timesteps
+from diffusion_lab.training import FixedSetLoss, TrainedModel
+from diffusion_lab.training.trained_model import TIMESTEPS, check_timesteps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,8 +95,8 @@ class Hessian(Analysis):
             model.check_images(self.images)
 
     def run(self, trained: Sequence[TrainedModel], work: Work) -> Result:
-        def objective(m: int) -> Objective:
-            return trained[m].objective(self.timesteps, self.images, work.normal, self.batch_size)
+        def loss_of(m: int) -> FixedSetLoss:
+            return trained[m].fixed_set_loss(self.timesteps, self.images, work.normal, self.batch_size)
 
         def signs(hvp: HessianVector, kind: int, number: int) -> Tensor:
             drawn = work.normal((hvp.size,), kind, number).sign()
@@ -104,14 +104,14 @@ class Hessian(Analysis):
 
         def vector(m: int, number: int) -> dict[str, np.ndarray]:
             with doubled(trained[m].module) if self.double else nullcontext():
-                hvp = HessianVector(trained[m].module, objective(m))
+                hvp = HessianVector(trained[m].module, loss_of(m))
                 alphas, betas = lanczos(hvp, signs(hvp, 0, number), self.steps)
             return {"alphas": alphas.numpy(), "betas": betas.numpy(), "parameters": np.array(hvp.size)}
 
         def trace(m: int, task: int) -> dict[str, np.ndarray]:
             numbers = range(self.draws)[task * DRAWS : (task + 1) * DRAWS]
             with doubled(trained[m].module) if self.double else nullcontext():
-                hvp = HessianVector(trained[m].module, objective(m))
+                hvp = HessianVector(trained[m].module, loss_of(m))
                 drawn = [signs(hvp, 1, number) for number in numbers]
                 return {"quadratic": np.array([float((z @ hvp(z)).double()) for z in drawn])}
 
@@ -123,7 +123,7 @@ class Hessian(Analysis):
         facts = {
             "groups": [group._asdict() for group in groups_of(trained)],
             "images": self.images,
-            "losses": [list(objective(m).names) for m in range(len(trained))],
+            "losses": [list(loss_of(m).names) for m in range(len(trained))],
             "vectors": self.vectors,
             "draws": self.draws,
             "order": "signed size, largest first and smallest first; by_magnitude: |eigenvalue|, largest first",

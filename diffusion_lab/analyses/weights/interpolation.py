@@ -26,7 +26,7 @@ from diffusion_lab.analyses.words import joined, plus_minus
 from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.plotting import line_style, log_if_wide, panel_title, panels
 from diffusion_lab.training import TrainedModel, labels
-from diffusion_lab.training.trained import TIMESTEPS, check_timesteps
+from diffusion_lab.training.trained_model import TIMESTEPS, check_timesteps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,21 +100,23 @@ class Interpolation(Analysis):
     def run(self, trained: Sequence[TrainedModel], work: Work) -> Result:
         pairs = pairs_of(trained)
         alpha = np.union1d(np.linspace(self.low, self.high, self.points).round(12), [0.0, 1.0])
-        objectives = [pair.a.objective(self.timesteps, self.images, work.normal, self.batch_size) for pair in pairs]
+        fixed_losses = [
+            pair.a.fixed_set_loss(self.timesteps, self.images, work.normal, self.batch_size) for pair in pairs
+        ]
 
         @torch.no_grad()
         def one(p: int, i: int) -> dict[str, np.ndarray]:
             module = pairs[p].a.module
             with borrowed(module) as a:
                 write(module, between(module, a, pairs[p].b.module.state_dict(), float(alpha[i])))
-                return {"losses": objectives[p].rows().double().cpu().numpy()}
+                return {"losses": fixed_losses[p].rows().double().cpu().numpy()}
 
         pieces = work.nested("losses", one, len(pairs), len(alpha))
         found = [np.stack([piece["losses"] for piece in some], 1) for some in pieces]
         data = summary(alpha, [losses.mean(2) for losses in found])
         data |= {f"losses_{p}": losses for p, losses in enumerate(found)}
         groups = [{"name": group.name, "pairs": group.members} for group in groups_of([pair.a for pair in pairs])]
-        facts = {"images": len(found[0]), "groups": groups, "names": [objective.names for objective in objectives]}
+        facts = {"images": len(found[0]), "groups": groups, "names": [loss.names for loss in fixed_losses]}
         return Result(data, facts | {"ends": [labels([pair.b, pair.a]) for pair in pairs]})
 
     def figure(self, result: Result) -> Figure:

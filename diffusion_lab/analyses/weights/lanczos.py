@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from diffusion_lab.training import Objective
+from diffusion_lab.training import FixedSetLoss
 
 Product = Callable[[Tensor], Tensor]
 Gradient = tuple[Tensor, ...]
@@ -119,13 +119,13 @@ class HessianVector:
 
     Args:
         module: holds the weights; in eval mode.
-        objective: its loss.
+        loss: on a fixed set.
     """
 
-    def __init__(self, module: nn.Module, objective: Objective) -> None:
+    def __init__(self, module: nn.Module, loss: FixedSetLoss) -> None:
         self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self.size = sum(parameter.numel() for parameter in self.parameters)
-        self._parts = list(objective.parts)
+        self._parts = list(loss.parts)
         self._rows = 0
         self._kept: Gradient | None = None
 

@@ -27,7 +27,7 @@ from diffusion_lab.analyses.words import joined, plus_minus
 from diffusion_lab.arguments import check_integer, check_number
 from diffusion_lab.plotting import heading, panels
 from diffusion_lab.training import TrainedModel
-from diffusion_lab.training.trained import TIMESTEPS, check_timesteps
+from diffusion_lab.training.trained_model import TIMESTEPS, check_timesteps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,7 +98,7 @@ class Landscape(Analysis):
         data = {"offset": offset} | found | _summary(rows)
         facts = {
             "groups": [group._asdict() for group in groups_of(trained)],
-            "names": [list(plane.objective.names) for plane in planes],
+            "names": [list(plane.fixed_set_loss.names) for plane in planes],
             "images": self.images,
             "radius": self.radius,
         }
@@ -162,7 +162,9 @@ class _Plane:
 
     def __init__(self, model: TrainedModel, settings: Landscape, work: Work) -> None:
         self.module = model.module
-        self.objective = model.objective(settings.timesteps, settings.images, work.normal, settings.batch_size)
+        self.fixed_set_loss = model.fixed_set_loss(
+            settings.timesteps, settings.images, work.normal, settings.batch_size
+        )
         self.ways = directions(model.module, work.normal)
 
     @torch.no_grad()
@@ -172,7 +174,7 @@ class _Plane:
         with borrowed(self.module) as start:
             for b in offset:
                 write(self.module, displaced(start, self.ways, (a, float(b))))
-                found.append(self.objective.rows().double().cpu().numpy())
+                found.append(self.fixed_set_loss.rows().double().cpu().numpy())
         losses = np.stack(found)
         return {"mean": losses.mean(1), "average": losses.mean(2)}
 
@@ -237,8 +239,8 @@ def _panels(result: Result) -> list[tuple[str, np.ndarray]]:
     names, members = result.facts["names"][groups[0]["members"][0]], groups[0]["members"]
     if len(names) == 1:
         return [(names[0], averages[0])]
-    single = np.stack([data[f"surface_{m}"] for m in members]).mean(0)
-    return [("average", averages[0]), *((name, single[..., k]) for k, name in enumerate(names))]
+    mean_surface = np.stack([data[f"surface_{m}"] for m in members]).mean(0)
+    return [("average", averages[0]), *((name, mean_surface[..., k]) for k, name in enumerate(names))]
 
 
 def _shape(surface: np.ndarray) -> np.ndarray:

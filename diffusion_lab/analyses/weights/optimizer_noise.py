@@ -1,4 +1,4 @@
-"""How beta1 of Adam changes its updates: cosine from step to step, norm, and noise scale (`continued.py`).
+"""How beta1 of Adam changes its updates: cosine from step to step, norm, and noise scale (`continued_training.py`).
 
 From one checkpoint, K steps are taken with each beta1 and with MDLRC, whose beta1 falls from its first value to its
 floor within the K steps while the learning rate falls with it (equations 9 and 10). Everything else is the same, also
@@ -22,12 +22,12 @@ import torch
 
 from diffusion_lab.analyses.base import Analysis, Result, Work
 from diffusion_lab.analyses.seeds import band_words, groups_of, with_error
-from diffusion_lab.analyses.weights.continued import Continued, Updates, draw, follow, noise_scale
+from diffusion_lab.analyses.weights.continued_training import Continued, Updates, draw, follow, noise_scale
 from diffusion_lab.analyses.words import capitalised, joined, plus_minus
 from diffusion_lab.annealing import MDLRC, Annealing, ConstantBeta1
 from diffusion_lab.arguments import check_flag, check_integer, check_number
 from diffusion_lab.plotting import heading, line_style, panels
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,7 +87,7 @@ class OptimizerNoise(Analysis):
         self.lr = None if lr is None else check_number("lr", lr, "[)", 0, float("inf"), "use null for the run's")
         self.fresh = check_flag("fresh", fresh, "use false for the state of the checkpoint")
 
-    def check(self, trained: Sequence[Trained]) -> None:
+    def check(self, trained: Sequence[TrainedDiffusion]) -> None:
         for model in trained:
             optimizer, _ = model.continuation.optimizer([torch.nn.Parameter(torch.zeros(1))], fresh=True)
             if "betas" not in optimizer.defaults:
@@ -96,7 +96,7 @@ class OptimizerNoise(Analysis):
                     f"run={model.name} must have trained with an optimizer with beta1, and did with {kind}; use another"
                 )
 
-    def run(self, trained: Sequence[Trained], work: Work) -> Result:
+    def run(self, trained: Sequence[TrainedDiffusion], work: Work) -> Result:
         settings = list(self.annealings.values())
 
         def one(m: int, s: int) -> Mapping[str, np.ndarray]:
@@ -108,7 +108,7 @@ class OptimizerNoise(Analysis):
         data |= summary(data["norm"][..., self.warmup :], data["cosine"][..., self.warmup :], data["gram"])
         return Result(data, self._facts(trained))
 
-    def _updates(self, model: Trained, annealing: Annealing, work: Work) -> Updates:
+    def _updates(self, model: TrainedDiffusion, annealing: Annealing, work: Work) -> Updates:
         copies = [Continued(model, self.lr, self.fresh) for _ in range(self.repeats)]
         base = copies[0].lr
 
@@ -120,7 +120,7 @@ class OptimizerNoise(Analysis):
 
         return follow([copied.parameters for copied in copies], self.steps, update, self.warmup)
 
-    def _facts(self, trained: Sequence[Trained]) -> dict[str, Any]:
+    def _facts(self, trained: Sequence[TrainedDiffusion]) -> dict[str, Any]:
         groups = groups_of(trained)
         return {
             "settings": list(self.annealings),

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from diffusion_lab.cli.checks.setting import shown
+from diffusion_lab.cli.checks.setting import as_text
 from diffusion_lab.cli.errors import nearest
 
 SPECIAL = ("_target_", "_partial_", "_convert_", "_recursive_")
@@ -183,15 +183,15 @@ def argument_faults(content: Mapping[Any, Any], path: str, signature: Signature)
             if not open_ended:
                 name = content["_target_"].rpartition(".")[2]
                 faults.append(
-                    f"{path}.{key}={shown(value)}: {name} has no argument {key}{nearest(str(key), parameters)}; "
+                    f"{path}.{key}={as_text(value)}: {name} has no argument {key}{nearest(str(key), parameters)}; "
                     f"it takes {', '.join(list(parameters)[:SHOWN])}{', ...' if len(parameters) > SHOWN else ''}"
                 )
         elif key in hints and not (isinstance(value, str) and ("${" in value or value == "???")):
             hint, default = hints[key], parameters[key].default
             if (type(value) not in decided_by_type(hint) or value == "") and not fits(value, hint):
                 known = default is not inspect.Parameter.empty and default is not UNREAD
-                cure = f"use {shown(default)}, the default" if known else "see its yaml file"
-                faults.append(f"{path}.{key}={shown(value)} must be {in_words(hint)}; {cure}")
+                cure = f"use {as_text(default)}, the default" if known else "see its yaml file"
+                faults.append(f"{path}.{key}={as_text(value)} must be {in_words(hint)}; {cure}")
     if not content.get("_partial_", False):
         for name in needed:
             if name not in content:

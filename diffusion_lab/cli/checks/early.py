@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.checks.annotations import argument_faults
 from diffusion_lab.cli.checks.settings import PRESETS, part_groups
-from diffusion_lab.cli.checks.written import written
+from diffusion_lab.cli.checks.source_signature import source_signature
 from diffusion_lab.cli.conf_folder import METRIC, conf_dir, yaml_file
 from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import ConfigError
@@ -39,7 +39,7 @@ def check_arguments(cfg: DictConfig) -> list[ConfigError] | None:
 
 def _faults(path: str, node: dict[str, Any], shipped: dict[str, Any]) -> list[str]:
     changed = frozenset(key for key, value in node.items() if key not in shipped or shipped[key] != value)
-    signature = written(node["_target_"], only=changed)
+    signature = source_signature(node["_target_"], only=changed)
     return argument_faults(node, path, signature) if signature is not None else []
 
 

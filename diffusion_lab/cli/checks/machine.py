@@ -12,11 +12,11 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig
 
-from diffusion_lab.cli.checks.origin import by_origin
+from diffusion_lab.cli.checks.typed_keys import with_keys_to_type
 from diffusion_lab.cli.compute import compiler_fault
 from diffusion_lab.cli.config import config_hash
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, MissingHere, nearest, once
-from diffusion_lab.cli.folders import check_run_folder
+from diffusion_lab.cli.output_folders import check_run_folder
 from diffusion_lab.cli.processes import batch_fault, gpu_count, local_devices, on_cpu, srun_tasks
 from diffusion_lab.cli.same_run import check_same_run
 from diffusion_lab.runs.record import read_record
@@ -214,7 +214,7 @@ def check_folder(cfg: DictConfig) -> list[ConfigError]:
     except FileNotFoundError:
         return []
     except InvalidConfig as error:
-        faults = [ConfigError(by_origin(cfg, text)) for text in _of_whole_parts(list(map(str, error.errors)))]
+        faults = [ConfigError(with_keys_to_type(cfg, text)) for text in _of_whole_parts(list(map(str, error.errors)))]
         return [ConfigError(f"{fault}, not {folder}") for fault in once(faults)]
     except ConfigError as error:
         return [ConfigError(f"hydra.run.dir={folder}: {error}")]

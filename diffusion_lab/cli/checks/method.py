@@ -12,7 +12,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from diffusion_lab.cli.checks.origin import by_origin
+from diffusion_lab.cli.checks.typed_keys import with_keys_to_type
 from diffusion_lab.cli.errors import ConfigError, MissingHere, at, is_named
 from diffusion_lab.cli.own_code import raised_in
 from diffusion_lab.cli.run_parts import RunParts
@@ -61,7 +61,7 @@ class MethodCheck:
     def say(self, *texts: str | None) -> None:
         """Record errors, with the words to type."""
         for text in filter(None, texts):
-            self.errors.append(ConfigError(by_origin(self.cfg, text)))
+            self.errors.append(ConfigError(with_keys_to_type(self.cfg, text)))
 
     def _keep(self, path: str, error: Exception) -> None:
         """Record an error of the node at `path`, once and with the key to type."""
@@ -119,12 +119,12 @@ def on_command_line(path: str, error: Exception, cfg: DictConfig) -> ConfigError
     """What an exception of the node at `path` is on the command line: of an argument, if a constructor rejects it, else
     of the line in the user's own code that raised it."""
     if isinstance(error, WrongResult):
-        return ConfigError(by_origin(cfg, f"{path}={error.kind.__name__}: {error}"))
+        return ConfigError(with_keys_to_type(cfg, f"{path}={error.kind.__name__}: {error}"))
     if isinstance(error, ValueError | FileNotFoundError):
         said = error if isinstance(error, ConfigError) else at(path, error)
         bug = not (is_named(str(said)) or isinstance(said, MissingHere))
         own = raised_in(error.__cause__ or error, cfg) if bug else ""
-        return type(said)(by_origin(cfg, f"{said}; correct {own}" if own else str(said)))
+        return type(said)(with_keys_to_type(cfg, f"{said}; correct {own}" if own else str(said)))
     what = f"{type(error).__name__}: {' '.join(str(error).split())}"
     own = raised_in(error, cfg)
     return ConfigError(f"{path} cannot be used: {what}; {f'correct {own}' if own else 'check its arguments'}")

@@ -19,9 +19,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.checks.annotations import Kinds, argument_faults, described, kinds_of
-from diffusion_lab.cli.checks.origin import origin
-from diffusion_lab.cli.checks.setting import shown
+from diffusion_lab.cli.checks.setting import as_text
 from diffusion_lab.cli.checks.settings import part_groups
+from diffusion_lab.cli.checks.typed_keys import key_to_type
 from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.targets import Trust, resolve
@@ -92,8 +92,8 @@ def _kind_faults(cfg: DictConfig, kind: type[ModelKind]) -> Iterator[str]:
     for key, (allowed, why) in kind.fixed.items():
         value = OmegaConf.select(cfg, key)
         if value != allowed:
-            use = f"use {key}={shown(allowed)}"
-            yield f"{key}={shown(value)} must be {shown(allowed)}, because {why}; {use}"
+            use = f"use {key}={as_text(allowed)}"
+            yield f"{key}={as_text(value)} must be {as_text(allowed)}, because {why}; {use}"
 
 
 def check_nodes(cfg: DictConfig, trust: Trust, only: Collection[str] | None = None) -> list[ConfigError]:
@@ -109,16 +109,16 @@ def check_nodes(cfg: DictConfig, trust: Trust, only: Collection[str] | None = No
     for key in kind_of(cfg, trust).unused:  # a scale may set an argument of a part that is not there
         if isinstance(content.get(key), dict) and "_target_" not in content[key]:
             del content[key]
-    fitting = content.keys() if only is None else content.keys() & set(only)
-    check.values({key: value for key, value in content.items() if key in fitting}, cfg, "", ())
+    checked = content.keys() if only is None else content.keys() & set(only)
+    check.values({key: value for key, value in content.items() if key in checked}, cfg, "", ())
     for key, default in part_groups().items():
-        if key in fitting and key in content and "_target_" not in (content[key] or ()):
+        if key in checked and key in content and "_target_" not in (content[key] or ()):
             if content[key] is default is None:
                 continue
             check.family(cfg, key)
-    check.fitting = False
-    check.values({key: value for key, value in content.items() if key not in fitting}, cfg, "", ())
-    return [ConfigError(text) for text in check.foreign or check.unfit]
+    check.with_arguments = False
+    check.values({key: value for key, value in content.items() if key not in checked}, cfg, "", ())
+    return [ConfigError(text) for text in check.target_errors or check.argument_errors]
 
 
 def check_some(cfg: DictConfig, trust: Trust, names: Collection[str]) -> list[ConfigError]:
@@ -126,19 +126,19 @@ def check_some(cfg: DictConfig, trust: Trust, names: Collection[str]) -> list[Co
     check = _NodesCheck(trust)
     content = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=False))
     check.values({name: content[name] for name in names}, cfg, "", ())
-    return [ConfigError(text) for text in check.foreign or check.unfit]
+    return [ConfigError(text) for text in check.target_errors or check.argument_errors]
 
 
 class _NodesCheck:
-    """One pass over the tree: `foreign` has the errors of `_target_`s, `unfit` those of their arguments.
+    """One pass over the tree.
 
     The tree is given twice, as plain values with unresolved references, and as nodes that resolve them.
     """
 
     def __init__(self, trust: Trust) -> None:
-        self.trust, self.fitting = trust, True
-        self.foreign: list[str] = []
-        self.unfit: list[str] = []
+        self.trust, self.with_arguments = trust, True
+        self.target_errors: list[str] = []
+        self.argument_errors: list[str] = []
 
     def values(self, content: dict[Any, Any], node: Any, path: str, kinds: Any) -> None:
         """Check all values of a container. The value of a reference is checked at its own place.
@@ -165,13 +165,13 @@ class _NodesCheck:
                 try:
                     node[key]
                 except OmegaConfBaseException:
-                    goal = origin(node, key)
+                    goal = key_to_type(node, key)
                     if goal.split(".")[0] not in part_groups():
                         self._lost(f"{place} refers to {goal}, which does not exist; give it a value")
 
     def _lost(self, text: str) -> None:
-        if self.fitting:
-            self.unfit.append(text)
+        if self.with_arguments:
+            self.argument_errors.append(text)
 
     def _part(self, content: dict[Any, Any], node: Any, path: str, asked: Any) -> None:
         """Check the class of a node, by its place or else by `asked`, and then its arguments.
@@ -183,7 +183,7 @@ class _NodesCheck:
         kinds = (_load(base),) if base else asked if isinstance(asked, tuple) else _asked_for(asked)
         if "_target_" not in content:
             if base is not None:
-                self.foreign.append(_without_class(path, node._get_root()))
+                self.target_errors.append(_without_class(path, node._get_root()))
             else:
                 self.values(content, node, path, kinds)
             return
@@ -193,10 +193,10 @@ class _NodesCheck:
             if not usual or path == "network":
                 _check_kind(f"{path}._target_={node['_target_']}", path, target, kinds)
         except ConfigError as error:
-            self.foreign.append(str(error))
+            self.target_errors.append(str(error))
             return
-        if self.fitting:
-            self.unfit += argument_faults(content, path, described(target))
+        if self.with_arguments:
+            self.argument_errors += argument_faults(content, path, described(target))
         self.values(content, node, path, described(target).hints)
 
     def family(self, cfg: DictConfig, key: str) -> None:
@@ -210,10 +210,10 @@ class _NodesCheck:
             if value is not None:
                 (parts if isinstance(value, DictConfig) and "_target_" in value else alone).append(str(child))
         if len(alone) > len(parts) or not parts:  # a part without its class, not a family with an unexpected value
-            self.unfit.append(_without_class(key, cfg))
+            self.argument_errors.append(_without_class(key, cfg))
             return
         for child in alone:
-            self.unfit.append(f"{key}.{child} has no _target_, so nothing takes it{nearest(child, parts)}")
+            self.argument_errors.append(f"{key}.{child} has no _target_, so nothing takes it{nearest(child, parts)}")
 
 
 def _without_class(path: str, cfg: DictConfig) -> str:

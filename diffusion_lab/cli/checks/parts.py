@@ -43,7 +43,7 @@ def check_parts(parts: RunParts, world_size: int, searching: str | None = None) 
     Args:
         parts: of a configuration whose nodes match their signatures. All valid parts are built.
         world_size: processes of the run.
-        searching: the sweeper that needs the run's objective, if one does.
+        searching: the sweeper that needs a value of the run, if one does.
     """
     check = _PartsCheck(parts, searching)
     check.run(max(1, world_size))
@@ -70,7 +70,7 @@ class _PartsCheck(MethodCheck):
             acting = {path.partition(".")[2]: self.objects[path] for path in callbacks}
             self.say(*missing_callbacks(self.objects, acting.values()), *unfit_callbacks(kind, acting))
             self.say(*unfit_metrics(kind.generates, self.objects["metrics"].metrics))
-            self._check_objective(acting.values())
+            self._check_sweep_metric(acting.values())
         self.say(*deleted_faults(self.cfg, typed()))
         self.say(coupling_fault(self.cfg, self.objects.get("coupling")))
         self._check_optimizer()
@@ -87,8 +87,9 @@ class _PartsCheck(MethodCheck):
             weights = sum([parameter.numel() for parameter in self.objects["network"].parameters()])
             self.errors += check_disk(self.cfg, weights)
 
-    def _check_objective(self, callbacks: Iterable[Any]) -> None:
-        """A sweeper's objective must be a metric that this run measures, and be given to a sweeper that searches."""
+    def _check_sweep_metric(self, callbacks: Iterable[Any]) -> None:
+        """The key `objective` must name a metric that this run measures, and one is needed by a sweeper that
+        searches."""
         wanted = self.cfg.get("objective")
         if wanted is None and self.searching is None:
             return

@@ -36,7 +36,7 @@ class Setting:
             return None
         hint = nearest(str(value), self.among)
         cure = hint or f"; {self._cure(key, value)}"  # two pieces of advice would contradict each other
-        return f"{key}={shown(value)} must be {self._wanted(value)}{cure}"
+        return f"{key}={as_text(value)} must be {self._wanted(value)}{cure}"
 
     def allows(self, value: Any) -> bool:
         """Whether the value is allowed."""
@@ -98,7 +98,7 @@ def faults_of(cfg: DictConfig, settings: Mapping[str, Setting]) -> list[ConfigEr
     return [ConfigError(text) for text in faults]
 
 
-def shown(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A value as it would be typed on the command line."""
     if OmegaConf.is_config(value):
         value = OmegaConf.to_container(value)

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from diffusion_lab.cli.checks.setting import Setting, faults_of, shown
+from diffusion_lab.cli.checks.setting import Setting, as_text, faults_of
 from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.errors import ConfigError, nearest
@@ -48,7 +48,7 @@ SETTINGS = {
     "gradient_clip": Setting(float, "use 1.0, or null for no clipping", least=0, open=True, null=True),
     "log_every": Setting(int, "use 50", least=1),
     "snapshot_every": Setting(int, "use 500, or 0 for none", least=0),
-    "metrics_every": Setting(int, "use 2000, or 0 for metrics at every snapshot", least=0),
+    "metrics_every": Setting(int, "use 2000, or 0 for metrics at every evaluation", least=0),
     "checkpoint_every": Setting(int, "use 500, or 0 for one at the end", least=0),
     "keep_every": Setting(int, "use a multiple of checkpoint_every, or 0 for none", least=0),
     "name": Setting(
@@ -114,11 +114,11 @@ def _contradictions(cfg: DictConfig) -> Iterator[str]:
             continue
         wanted = f"{wanted}{BELOW[key]}" if key in BELOW else wanted
         if isinstance(node, DictConfig) and name not in node:
-            yield f"~{key} must not be deleted, because {setting}={shown(wanted)} reaches the run there; leave it out"
+            yield f"~{key} must not be deleted, because {setting}={as_text(wanted)} reaches the run there; leave it out"
         elif isinstance(node, DictConfig) and value != wanted:
-            own = "the run's own folder" if setting == "paths.run_dir" else f"{shown(wanted)}, as {setting} is"
+            own = "the run's own folder" if setting == "paths.run_dir" else f"{as_text(wanted)}, as {setting} is"
             cure = "set paths.root for another place" if setting == "paths.run_dir" else f"set {setting}"
-            yield f"{key}={shown(value)} must be {own}; leave it out, and {cure}"
+            yield f"{key}={as_text(value)} must be {own}; leave it out, and {cure}"
 
 
 def _early_ends(cfg: DictConfig) -> Iterator[str]:
@@ -126,6 +126,6 @@ def _early_ends(cfg: DictConfig) -> Iterator[str]:
     for name, off in ENDS.items():
         if isinstance(trainer, DictConfig) and name in trainer and trainer[name] not in off:
             yield (
-                f"trainer.{name}={shown(trainer[name])} must be {shown(off[0])}, because a run ends at max_steps; "
+                f"trainer.{name}={as_text(trainer[name])} must be {as_text(off[0])}, because a run ends at max_steps; "
                 "leave it out, and set max_steps"
             )

@@ -20,7 +20,7 @@ def searching(hydra: Any) -> str | None:
         hydra: Hydra's node of a sweep.
 
     Raises:
-        ConfigError: the sweeper needs several values of each job, and a run has one objective.
+        ConfigError: the sweeper needs several values of each job, and a run gives one.
     """
     target = str(hydra.sweeper._target_)
     if target == BasicSweeperConf._target_ or not getattr(get_class(target), "needs_values", True):

@@ -53,7 +53,7 @@ def impossible(why: str) -> Finding:
 
 
 @dataclass(frozen=True)
-class Place:
+class CheckPlace:
     """Where a check runs.
 
     Attributes:
@@ -79,17 +79,17 @@ class Place:
         return self.work / self.device.replace(":", "-")
 
 
-def place_of(device: str, work: Path, devices: int = 1) -> Place:
+def place_of(device: str, work: Path, devices: int = 1) -> CheckPlace:
     """The place of a device by its name."""
     kind, _, number = device.partition(":")
     if kind == "cuda":
         settings = ("trainer.accelerator=gpu", f"trainer.devices=[{number or 0}]")
     else:
         settings = (f"trainer.accelerator={kind}",)
-    return Place(device, work, devices, settings)
+    return CheckPlace(device, work, devices, settings)
 
 
-Function = Callable[[Place], Finding]
+Function = Callable[[CheckPlace], Finding]
 
 
 def check(limit: float, fresh: bool = False) -> Callable[[Function], Function]:
@@ -141,7 +141,7 @@ class Check(NamedTuple):
     def _function(self) -> Function:
         return getattr(importlib.import_module(self.module), self.function)
 
-    def run(self, place: Place) -> Finding:
+    def run(self, place: CheckPlace) -> Finding:
         """The finding; an error of the check is one."""
         try:
             return self._function(place)

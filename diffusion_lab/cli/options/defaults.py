@@ -19,7 +19,7 @@ from diffusion_lab.cli.conf_folder import yaml_file
 WORDS = re.compile(r"(?P<override>override )?(?P<slash>/?)(?P<group>[\w/.-]+)(?:@(?P<place>[\w.]+))?")
 
 
-class Entry(NamedTuple):
+class DefaultsEntry(NamedTuple):
     """One entry of a defaults list.
 
     Attributes:
@@ -37,13 +37,13 @@ class Entry(NamedTuple):
     from_top: bool = False
 
 
-def defaults(path: Path) -> tuple[Entry, ...]:
+def defaults(path: Path) -> tuple[DefaultsEntry, ...]:
     """The entries of a file's defaults list, without `_self_`."""
     return _defaults(path, path.stat().st_mtime_ns)
 
 
 @cache
-def _defaults(path: Path, changed: int) -> tuple[Entry, ...]:
+def _defaults(path: Path, changed: int) -> tuple[DefaultsEntry, ...]:
     content = yaml_file(path)
     entries = content.get("defaults") if isinstance(content, dict) else None
     found = []
@@ -53,11 +53,11 @@ def _defaults(path: Path, changed: int) -> tuple[Entry, ...]:
         if match and words != "_self_":
             value = None if isinstance(entry, str) else "" if option is None else str(option)
             overrides, from_top = map(bool, match.group("override", "slash"))
-            found.append(Entry(match["group"], value, match["place"] or "", overrides, from_top))
+            found.append(DefaultsEntry(match["group"], value, match["place"] or "", overrides, from_top))
     return tuple(found)
 
 
-def implied(hydra: Any, choices: dict[str, Any], group: str, conf: Path) -> tuple[str, ...]:
+def implied_options(hydra: Any, choices: dict[str, Any], group: str, conf: Path) -> tuple[str, ...]:
     """The options of a group that a run's name implies: those that the preset sweeps; else the one of the preset, else
     of the method, else of the base that one of them states, else of train.yaml.
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from diffusion_lab.cli.conf_folder import METRIC
 from diffusion_lab.cli.definitions import LIBRARIES, Definition, find, lost
 from diffusion_lab.cli.options import files
-from diffusion_lab.cli.places import places
+from diffusion_lab.cli.path_arguments import path_arguments
 
 # A sentence ends at a full stop before a capital, but not at "et al. 2020" or "sec. 3".
 SENTENCE = re.compile(r"(?<!al)(?<!sec)(?<!eq)\.(?= [A-Z`]|$)")
@@ -40,7 +40,7 @@ class Docstring(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Setting:
+class DescribedKey:
     """One key of an option: `name=default`, and its meaning."""
 
     name: str
@@ -66,7 +66,7 @@ class Described:
     option: files.Option
     definition: Definition | None
     doc: Docstring
-    settings: tuple[Setting, ...]
+    settings: tuple[DescribedKey, ...]
     owner: str = ""
     needed: tuple[str, ...] = ()
     lost: str = ""
@@ -105,13 +105,13 @@ def described(group: str, name: str, folders: Sequence[Path], modules: Sequence[
         folders: with the yaml files, the package's first.
         modules: folders with the user's own modules.
     """
-    option = files.read(group, name, folders)
+    option = files.read_option(group, name, folders)
     definition, owner = find(option.target, modules), _owner(group, folders)
     needed = tuple(
         f"{key}.{name}"
         for key, target in option.inside.items()
         if (part := find(target, modules))
-        for name, kind in places(target, tuple(modules)).items()
+        for name, kind in path_arguments(target, tuple(modules)).items()
         if kind == "read" and not part.arguments().get(name, "known")
     )
     return Described(
@@ -158,27 +158,27 @@ def _owner(group: str, folders: Sequence[Path]) -> str:
     """The first option of the group above that has one of `group` below it."""
     above, slash, _ = group.rpartition("/")
     for name in files.options(above, folders) if slash else ():
-        if any(group == part for part, _ in files.read(above, name, folders).parts.values()):
+        if any(group == part for part, _ in files.read_option(above, name, folders).parts.values()):
             return f"{above}={name}"
     return ""
 
 
 def _settings(
     option: files.Option, definition: Definition | None, texts: dict[str, str], folders: Sequence[Path]
-) -> Iterator[Setting]:
+) -> Iterator[DescribedKey]:
     yield from _parts(option, texts, folders)
     own = [key for key in option.keys if key.name not in option.parts]
     for key in own:
         text = texts.get(key.name) or key.comment
         if text or "." not in key.name:  # not what is only passed on inside
-            yield Setting(key.name, readable(key.default), text)
+            yield DescribedKey(key.name, readable(key.default), text)
     if definition and "_partial_" not in option.path.read_text(encoding="utf-8"):  # else other parts give the others
         given = {*option.parts, *(key.name for key in own)}
         left_out = {name: value for name, value in definition.arguments().items() if value and name not in given}
-        yield from (Setting(name, value, texts.get(name, "")) for name, value in left_out.items())
+        yield from (DescribedKey(name, value, texts.get(name, "")) for name, value in left_out.items())
 
 
-def _parts(option: files.Option, texts: dict[str, str], folders: Sequence[Path]) -> Iterator[Setting]:
+def _parts(option: files.Option, texts: dict[str, str], folders: Sequence[Path]) -> Iterator[DescribedKey]:
     """Parts below the option: their default, and what they are exchanged with."""
     for name, (group, chosen) in option.parts.items():
         own = group == f"{option.group}/{name}"
@@ -186,7 +186,7 @@ def _parts(option: files.Option, texts: dict[str, str], folders: Sequence[Path])
         others = [one for one in files.options(group, folders) if one not in (chosen, option.name)]
         exchanged = f"{key}=NAME takes another: {', '.join(others)}" if others else ""
         said = ". ".join(filter(None, [texts.get(name, "").rstrip("."), exchanged]))
-        yield Setting(name, f"{group}={chosen}" if chosen else "null", said)
+        yield DescribedKey(name, f"{group}={chosen}" if chosen else "null", said)
 
 
 def readable(value: str) -> str:

@@ -92,7 +92,7 @@ def settings(path: Path) -> list[Key]:
     return [key for key in found if "." not in key.name and key.default != "{...}"]
 
 
-def read(group: str, name: str, folders: Sequence[Path]) -> Option:
+def read_option(group: str, name: str, folders: Sequence[Path]) -> Option:
     """The option `group=name`; Hydra's rule, the first folder that has the file."""
     path = next(path for folder in folders if (path := folder / group / f"{name}.yaml").is_file())
     lines = read_text(path).splitlines()
@@ -110,7 +110,7 @@ def _with_defaults(option: Option, folders: Sequence[Path]) -> Option:
         if entry.overrides:
             option.sets[f"{entry.group}@{entry.place}" if entry.place else entry.group] = entry.option or "null"
         elif entry.option is None:  # another file of the group, which this one extends
-            above = read(option.group, entry.group.removeprefix(f"{option.group}/"), folders)
+            above = read_option(option.group, entry.group.removeprefix(f"{option.group}/"), folders)
             option = replace(
                 option,
                 target=above.target,

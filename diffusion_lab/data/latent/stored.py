@@ -20,7 +20,7 @@ import numpy as np
 
 from diffusion_lab.files import write_json
 from diffusion_lab.progress import progress
-from diffusion_lab.runs.advice import command, setting
+from diffusion_lab.runs.shell_commands import command, setting
 
 HEADER = "latents.json"
 PROGRESS = "encoding.json"  # of an encoding that is not finished

@@ -10,7 +10,13 @@ from diffusion_lab.intervals import Interval
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS, with_arrow
 from diffusion_lab.reports.comparison.rows import Row, baseline, summarise, visible_size
-from diffusion_lab.reports.comparison.sentences import answer, beyond_names, cautions, legend, of_other_hours
+from diffusion_lab.reports.comparison.sentences import (
+    answer,
+    cautions,
+    legend,
+    of_other_hours,
+    unnamed_difference_sentences,
+)
 from diffusion_lab.reports.comparison.verdicts import Verdict
 from diffusion_lab.runs.run import status_words
 
@@ -82,7 +88,7 @@ def compare(groups: Sequence[Group], metric: str, by: str | None = None, size: f
     widest = [max(len(cell.text) for cell in line) for line in zip(*lines, strict=True)]
     wide = sum(max(len(one.heading), width) + 2 for one, width in zip(found, widest, strict=True)) > WIDTH
     titles = [one.brief if wide and one.brief else one.heading for one in found]
-    notes = [*beyond_names(groups, first), *cautions(rows), *of_other_hours(rows, first.label)]
+    notes = [*unnamed_difference_sentences(groups, first), *cautions(rows), *of_other_hours(rows, first.label)]
     return Comparison(titles, lines, legend(rows, size), notes, answer=answer(rows, size))
 
 

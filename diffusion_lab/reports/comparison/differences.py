@@ -2,15 +2,15 @@
 
 A method's name implies all that its yaml file sets: the sampler and weighting of `speed` are not listed if they are
 those of the file. Everything else in which two rows differ is a possible cause of their difference and is listed. A
-`Reading` of a run therefore has two configurations: its own, and the one implied by its options alone, with references
-such as ${batch_size} resolved by the run's own values. Then
+`RunConfig` of a run therefore has two configurations: its own, and the one implied by its options alone, with
+references such as ${batch_size} resolved by the run's own values. Then
 
     listed  = options that differ and that one of the two names does not imply, and
               keys that differ and for which one of the two runs has another value than its options imply
 
 so that a key which only follows another one (dataset.batch_size follows batch_size) is not repeated, and no list of
 methods or keys is needed. An option that is not a yaml file of the package, such as a user's own sampler, implies the
-whole part as the run has it, but for the keys that were typed. The `Reader` of configurations, which needs Hydra,
+whole part as the run has it, but for the keys that were typed. The `ConfigReader` of configurations, which needs Hydra,
 is an argument of `group_runs`; without it, and for a run whose method or experiment is not known, all keys that differ
 are listed.
 
@@ -36,7 +36,7 @@ Names = Sequence[tuple[Any, str]]  # parts of a configuration, and the option th
 
 
 @dataclass(frozen=True)
-class Reading:
+class RunConfig:
     """A run's configuration, for comparison.
 
     Attributes:
@@ -58,7 +58,7 @@ class Reading:
     names: Names = ()
 
 
-Reader = Callable[[Run], Reading]
+ConfigReader = Callable[[Run], RunConfig]
 
 
 class Difference(NamedTuple):
@@ -72,17 +72,19 @@ class Difference(NamedTuple):
         return f"{self.key}={self.own} (baseline {self.base})"
 
 
-def read_plainly(run: Run) -> Reading:
-    """The reading of a run's configuration without knowledge of its options."""
+def read_config_alone(run: Run) -> RunConfig:
+    """A run's configuration without knowledge of its options."""
     config = of_method(run.config)
-    return Reading(config, derived=followers_of_seed(config, run.seed), names=names_of(config, run))
+    return RunConfig(config, derived=followers_of_seed(config, run.seed), names=names_of(config, run))
 
 
 def names_of(config: Mapping[str, Any], run: Run) -> Names:
     """The parts of a run's configuration with their options, as far as run.json records words that can be typed."""
     choices = run.info.get("choices")
     typed = choices.items() if isinstance(choices, dict) else ()
-    words = {place_of(group): option for group, option in typed if isinstance(option, str) and WORD.fullmatch(option)}
+    words = {
+        key_of_group(group): option for group, option in typed if isinstance(option, str) and WORD.fullmatch(option)
+    }
     return [(node, option) for place, option in words.items() if is_part(node := lookup(config, place))]
 
 
@@ -91,18 +93,18 @@ def is_part(value: Any) -> bool:
     return isinstance(value, dict) and "_target_" in value
 
 
-def differences(own: Reading, base: Reading) -> list[Difference]:
+def differences(own: RunConfig, base: RunConfig) -> list[Difference]:
     """The differences of `own` from `base` to be listed, whole parts first."""
     if own.expected is None or base.expected is None:
         following = own.derived & base.derived
         keys = [key for key in changed(own.config, base.config) if key not in following and key not in RECORDING]
         return _once([Difference(key, *_words(own, base, key)) for key in keys])
     options = [
-        Difference(place_of(group), *(str(one.options.get(group) or "none") for one in (own, base)))
+        Difference(key_of_group(group), *(str(one.options.get(group) or "none") for one in (own, base)))
         for group in dict.fromkeys([*own.options, *base.options])
         if own.options.get(group) != base.options.get(group)
         and any(one.options.get(group) != one.named.get(group) for one in (own, base))
-        and lookup(own.config, place_of(group)) != lookup(base.config, place_of(group))
+        and lookup(own.config, key_of_group(group)) != lookup(base.config, key_of_group(group))
     ]
     options = [one for one in options if not any(within(one.key, other.key) and one != other for other in options)]
     keys = dict.fromkeys([*changed(own.config, own.expected), *changed(base.config, base.expected)])
@@ -174,11 +176,11 @@ def short(value: Any, names: Names = ()) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str, separators=(",", ":"))
 
 
-def _words(own: Reading, base: Reading, key: str) -> tuple[str, str]:
+def _words(own: RunConfig, base: RunConfig, key: str) -> tuple[str, str]:
     return short(lookup(own.config, key), own.names), short(lookup(base.config, key), base.names)
 
 
-def place_of(group: str) -> str:
+def key_of_group(group: str) -> str:
     """The key of a group's part: `solver/spacing` is at solver.spacing, `features@dataset.features` where it says."""
     return group.partition("@")[2] or group.replace("/", ".")
 

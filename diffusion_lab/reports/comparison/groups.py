@@ -18,11 +18,11 @@ from typing import Any
 from diffusion_lab.reports.comparison.differences import (
     MISSING,
     WORD,
-    Reader,
-    Reading,
+    ConfigReader,
+    RunConfig,
     canonical,
     lookup,
-    read_plainly,
+    read_config_alone,
     replaced,
     short,
     without_keys,
@@ -58,23 +58,23 @@ class Group:
     data_key: str = ""
     said: dict[str, str] = field(default_factory=dict)
     differences: dict[str, str] = field(default_factory=dict)
-    read: Reader = read_plainly
+    read: ConfigReader = read_config_alone
 
     @property
     def config(self) -> dict[str, Any]:
         return self.runs[0].config
 
     @cached_property
-    def reading(self) -> Reading:
-        """The reading of its configuration, in which the source of the data stands for the data."""
+    def run_config(self) -> RunConfig:
+        """Its configuration, in which the source of the data stands for the data."""
         found = self.read(self.runs[0])
         return replace(found, config=self._by_data(found.config))
 
     @cached_property
     def without_followers(self) -> dict[str, Any]:
-        """The configuration of `reading` without the keys that only follow another one, such as the seed of the data:
-        equal for all seeds."""
-        return without_keys(self.reading.config, self.reading.derived)
+        """The configuration of `run_config` without the keys that only follow another one, such as the seed of the
+        data: equal for all seeds."""
+        return without_keys(self.run_config.config, self.run_config.derived)
 
     def _by_data(self, config: dict[str, Any]) -> dict[str, Any]:
         source = lookup(config, "dataset.source")
@@ -106,7 +106,7 @@ class Group:
         return [run for run in self.started if last.get(run.folder, -1) == max(last.values(), default=0)]
 
 
-def collect(runs: Sequence[Run], read: Reader = read_plainly) -> list[Group]:
+def collect(runs: Sequence[Run], read: ConfigReader = read_config_alone) -> list[Group]:
     """Groups in the order of their first run, without names."""
     begun = [run for run in runs if run.config]
     words, keys = data_words(begun), {run.folder: _digest(run.info.get("data")) for run in begun}

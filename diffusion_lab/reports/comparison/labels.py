@@ -21,12 +21,12 @@ from typing import Any
 from diffusion_lab.printable import one_line
 from diffusion_lab.reports.comparison.differences import (
     MISSING,
+    ConfigReader,
     Names,
-    Reader,
     canonical,
     lookup,
     names_of,
-    read_plainly,
+    read_config_alone,
     short,
     within,
     without_keys,
@@ -38,7 +38,7 @@ from diffusion_lab.runs.run import Run
 WORDS = re.compile(r"[\s-]+")  # what separates the words of a label
 
 
-def group_runs(runs: Sequence[Run], by: str | None = None, read: Reader = read_plainly) -> list[Group]:
+def group_runs(runs: Sequence[Run], by: str | None = None, read: ConfigReader = read_config_alone) -> list[Group]:
     """Groups in the order of their first run, named as one table.
 
     Args:
@@ -111,15 +111,15 @@ def _name(group: Group, by: str | None) -> str:
 def _comparable(groups: Sequence[Group]) -> list[dict[str, Any]]:
     """The configurations of several groups without keys that follow others in all that have them, and without those
     of `RECORDING` where something else differs."""
-    readings = [group.reading for group in groups]
+    run_configs = [group.run_config for group in groups]
     same_data = len({group.data_key for group in groups}) == 1
-    derived = frozenset.union(*(reading.derived for reading in readings))
+    derived = frozenset.union(*(reading.derived for reading in run_configs))
     following = frozenset(
-        key for key in derived if all(key in one.derived or lookup(one.config, key) is MISSING for one in readings)
+        key for key in derived if all(key in one.derived or lookup(one.config, key) is MISSING for one in run_configs)
     )
     configs = [
         without_keys(reading.config if same_data else group.read(group.runs[0]).config, following)
-        for group, reading in zip(groups, readings, strict=True)
+        for group, reading in zip(groups, run_configs, strict=True)
     ]
     brief = [without_keys(config, frozenset(RECORDING)) for config in configs]
     return brief if len(set(map(canonical, brief))) == len(set(map(canonical, configs))) else configs

@@ -123,7 +123,7 @@ def protocols(group: Group, metric: str) -> list[dict[str, Any]]:
     return distinct
 
 
-def ruler(group: Group, metric: str) -> list[dict[str, Any]]:
+def shared_protocol(group: Group, metric: str) -> list[dict[str, Any]]:
     """The settings that two groups must share to be compared: extractor, reference, samples, but not the solver.
 
     For a loss these are the data set, the prediction, the noise schedule and the settings of validation.
@@ -141,7 +141,7 @@ def ruler(group: Group, metric: str) -> list[dict[str, Any]]:
 
 
 class Timed(NamedTuple):
-    """A curve, and a curve of the same snapshots whose values are seconds."""
+    """A curve, and a curve of the same steps whose values are seconds."""
 
     curve: Curve
     clock: Curve

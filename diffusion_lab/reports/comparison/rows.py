@@ -27,7 +27,7 @@ from diffusion_lab.reports.comparison.metrics import (
     pairs,
     protocols,
     rising,
-    ruler,
+    shared_protocol,
     values,
 )
 from diffusion_lab.reports.comparison.verdicts import Verdict, judge, usual_size
@@ -171,7 +171,7 @@ def _difference(group: Group, base: Group, metric: str) -> tuple[Interval | None
     common = pairs(ours, theirs)
     if not common:
         return None, "n/a (no common seed)"
-    if ruler(group, metric) != ruler(base, metric) or len(protocols(group, metric)) > 1:
+    if shared_protocol(group, metric) != shared_protocol(base, metric) or len(protocols(group, metric)) > 1:
         return None, "n/a (measured differently)"
     a, b = zip(*common, strict=True)
     return paired_difference(a, b), ""

@@ -10,10 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from diffusion_lab.reports.comparison.differences import MISSING, WORD, Reader, canonical, lookup, read_plainly, short
+from diffusion_lab.reports.comparison.differences import (
+    MISSING,
+    WORD,
+    ConfigReader,
+    canonical,
+    lookup,
+    read_config_alone,
+    short,
+)
 from diffusion_lab.reports.comparison.groups import Group, collect, source_of
 from diffusion_lab.reports.comparison.labels import check_key, configuration_words, label_groups, matching
-from diffusion_lab.reports.comparison.metrics import choose_metric, ruler, values
+from diffusion_lab.reports.comparison.metrics import choose_metric, shared_protocol, values
 from diffusion_lab.reports.comparison.rows import able_baselines, no_baseline, with_baseline
 from diffusion_lab.runs.run import Run
 
@@ -37,7 +45,7 @@ def sections_of(
     metric: str | None = None,
     by: str | None = None,
     baseline: str | None = None,
-    read: Reader = read_plainly,
+    read: ConfigReader = read_config_alone,
 ) -> list[Section]:
     """The sections, in the order of their first run; empty if no run has started.
 
@@ -53,12 +61,12 @@ def sections_of(
     """
     groups = collect(runs, read)
     check_key(groups, by)
-    alike: dict[str, list[Group]] = {}
+    by_subject: dict[str, list[Group]] = {}
     for group in groups:
-        alike.setdefault(canonical(subject(group)), []).append(group)
-    if metric is not None and not any(_has(same, metric) for same in alike.values()):
+        by_subject.setdefault(canonical(subject(group)), []).append(group)
+    if metric is not None and not any(_has(same, metric) for same in by_subject.values()):
         choose_metric(groups, metric)
-    measured = [part for same in alike.values() for part in _by_ruler(same, metric)]
+    measured = [part for same in by_subject.values() for part in _by_protocol(same, metric)]
     named = [(label_groups(same, by), name) for same, name in measured]
     sections = []
     for (same, name), title in zip(named, _titles(measured), strict=True):
@@ -72,25 +80,25 @@ def sections_of(
 
 def subject(group: Group) -> dict[str, Any]:
     """The data, or their source if no more is known, and the task."""
-    task = lookup(group.config if "task" in group.config else group.reading.config, "task")
+    task = lookup(group.config if "task" in group.config else group.run_config.config, "task")
     return {"dataset": group.data_key or source_of(group.runs[0]), "task": None if task is MISSING else task}
 
 
-def _by_ruler(groups: list[Group], metric: str | None) -> list[tuple[list[Group], str]]:
+def _by_protocol(groups: list[Group], metric: str | None) -> list[tuple[list[Group], str]]:
     """Groups with the same protocol, each with the metric for their comparison."""
     name = _metric(groups, metric)
-    apart: dict[str, list[Group]] = {}
+    by_protocol: dict[str, list[Group]] = {}
     waiting = []
     for group in groups:
         if values(group, name):
-            apart.setdefault(canonical(ruler(group, name)[0]), []).append(group)
+            by_protocol.setdefault(canonical(shared_protocol(group, name)[0]), []).append(group)
         else:
             waiting.append(group)
-    if len(apart) < 2:
+    if len(by_protocol) < 2:
         return [(groups, name)]
-    largest = max(apart.values(), key=len)
+    largest = max(by_protocol.values(), key=len)
     largest += waiting
-    return [(sorted(same, key=groups.index), _metric(same, metric)) for same in apart.values()]
+    return [(sorted(same, key=groups.index), _metric(same, metric)) for same in by_protocol.values()]
 
 
 def _metric(groups: list[Group], metric: str | None) -> str:
@@ -109,7 +117,10 @@ def _has(groups: list[Group], metric: str) -> bool:
 def _titles(sections: Sequence[tuple[list[Group], str]]) -> list[str]:
     """Data set and metric, and other settings that distinguish a section from the others."""
     subjects = [subject(groups[0]) for groups, _ in sections]
-    rulers = [{"measured": ruler(groups[0], name)[0]} if values(groups[0], name) else {} for groups, name in sections]
+    rulers = [
+        {"measured": shared_protocol(groups[0], name)[0]} if values(groups[0], name) else {}
+        for groups, name in sections
+    ]
     of = [[source_of(g.runs[0]) for other, _ in sections for g in other if subject(g) == about] for about in subjects]
     sources = [{"dataset": _common(nodes)} for nodes in of]
     tasks = [{"task": about["task"]} for about in subjects]

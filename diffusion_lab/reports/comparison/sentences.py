@@ -101,11 +101,11 @@ def _number(value: float) -> str:
     return f"{float(f'{value:.2g}'):g}"
 
 
-def beyond_names(groups: Sequence[Group], base: Group) -> list[str]:
+def unnamed_difference_sentences(groups: Sequence[Group], base: Group) -> list[str]:
     """One sentence for all rows with the same differences from the baseline beyond their names; empty without any."""
     rows: dict[str, list[str]] = {}
     for group in groups:
-        words = [difference for difference in beyond(group, base) if difference.key not in group.said]
+        words = [difference for difference in unnamed_differences(group, base) if difference.key not in group.said]
         if words:
             rows.setdefault(", ".join(map(str, words)), []).append(group.label)
     if not rows:
@@ -118,11 +118,11 @@ def beyond_names(groups: Sequence[Group], base: Group) -> list[str]:
     ]
 
 
-def beyond(group: Group, base: Group) -> list[Difference]:
+def unnamed_differences(group: Group, base: Group) -> list[Difference]:
     """The differences of a group from the baseline that the names do not imply; empty for the baseline itself."""
     if group is base or not group.config or not base.config:
         return []
-    own, other = group.reading, base.reading
+    own, other = group.run_config, base.run_config
     different = differences(own, other)
     if own.expected is None or other.expected is None:  # leave out a part that is in the name
         names = {group.name, base.name}

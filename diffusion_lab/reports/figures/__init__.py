@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import Figure
-from diffusion_lab.reports.figures.curves import against_time, course, other_numbers
-from diffusion_lab.reports.figures.losses import loss_by_log_snr, loss_by_timestep, loss_course
+from diffusion_lab.reports.figures.curves import against_time, other_numbers, quality_over_training
+from diffusion_lab.reports.figures.losses import loss_by_log_snr, loss_by_timestep, loss_over_training
 from diffusion_lab.reports.figures.method_logs import adversarial_losses, heads
 from diffusion_lab.reports.figures.table_rows import cost, differences
-from diffusion_lab.reports.figures.timesteps import drawn, drawn_over_training, objective
+from diffusion_lab.reports.figures.timesteps import drawn, drawn_over_training, effective_weights
 
 
 def of_section(groups: Sequence[Group], metric: str, size: float | None) -> list[Figure]:
@@ -23,15 +23,15 @@ def of_section(groups: Sequence[Group], metric: str, size: float | None) -> list
     """
     made = [
         differences(groups, metric, size),
-        course(groups, metric),
+        quality_over_training(groups, metric),
         against_time(groups, metric),
         loss_by_timestep(groups),
         loss_by_log_snr(groups),
-        loss_course(groups),
+        loss_over_training(groups),
         adversarial_losses(groups),
         drawn(groups),
         drawn_over_training(groups),
-        objective(groups),
+        effective_weights(groups),
         heads(groups),
         other_numbers(groups),
         cost(groups),

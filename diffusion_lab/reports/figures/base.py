@@ -89,12 +89,12 @@ def over_seeds(curves: Sequence[Curve]) -> Mean | None:
     return Mean(images, stack.mean(0), stack.min(0), stack.max(0))
 
 
-def shown(group: Group) -> list[Run]:
+def averaged_runs(group: Group) -> list[Run]:
     """The runs over which a group's mean is taken."""
     return group.done or group.started
 
 
-def seeds_text(groups: Sequence[Group], runs_of: Callable[[Group], Sequence[object]] = shown) -> str:
+def seeds_text(groups: Sequence[Group], runs_of: Callable[[Group], Sequence[object]] = averaged_runs) -> str:
     """`2 seeds each`, with the groups that have another number, and the unfinished groups."""
     counts = [len(runs_of(group)) for group in groups]
     usual, times = Counter(counts).most_common(1)[0]

@@ -22,15 +22,15 @@ from diffusion_lab.reports.comparison.metrics import (
     with_direction,
     with_units,
 )
-from diffusion_lab.reports.figures.base import GREY, Figure, over_seeds, panel_per_group, seeds_text, shown
-from diffusion_lab.reports.pair.speedup import Course, smoothed
-from diffusion_lab.reports.pair.speedup_of_runs import OfRuns, cell, in_images, in_seconds
+from diffusion_lab.reports.figures.base import GREY, Figure, averaged_runs, over_seeds, panel_per_group, seeds_text
+from diffusion_lab.reports.pair.speedup import MetricCurve, smoothed
+from diffusion_lab.reports.pair.speedup_of_runs import RunsSpeedUp, cell, in_images, in_seconds
 from diffusion_lab.runs.curve import Curve
 
 UNITS = ((5400.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))  # from, in seconds, name
 AXES = {"images": ("images seen", in_images), "training time": ("training time, seconds", in_seconds)}  # of factors
 MARK = "#222222"  # of factors
-DOTS = 12  # largest number of snapshots that are marked
+DOTS = 12  # largest number of points that are marked
 # Beginnings of the keys that are shown elsewhere, or are the same in all runs of a method.
 ELSEWHERE = (
     "epoch",
@@ -50,7 +50,7 @@ NAME = re.compile(r"[\w./ -]{1,60}")  # of a key that can be a title
 PANELS = "Coloured: mean over seeds, shaded: lowest to highest seed, dotted: {}, grey: {}."
 
 
-class Line(NamedTuple):
+class GroupCurve(NamedTuple):
     """One group: its place in the report, and the mean and range over seeds, (n,) each, where all have a value at x."""
 
     index: int
@@ -73,14 +73,16 @@ class Line(NamedTuple):
         axis.fill_between(self.x, self.low, self.high, color=color, alpha=0.15, linewidth=0)
 
 
-def course(groups: Sequence[Group], metric: str) -> Figure | None:
+def quality_over_training(groups: Sequence[Group], metric: str) -> Figure | None:
     """The metric and the validation loss against images seen; for many groups only one of the two."""
     return _course(groups, _keys(metric), "Quality against images seen")
 
 
 def other_numbers(groups: Sequence[Group]) -> Figure | None:
     """What no other figure and no metric shows, such as a number that your own callback logs; at most `MOST`."""
-    logged = {key for group in groups for run in shown(group) for key in run.keys("") if not key.startswith(ELSEWHERE)}
+    logged = {
+        key for group in groups for run in averaged_runs(group) for key in run.keys("") if not key.startswith(ELSEWHERE)
+    }
     numbers = [key for key in sorted(logged) if NAME.fullmatch(key) and _is_number(groups, key)]
     return _course(groups, numbers[:MOST], "Other numbers against images seen")
 
@@ -95,7 +97,7 @@ def _course(groups: Sequence[Group], keys: Sequence[str], title: str) -> Figure 
         return None
     drawn = [key for key in keys if any(len(curve.steps) > 1 for group in groups for curve in _curves(group, key))]
     keys = drawn or keys  # a panel of points shows less than the table beside one of curves
-    lines: list[Line] = []
+    lines: list[GroupCurve] = []
     if many(len(groups)):
         found = [(key, _lines(groups, key)) for key in keys]
         found = [(key, lines) for key, lines in found if any(len(line.x) > 1 for line in lines)]
@@ -121,15 +123,15 @@ def _course(groups: Sequence[Group], keys: Sequence[str], title: str) -> Figure 
     return Figure.drawn(title, caption, _course_lines, groups, keys)
 
 
-def _lines(groups: Sequence[Group], key: str) -> list[Line]:
+def _lines(groups: Sequence[Group], key: str) -> list[GroupCurve]:
     """The groups that have a mean over seeds."""
     means = [(i, group, over_seeds(_curves(group, key))) for i, group in enumerate(groups)]
-    return [Line(i, group, *mean) for i, group, mean in means if mean is not None]
+    return [GroupCurve(i, group, *mean) for i, group, mean in means if mean is not None]
 
 
 def _curves(group: Group, key: str) -> list[Curve]:
     """Non-empty curves of the runs over which the mean is taken."""
-    return [curve for curve in (run.curve(key) for run in shown(group)) if len(curve.steps)]
+    return [curve for curve in (run.curve(key) for run in averaged_runs(group)) if len(curve.steps)]
 
 
 def _course_lines(groups: Sequence[Group], keys: Sequence[str]) -> Any:
@@ -153,7 +155,7 @@ def _course_lines(groups: Sequence[Group], keys: Sequence[str]) -> Any:
     return figure
 
 
-def _line_panels(lines: Sequence[Line], key: str, below: str, size: float | None = None) -> Any:
+def _line_panels(lines: Sequence[GroupCurve], key: str, below: str, size: float | None = None) -> Any:
     """One panel per group, with the others in grey behind it and the first dotted; `size` is the unit of x in seconds,
     None for images."""
     lines = lines if size is None else [line._replace(x=line.x / size) for line in lines]
@@ -178,18 +180,18 @@ def _line_panels(lines: Sequence[Line], key: str, below: str, size: float | None
 class Clocked(NamedTuple):
     """A line at the mean time of its seeds, in seconds, and the seeds."""
 
-    line: Line
+    line: GroupCurve
     seeds: list[Timed]
 
 
 def against_time(groups: Sequence[Group], metric: str) -> Figure | None:
-    """The metric and the validation loss against training time; None if no curve has two snapshots with a time."""
+    """The metric and the validation loss against training time; None if no curve has two points with a time."""
     drawn = {key: clocked(groups, key) for key in _keys(metric)}
     drawn = {key: found for key, found in drawn.items() if any(len(one.line.x) > 1 for one in found)}
     if not drawn:
         return None
     in_panels = many(len(groups))
-    how = "Thick: mean over seeds at equal snapshots, at their mean time, shaded: lowest to highest, thin: seeds."
+    how = "Thick: mean over seeds at equal steps, at their mean time, shaded: lowest to highest, thin: seeds."
     how = PANELS.format("the first group", "the others") if in_panels else how
     caption = (
         f"{how} {seeds_text(groups)}. The time is that of training alone, with what a sampler computes and without "
@@ -200,13 +202,13 @@ def against_time(groups: Sequence[Group], metric: str) -> Figure | None:
 
 
 def clocked(groups: Sequence[Group], key: str) -> list[Clocked]:
-    """The groups with a value and a time, each at the mean time of its seeds at a snapshot."""
+    """The groups with a value and a time, each at the mean time of its seeds at a step."""
     found = []
     for i, group in enumerate(groups):
-        seeds = [timed for run in shown(group) if (timed := time_of(run, key)) is not None]
+        seeds = [timed for run in averaged_runs(group) if (timed := time_of(run, key)) is not None]
         values, times = over_seeds([seed.curve for seed in seeds]), over_seeds([seed.clock for seed in seeds])
         if values is not None and times is not None:
-            found.append(Clocked(Line(i, group, times.mean, values.mean, values.low, values.high), seeds))
+            found.append(Clocked(GroupCurve(i, group, times.mean, values.mean, values.low, values.high), seeds))
     return found
 
 
@@ -264,14 +266,14 @@ def speed_up(base: Group, own: Group, metric: str) -> Figure | None:
     if not measured:
         return None
     caption = (
-        "Dots: snapshots, lines: the smoothed curves of each seed. A horizontal line begins where "
+        "Dots: evaluations, lines: the smoothed curves of each seed. A horizontal line begins where "
         f"{own.label} reaches the final value of {base.label} at the same seed, and ends where {base.label} has it; on "
         "this logarithmic axis its length is the factor. A dotted line: the value is not reached."
     )
     return Figure.drawn(f"Speed-up over {base.label}", caption, _speed_up_panels, measured, [base, own], metric)
 
 
-def _speed_up_panels(measured: dict[str, tuple[str, OfRuns]], groups: Sequence[Group], metric: str) -> Any:
+def _speed_up_panels(measured: dict[str, tuple[str, RunsSpeedUp]], groups: Sequence[Group], metric: str) -> Any:
     figure, axes = panels(len(measured), height=3.8)
     for axis, (title, (label, found)) in zip(axes, measured.items(), strict=True):
         _draw_factors(axis, found, groups, metric)
@@ -281,7 +283,7 @@ def _speed_up_panels(measured: dict[str, tuple[str, OfRuns]], groups: Sequence[G
     return figure
 
 
-def _draw_factors(axis, measured: OfRuns, groups: Sequence[Group], metric: str) -> None:
+def _draw_factors(axis, measured: RunsSpeedUp, groups: Sequence[Group], metric: str) -> None:
     better = "higher" if rising(groups, metric) else "lower"
     curves = smoothed([course for pair in measured.courses for course in pair], better)
     ends: dict[int, list[float]] = {0: [], 1: []}
@@ -299,7 +301,7 @@ def _draw_factors(axis, measured: OfRuns, groups: Sequence[Group], metric: str) 
     label_ends(axis, labels)
 
 
-def _mark(axis, measured: OfRuns, baselines: Sequence[Course]) -> None:
+def _mark(axis, measured: RunsSpeedUp, baselines: Sequence[MetricCurve]) -> None:
     """The horizontal line of each factor."""
     factors = measured.found.factors if measured.found is not None else ()
     for one, base in zip(factors, baselines, strict=True):

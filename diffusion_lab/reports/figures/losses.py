@@ -28,7 +28,7 @@ from diffusion_lab.plotting import (
     panels,
 )
 from diffusion_lab.reports.comparison.groups import Group
-from diffusion_lab.reports.comparison.metrics import VAL_LOSS, ruler
+from diffusion_lab.reports.comparison.metrics import VAL_LOSS, shared_protocol
 from diffusion_lab.reports.figures.base import GREY, Figure, Mean, over_seeds, panel_per_group, seeds_text
 from diffusion_lab.reports.figures.timesteps import TimeAxis, edges
 
@@ -61,7 +61,7 @@ def loss_by_timestep(groups: Sequence[Group]) -> Figure | None:
     if not present:
         return None
     first = present[0]
-    alike = [one for one in present if ruler(one.group, VAL_LOSS) == ruler(first.group, VAL_LOSS)]
+    alike = [one for one in present if shared_protocol(one.group, VAL_LOSS) == shared_protocol(first.group, VAL_LOSS)]
     same = [one for one in alike if one.images == first.images and one.loss.shape == first.loss.shape]
     ratios = f" Coloured: ratio to that of {first.group.label}; grey: the other groups." if many(len(same)) else ""
     caption = (
@@ -193,7 +193,7 @@ def _noise_axis(axis: Any, present: Sequence[tuple[Validated, np.ndarray]]) -> N
     log_snr_axis(axis, low - margin, high + margin)
 
 
-def loss_course(groups: Sequence[Group]) -> Figure | None:
+def loss_over_training(groups: Sequence[Group]) -> Figure | None:
     """Validation loss against images seen, at a few ranges of timesteps, one panel per group."""
     means = [(i, group, mean) for i, group in enumerate(groups) if (mean := _mean(group)) and len(mean.images) > 1]
     if not means:

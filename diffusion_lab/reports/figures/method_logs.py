@@ -15,7 +15,14 @@ import numpy as np
 
 from diffusion_lab.plotting import images_axis, line_style, panels
 from diffusion_lab.reports.comparison.groups import Group
-from diffusion_lab.reports.figures.base import Figure, legend_above, over_seeds, panel_per_group, seeds_text, shown
+from diffusion_lab.reports.figures.base import (
+    Figure,
+    averaged_runs,
+    legend_above,
+    over_seeds,
+    panel_per_group,
+    seeds_text,
+)
 from diffusion_lab.runs.run import Run
 
 # logged key -> its name in the legend, and the dashes of its line
@@ -98,7 +105,7 @@ def shares(index: int, group: Group, kind: str) -> Shares:
 
 
 def _runs(group: Group) -> list[Run]:
-    return [run for run in shown(group) if run.keys("prediction/")]
+    return [run for run in averaged_runs(group) if run.keys("prediction/")]
 
 
 def _head_panels(present: Sequence[Shares]) -> Any:

@@ -13,7 +13,7 @@ from diffusion_lab.reports.comparison.cells import decimals, duration, number, w
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import directed, pairs, rising, values, with_units
 from diffusion_lab.reports.comparison.rows import Row, baseline, summarise, visible_size
-from diffusion_lab.reports.figures.base import Figure, seeds_text, shown
+from diffusion_lab.reports.figures.base import Figure, averaged_runs, seeds_text
 from diffusion_lab.runs.run import Run
 
 FAR = 6.0  # means larger than this multiple of the median one are ignored for the axis limits
@@ -174,7 +174,9 @@ KINDS = (
 
 def cost(groups: Sequence[Group]) -> Figure | None:
     """Images per second, training time and, where it is recorded, memory."""
-    measured = [(i, group) for i, group in enumerate(groups) if any(run.images_per_second for run in shown(group))]
+    measured = [
+        (i, group) for i, group in enumerate(groups) if any(run.images_per_second for run in averaged_runs(group))
+    ]
     if not measured:
         return None
     caption = (
@@ -186,12 +188,12 @@ def cost(groups: Sequence[Group]) -> Figure | None:
 
 
 def _cost_bars(measured: Sequence[tuple[int, Group]]) -> Any:
-    runs = [run for _, group in measured for run in shown(group)]
+    runs = [run for _, group in measured for run in averaged_runs(group)]
     kinds = [kind for kind in KINDS if any(kind.value(run) is not None for run in runs)]
     figure, axes = panels(len(kinds), height=0.75 + 0.33 * len(measured), sharey=True)
     for axis, kind in zip(axes, kinds, strict=True):
         for row, (i, group) in enumerate(measured):
-            numbers = [value for run in shown(group) if (value := kind.value(run)) is not None]
+            numbers = [value for run in averaged_runs(group) if (value := kind.value(run)) is not None]
             if numbers:
                 mean = float(np.mean(numbers))
                 axis.barh(row, mean, height=0.62, color=line_style(i).color, alpha=0.75 if group.done else 0.3)

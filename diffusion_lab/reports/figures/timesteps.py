@@ -1,4 +1,4 @@
-"""Figures of the sampled timesteps, at the end and during training, and of the effective objective.
+"""Figures of the sampled timesteps, at the end and during training, and of the effective weighting.
 
 Lists in metrics.jsonl are over equal ranges of timesteps: bin i of n holds the t with floor(t n/T) = i. A range's share
 of the rows over its share of the timesteps is a density, 1 for the uniform distribution.
@@ -24,11 +24,11 @@ from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures.base import (
     Figure,
     Mean,
+    averaged_runs,
     legend_above,
     over_seeds,
     panel_per_group,
     seeds_text,
-    shown,
 )
 from diffusion_lab.runs.run import Run
 
@@ -37,7 +37,7 @@ COLORS = "cividis"  # lightness rises with the density, also for colour blindnes
 LEAST, MOST = 2.0, 16.0  # bounds of the colour scale's upper end
 
 
-class Logged(NamedTuple):
+class GroupList(NamedTuple):
     """A group that has logged a list: its place in the report, and the mean over seeds."""
 
     index: int
@@ -50,14 +50,14 @@ class Logged(NamedTuple):
         return relative(self.group, self.mean.mean[-1])
 
 
-def with_list(groups: Sequence[Group], key: str) -> list[Logged]:
+def with_list(groups: Sequence[Group], key: str) -> list[GroupList]:
     """The groups that have logged a list `key`."""
 
     def has(run: Run) -> bool:
         return run.curve(key).values.ndim == 2 and len(run.curve(key).steps) > 0
 
-    means = [over_seeds([run.curve(key) for run in shown(group) if has(run)]) for group in groups]
-    return [Logged(i, groups[i], mean) for i, mean in enumerate(means) if mean is not None]
+    means = [over_seeds([run.curve(key) for run in averaged_runs(group) if has(run)]) for group in groups]
+    return [GroupList(i, groups[i], mean) for i, mean in enumerate(means) if mean is not None]
 
 
 def edges(group: Group, bins: int) -> np.ndarray:
@@ -104,7 +104,7 @@ def drawn(groups: Sequence[Group]) -> Figure | None:
     return Figure.drawn("Timesteps drawn against the sampler's probabilities", caption, _drawn_panels, present)
 
 
-def _drawn_panels(present: Sequence[Logged]) -> Any:
+def _drawn_panels(present: Sequence[GroupList]) -> Any:
     time = TimeAxis.of([one.group for one in present])
 
     def draw(axis: Any, k: int) -> None:
@@ -125,7 +125,7 @@ def _drawn_panels(present: Sequence[Logged]) -> Any:
     return figure
 
 
-def objective(groups: Sequence[Group]) -> Figure | None:
+def effective_weights(groups: Sequence[Group]) -> Figure | None:
     """The weight of each timestep in the objective, from sampling and weighting together."""
     present = with_list(groups, "sampler/objective")
     if not present:
@@ -135,10 +135,10 @@ def objective(groups: Sequence[Group]) -> Figure | None:
         "the run minimises. 1 at every t is the simple loss of DDPM. Grey: the other groups. Mean "
         f"over seeds ({_seeds(present)}), common axes."
     )
-    return Figure.drawn("Effective objective", caption, _objective_panels, present)
+    return Figure.drawn("Effective weighting", caption, _effective_weight_panels, present)
 
 
-def _objective_panels(present: Sequence[Logged]) -> Any:
+def _effective_weight_panels(present: Sequence[GroupList]) -> Any:
     time = TimeAxis.of([one.group for one in present])
     curves = [(one.last, time.edges(one.group, len(one.last))) for one in present]
 
@@ -170,7 +170,7 @@ def drawn_over_training(groups: Sequence[Group]) -> Figure | None:
     return Figure.drawn("Timesteps drawn during training", caption, _density_panels, present)
 
 
-def _density_panels(present: Sequence[Logged]) -> Any:
+def _density_panels(present: Sequence[GroupList]) -> Any:
     from matplotlib.colors import LogNorm
 
     time = TimeAxis.of([one.group for one in present])
@@ -235,7 +235,9 @@ def _color_bar(figure, axes, mesh, top: float) -> None:
     bar.set_label("density relative to uniform")
 
 
-def _panels(present: Sequence[Logged], draw: Any, below: str, left: str, height: float = 2.4) -> tuple[Any, list[Any]]:
+def _panels(
+    present: Sequence[GroupList], draw: Any, below: str, left: str, height: float = 2.4
+) -> tuple[Any, list[Any]]:
     return panel_per_group([(one.index, one.group.label) for one in present], draw, below, left, height)
 
 
@@ -244,5 +246,5 @@ def _level(axis: Any, text: str) -> None:
     axis.axhline(1, color="#999999", linewidth=0.7, linestyle="--", zorder=0, label=text)
 
 
-def _seeds(present: Sequence[Logged]) -> str:
+def _seeds(present: Sequence[GroupList]) -> str:
     return seeds_text([one.group for one in present])

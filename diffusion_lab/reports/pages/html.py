@@ -159,7 +159,7 @@ def _part(folder: RunFolder, part: Part) -> dict[str, Any]:
         "sample_columns": samples.columns(groups),
         "newest": samples.newest(groups),
         "many": many(len(groups)),
-        "course": samples.course(groups),
+        "course": samples.samples_over_training(groups),
         "metric_table": _all_metrics(groups),
         "differences": _differences(groups),
         "protocols": notes.protocol_table(groups, sorted(metric_names(groups), key=lambda name: name != metric)),

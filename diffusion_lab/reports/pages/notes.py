@@ -11,7 +11,7 @@ from diffusion_lab.reports.comparison.cells import Cell, Column, Comparison, num
 from diffusion_lab.reports.comparison.groups import Group, data_notes
 from diffusion_lab.reports.comparison.metrics import metric_names, protocols, values
 from diffusion_lab.reports.comparison.verdicts import CLAIM_SEEDS
-from diffusion_lab.runs import advice
+from diffusion_lab.runs import shell_commands
 from diffusion_lab.runs.run import Run, RunFolder
 
 NAMES_SHOWN = 4  # of further metrics
@@ -100,7 +100,7 @@ def _reference(reference: Any) -> str:
 
 
 def earlier_steps(group: Group, metric: str) -> list[int]:
-    """The steps at which finished runs of a group were measured before they went on, or at a snapshot."""
+    """The steps at which finished runs of a group were measured before they went on, or at an evaluation."""
     steps = {(run.step_of_last(metric), run.step) for run in group.done}
     return sorted({at for at, last in steps if at is not None and at < last})
 
@@ -194,7 +194,7 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
         whole = command in folder.commands or len(missing) == 1
         return command, "runs what is missing and skips what is done" if whole else f"the first of {len(missing)}"
     if any(run.status == "running" for run in folder.runs):
-        return advice.command("report", folder.path), "again, when the running ones have ended"
+        return shell_commands.command("report", folder.path), "again, when the running ones have ended"
     seeds = sorted({run.seed for run in folder.runs if run.seed is not None})
     few = min(groups, key=lambda group: len(group.done), default=None)
     if seeds and (few is None or len(few.done) < CLAIM_SEEDS):
@@ -210,9 +210,9 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
     others = [name for name in metric_names(groups) if name != metric and all(name in names for names in measured)]
     if others or metric != "val/loss":
         other = others[0] if others else "val/loss"
-        return advice.command("report", folder.path, "--metric", other), "the same, by another metric"
-    run = advice.setting("run", folder.runs[-1].folder)
-    return advice.command("sample", run, "seeds=0-63"), "there is no other metric: look at samples"
+        return shell_commands.command("report", folder.path, "--metric", other), "the same, by another metric"
+    run = shell_commands.setting("run", folder.runs[-1].folder)
+    return shell_commands.command("sample", run, "seeds=0-63"), "there is no other metric: look at samples"
 
 
 def _where(folder: RunFolder, run: Run, seeds: Sequence[int]) -> str:
@@ -220,7 +220,7 @@ def _where(folder: RunFolder, run: Run, seeds: Sequence[int]) -> str:
     single run's lie beside it, and several are a sweep with a folder of its own beside it."""
     if run.folder.parent in folder.sweeps or folder.path.resolve() != run.folder.resolve():
         return ""
-    return f"; then, for all of them: {advice.command('report', run.folder.resolve().parent)}"
+    return f"; then, for all of them: {shell_commands.command('report', run.folder.resolve().parent)}"
 
 
 def _command_for(folder: RunFolder, run: Run) -> str:

@@ -1,4 +1,4 @@
-"""Sample grids for the page: the newest of every run at equal seeds, and snapshots over training.
+"""Sample grids for the page: the newest of every run at equal seeds, and of one run over training.
 
 The grids of all runs start from the same latents, so images at the same position of two grids can be compared.
 """
@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffusion_lab.inside import read_inside
+from diffusion_lab.files_inside import read_inside
 from diffusion_lab.plotting import line_style
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.runs.run import Run
 
-NEWEST_WIDTH, COURSE_WIDTH, SNAPSHOTS = 520, 260, 6  # pixels, pixels, pictures in a row
+NEWEST_WIDTH, COURSE_WIDTH, MOST_STEPS = 520, 260, 6  # pixels, pixels, pictures in a row
 _LARGEST, _PIXELS = 64 * 2**20, 50_000_000  # bytes and pixels of a grid
 _LARGE = 150_000  # colour pictures with more bytes are stored as JPEG
 
@@ -59,8 +59,8 @@ def columns(groups: Sequence[Group]) -> list[tuple[str, str]]:
     return [(group.label, line_style(i).color) for i, group in have]
 
 
-def course(groups: Sequence[Group]) -> list[Strip]:
-    """One strip per group: evenly spaced snapshots of its first seed, including the first and the last."""
+def samples_over_training(groups: Sequence[Group]) -> list[Strip]:
+    """One strip per group: evenly spaced steps of its first seed, including the first and the last."""
     strips = []
     for i, group in enumerate(groups):
         runs = [run for run in (*group.done, *group.started) if len(run.samples()) > 1]
@@ -68,7 +68,7 @@ def course(groups: Sequence[Group]) -> list[Strip]:
             continue
         run, grids = runs[0], runs[0].samples()
         steps = list(grids)
-        picked = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), SNAPSHOTS)).round().astype(int))
+        picked = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), MOST_STEPS)).round().astype(int))
         pictures = [_picture(grids[steps[k]], run, group.label, steps[k], COURSE_WIDTH) for k in picked]
         strips.append(Strip(f"{group.label}, seed {run.seed}", line_style(i).color, pictures))
     return strips

@@ -14,8 +14,16 @@ from diffusion_lab.reports.figures.curves import speed_up
 from diffusion_lab.reports.pages import notes, samples
 from diffusion_lab.reports.pages.html import rendered
 from diffusion_lab.reports.pair.pair import Pair, configuration, lines_of, table_of
-from diffusion_lab.reports.pair.speedup_of_runs import HOW, SNAPSHOTS, OfRuns, in_images, in_seconds, none_of, sentences
-from diffusion_lab.runs.advice import command, setting
+from diffusion_lab.reports.pair.speedup_of_runs import (
+    FEWEST_POINTS,
+    HOW,
+    RunsSpeedUp,
+    in_images,
+    in_seconds,
+    none_of,
+    sentences,
+)
+from diffusion_lab.runs.shell_commands import command, setting
 
 # Sample i of a run's grids is a function of (evaluation seed, i), so two grids correspond image by image if these are
 # the same; data and task are the same in a pair.
@@ -52,7 +60,7 @@ def make_pair_report(pair: Pair) -> PairReport:
 def speed_words(pair: Pair) -> list[str]:
     """The speed-up in images and in training time, or why there is none."""
     names = pair.base.label, pair.own.label, pair.metric
-    both: list[OfRuns] = [of_runs(pair.base, pair.own, pair.metric) for of_runs in (in_images, in_seconds)]
+    both: list[RunsSpeedUp] = [of_runs(pair.base, pair.own, pair.metric) for of_runs in (in_images, in_seconds)]
     whys = {one.why if one.found is None else none_of(one.found, *names) for one in both}
     if len(whys) == 1 and (why := whys.pop()):  # of both
         return [f"No speed-up can be given: {why}."]
@@ -65,7 +73,7 @@ def speed_words(pair: Pair) -> list[str]:
         any_found = True
         said += sentences(measured.found, *names, unit)
         if measured.left_out:
-            said.append(f"Without {measured.left_out} common seeds that have fewer than {SNAPSHOTS} snapshots.")
+            said.append(f"Without {measured.left_out} common seeds that have fewer than {FEWEST_POINTS} evaluations.")
     return [*said, HOW] if any_found else said
 
 
@@ -79,7 +87,7 @@ def drawn(pair: Pair) -> list[figures.Figure]:
     groups = pair.groups
     made = [
         speed_up(pair.base, pair.own, pair.metric),
-        figures.course(groups, pair.metric),
+        figures.quality_over_training(groups, pair.metric),
         figures.against_time(groups, pair.metric),
         figures.loss_by_timestep(groups),
         figures.drawn(groups),

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from diffusion_lab.intervals import Interval, paired_difference
 from diffusion_lab.reports.comparison.cells import Column, Comparison, decimals, verdict_text, with_interval
 from diffusion_lab.reports.comparison.differences import (
+    ConfigReader,
     Difference,
-    Reader,
     changed,
     differences,
     lookup,
-    read_plainly,
+    read_config_alone,
     short,
 )
 from diffusion_lab.reports.comparison.groups import Group, data_words
@@ -33,7 +33,7 @@ from diffusion_lab.reports.comparison.metrics import (
     pairs,
     protocols,
     rising,
-    ruler,
+    shared_protocol,
     values,
     with_arrow,
 )
@@ -94,7 +94,7 @@ def side(option: str, text: str) -> Side:
     return Side(option, text, read_runs(path), name)
 
 
-def group_of(side: Side, read: Reader = read_plainly) -> Group:
+def group_of(side: Side, read: ConfigReader = read_config_alone) -> Group:
     """The runs of one configuration that a side means.
 
     Raises:
@@ -155,7 +155,7 @@ def pair(base: Group, own: Group, metric: str | None = None) -> Pair:
     return Pair(base, own, chosen, list(dict.fromkeys([chosen, *common])))
 
 
-def alone(folder: RunFolder, read: Reader = read_plainly) -> Iterator[Pair]:
+def alone(folder: RunFolder, read: ConfigReader = read_config_alone) -> Iterator[Pair]:
     """Each configuration compared with itself, by each metric that it has, to see whether its runs can be compared."""
     for group in group_runs(folder.runs, read=read):
         names = [name for name in (*metric_names([group]), VAL_LOSS) if values(group, name)]
@@ -164,7 +164,7 @@ def alone(folder: RunFolder, read: Reader = read_plainly) -> Iterator[Pair]:
 
 def configuration(pair: Pair) -> list[Difference]:
     """In what B differs from A: options by name, then single values; not what follows from one of them."""
-    own, base = (replace(group.reading, named={}) for group in (pair.own, pair.base))
+    own, base = (replace(group.run_config, named={}) for group in (pair.own, pair.base))
     different = differences(own, base)
     clear = [one for one in different if one.own != one.base]  # not what has a difference inside that is listed itself
     different = clear or different
@@ -177,7 +177,7 @@ def configuration(pair: Pair) -> list[Difference]:
 
 def measured_differently(pair: Pair, metric: str) -> str:
     """In which settings of the measurement of a metric the two differ; "" if in none."""
-    rulers = [ruler(group, metric) for group in (pair.base, pair.own)]
+    rulers = [shared_protocol(group, metric) for group in (pair.base, pair.own)]
     if rulers[0] == rulers[1]:
         return ""
     if max(map(len, rulers)) > 1:
@@ -196,7 +196,7 @@ def _both(base: Group, own: Group, name: str) -> bool:
     return bool(values(base, name)) and bool(values(own, name))
 
 
-class Line(NamedTuple):
+class PairRow(NamedTuple):
     """One metric.
 
     Attributes:
@@ -229,7 +229,7 @@ class Line(NamedTuple):
         return decimals([mean.mean for mean in (self.base, self.own) if mean])
 
 
-def lines_of(pair: Pair) -> list[Line]:
+def lines_of(pair: Pair) -> list[PairRow]:
     """One line per metric, with verdicts that are corrected for all of them together."""
     lines = [_line(pair, name) for name in pair.metrics]
     judged = [line.common if directed(pair.groups, line.name) else [] for line in lines]
@@ -240,7 +240,7 @@ def lines_of(pair: Pair) -> list[Line]:
     return [line._replace(verdict=verdict) for line, verdict in zip(lines, judge(falling, rising=False), strict=True)]
 
 
-def table_of(pair: Pair, lines: list[Line]) -> Comparison:
+def table_of(pair: Pair, lines: list[PairRow]) -> Comparison:
     """The lines as text."""
     base, own = (group.label for group in pair.groups)
     columns = [
@@ -259,14 +259,14 @@ def table_of(pair: Pair, lines: list[Line]) -> Comparison:
     return Comparison([column.heading for column in columns], cells, _legend(lines), [])
 
 
-def _line(pair: Pair, name: str) -> Line:
+def _line(pair: Pair, name: str) -> PairRow:
     base, own = values(pair.base, name), values(pair.own, name)
     refused, common = measured_differently(pair, name), pairs(own, base)
     if refused:
         refused = f"n/a, measured differently: {refused}"
     elif not common:
         refused = "n/a (no common seed)"
-    return Line(name, _mean(pair.base, name), _mean(pair.own, name), [] if refused else common, refused, None)
+    return PairRow(name, _mean(pair.base, name), _mean(pair.own, name), [] if refused else common, refused, None)
 
 
 def _mean(group: Group, name: str) -> Interval | None:
@@ -274,11 +274,11 @@ def _mean(group: Group, name: str) -> Interval | None:
     return interval(list(values(group, name).values())) if len(protocols(group, name)) < 2 else None
 
 
-def _mean_text(mean: Interval | None, line: Line) -> str:
+def _mean_text(mean: Interval | None, line: PairRow) -> str:
     return with_interval(mean, line.places).replace(", no interval", "")
 
 
-def _legend(lines: list[Line]) -> str:
+def _legend(lines: list[PairRow]) -> str:
     tested = sum(line.verdict is not None and line.verdict.p is not None for line in lines)
     text = "final values: mean over finished seeds [95 % interval of Student's t]; the difference is paired by seed"
     if any(line.common and line.verdict is None for line in lines):

@@ -10,7 +10,7 @@ where it is first there instead of its end, noise would make F too small: 91 % b
 curves have F = 1.
 The factor is the geometric mean of the F_s, with Student's interval of the mean of log F_s.
 
-Snapshots are noisy: the best value so far is too good, because it is a minimum over the noise. Both curves are
+Evaluations are noisy: the best value so far is too good, because it is a minimum over the noise. Both curves are
 therefore smoothed by local cubic regression in the logarithms of metric and images (losses and Fréchet distances fall
 like a + b images^-c), and v and x_method(v) are those of the smoothed curves. A metric with values that are not
 positive is smoothed without its logarithm.
@@ -25,16 +25,16 @@ is fitted as a whole, with h wider than it. With 4 points the polynomial is a pa
 all of them.
 
 In 1,000 simulated comparisons with a true factor of 2.5 the 95 % interval contains it in 94 to 97 % of the cases:
-curves a + b images^-0.7 with 5 or 10 snapshots, 3 or 5 seeds, independent noise of 1, 3 or 10 % at each snapshot, and
-3 % between the seeds, either common to a pair or not (tests/reports/test_speedup.py). It falls to 92 % if the noise is
-as large as what the metric still falls by in the second half of training; then most comparisons have a seed that does
-not reach v. With the best value so far in place of v, and the images at which it was first seen, 10 snapshots and
-5 seeds with 10 % of noise give 82 %.
+curves a + b images^-0.7 with 5 or 10 evaluations, 3 or 5 seeds, independent noise of 1, 3 or 10 % at each evaluation,
+and 3 % between the seeds, either common to a pair or not (tests/reports/test_speedup.py). It falls to 92 % if the noise
+is as large as what the metric still falls by in the second half of training; then most comparisons have a seed that
+does not reach v. With the best value so far in place of v, and the images at which it was first seen, 10 evaluations
+and 5 seeds with 10 % of noise give 82 %.
 
 A seed whose method never reaches v has F_s <= x_baseline / x_method(end); a method that is better than v from its first
-snapshot on has F_s >= x_baseline / x_method(first). Then log F_s has no value for Student's interval. The interval has
-only the end that the bounds allow: the order statistic on the right side of the median of F in 95 % of the cases (sign
-test), which needs 5 seeds. With fewer, or with bounds of both kinds, there is none.
+evaluation on has F_s >= x_baseline / x_method(first). Then log F_s has no value for Student's interval. The interval
+has only the end that the bounds allow: the order statistic on the right side of the median of F in 95 % of the cases
+(sign test), which needs 5 seeds. With fewer, or with bounds of both kinds, there is none.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Factor(NamedTuple):
     Attributes:
         value: F, or its bound.
         bound: "" for a value; "at most" if the method did not reach v, "at least" if it had reached v by its first
-            snapshot.
-        rises_again: whether a snapshot of the method is worse than v after it has reached v.
+            evaluation.
+        rises_again: whether an evaluation of the method is worse than v after it has reached v.
         reached_before: whether the baseline's smoothed curve is at v before its end, which makes F too large.
         ends_worse: whether the method has reached v and its smoothed curve ends worse than it.
     """
@@ -109,7 +109,7 @@ class SpeedUp:
 
     @property
     def rises_again(self) -> int:
-        """Seeds with a snapshot that is worse than the baseline's final value after the method has reached it."""
+        """Seeds with an evaluation that is worse than the baseline's final value after the method has reached it."""
         return sum(one.rises_again for one in self.factors)
 
     @property
@@ -123,7 +123,7 @@ class SpeedUp:
         return sum(one.reached_before for one in self.factors)
 
 
-def speed_up(baseline: Sequence[Course], method: Sequence[Course], better: str) -> SpeedUp:
+def speed_up(baseline: Sequence[MetricCurve], method: Sequence[MetricCurve], better: str) -> SpeedUp:
     """The factor of the method over the baseline.
 
     Args:
@@ -132,13 +132,13 @@ def speed_up(baseline: Sequence[Course], method: Sequence[Course], better: str) 
         better: "lower" or "higher", the better direction of the metric.
 
     Raises:
-        ValueError: no seeds, another number of them, or a curve with fewer than 2 snapshots.
+        ValueError: no seeds, another number of them, or a curve with fewer than 2 evaluations.
     """
     if not baseline or len(baseline) != len(method):
         raise ValueError(f"method has {len(method)} curves and the baseline {len(baseline)}; pair them by seed")
     for course in (*baseline, *method):
         if len(course.x) < 2:
-            raise ValueError(f"a curve has {len(course.x)} snapshots and needs 2; use a smaller snapshot_every")
+            raise ValueError(f"a curve has {len(course.x)} evaluations and needs 2; use a smaller snapshot_every")
     curves = smoothed([*baseline, *method], better)
     half = len(baseline)
     return over_seeds([_factor(base, own) for base, own in zip(curves[:half], curves[half:], strict=True)])
@@ -160,9 +160,9 @@ def over_seeds(factors: Sequence[Factor]) -> SpeedUp:
     return SpeedUp(tuple(factors), mean.mean, bound, low, high)
 
 
-def _factor(baseline: SmoothCourse, method: SmoothCourse) -> Factor:
+def _factor(baseline: SmoothCurve, method: SmoothCurve) -> Factor:
     """F of one seed."""
-    if np.array_equal(baseline.at, method.at) and np.array_equal(baseline.snapshots, method.snapshots):
+    if np.array_equal(baseline.at, method.at) and np.array_equal(baseline.measured, method.measured):
         return Factor(1.0)
     target, end = float(baseline.z[-1]), float(baseline.u[-1])
     before = baseline.reaches(target) < baseline.at[-2]
@@ -170,7 +170,7 @@ def _factor(baseline: SmoothCourse, method: SmoothCourse) -> Factor:
     if own == math.inf:
         return Factor(math.exp(end - method.u[-1]), "at most", False, before)
     first = max(own, float(method.u[0]))
-    worse = bool(np.any(method.snapshots[method.at > first] > target))
+    worse = bool(np.any(method.measured[method.at > first] > target))
     lost = bool(method.z[-1] > target + CLOSE * float(np.ptp(method.z)))
     return Factor(math.exp(end - first), "at least" if own == -math.inf else "", worse, before, lost)
 
@@ -186,27 +186,27 @@ def _beyond_median(n: int) -> int | None:
     return n
 
 
-class Course(NamedTuple):
+class MetricCurve(NamedTuple):
     """A metric over training: x (n,) images or seconds, increasing and positive, and values (n,), finite."""
 
     x: np.ndarray
     values: np.ndarray
 
 
-class SmoothCourse(NamedTuple):
+class SmoothCurve(NamedTuple):
     """A curve z(u), u = log x, that falls as the metric becomes better: z is +-log of the metric, or +-the metric.
 
     Attributes:
-        at: (n,) log x of the snapshots.
-        snapshots: (n,) their z.
-        u: (PLACES,) from the first to the last snapshot.
+        at: (n,) log x of the evaluations.
+        evaluations: (n,) their z.
+        u: (PLACES,) from the first to the last evaluation.
         z: (PLACES,) the smoothed curve.
         sign: 1.0 if a lower value is better, else -1.0.
         logarithm: whether z has the logarithm of the metric.
     """
 
     at: np.ndarray
-    snapshots: np.ndarray
+    measured: np.ndarray
     u: np.ndarray
     z: np.ndarray
     sign: float
@@ -221,26 +221,26 @@ class SmoothCourse(NamedTuple):
         return float(np.interp(-target, -self.z[i - 1 : i + 1], self.u[i - 1 : i + 1]))
 
     @property
-    def smoothed(self) -> Course:
+    def smoothed(self) -> MetricCurve:
         """The smoothed curve in the units of x and of the metric."""
         z = self.sign * self.z
-        return Course(np.exp(self.u), np.exp(z) if self.logarithm else z)
+        return MetricCurve(np.exp(self.u), np.exp(z) if self.logarithm else z)
 
 
-def smoothed(courses: Sequence[Course], better: str) -> list[SmoothCourse]:
+def smoothed(courses: Sequence[MetricCurve], better: str) -> list[SmoothCurve]:
     """The curves, all in logarithms of the metric if all values are positive.
 
     Args:
-        courses: each with at least 2 snapshots.
+        courses: each with at least 2 evaluations.
         better: "lower" or "higher", the better direction of the metric.
     """
     logarithm = all(bool(np.all(course.values > 0)) for course in courses)
     sign = 1.0 if better == "lower" else -1.0
     curves = []
     for course in courses:
-        at, snapshots = np.log(course.x), sign * (np.log(course.values) if logarithm else course.values)
+        at, measured = np.log(course.x), sign * (np.log(course.values) if logarithm else course.values)
         u = np.linspace(at[0], at[-1], PLACES)
-        curves.append(SmoothCourse(at, snapshots, u, local_cubic(at, snapshots, u), sign, logarithm))
+        curves.append(SmoothCurve(at, measured, u, local_cubic(at, measured, u), sign, logarithm))
     return curves
 
 

@@ -9,35 +9,35 @@ from typing import NamedTuple
 import numpy as np
 
 from diffusion_lab.reports.comparison.groups import Group
-from diffusion_lab.reports.comparison.metrics import directed, protocols, rising, ruler, time_of
+from diffusion_lab.reports.comparison.metrics import directed, protocols, rising, shared_protocol, time_of
 from diffusion_lab.reports.comparison.rows import same_hours
-from diffusion_lab.reports.pair.speedup import NEAREST, Course, Factor, SpeedUp, speed_up
+from diffusion_lab.reports.pair.speedup import NEAREST, Factor, MetricCurve, SpeedUp, speed_up
 from diffusion_lab.runs.run import Run
 
-SNAPSHOTS = 4  # fewer are not smoothed but joined by a line, in which their noise is all of the answer
+FEWEST_POINTS = 4  # fewer are not smoothed but joined by a line, in which their noise is all of the answer
 HOW = (
-    "Single snapshots are noisy, so both curves are smoothed first: local cubic regression in the "
-    f"logarithms over the nearest snapshots, up to {NEAREST}."
+    "Single evaluations are noisy, so both curves are smoothed first: local cubic regression in the "
+    f"logarithms over the nearest evaluations, up to {NEAREST}."
 )
 
 
-class OfRuns(NamedTuple):
+class RunsSpeedUp(NamedTuple):
     """A speed-up, or the reason why there is none.
 
     Attributes:
         found: the speed-up, None if there is none.
         why: the reason, "" with a speed-up.
-        left_out: common seeds with fewer than `SNAPSHOTS` snapshots in one of the runs.
+        left_out: common seeds with fewer than `FEWEST_POINTS` evaluations in one of the runs.
         courses: (baseline's, method's) curve of each factor.
     """
 
     found: SpeedUp | None
     why: str = ""
     left_out: int = 0
-    courses: tuple[tuple[Course, Course], ...] = ()
+    courses: tuple[tuple[MetricCurve, MetricCurve], ...] = ()
 
 
-def in_images(base: Group, own: Group, metric: str) -> OfRuns:
+def in_images(base: Group, own: Group, metric: str) -> RunsSpeedUp:
     """The factor of images, over the seeds that both have finished.
 
     Args:
@@ -46,22 +46,24 @@ def in_images(base: Group, own: Group, metric: str) -> OfRuns:
         metric: an evaluation metric, or a logged key such as val/loss.
     """
 
-    def course(run: Run) -> Course:
+    def course(run: Run) -> MetricCurve:
         curve = run.curve(_key(metric))
         return _usable(curve.images, curve.values)
 
     return _paired(base, own, metric, course)
 
 
-def in_seconds(base: Group, own: Group, metric: str) -> OfRuns:
+def in_seconds(base: Group, own: Group, metric: str) -> RunsSpeedUp:
     """The factor of training time without evaluations, which contains the cost of the method itself. It has no interval
     if the two were not trained in the same hours: the drift of the machine would be in it."""
     if any(all(run.training_clock is None for run in group.done) for group in (base, own)):
-        return OfRuns(None, "the runs have not recorded the time of training without evaluations")
+        return RunsSpeedUp(None, "the runs have not recorded the time of training without evaluations")
 
-    def course(run: Run) -> Course:
+    def course(run: Run) -> MetricCurve:
         timed = time_of(run, _key(metric))
-        return Course(np.zeros(0), np.zeros(0)) if timed is None else _usable(timed.clock.values, timed.curve.values)
+        return (
+            MetricCurve(np.zeros(0), np.zeros(0)) if timed is None else _usable(timed.clock.values, timed.curve.values)
+        )
 
     of_runs = _paired(base, own, metric, course)
     if of_runs.found is None or same_hours(base.done, own.done):
@@ -69,36 +71,38 @@ def in_seconds(base: Group, own: Group, metric: str) -> OfRuns:
     return of_runs._replace(found=replace(of_runs.found, low=None, high=None))
 
 
-def _paired(base: Group, own: Group, metric: str, course) -> OfRuns:
+def _paired(base: Group, own: Group, metric: str, course) -> RunsSpeedUp:
     if not directed([base, own], metric):
-        return OfRuns(None, f"neither direction of {metric} is better")
+        return RunsSpeedUp(None, f"neither direction of {metric} is better")
     mixed = any(len(protocols(group, metric)) > 1 for group in (base, own))
-    if mixed or ruler(base, metric) != ruler(own, metric):
-        return OfRuns(None, "it was measured differently")
+    if mixed or shared_protocol(base, metric) != shared_protocol(own, metric):
+        return RunsSpeedUp(None, "it was measured differently")
     theirs = {run.seed: run for run in base.done}
     common = [(theirs[run.seed], run) for run in own.done if run.seed is not None and run.seed in theirs]
     if not common:
-        return OfRuns(None, "they have no finished run with a common seed")
+        return RunsSpeedUp(None, "they have no finished run with a common seed")
     courses = [(course(one), course(other)) for one, other in common]
-    whole = [pair for pair in courses if min(len(pair[0].x), len(pair[1].x)) >= SNAPSHOTS]
+    whole = [pair for pair in courses if min(len(pair[0].x), len(pair[1].x)) >= FEWEST_POINTS]
     if not whole:
-        return OfRuns(None, f"it needs a curve of {SNAPSHOTS} snapshots or more; train longer, or with {_more(metric)}")
+        return RunsSpeedUp(
+            None, f"it needs a curve of {FEWEST_POINTS} evaluations or more; train longer, or with {_more(metric)}"
+        )
     better = "higher" if rising([base, own], metric) else "lower"
     ours = speed_up([pair[0] for pair in whole], [pair[1] for pair in whole], better)
-    return OfRuns(ours, "", len(common) - len(whole), tuple(whole))
+    return RunsSpeedUp(ours, "", len(common) - len(whole), tuple(whole))
 
 
-def _usable(x: np.ndarray, values: np.ndarray) -> Course:
-    """The snapshots with a finite value, after the start of training."""
+def _usable(x: np.ndarray, values: np.ndarray) -> MetricCurve:
+    """The evaluations with a finite value, after the start of training."""
     if values.ndim != 1:
-        return Course(np.zeros(0), np.zeros(0))
+        return MetricCurve(np.zeros(0), np.zeros(0))
     x, at = np.unique(x, return_index=True)
     used = (x > 0) & np.isfinite(values[at])
-    return Course(x[used].astype(np.float64), values[at][used])
+    return MetricCurve(x[used].astype(np.float64), values[at][used])
 
 
 def _more(metric: str) -> str:
-    """What makes more snapshots with a metric."""
+    """What makes more evaluations with a metric."""
     return "a smaller snapshot_every" if "/" in metric else "metrics_every=0"
 
 
@@ -193,9 +197,9 @@ def _counts(found: SpeedUp, base: str, own: str) -> list[str]:
     if missed:
         said.append(f"Not reached by {own}{_seeds(missed, found)}: upper bound.")
     if early:
-        said.append(f"Reached by {own} before its first snapshot{_seeds(early, found)}: lower bound.")
+        said.append(f"Reached by {own} before its first evaluation{_seeds(early, found)}: lower bound.")
     if found.rises_again:
-        said.append(f"Later snapshots of {own} are worse than that value again{_seeds(found.rises_again, found)}.")
+        said.append(f"Later evaluations of {own} are worse than that value again{_seeds(found.rises_again, found)}.")
     if found.reached_before:
         said.append(
             f"{base} reached its final value before the end of training{_seeds(found.reached_before, found)}, so the "

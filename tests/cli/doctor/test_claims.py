@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from diffusion_lab.cli.doctor import small_training
-from diffusion_lab.cli.doctor.check import DIFFERS, IMPOSSIBLE, OK, Place, checks_of, place_of
+from diffusion_lab.cli.doctor.check import DIFFERS, IMPOSSIBLE, OK, CheckPlace, checks_of, place_of
 from diffusion_lab.cli.doctor.checks import generation, machine, resume, training
 from diffusion_lab.cli.doctor.small_training import Training
 from diffusion_lab.metrics import ClassifierFeatures
@@ -23,7 +23,7 @@ REFERENCE = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3]
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Place:
+def here(tmp_path: Path) -> CheckPlace:
     return place_of("cpu", tmp_path)
 
 
@@ -52,14 +52,14 @@ def test_after_an_update_that_the_scaler_skipped_the_loss_must_still_fall() -> N
     assert found(0.91, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)[0] == DIFFERS
 
 
-def test_the_reference_must_fall(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_must_fall(here: CheckPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_training, "train", lambda folder, *words: Training(REFERENCE, 1.0))
     assert training.float32(here).status == OK
     monkeypatch.setattr(small_training, "train", lambda folder, *words: Training(REFERENCE[::-1], 1.0))
     assert training.float32(here).status == DIFFERS
 
 
-def test_a_fault_of_the_arithmetic_is_noticed_in_a_training(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_the_arithmetic_is_noticed_in_a_training(here: CheckPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real training of a few steps: equal to itself in another layout, and not with a learning rate 1 % too large."""
     small = ("max_steps=5", "batch_size=8", *training.SMALLEST, *training.STEPS_ALONE)
     monkeypatch.setattr(small_training, "SMALL", (*small_training.SMALL, *small))
@@ -131,7 +131,7 @@ def test_samples_that_depend_on_the_batch_size_or_the_device_differ(tmp_path: Pa
     assert generation.agree({"cpu": (a, a * float("nan"))}, 1.0).status == DIFFERS
 
 
-def test_samples_out_of_range_differ(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_out_of_range_differ(here: CheckPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     (here.folder / "float32").mkdir(parents=True)
     model = SimpleNamespace(module=torch.nn.Identity(), config={"solver": {"steps": 4}})
     monkeypatch.setattr("diffusion_lab.cli.load.load_run", lambda folder: model)
@@ -140,7 +140,7 @@ def test_samples_out_of_range_differ(here: Place, monkeypatch: pytest.MonkeyPatc
         assert generation.sampling(here).status == status
 
 
-def test_features_of_a_damaged_extractor_differ(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_of_a_damaged_extractor_differ(here: CheckPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     assert generation.features_of_digits(here).status == OK
     intact = ClassifierFeatures.load
 
@@ -155,19 +155,19 @@ def test_features_of_a_damaged_extractor_differ(here: Place, monkeypatch: pytest
     assert finding.status == DIFFERS and "classified correctly" in finding.words
 
 
-def test_what_a_cpu_has_not_is_not_possible(here: Place) -> None:
+def test_what_a_cpu_has_not_is_not_possible(here: CheckPlace) -> None:
     for check in (training.tf32, training.float16_with_loss_scaler, training.two_processes_fsdp):
         assert check(here).status == IMPOSSIBLE
 
 
-def test_no_compiler_no_compilation(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_compiler_no_compilation(here: CheckPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     finding = training.compiled(here)
     assert finding.status == IMPOSSIBLE and "no-such-compiler" in finding.words
 
 
 @pytest.mark.parametrize("check", checks_of(machine), ids=lambda check: check.function)
-def test_the_facts_of_this_machine(check: Any, here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_facts_of_this_machine(check: Any, here: CheckPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(here.work / "cache"))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("NETRC", str(here.work / "netrc"))
@@ -175,7 +175,7 @@ def test_the_facts_of_this_machine(check: Any, here: Place, monkeypatch: pytest.
     assert finding.status in (OK, IMPOSSIBLE) and finding.words and not finding.crashed, finding
 
 
-def test_a_library_of_another_version_differs(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_of_another_version_differs(here: CheckPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     known = machine._version
     monkeypatch.setattr(machine, "_version", lambda name: {"torch": "1.13", "rich": None}.get(name, known(name)))
     finding = machine.libraries(here)
@@ -183,7 +183,9 @@ def test_a_library_of_another_version_differs(here: Place, monkeypatch: pytest.M
     assert "rich is missing" in finding.words
 
 
-def test_a_build_for_cpus_beside_a_driver_differs(here: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_build_for_cpus_beside_a_driver_differs(
+    here: CheckPlace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     driver = tmp_path / "version"
     driver.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 01:44:30 UTC 2024\n")
     monkeypatch.setattr(machine, "DRIVER", driver)
@@ -195,7 +197,7 @@ def test_a_build_for_cpus_beside_a_driver_differs(here: Place, monkeypatch: pyte
 
 
 def test_a_cache_that_cannot_be_written_to_and_a_full_disk_differ(
-    here: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    here: CheckPlace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -206,7 +208,7 @@ def test_a_cache_that_cannot_be_written_to_and_a_full_disk_differ(
 
 
 def test_weights_of_inception_that_are_damaged_differ(
-    here: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    here: CheckPlace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from diffusion_lab.metrics.inception import FILE
 
@@ -217,7 +219,9 @@ def test_weights_of_inception_that_are_damaged_differ(
     assert machine.inception_weights(here).status == DIFFERS
 
 
-def test_a_job_of_a_sweep_that_fails_is_noticed_with_its_cause(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_of_a_sweep_that_fails_is_noticed_with_its_cause(
+    here: CheckPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on an H100, where the jobs were copies of a process that had used the GPU."""
     error = {"type": "AcceleratorError", "message": "CUDA error: initialization error"}
 

@@ -6,35 +6,35 @@ import os
 import signal
 import time
 
-from diffusion_lab.cli.doctor.check import Finding, Place, check, differs, impossible, ok
+from diffusion_lab.cli.doctor.check import CheckPlace, Finding, check, differs, impossible, ok
 
 
 @check(limit=20)
-def fine(place: Place) -> Finding:
+def fine(place: CheckPlace) -> Finding:
     """Holds."""
     return ok("all of it")
 
 
 @check(limit=20)
-def wrong(place: Place) -> Finding:
+def wrong(place: CheckPlace) -> Finding:
     """Does not hold."""
     return differs("by 3e-2, at most 1e-2")
 
 
 @check(limit=20)
-def absent(place: Place) -> Finding:
+def absent(place: CheckPlace) -> Finding:
     """Cannot be checked."""
     return impossible("there is none")
 
 
 @check(limit=20)
-def raising(place: Place) -> Finding:
+def raising(place: CheckPlace) -> Finding:
     """Ends with an error of two lines and an escape sequence."""
     raise ValueError("no\nluck \x1b]52;c;aGk=\x07")
 
 
 @check(limit=0.6)
-def hanging(place: Place) -> Finding:
+def hanging(place: CheckPlace) -> Finding:
     """Never ends, as a GPU's driver may not, and cannot be asked to."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(600)
@@ -42,7 +42,7 @@ def hanging(place: Place) -> Finding:
 
 
 @check(limit=20)
-def dying(place: Place) -> Finding:
+def dying(place: CheckPlace) -> Finding:
     """Ends its process, as a fault in a kernel does."""
     print("cudaErrorIllegalAddress", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -50,7 +50,7 @@ def dying(place: Place) -> Finding:
 
 
 @check(limit=20)
-def telling(place: Place) -> Finding:
+def telling(place: CheckPlace) -> Finding:
     """Says all that a report must not hold, in the message of an error."""
     names = ("HOME", "USER", "HOSTNAME", "WANDB_API_KEY", "OTHER_TOKEN")
     home, user, host, key, token = (os.environ[name] for name in names)
@@ -62,12 +62,12 @@ def telling(place: Place) -> Finding:
 
 
 @check(limit=20, fresh=True)
-def process(place: Place) -> Finding:
+def process(place: CheckPlace) -> Finding:
     """The process, which is another one than that of the checks before."""
     return ok(f"pid {os.getpid()}")
 
 
 @check(limit=20)
-def process_again(place: Place) -> Finding:
+def process_again(place: CheckPlace) -> Finding:
     """The same process."""
     return ok(f"pid {os.getpid()}")

@@ -11,7 +11,13 @@ import pytest
 
 from diffusion_lab.reports import group_runs, read_runs
 from diffusion_lab.reports.comparison.groups import Group
-from diffusion_lab.reports.figures import course, differences, loss_by_log_snr, loss_by_timestep, loss_course
+from diffusion_lab.reports.figures import (
+    differences,
+    loss_by_log_snr,
+    loss_by_timestep,
+    loss_over_training,
+    quality_over_training,
+)
 from diffusion_lab.reports.figures.base import over_seeds
 from diffusion_lab.runs.curve import Curve
 from tests.reports.synthetic import BATCH, BINS, log
@@ -47,7 +53,7 @@ def test_loss_over_timesteps_is_the_mean_over_seeds_and_its_ratio_to_the_first(
 def test_quality_against_images_ends_at_the_mean_between_lowest_and_highest_seed(
     groups: list[Group], drawn: list[Any]
 ) -> None:
-    assert course(groups, FD) is not None
+    assert quality_over_training(groups, FD) is not None
     thick = [line for line in drawn[0].axes[0].lines if line.get_linewidth() > 1.5]
     ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in thick]
     assert ends == [(300 * BATCH, 3.0), (300 * BATCH, pytest.approx(1.75))]
@@ -91,7 +97,7 @@ def test_a_line_over_timesteps_goes_on_over_ranges_without_a_validation_image(tm
     figure = loss_by_timestep(groups)
     assert figure is not None and f"{BINS // 2} of {BINS} ranges have no validation image" in figure.caption
     assert loss_by_log_snr(groups) is not None
-    assert loss_course(groups) is not None
+    assert loss_over_training(groups) is not None
     (loss, ratio), (over_noise,), panels = (figure.axes for figure in drawn)
     for axis, factors in ((loss, (1, 2)), (over_noise, (1, 2))):
         for line, factor in zip(axis.lines, factors, strict=True):

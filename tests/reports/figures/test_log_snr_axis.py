@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from diffusion_lab.plotting import LOG_SNR
-from diffusion_lab.reports import shown
+from diffusion_lab.reports import timestep_numbers
 from diffusion_lab.reports.figures.losses import loss_by_log_snr
 from experiments import option_figures
 from experiments.crossed import EDGES
@@ -27,15 +27,15 @@ def falling(figure: Figure) -> list[bool]:
     return [axis.get_xlim()[0] > axis.get_xlim()[1] for axis in axes]
 
 
-def method(name: str) -> shown.Shown:
+def method(name: str) -> timestep_numbers.TimestepNumbers:
     t = np.linspace(0, 1, 50)
-    return shown.Shown(name, 9 - 18 * t, np.full(50, 0.02), 1 + t, "")
+    return timestep_numbers.TimestepNumbers(name, 9 - 18 * t, np.full(50, 0.02), 1 + t, "")
 
 
 def test_what_show_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr(shown, "svg", lambda figure: drawn.append(figure) or b"")
-    shown.write_figure(tmp_path, [method("uniform")], "eps")
+    monkeypatch.setattr(timestep_numbers, "svg", lambda figure: drawn.append(figure) or b"")
+    timestep_numbers.write_figure(tmp_path, [method("uniform")], "eps")
     assert falling(drawn[0]) == [True] * 3
 
 

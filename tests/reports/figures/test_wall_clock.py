@@ -1,4 +1,4 @@
-"""Quality against training time: the mean of the seeds' times at equal snapshots, in a unit that fits."""
+"""Quality against training time: the mean of the seeds' times at equal steps, in a unit that fits."""
 
 from __future__ import annotations
 

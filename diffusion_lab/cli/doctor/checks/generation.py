@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from diffusion_lab.cli.doctor.check import CPU, Finding, Place, check, differs, impossible, ok
+from diffusion_lab.cli.doctor.check import CPU, CheckPlace, Finding, check, differs, impossible, ok
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +20,7 @@ OTHER_DEVICE = 1e-3  # as the losses of float32, without TF32 as there
 
 
 @check(limit=120)
-def sampling(place: Place) -> Finding:
+def sampling(place: CheckPlace) -> Finding:
     """Samples of the run of `float32`: finite, in range, the same in batches of two sizes, and those of the CPU."""
     from diffusion_lab.cli.doctor.small_training import tensor_float, train
     from diffusion_lab.cli.inference import ready
@@ -60,7 +60,7 @@ def samples(trained: TrainedModel, rows: int, device: torch.device) -> torch.Ten
 
 
 @check(limit=60)
-def features_of_digits(place: Place) -> Finding:
+def features_of_digits(place: CheckPlace) -> Finding:
     """The classifier of digits, whose features measure them: its test accuracy, and its features on the CPU."""
     from diffusion_lab.data import Digits
     from diffusion_lab.metrics import ClassifierFeatures
@@ -76,7 +76,7 @@ def features_of_digits(place: Place) -> Finding:
 
 
 @check(limit=240)
-def features_of_inception(place: Place) -> Finding:
+def features_of_inception(place: CheckPlace) -> Finding:
     """Inception, if its weights are there."""
     import torch
 
@@ -91,7 +91,7 @@ def features_of_inception(place: Place) -> Finding:
     return same_features(place, extractor, images)[0]
 
 
-def same_features(place: Place, extractor: FeatureExtractor, images: torch.Tensor) -> tuple[Finding, Features]:
+def same_features(place: CheckPlace, extractor: FeatureExtractor, images: torch.Tensor) -> tuple[Finding, Features]:
     """Whether features do not depend on the batch size, and on the device only by rounding; and the features."""
     from diffusion_lab.cli.doctor.small_training import tensor_float
     from diffusion_lab.metrics import extract
@@ -110,7 +110,7 @@ def same_features(place: Place, extractor: FeatureExtractor, images: torch.Tenso
 Pairs = dict[str, tuple["torch.Tensor", "torch.Tensor"]]
 
 
-def beside_cpu(place: Place, found: torch.Tensor, expected: torch.Tensor) -> Pairs:
+def beside_cpu(place: CheckPlace, found: torch.Tensor, expected: torch.Tensor) -> Pairs:
     """The comparison with the CPU, on other devices."""
     return {} if place.device == CPU else {CPU: (found, expected)}
 

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from diffusion_lab.cache_folder import VARIABLE, cache_folder
-from diffusion_lab.cli.doctor.check import Finding, Place, check, differs, impossible, ok
+from diffusion_lab.cli.doctor.check import CheckPlace, Finding, check, differs, impossible, ok
 
 BESIDE = ("lightning", "torchmetrics", "hydra-core", "omegaconf", "numpy")  # torch has a line of its own
 # Of /proc/cpuinfo: what PyTorch's kernels for a CPU choose by, and what bfloat16 is fast with.
@@ -28,7 +28,7 @@ LEAST_FREE = 1e9  # bytes: a run with the default network writes 10 MB, one with
 
 
 @check(limit=30)
-def python(place: Place) -> Finding:
+def python(place: CheckPlace) -> Finding:
     """Version and system."""
     libc = " ".join(platform.libc_ver())
     system = f"{platform.system()} {platform.machine()}" + (f", {libc}" if libc.strip() else "")
@@ -36,7 +36,7 @@ def python(place: Place) -> Finding:
 
 
 @check(limit=30)
-def package(place: Place) -> Finding:
+def package(place: CheckPlace) -> Finding:
     """Version, and revision of a checkout; `+` for one that is modified."""
     from diffusion_lab import __version__
     from diffusion_lab.cli.train import git_revision
@@ -47,7 +47,7 @@ def package(place: Place) -> Finding:
 
 
 @check(limit=300)  # the first to import torch, which takes minutes on a slow network file system
-def libraries(place: Place) -> Finding:
+def libraries(place: CheckPlace) -> Finding:
     """Whether each has a version that the package accepts, and whether Lightning can be imported.
 
     It cannot beside a torchvision of another build than torch's.
@@ -71,7 +71,7 @@ def libraries(place: Place) -> Finding:
 
 
 @check(limit=60)
-def pytorch(place: Place) -> Finding:
+def pytorch(place: CheckPlace) -> Finding:
     """Version and build, and whether a build for GPUs is there where a driver is."""
     import torch
 
@@ -86,7 +86,7 @@ def pytorch(place: Place) -> Finding:
 
 
 @check(limit=30)
-def processor(place: Place) -> Finding:
+def processor(place: CheckPlace) -> Finding:
     """Model, cores that this process may use, threads of PyTorch, and the instructions that matter."""
     import torch
 
@@ -102,7 +102,7 @@ def processor(place: Place) -> Finding:
 
 
 @check(limit=30)
-def memory(place: Place) -> Finding:
+def memory(place: CheckPlace) -> Finding:
     """Of the machine or of the container that this process is in."""
     numbers = (
         dict(re.findall(r"^(\w+):\s+(\d+) kB", MEMORY.read_text(encoding="utf-8"), re.MULTILINE))
@@ -122,7 +122,7 @@ def memory(place: Place) -> Finding:
 
 
 @check(limit=120)
-def accelerators(place: Place) -> Finding:
+def accelerators(place: CheckPlace) -> Finding:
     """The GPUs with their memory and driver; the checks of each follow those of the CPU."""
     import torch
 
@@ -144,7 +144,7 @@ def accelerators(place: Place) -> Finding:
 
 
 @check(limit=60)
-def data_sets(place: Place) -> Finding:
+def data_sets(place: CheckPlace) -> Finding:
     """Which options of `dataset=` have their images here, and which a download would bring."""
     from hydra import compose
     from hydra.utils import instantiate
@@ -169,7 +169,7 @@ def data_sets(place: Place) -> Finding:
 
 
 @check(limit=60)
-def inception_weights(place: Place) -> Finding:
+def inception_weights(place: CheckPlace) -> Finding:
     """Whether the file is there and whole, which FID needs."""
     from diffusion_lab.metrics.inception import FILE, InceptionFeatures
 
@@ -183,7 +183,7 @@ def inception_weights(place: Place) -> Finding:
 
 
 @check(limit=60)
-def wandb_login(place: Place) -> Finding:
+def wandb_login(place: CheckPlace) -> Finding:
     """Whether there is a key; W&B is not asked whether it is valid."""
     import wandb
 
@@ -194,7 +194,7 @@ def wandb_login(place: Place) -> Finding:
 
 
 @check(limit=60)
-def caches(place: Place) -> Finding:
+def caches(place: CheckPlace) -> Finding:
     """Whether results of long work can be kept for the next run."""
     folder = cache_folder()
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
@@ -208,7 +208,7 @@ def caches(place: Place) -> Finding:
 
 
 @check(limit=30)
-def free_disk_space(place: Place) -> Finding:
+def free_disk_space(place: CheckPlace) -> Finding:
     """Of the working folder, where runs go, and of the folder of temporary files."""
     free = {"working folder": os.getcwd(), "temporary files": tempfile.gettempdir()}
     sizes = {name: shutil.disk_usage(folder).free for name, folder in free.items()}

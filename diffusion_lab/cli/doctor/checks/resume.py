@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from diffusion_lab.cli.doctor.check import CPU, Finding, Place, check, differs, ok
+from diffusion_lab.cli.doctor.check import CPU, CheckPlace, Finding, check, differs, ok
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import CHECKPOINTS, LAST, METRICS
 
@@ -20,7 +20,7 @@ LOOK_S = 0.002  # seconds between two looks at the log of the run that is to be 
 
 
 @check(limit=240, fresh=True)
-def kill_and_resume(place: Place) -> Finding:
+def kill_and_resume(place: CheckPlace) -> Finding:
     """Checkpoint and metrics.jsonl of a run that SIGKILL ended at step 16 or soon after, and of one that went through.
 
     On a GPU with `trainer.deterministic=true`, without which it adds in an order that changes.
@@ -34,7 +34,7 @@ def kill_and_resume(place: Place) -> Finding:
     return ok(f"killed at step {at}; checkpoint and {METRICS} are equal to the bit")
 
 
-def started(folder: Path, place: Place) -> int:
+def started(folder: Path, place: CheckPlace) -> int:
     """The process of `diffusion-lab train` for a run, forked, because imports would take longer than the run."""
     from diffusion_lab.cli.config import compose_train
     from diffusion_lab.cli.doctor.small_training import SMALL
@@ -101,11 +101,11 @@ def kill(pid: int, folder: Path) -> int:
 
 def differences(one: Path, other: Path) -> list[str]:
     """What differs in the last checkpoints and logs of two runs, a clause each."""
-    from diffusion_lab.cli.repeated import state_of
+    from diffusion_lab.cli.repetition import compared_state
     from diffusion_lab.testing import same
     from diffusion_lab.training.checkpoint_io import load
 
-    a, b = (state_of(load(run / CHECKPOINTS / LAST, map_location="cpu")) for run in (one, other))
+    a, b = (compared_state(load(run / CHECKPOINTS / LAST, map_location="cpu")) for run in (one, other))
     faults = [f"other {key}{_by(a[key], b[key])} in the checkpoint" for key in a if not same(a[key], b[key])]
     logs = [(run / METRICS).read_bytes() for run in (one, other)]
     return faults + ([f"other bytes in {METRICS}"] if logs[0] != logs[1] else [])

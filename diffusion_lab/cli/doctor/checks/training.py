@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diffusion_lab.cli.doctor.check import CPU, Finding, Place, check, differs, impossible, ok, place_of
+from diffusion_lab.cli.doctor.check import CPU, CheckPlace, Finding, check, differs, impossible, ok, place_of
 from diffusion_lab.runs.names import RECORD
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ FLOAT16 = 2e-2  # 10 bits in all layers: 3e-3, emulated with scales of 2^12 and 
 
 
 @check(limit=300)
-def float32(place: Place) -> Finding:
+def float32(place: CheckPlace) -> Finding:
     """On the CPU, which is the reference, the losses fall; on another device they are the CPU's, without TF32."""
     from diffusion_lab.cli.doctor.small_training import tensor_float, train
 
@@ -53,7 +53,7 @@ def float32(place: Place) -> Finding:
 
 
 @check(limit=300)
-def tf32(place: Place) -> Finding:
+def tf32(place: CheckPlace) -> Finding:
     """Convolutions in TF32, PyTorch's default on NVIDIA's GPUs, and so that of a run in float32."""
     from diffusion_lab.cli.doctor.small_training import tensor_float
 
@@ -64,13 +64,13 @@ def tf32(place: Place) -> Finding:
 
 
 @check(limit=300)
-def bfloat16(place: Place) -> Finding:
+def bfloat16(place: CheckPlace) -> Finding:
     """`precision=bf16-mixed`."""
     return compared(place, "bfloat16", BFLOAT16, "precision=bf16-mixed")
 
 
 @check(limit=300)
-def float16_with_loss_scaler(place: Place) -> Finding:
+def float16_with_loss_scaler(place: CheckPlace) -> Finding:
     """`precision=16-mixed`; updates may be skipped while the scaler finds its scale."""
     if place.kind != "cuda":
         return impossible("precision=16-mixed needs a GPU")
@@ -79,7 +79,7 @@ def float16_with_loss_scaler(place: Place) -> Finding:
 
 
 @check(limit=300)
-def channels_last(place: Place) -> Finding:
+def channels_last(place: CheckPlace) -> Finding:
     """The layout that is not the default: `channels_last=false` on a CPU, `channels_last=true` elsewhere."""
     from diffusion_lab.cli.doctor.small_training import tensor_float
 
@@ -90,7 +90,7 @@ def channels_last(place: Place) -> Finding:
 
 
 @check(limit=300)
-def several_threads(place: Place) -> Finding:
+def several_threads(place: CheckPlace) -> Finding:
     """All cores that the process may use, up to eight, where the others use one."""
     if place.device != CPU:
         return impossible("it is about a CPU")
@@ -101,7 +101,7 @@ def several_threads(place: Place) -> Finding:
 
 
 @check(limit=600)
-def compiled(place: Place) -> Finding:
+def compiled(place: CheckPlace) -> Finding:
     """`compile=true` for a smaller network, beside the same one as it is."""
     from diffusion_lab.cli.compute import compiler_fault
     from diffusion_lab.cli.config import compose_train
@@ -117,13 +117,13 @@ def compiled(place: Place) -> Finding:
 
 
 @check(limit=240)
-def two_processes(place: Place) -> Finding:
+def two_processes(place: CheckPlace) -> Finding:
     """`train trainer=ddp`, on the CPU `train trainer=ddp_cpu`, beside `train` with one process."""
     return in_two(place, "ddp")
 
 
 @check(limit=240)
-def two_processes_fsdp(place: Place) -> Finding:
+def two_processes_fsdp(place: CheckPlace) -> Finding:
     """`train trainer=fsdp`, whose processes share the weights, beside `train` with one."""
     if place.device == CPU:
         return impossible("trainer=fsdp needs two GPUs")
@@ -131,7 +131,7 @@ def two_processes_fsdp(place: Place) -> Finding:
 
 
 @check(limit=240)
-def sweep(place: Place) -> Finding:
+def sweep(place: CheckPlace) -> Finding:
     """`train -m` with two jobs at a time: both are done. A copy of a process that has used a GPU could not use it."""
     from diffusion_lab.cli.doctor.small_training import SMALL
     from diffusion_lab.runs.find import read_runs
@@ -151,7 +151,7 @@ def sweep(place: Place) -> Finding:
     return differs(f"{done} of {len(SEEDS)} jobs done; {why}")
 
 
-def in_two(place: Place, trainer: str) -> Finding:
+def in_two(place: CheckPlace, trainer: str) -> Finding:
     """The losses of a run of two processes beside those of one.
 
     They are commands of their own, because the processes of a run repeat the command that started it. On GPUs they draw
@@ -187,14 +187,14 @@ def command(folder: Path, *words: str) -> None:
         raise RuntimeError(f"exit code {done.returncode}: {last}")
 
 
-def compared(place: Place, name: str, tolerance: float, *words: str) -> Finding:
+def compared(place: CheckPlace, name: str, tolerance: float, *words: str) -> Finding:
     """A training beside float32 on the CPU."""
     from diffusion_lab.cli.doctor.small_training import train
 
     return verdict(train(place.folder / name, *place.settings, *words), reference(place), tolerance)
 
 
-def reference(place: Place) -> list[float]:
+def reference(place: CheckPlace) -> list[float]:
     """The losses of float32 on the CPU, which are computed where `float32` has not done it."""
     from diffusion_lab.cli.doctor.small_training import train
 

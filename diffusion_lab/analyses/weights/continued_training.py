@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from diffusion_lab.analyses.base import Work
 from diffusion_lab.optimizers import Weights
-from diffusion_lab.training import Trained
+from diffusion_lab.training import TrainedDiffusion
 
 
 class DrawnBatch(NamedTuple):
@@ -61,7 +61,7 @@ class Continued:
         fresh: whether it started without a state.
     """
 
-    def __init__(self, model: Trained, lr: float | None = None, fresh: bool = False) -> None:
+    def __init__(self, model: TrainedDiffusion, lr: float | None = None, fresh: bool = False) -> None:
         self.denoiser = copy.deepcopy(model.denoiser).train()
         self.parameters = [p for p in self.denoiser.parameters() if p.requires_grad]
         self.clip = model.continuation.clip
@@ -92,7 +92,7 @@ class Continued:
         self.optimizer.step()
 
 
-def draw(model: Trained, work: Work, size: int, window: tuple[int, int], *position: int) -> DrawnBatch:
+def draw(model: TrainedDiffusion, work: Work, size: int, window: tuple[int, int], *position: int) -> DrawnBatch:
     """`size` training images, with replacement, at uniform timesteps window[0] <= t < window[1].
 
     A function of seed and position alone, with streams that other functions of `work` do not use.

@@ -22,7 +22,7 @@ PERIODS = 500  # of a method in a run, at least
 
 
 @dataclass(frozen=True)
-class Scale:
+class TableScale:
     """A scale.
 
     Args:
@@ -60,7 +60,7 @@ class Scale:
         return str(stands_in)
 
 
-def read_scale(name: str, content: Mapping[str, Any]) -> Scale:
+def read_table_scale(name: str, content: Mapping[str, Any]) -> TableScale:
     """The scale in a yaml file's content.
 
     Raises:
@@ -68,9 +68,9 @@ def read_scale(name: str, content: Mapping[str, Any]) -> Scale:
     """
     given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
     try:
-        return Scale(name, **given)
+        return TableScale(name, **given)
     except TypeError as error:
-        known = ", ".join(Scale.__dataclass_fields__)
+        known = ", ".join(TableScale.__dataclass_fields__)
         raise ValueError(f"scale={name} must have the keys of a scale, {known} ({error})") from error
 
 
@@ -92,12 +92,12 @@ def scaled_period(period: int, steps: int, paper_steps: int) -> int:
 
 
 def scaled_cells(at: tuple[int, ...], steps: int, paper_steps: int) -> tuple[int, list[int]]:
-    """Distance of the snapshots, and the snapshot of each cell, in optimizer steps.
+    """Interval of the evaluations, and the one of each cell, in optimizer steps.
 
-    The distance is the first cell's share of the run. A cell is the snapshot nearest to its share; there is one at the
-    end of the run.
+    The interval is the first cell's share of the run. A cell is the evaluation nearest to its share; there is one at
+    the end of the run.
     """
     every = min(steps, scaled_length(at[0], steps, paper_steps))
-    snapshots = [*range(every, steps, every), steps]
+    evaluated = [*range(every, steps, every), steps]
     shares = [step * steps / paper_steps for step in at]
-    return every, [min(snapshots, key=lambda snapshot: (abs(snapshot - share), -snapshot)) for share in shares]
+    return every, [min(evaluated, key=lambda step: (abs(step - share), -step)) for share in shares]

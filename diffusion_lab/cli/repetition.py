@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.inside import NotInside, read_inside
+from diffusion_lab.files_inside import NotInside, read_inside
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS, EVALUATIONS, METRICS, PREVIOUS, RECORD
 from diffusion_lab.runs.record import ENDS, as_list, read_record
@@ -33,7 +33,7 @@ def last_step(folder: Path, wanted: int | None) -> int:
     return max(logged) if wanted is None else wanted
 
 
-def pieces(record: dict[str, Any], step: int) -> list[int]:
+def training_ends(record: dict[str, Any], step: int) -> list[int]:
     """The values of `max_steps` with which a run was trained one after the other, as far as they take it to a step.
 
     Args:
@@ -64,7 +64,7 @@ class Repetition:
         self._lines = self._checkpoints = 0
 
     @property
-    def arrived(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the repetition has logged the last step."""
         return any(row["step"] >= self.step for row in read_lines(self.ours / METRICS))
 
@@ -145,13 +145,13 @@ class Repetition:
         ours = {path.name: path for path in (self.ours / CHECKPOINTS).glob(f"*{CHECKPOINT}")}
         for path in sorted((self.theirs / CHECKPOINTS).glob(f"*{CHECKPOINT}")):
             try:
-                content = state_of(load(path, map_location="cpu", top=self.theirs))
+                content = compared_state(load(path, map_location="cpu", top=self.theirs))
             except Exception as error:  # a file from anybody
                 faults.append(f"{path.name}: {' '.join(str(error).split())[:SHOWN]}")
                 continue
             if path.name not in ours or path.name == PREVIOUS:
                 continue
-            own = state_of(load(ours[path.name], map_location="cpu"))
+            own = compared_state(load(ours[path.name], map_location="cpu"))
             if own["step"] == content["step"]:
                 self._checkpoints += 1
                 differ = [key for key in own if not same(own[key], content[key])]
@@ -159,7 +159,7 @@ class Repetition:
         return faults
 
 
-def state_of(content: dict[str, Any]) -> dict[str, Any]:
+def compared_state(content: dict[str, Any]) -> dict[str, Any]:
     """What must be equal in the checkpoints of a run and of its repetition."""
     callbacks = {key: value for key, value in content["callbacks"].items() if key not in CLOCKED}
     return {

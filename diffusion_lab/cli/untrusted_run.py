@@ -1,8 +1,8 @@
 """Checks of a run folder, which is not trusted, but for one that this user has signed (`own_run`).
 
-Two things in a run folder have effects when it is read: the configuration, whose classes `checks.read_back` checks,
-and the overrides, which `resume=` repeats. Links are refused elsewhere: `diffusion_lab.inside` reads through none, and
-`folders.check_places` finds those through which a command would write.
+Two things in a run folder have effects when it is read: the configuration, whose classes `checks.recorded_config`
+checks, and the overrides, which `resume=` repeats. Links are refused elsewhere: `diffusion_lab.files_inside` reads
+through none, and `output_folders.check_places` finds those through which a command would write.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.folders import check_places
-from diffusion_lab.cli.places import is_inside, places, read, written
+from diffusion_lab.cli.output_folders import check_places
+from diffusion_lab.cli.path_arguments import is_inside, path_arguments, read_paths, written_paths
 from diffusion_lab.files import DEPTH
-from diffusion_lab.runs.advice import command, setting
 from diffusion_lab.runs.identity import filled
 from diffusion_lab.runs.names import RECORD
+from diffusion_lab.runs.shell_commands import command, setting
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -32,7 +32,7 @@ LONGEST = 100_000  # characters of an override: a list of a few thousand numbers
 PLAIN = r"[\w. -]{1,80}"
 
 
-def read_back(saved: Any) -> DictConfig:
+def recorded_config(saved: Any) -> DictConfig:
     """The configuration in run.json or a checkpoint, with the defaults of keys that were added after the run.
 
     A run writes it with all references resolved. One that contains `${...}` was not written by a run and is rejected
@@ -49,12 +49,12 @@ def read_back(saved: Any) -> DictConfig:
         raise ConfigError(f"{reference} must be a plain value: the configuration in a run folder holds no reference")
     if not isinstance(saved.get("dataset"), dict) or not isinstance(saved.get("network"), dict):
         raise ConfigError(f"{RECORD} must hold a data set and a network; it is damaged or of another program")
-    identity_of_source(saved)
+    recorded_init_identity(saved)
     return DictConfig(filled(saved))
 
 
-def identity_of_source(saved: dict[str, Any]) -> dict[str, Any] | None:
-    """What identifies the weights from which a recorded run started (`cli.source`), without their place; or None.
+def recorded_init_identity(saved: dict[str, Any]) -> dict[str, Any] | None:
+    """What identifies the weights from which a recorded run started (`cli.init_weights`), without their place; or None.
 
     Raises:
         ConfigError: it is anything else; a path, which `init_from` is on the command line, would be read.
@@ -84,7 +84,7 @@ def references(node: Any, path: str = "") -> Iterator[str]:
         yield f"{path.rstrip('.')}={node}"
 
 
-def replayed(folder: Path, overrides: Any, typed: list[str], own: bool = False) -> list[str]:
+def resume_overrides(folder: Path, overrides: Any, typed: list[str], own: bool = False) -> list[str]:
     """The overrides of a run folder that `resume=` repeats.
 
     A run never records options, Hydra's own settings, references and other packages. A path that leads out of the
@@ -102,14 +102,14 @@ def replayed(folder: Path, overrides: Any, typed: list[str], own: bool = False) 
     key = f"resume={folder}"
     if not isinstance(overrides, list) or not all(isinstance(word, str) for word in overrides):
         raise ConfigError(f"{key}: `overrides` of {RECORD} must be a list of texts; it is damaged")
-    repeated = {_key(word) for word in typed}
+    typed_keys = {_key(word) for word in typed}
     kept = []
     for word in overrides:
         name = _key(word)
-        if own and name == "paths.root" and name not in repeated:  # for the command that the record repeats
+        if own and name == "paths.root" and name not in typed_keys:  # for the command that the record repeats
             kept.append(word)
             continue
-        if name in DROPPED or name in repeated:
+        if name in DROPPED or name in typed_keys:
             continue
         if reason := _reason(word, name, own):
             raise ConfigError(
@@ -122,7 +122,7 @@ def replayed(folder: Path, overrides: Any, typed: list[str], own: bool = False) 
     return kept
 
 
-def repeated(folder: Path, overrides: Sequence[str]) -> list[str]:
+def rerun_overrides(folder: Path, overrides: Sequence[str]) -> list[str]:
     """The overrides of a run folder that another run of the same settings needs.
 
     Raises:
@@ -200,7 +200,7 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(getattr(value, "text", value))  # Hydra's QuotedString
 
 
-def written_outside(
+def paths_written_outside(
     cfg: Any, folder: Path, modules: tuple[Path, ...] = (), path: str = ""
 ) -> Iterator[tuple[str, str]]:
     """(key, value) of every argument by which a part, in plain containers, would write outside the run folder.
@@ -212,32 +212,34 @@ def written_outside(
         path: of `cfg` in the configuration, with a dot at its end.
     """
     if isinstance(cfg, dict) and "_target_" in cfg:
-        yield from ((f"{path}{name}", value) for name, value in written(cfg, folder, modules))
+        yield from ((f"{path}{name}", value) for name, value in written_paths(cfg, folder, modules))
     for key, value in _children(cfg):
-        yield from written_outside(value, folder, modules, f"{path}{key}.")
+        yield from paths_written_outside(value, folder, modules, f"{path}{key}.")
 
 
-def read_outside(cfg: Any, folder: Path, modules: tuple[Path, ...] = (), path: str = "") -> Iterator[tuple[str, str]]:
+def paths_read_outside(
+    cfg: Any, folder: Path, modules: tuple[Path, ...] = (), path: str = ""
+) -> Iterator[tuple[str, str]]:
     """(key, value) of every argument by which a part would read outside the run folder, by the record's word alone.
 
     Args:
-        cfg, folder, modules, path: as `written_outside`.
+        cfg, folder, modules, path: as `paths_written_outside`.
 
     Raises:
         ConfigError: a place in the folder holds a link that leads out of it, or a FIFO.
     """
     if isinstance(cfg, dict) and "_target_" in cfg:
-        for name, value in read(cfg, modules):
+        for name, value in read_paths(cfg, modules):
             if is_inside(value, folder):
                 place, top = Path(value).expanduser().resolve(), folder.resolve()
                 check_places(f"{path}{name}", top, [_there(place, top)])
             else:
                 yield f"{path}{name}", value
     for key, value in _children(cfg):
-        yield from read_outside(value, folder, modules, f"{path}{key}.")
+        yield from paths_read_outside(value, folder, modules, f"{path}{key}.")
 
 
-def check_read(cfg: dict[str, Any], folder: Path, trust: Trust, key: str, typed: Container[str] = ()) -> None:
+def check_read_paths(cfg: dict[str, Any], folder: Path, trust: Trust, key: str, typed: Container[str] = ()) -> None:
     """Check that what a record of somebody else's lets the parts of a run read lies in its folder, or is allowed.
 
     Args:
@@ -251,7 +253,7 @@ def check_read(cfg: dict[str, Any], folder: Path, trust: Trust, key: str, typed:
         ConfigError: names the first other place.
     """
     allowed = {name.removeprefix("./") for name in trust.names}
-    for name, value in read_outside(cfg, folder, trust.folders):
+    for name, value in paths_read_outside(cfg, folder, trust.folders):
         if name not in typed and value.removeprefix("./") not in allowed:
             place = value if "/" in value else f"./{value}"
             cure = f"add {setting('allow', place) if trust.command else f'allow={place!r}'}"
@@ -272,17 +274,17 @@ def _children(cfg: Any) -> Iterable[tuple[Any, Any]]:
     return cfg.items() if isinstance(cfg, dict) else enumerate(cfg) if isinstance(cfg, list) else ()
 
 
-def kept_inside(cfg: Any, folder: Path) -> Any:
+def without_outside_paths(cfg: Any, folder: Path) -> Any:
     """Plain containers without what makes a part write outside the run folder: a place is left to its default, and
     nothing is downloaded. For reading a run, whose results do not depend on it."""
     if isinstance(cfg, list):
-        return [kept_inside(value, folder) for value in cfg]
+        return [without_outside_paths(value, folder) for value in cfg]
     if not isinstance(cfg, dict):
         return cfg
-    outside = dict(written(cfg, folder)) if "_target_" in cfg else {}
-    kept = {key: kept_inside(value, folder) for key, value in cfg.items()}
+    outside = dict(written_paths(cfg, folder)) if "_target_" in cfg else {}
+    kept = {key: without_outside_paths(value, folder) for key, value in cfg.items()}
     for name in outside:
-        if places(cfg["_target_"])[name] == "downloaded":
+        if path_arguments(cfg["_target_"])[name] == "downloaded":
             kept["download"] = False
         else:
             del kept[name]

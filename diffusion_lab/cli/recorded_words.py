@@ -1,7 +1,7 @@
 """What a command that reads a run takes over from the run's record, unless it is typed.
 
     --config-dir   of a run of the user's own (`own_run`), so that its own metrics and analyses are found again
-    dataset.source.root and other places of the run's images, if they are typed (`moved`)
+    dataset.source.root and other places of the run's images, if they are typed (`moved_images`)
     metrics.names  in `evaluate`: the metrics that the run was trained with
     features       in `evaluate`: the extractor whose arguments are typed as in `train`, dataset.features.weights=FILE
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from diffusion_lab.cli.command_line import KEYED, placed
 from diffusion_lab.cli.conf_folder import METRIC, conf_dir, config_dirs
-from diffusion_lab.cli.moved import typed_for_a_run
+from diffusion_lab.cli.moved_images import typed_for_a_run
 from diffusion_lab.cli.own_yaml import lost_dir
 from diffusion_lab.files import read_object
 from diffusion_lab.printable import one_line
@@ -28,7 +28,7 @@ from diffusion_lab.runs.signature import config_dirs_of, is_own
 EXTRACTOR, OF_DATA = "features", "dataset.features"  # its node in `evaluate` and in `train`
 
 
-def as_recorded(command: str, words: list[str]) -> list[str]:
+def with_recorded_words(command: str, words: list[str]) -> list[str]:
     """The words of `evaluate`, `sample`, `analyze` or `export`, and what they take over.
 
     A --config-dir is taken over only if each of the runs is the user's own: modules beside it are then allowed to all.
@@ -44,7 +44,7 @@ def as_recorded(command: str, words: list[str]) -> list[str]:
     return _with_metrics(_with_extractor(words, records[0]["config"]), records[0])
 
 
-def for_train(words: list[str]) -> list[str]:
+def words_for_train(words: list[str]) -> list[str]:
     """The words of `train`, with the extractor named as there: features=NAME is +features@dataset.features=NAME."""
     named = [re.sub(rf"^\+*{EXTRACTOR}=", f"+{EXTRACTOR}@{OF_DATA}=", word) for word in words]
     return [re.sub(rf"^{EXTRACTOR}\.", f"{OF_DATA}.", word) for word in named]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.files import refuse_folder, write_whole
+from diffusion_lab.files_inside import NotInside
 from diffusion_lab.held_folder import current, hold
-from diffusion_lab.inside import NotInside
 from diffusion_lab.runs.names import FILES, HYDRA, MULTIRUN, SWEEP, WRITTEN
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ import diffusion_lab
 from diffusion_lab.cli import help as help_text
 from diffusion_lab.cli import report
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.foreign import replayed
+from diffusion_lab.cli.untrusted_run import resume_overrides
 from diffusion_lab.data.latent.stored import read_header
 from diffusion_lab.reports.pages.notes import next_command
 from diffusion_lab.reports.pair.page import _command
-from diffusion_lab.runs.advice import command, setting
+from diffusion_lab.runs.shell_commands import command, setting
 from hydra_plugins.diffusion_lab_launcher._screen import Screen
 
 ODD = "it's [my] run, 50% \"a\" \\' \\"
@@ -59,7 +59,7 @@ def test_each_printed_command_names_the_folder_as_it_is(tmp_path: Path, capsys: 
         ]
         (read,) = OverridesParser.create().parse_overrides(words)
         assert str(getattr(read.value(), "text", read.value())) == str(folder)
-    text = _message(ConfigError, lambda: replayed(folder, ["dataset.source.root=/a b/c"], []))
+    text = _message(ConfigError, lambda: resume_overrides(folder, ["dataset.source.root=/a b/c"], []))
     assert shlex.split(text.partition("repeat it: ")[2])[-1] == "dataset.source.root=/a b/c"
     screen = Screen.__new__(Screen)
     screen.folder, screen.words = folder, {}

@@ -12,7 +12,7 @@ from diffusion_lab.runs.names import EVALUATIONS, TIMING
 from hydra_plugins.diffusion_lab_launcher._jobs import Job
 
 
-class Standing(NamedTuple):
+class JobProgress(NamedTuple):
     """The step that a job has last told, all its steps, the seconds that it still takes (None: not known yet), and its
     newest metric ("": none yet)."""
 
@@ -22,15 +22,15 @@ class Standing(NamedTuple):
     metric: str
 
 
-def standing(job: Job, started: float) -> Standing:
+def job_progress(job: Job, started: float) -> JobProgress:
     """Read where a job stands; `started` (Unix time) tells what it has written itself from an earlier attempt."""
-    told, metrics = read_lines(job.folder / TIMING), read_lines(job.folder / EVALUATIONS)
+    timings, metrics = read_lines(job.folder / TIMING), read_lines(job.folder / EVALUATIONS)
     rest = None
-    if told and (written := (job.folder / TIMING).stat().st_mtime) >= started:
-        eta = told[-1].get("eta_seconds")
+    if timings and (written := (job.folder / TIMING).stat().st_mtime) >= started:
+        eta = timings[-1].get("eta_seconds")
         rest = max(0.0, eta - (time.time() - written)) if isinstance(eta, int | float) else None
-    step = max([line["step"] for line in (*told[-1:], *metrics[-1:])], default=0)  # either may be newer
-    return Standing(step, steps_of(job), rest, shown(metrics[-1]) if metrics else "")
+    step = max([line["step"] for line in (*timings[-1:], *metrics[-1:])], default=0)  # either may be newer
+    return JobProgress(step, steps_of(job), rest, metric_text(metrics[-1]) if metrics else "")
 
 
 def steps_of(job: Job) -> int:
@@ -38,14 +38,14 @@ def steps_of(job: Job) -> int:
     return max(1, int(job.config.get("max_steps") or 1))
 
 
-def shown(line: dict[str, Any]) -> str:
+def metric_text(line: dict[str, Any]) -> str:
     """ "fd1k_digits 0.5151": a line of evaluations.jsonl."""
     value = line.get("value")
     return f"{line.get('name')} {value:.4g}" if isinstance(value, int | float) else ""
 
 
 def sweep_rest(
-    running: Sequence[tuple[float, Standing]], waiting: Sequence[int], ended: Sequence[tuple[float, int]], slots: int
+    running: Sequence[tuple[float, JobProgress]], waiting: Sequence[int], ended: Sequence[tuple[float, int]], slots: int
 ) -> float | None:
     """Seconds until the last job ends, if each job that waits starts in the slot that is free first and takes as long
     per step as those that have ended, or else as those that run.

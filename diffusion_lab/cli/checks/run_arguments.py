@@ -37,7 +37,7 @@ MOST = 1_000_000  # samples of one command: all of them are in memory before the
 WEIGHTS = r"ema|raw|[\d.e-]+|std-.*"  # the names that the averages of this package have
 
 
-def check_asked(command: str, cfg: DictConfig) -> None:
+def check_run_arguments(command: str, cfg: DictConfig) -> None:
     """Check what `evaluate`, `sample`, `analyze` or `export` is asked for.
 
     Raises:

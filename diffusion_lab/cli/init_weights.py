@@ -5,11 +5,12 @@
     init_from=FOLDER of diffusers' save_pretrained                      its file of tensors
 
 A run is a function of (config, seed, step), and a path is not what its weights are. In the hash of a run `init_from` is
-therefore replaced by `identified`, a checksum of the file: a changed file is another run, a moved one is the same, and
-a name needs no tensor. The record has it too, beside what was read: the hash of the source's configuration, the step,
-which weights, and a digest of their names and values.
+therefore replaced by `init_identity`, a checksum of the file: a changed file is another run, a moved one is the same,
+and a name needs no tensor. The record has it too, beside what was read: the hash of the source's configuration, the
+step, which weights, and a digest of their names and values.
 
-Only tensors and plain values are read here. `start` checks the folder as `load` does before the weights are used.
+Only tensors and plain values are read here. `cli.init_from` checks the folder as `cli.load` does before the weights are
+used.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diffusion_lab.cli.averages import average_of
 from diffusion_lab.cli.errors import ConfigError, MissingHere, describe, nearest
-from diffusion_lab.inside import open_inside
+from diffusion_lab.files_inside import open_inside
 from diffusion_lab.runs.names import AVERAGES, CHECKPOINT, CHECKPOINTS, LAST, PREVIOUS, TENSORS
 from diffusion_lab.runs.record import read_record
 
@@ -40,7 +41,7 @@ HOW = "use DIR, DIR:step-00001000, DIR:raw or FILE.safetensors"
 WORDS = re.compile(r"(?P<place>.+?)(:(?P<checkpoint>last|step-\d+))?(:(?P<weights>ema|raw|0?\.\d+|std-[\d.]+))?")
 
 
-class Source(NamedTuple):
+class InitWeights(NamedTuple):
     """Trained weights.
 
     Attributes:
@@ -54,7 +55,7 @@ class Source(NamedTuple):
     saved: Any
 
 
-class Named(NamedTuple):
+class InitFrom(NamedTuple):
     """What the text of `init_from` names: a folder or file, which checkpoint, and "ema", "raw" or an average."""
 
     place: Path
@@ -67,7 +68,7 @@ class Named(NamedTuple):
         return self.place.suffix in FILES and not self.place.is_dir()
 
 
-def named(text: str) -> Named:
+def parse_init_from(text: str) -> InitFrom:
     """The parts of `init_from`.
 
     Raises:
@@ -78,22 +79,22 @@ def named(text: str) -> Named:
         raise ConfigError(f"init_from={text!r} must name a run or a file of weights; {HOW}")
     place = Path(match["place"]).expanduser()
     place = place / OF_DIFFUSERS if os.path.isfile(place / OF_DIFFUSERS) else place
-    found = Named(place, match["checkpoint"] or "last", match["weights"] or "ema")
+    found = InitFrom(place, match["checkpoint"] or "last", match["weights"] or "ema")
     if found.is_file and (match["checkpoint"] or match["weights"]):
         raise ConfigError(f"init_from={text} must be the file alone, which holds one set of weights; leave :... out")
     return found
 
 
-def identified(value: Any) -> Any:
+def init_identity(value: Any) -> Any:
     """`init_from` as it counts in the hash: what identifies the file of the weights, without its place.
 
-    A text that names no weights stays as it is, and `start.check_start` says what is wrong with it. A value that is
+    A text that names no weights stays as it is, and `init_from.check_start` says what is wrong with it. A value that is
     identified already, as in the record of a run, does not need the source; one that is older than the checksum counts
     by what was read.
     """
     if isinstance(value, str):
         try:
-            return {"checksum": checksum(named(value))}
+            return {"checksum": checksum(parse_init_from(value))}
         except (ConfigError, OSError, ValueError):
             return value
     if isinstance(value, Mapping):
@@ -101,7 +102,7 @@ def identified(value: Any) -> Any:
     return value
 
 
-def checksum(found: Named) -> str:
+def checksum(found: InitFrom) -> str:
     """A checksum of the files from which the weights are read, 12 hexadecimal digits. No tensor is read.
 
     A checkpoint ends with the checksum of its content, which is verified where it is loaded, so its end is enough.
@@ -113,8 +114,8 @@ def checksum(found: Named) -> str:
     if found.is_file:
         return _of_bytes(place, place.parent, _stamp(place))
     folder = place / CHECKPOINTS
-    snapshots = sorted(folder.glob(f"step-*{CHECKPOINT}"), reverse=True)
-    last = [folder / LAST, folder / PREVIOUS, *snapshots]
+    kept = sorted(folder.glob(f"step-*{CHECKPOINT}"), reverse=True)
+    last = [folder / LAST, folder / PREVIOUS, *kept]
     wanted = last if found.checkpoint == "last" else [folder / f"{found.checkpoint}{CHECKPOINT}"]
     hasher = hashlib.blake2b(found.weights.encode(), digest_size=6)
     with open_inside(next((path for path in wanted if path.is_file()), wanted[0]), place, largest=None) as file:
@@ -132,13 +133,13 @@ def _of_bytes(path: Path, top: Path, stamp: tuple[Any, ...]) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=6)).hexdigest()  # type: ignore[arg-type]
 
 
-def read(text: str) -> Source:
+def read_init_weights(text: str) -> InitWeights:
     """The weights that `init_from` names.
 
     Raises:
         ConfigError: they do not exist, are damaged or not finite.
     """
-    found = named(text)
+    found = parse_init_from(text)
     if not found.place.exists():
         raise MissingHere(
             f"init_from={text} must be the folder of a run or a file of weights, and there is none; {HOW}. A run that "
@@ -163,13 +164,13 @@ def read(text: str) -> Source:
         raise ConfigError(f"init_from={text} must hold trained weights ({describe(error)}); use another one") from error
 
 
-def forget() -> None:
+def free_init_weights() -> None:
     """Free the memory of the weights that were read."""
     _of_run.cache_clear()
     _of_file.cache_clear()
 
 
-def content_of(folder: Path, checkpoint: str) -> dict[str, Any]:
+def checkpoint_content(folder: Path, checkpoint: str) -> dict[str, Any]:
     """The content of a checkpoint of a run, on the CPU.
 
     Args:
@@ -188,7 +189,7 @@ def content_of(folder: Path, checkpoint: str) -> dict[str, Any]:
         raise ConfigError(f"checkpoint={checkpoint} must be one that can be used: {error}") from error
 
 
-def recorded(content: Mapping[str, Any]) -> Any:
+def config_in_checkpoint(content: Mapping[str, Any]) -> Any:
     """The configuration of the run that wrote a checkpoint; None if another program did."""
     record = content.get("callbacks", {}).get("RunRecord")
     return record.get("config") if isinstance(record, dict) and "state_dict" in content else None
@@ -212,20 +213,20 @@ def _content(folder: Path, checkpoint: str) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=2)  # the check reads what the run then starts from
-def _of_run(found: Named, config_hash: str, stamps: tuple[Any, ...]) -> Source:
+def _of_run(found: InitFrom, config_hash: str, stamps: tuple[Any, ...]) -> InitWeights:
     from diffusion_lab.averaging import short
 
-    content = content_of(found.place / CHECKPOINTS, found.checkpoint)
+    content = checkpoint_content(found.place / CHECKPOINTS, found.checkpoint)
     average, averaged = average_of(found.place, content, found.weights)
     own = {k.removeprefix(PREFIX): v for k, v in content.get("state_dict", {}).items() if k.startswith(PREFIX)}
     tensors = own | averaged
     weights = "raw" if average is None else f"ema {short(average)}"
     identity = {"config_hash": config_hash, "step": content.get("global_step"), "weights": weights}
-    return _source(tensors, identity, recorded(content))
+    return _source(tensors, identity, config_in_checkpoint(content))
 
 
 @functools.lru_cache(maxsize=2)
-def _of_file(path: Path, stamp: tuple[Any, ...]) -> Source:
+def _of_file(path: Path, stamp: tuple[Any, ...]) -> InitWeights:
     content = _tensors(path)
     inner = content.get("state_dict")
     content = inner if isinstance(inner, dict) else content
@@ -257,15 +258,15 @@ def _tensors(path: Path) -> dict[str, Any]:
     return content
 
 
-def _source(tensors: dict[str, Tensor], identity: dict[str, Any], saved: Any) -> Source:
+def _source(tensors: dict[str, Tensor], identity: dict[str, Any], saved: Any) -> InitWeights:
     from diffusion_lab.training import not_finite
-    from diffusion_lab.training.trained import digest
+    from diffusion_lab.training.trained_model import digest
 
     if not tensors:
         raise ConfigError("it must hold the weights of a model, and holds no tensor; use another one")
     if name := not_finite(tensors):
         raise ConfigError(f"{name} must be finite; use an earlier checkpoint")
-    return Source(tensors, identity | {"digest": digest(tensors)}, saved)
+    return InitWeights(tensors, identity | {"digest": digest(tensors)}, saved)
 
 
 def _stamp(path: Path) -> tuple[Any, ...]:

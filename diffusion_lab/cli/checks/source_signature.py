@@ -29,7 +29,9 @@ class Undecided(Exception):
 
 
 @functools.cache
-def written(target: str, folders: tuple[Path, ...] = (), only: frozenset[str] | None = None) -> Signature | None:
+def source_signature(
+    target: str, folders: tuple[Path, ...] = (), only: frozenset[str] | None = None
+) -> Signature | None:
     """The signature of `package.module.Name`, as `annotations.described` finds it after an import.
 
     Args:
@@ -99,7 +101,7 @@ def value_of(node: ast.expr, place: Function) -> Any:
 
 def _subscripted(node: ast.Subscript, place: Function) -> Any:
     outer = value_of(node.value, place)
-    if outer is typing.Annotated:  # of a place (`cli.places`), whose values are those of its type
+    if outer is typing.Annotated:  # of a place (`cli.path_arguments`), whose values are those of its type
         return value_of(node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice, place)
     inside = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     literal = outer is typing.Literal

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from diffusion_lab.cli import train
-from diffusion_lab.cli.exhausted import full_disk, no_memory
-from diffusion_lab.cli.folders import all_or_nothing
 from diffusion_lab.cli.main import main
+from diffusion_lab.cli.output_folders import all_or_nothing
+from diffusion_lab.cli.resource_errors import full_disk, no_memory
 from diffusion_lab.metrics import save_grid
 
 
@@ -41,7 +41,7 @@ def test_a_full_disk_is_one_sentence_in_every_command(command, in_folder, monkey
     def fails(cfg) -> None:
         raise full()
 
-    monkeypatch.setattr("diffusion_lab.cli.app.check_asked", lambda *_: None)
+    monkeypatch.setattr("diffusion_lab.cli.app.check_run_arguments", lambda *_: None)
     monkeypatch.setattr(f"diffusion_lab.cli.{command}.run", fails)
     assert main([command, COMMANDS[command]]) == 1
     (line,) = capsys.readouterr().err.splitlines()
@@ -113,7 +113,7 @@ def test_an_allocation_that_fails_while_building_is_one_sentence(error, composed
 
 
 def test_an_allocation_that_fails_elsewhere_is_one_sentence(in_folder, monkeypatch, capsys):
-    monkeypatch.setattr("diffusion_lab.cli.app.check_asked", lambda *_: None)
+    monkeypatch.setattr("diffusion_lab.cli.app.check_run_arguments", lambda *_: None)
     monkeypatch.setattr("diffusion_lab.cli.sample.run", lambda cfg: bytearray(1 << 62))
     assert main(["sample", "run=run"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
@@ -130,7 +130,7 @@ def test_what_may_not_be_read_is_a_sentence(
     monkeypatch.setattr("diffusion_lab.cli.report.main", refuse)
     assert main(["report", "closed"]) == 2
     assert "closed/run.json must be readable" in capsys.readouterr().err
-    monkeypatch.setattr("diffusion_lab.cli.app.check_asked", lambda *_: None)
+    monkeypatch.setattr("diffusion_lab.cli.app.check_run_arguments", lambda *_: None)
     monkeypatch.setattr("diffusion_lab.cli.export.run", refuse)
     assert main(["export", "run=closed"]) == 1
     assert "failed: closed/run.json must be readable" in capsys.readouterr().err

@@ -12,13 +12,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from diffusion_lab.cli.config import DEFAULT_CHOICES, conf_dir, register_resolvers, without
 from diffusion_lab.cli.hydra_version import initialized
-from diffusion_lab.reports import Reading, Run
+from diffusion_lab.reports import Run, RunConfig
 from diffusion_lab.reports.comparison.differences import (
     MISSING,
+    key_of_group,
     lookup,
     names_of,
-    place_of,
-    read_plainly,
+    read_config_alone,
     within,
     without_keys,
 )
@@ -27,7 +27,7 @@ from diffusion_lab.runs.identity import filled, followers_of_seed
 _WHOLE = ("base", "method", "experiment", "scale", "debug")  # options that stand for several keys instead of a part
 
 
-def read(run: Run) -> Reading:
+def read_run_config(run: Run) -> RunConfig:
     """The run's configuration beside the one of its options; without the latter if a method or preset does not exist
     here, or if the configuration contains a reference and so was not written by a run.
 
@@ -37,14 +37,14 @@ def read(run: Run) -> Reading:
     parts = (run.config.get("dataset"), run.config.get("network"))
     unplain = "${" in str(run.config) or isinstance(run.config.get("init_from"), str)  # a path there would be read
     if unplain or not all(isinstance(part, dict) for part in parts):
-        return read_plainly(run)
+        return read_config_alone(run)
     saved = DictConfig(filled(run.config))
     config = _plain(saved)
     recorded = run.info.get("choices")
     options = recorded if isinstance(recorded, dict) else {}
     own = {group for group, option in options.items() if option is not None and not _known(group, option)}
     names = names_of(config, run)
-    plainly = Reading(config, derived=followers_of_seed(config, run.seed), names=names)
+    plainly = RunConfig(config, derived=followers_of_seed(config, run.seed), names=names)
     if not options or own & {*_WHOLE} or not all(_is_own(group, options[group]) for group in own):
         return plainly
     named_by = {"base": options.get("base"), "method": options.get("method")}
@@ -62,13 +62,13 @@ def read(run: Run) -> Reading:
         whole = _compose(_words({**named_by, **{group: further[group] for group in further if group in inside}}))
         named = (whole or alone)[1] | inside  # with the parts inside a part, as the base of a stratified sampler
     expected, derived = _in_context(composed[0], saved)
-    places = {place for group in own if lookup(config, place := place_of(group)) is not MISSING}
+    places = {place for group in own if lookup(config, place := key_of_group(group)) is not MISSING}
     for place in places:
         OmegaConf.update(expected, place, _container(OmegaConf.select(saved, place)), merge=False, force_add=True)
     typed = {word.lstrip("+~").partition("=")[0] for word in run.overrides}
     typed = {key for key in typed if any(key != place and within(key, place) for place in places)}
     implied = without_keys(_plain(expected), frozenset(typed))
-    return Reading(config, implied, parts, named, frozenset(derived), frozenset(places), names)
+    return RunConfig(config, implied, parts, named, frozenset(derived), frozenset(places), names)
 
 
 def _is_own(group: Any, option: Any) -> bool:

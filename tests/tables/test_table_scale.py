@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diffusion_lab.tables.scale import (
-    read_scale,
+from diffusion_lab.tables.table_scale import (
+    read_table_scale,
     scaled_cells,
     scaled_decay,
     scaled_length,
@@ -35,13 +35,13 @@ def test_a_long_period_is_a_length() -> None:
     assert scaled_period(100_000, 2000, 1_000_000) == 200
 
 
-def test_cells_are_snapshots_at_the_papers_shares() -> None:
+def test_cells_are_evaluations_at_the_papers_shares() -> None:
     assert scaled_cells((200_000, 400_000, 600_000), 1200, 600_000) == (400, [400, 800, 1200])
     assert scaled_cells((26_042, 78_125), 2000, 78_125) == (667, [667, 2000])  # 1 of 3 and the end
     assert scaled_cells((100_000,), 4, 100_000) == (4, [4])
 
 
-def test_every_cell_is_within_one_snapshot_of_its_share() -> None:
+def test_every_cell_is_within_one_evaluation_of_its_share() -> None:
     for steps in (7, 20, 333, 2000):
         every, cells = scaled_cells((100_000, 200_000, 300_000, 400_000, 500_000), steps, 500_000)
         assert all(abs(cell - steps * (i + 1) / 5) <= every for i, cell in enumerate(cells))
@@ -49,7 +49,9 @@ def test_every_cell_is_within_one_snapshot_of_its_share() -> None:
 
 
 def test_an_option_stands_in_for_the_papers() -> None:
-    scale = read_scale("mini", {"says": "", "options": {"dataset": "digits", "network": {"a": "b", "default": "c"}}})
+    scale = read_table_scale(
+        "mini", {"says": "", "options": {"dataset": "digits", "network": {"a": "b", "default": "c"}}}
+    )
     assert [scale.option("dataset", "cifar10"), scale.option("network", "a"), scale.option("network", "z")] == [
         "digits",
         "b",
@@ -59,4 +61,4 @@ def test_an_option_stands_in_for_the_papers() -> None:
 
 def test_an_unknown_key_is_named() -> None:
     with pytest.raises(ValueError, match="scale=mini must have the keys of a scale.*stepps"):
-        read_scale("mini", {"says": "", "stepps": 3})
+        read_table_scale("mini", {"says": "", "stepps": 3})

@@ -16,7 +16,7 @@ from diffusion_lab.runs.record import is_done, read_result
 if TYPE_CHECKING:
     from diffusion_lab.cli.table_jobs import Job, Jobs
     from diffusion_lab.cli.table_plan import Plan
-    from diffusion_lab.tables import Scale, Table
+    from diffusion_lab.tables import Table, TableScale
 
 
 class Study:
@@ -34,7 +34,7 @@ class Study:
     def __init__(
         self,
         table: Table,
-        scale: Scale,
+        scale: TableScale,
         root: Path,
         seeds: Sequence[int],
         jobs: Jobs,

@@ -10,8 +10,8 @@ import pytest
 
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.outcome import from_here, outcome, temporary
-from diffusion_lab.cli.repeated import Repetition, pieces
-from diffusion_lab.cli.standing import former_ends
+from diffusion_lab.cli.repetition import Repetition, training_ends
+from diffusion_lab.cli.resume_checkpoint import former_ends
 from diffusion_lab.cli.verify import _report
 from diffusion_lab.runs.find import read_run
 
@@ -41,12 +41,12 @@ def test_an_end_is_recorded_once_the_run_goes_beyond_it(
 
 def test_a_run_is_repeated_in_the_pieces_in_which_it_was_trained() -> None:
     record = {"config": {"max_steps": 12}, "ends": [4, 8]}
-    assert pieces({"config": {"max_steps": 12}}, 12) == [12]
-    assert pieces({"config": {"max_steps": 0}}, 0) == [0]
-    assert [pieces(record, step) for step in (3, 4, 5, 12)] == [[4], [4], [4, 8], [4, 8, 12]]
+    assert training_ends({"config": {"max_steps": 12}}, 12) == [12]
+    assert training_ends({"config": {"max_steps": 0}}, 0) == [0]
+    assert [training_ends(record, step) for step in (3, 4, 5, 12)] == [[4], [4], [4, 8], [4, 8, 12]]
     for ends in ([8, 4], [12], [-1], ["4"], [True]):
         with pytest.raises(ValueError, match="must be ascending steps"):
-            pieces(record | {"ends": ends}, 12)
+            training_ends(record | {"ends": ends}, 12)
 
 
 @pytest.mark.parametrize(

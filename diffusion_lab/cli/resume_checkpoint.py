@@ -15,7 +15,7 @@ from diffusion_lab.runs.names import CHECKPOINTS, LOGGED
 from diffusion_lab.runs.record import ENDS, as_list
 
 
-def standing(cfg: DictConfig, folder: Path) -> tuple[Path, dict[str, Any]] | None:
+def find_resume_checkpoint(cfg: DictConfig, folder: Path) -> tuple[Path, dict[str, Any]] | None:
     """The checkpoint to continue from, with its content; None to start at step 0.
 
     With `anew=true` the content of the folder is first moved to its subfolder `before-1`, or the next free number.

@@ -10,7 +10,7 @@ from torch import Size, Tensor
 SHOWN = 4  # names in a message
 
 
-class Fit(NamedTuple):
+class WeightMatch(NamedTuple):
     """What of trained weights goes where.
 
     Attributes:
@@ -22,7 +22,7 @@ class Fit(NamedTuple):
     sentence: str
 
 
-def fit(wanted: Mapping[str, Size], given: Mapping[str, Tensor], free: Collection[str]) -> Fit:
+def match_weights(wanted: Mapping[str, Size], given: Mapping[str, Tensor], free: Collection[str]) -> WeightMatch:
     """The tensors of `given` that fit into a model.
 
     Args:
@@ -43,7 +43,7 @@ def fit(wanted: Mapping[str, Size], given: Mapping[str, Tensor], free: Collectio
     loaded = {name: given[name] for name in wanted if name not in wrong}
     if not loaded:
         raise ValueError("must hold the weights of this run's network, and none fits; use the one it was trained with")
-    return Fit(loaded, _sentence(wrong, len(loaded), wanted, given))
+    return WeightMatch(loaded, _sentence(wrong, len(loaded), wanted, given))
 
 
 def without_prefix(given: Mapping[str, Tensor], names: Collection[str]) -> dict[str, Tensor]:

@@ -12,21 +12,21 @@ from omegaconf import DictConfig
 
 from diffusion_lab.cli.checks.method import METHOD, check_method, part_errors
 from diffusion_lab.cli.checks.nodes import check_some
-from diffusion_lab.cli.checks.origin import by_origin
-from diffusion_lab.cli.checks.read_back import check_read_back
+from diffusion_lab.cli.checks.recorded_config import check_recorded_config
+from diffusion_lab.cli.checks.typed_keys import with_keys_to_type
 from diffusion_lab.cli.config import choices_of, conf_dir, plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors, describe
-from diffusion_lab.cli.foreign import check_read, kept_inside, read_back
+from diffusion_lab.cli.init_weights import checkpoint_content, config_in_checkpoint
 from diffusion_lab.cli.options import files
 from diffusion_lab.cli.options.described import described
 from diffusion_lab.cli.own_run import with_own
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_data import recorded_data
 from diffusion_lab.cli.same_run import check_origin
-from diffusion_lab.cli.source import content_of, recorded
 from diffusion_lab.cli.targets import Trust
+from diffusion_lab.cli.untrusted_run import check_read_paths, recorded_config, without_outside_paths
 from diffusion_lab.diffusion.weighting import native_scales
-from diffusion_lab.reports.shown import Shown
+from diffusion_lab.reports.timestep_numbers import TimestepNumbers
 from diffusion_lab.runs.names import CHECKPOINTS
 from diffusion_lab.runs.record import read_record
 from diffusion_lab.runs.signature import is_own
@@ -34,7 +34,9 @@ from diffusion_lab.runs.signature import is_own
 SHAPE = (1, 8, 8)  # of the images for which a sampler with a network of its own makes it; p before training needs none
 
 
-def shown(name: str, cfg: DictConfig, step: int, loss: str, config_dirs: list[str]) -> Shown:
+def numbers_before_training(
+    name: str, cfg: DictConfig, step: int, loss: str, config_dirs: list[str]
+) -> TimestepNumbers:
     """Build schedule, prediction, weighting and sampler and evaluate them at one optimizer step, untrained.
 
     Raises:
@@ -44,17 +46,17 @@ def shown(name: str, cfg: DictConfig, step: int, loss: str, config_dirs: list[st
     check_diffusion(name, cfg)
     trust = Trust.typed(config_dirs)
     if errors := check_some(cfg, trust, METHOD):
-        raise InvalidConfig([ConfigError(by_origin(cfg, str(error))) for error in errors])
+        raise InvalidConfig([ConfigError(with_keys_to_type(cfg, str(error))) for error in errors])
     parts = RunParts(cfg, trust)
-    made_ready(parts, SHAPE)
-    found = evaluated(name, parts, step, loss)
+    set_up_parts(parts, SHAPE)
+    found = numbers_at_step(name, parts, step, loss)
     # A sampler that learns has state to save, as rule 4 of its contract demands; a wrapper has that of its base.
     if not parts["sampler"].state_dict():
         return found
     flat = bool(abs(found.p - 1 / len(found.p)).max() < 1e-9)
     note = "p is the one before training: " + ("uniform until" if flat else "it changes once")
     note = f"{note} the sampler has learned from the losses{_how(cfg, config_dirs)}"
-    return Shown(found.name, found.log_snr, found.p, found.weight, note)
+    return TimestepNumbers(found.name, found.log_snr, found.p, found.weight, note)
 
 
 def _how(cfg: DictConfig, config_dirs: list[str]) -> str:
@@ -77,7 +79,7 @@ def check_diffusion(name: str, cfg: DictConfig) -> None:
         raise ConfigError(f"{name} must be a diffusion model, and it has no {lacks[0]}; leave it out")
 
 
-def made_ready(parts: RunParts, shape: tuple[int, ...]) -> None:
+def set_up_parts(parts: RunParts, shape: tuple[int, ...]) -> None:
     """Build and check the parts, and the networks that the sampler makes for images of a shape, as at a run's start.
 
     Raises:
@@ -90,7 +92,7 @@ def made_ready(parts: RunParts, shape: tuple[int, ...]) -> None:
         parts["sampler"].setup(shape)
 
 
-def evaluated(name: str, parts: RunParts, step: int, loss: str, note: str = "") -> Shown:
+def numbers_at_step(name: str, parts: RunParts, step: int, loss: str, note: str = "") -> TimestepNumbers:
     """p and w of parts at an optimizer step, in the state in which they are."""
     schedule, sampler, weighting = parts["schedule"], parts["sampler"], parts["weighting"]
     snr, scale = schedule.snr, native_scales(schedule, parts["prediction"])
@@ -101,10 +103,10 @@ def evaluated(name: str, parts: RunParts, step: int, loss: str, note: str = "") 
         weighting.refresh(snr, scale, p * drawn, step)
         native = weighting.native_weight(snr, scale, step).double() * weighting.factor
     per_native = {"native": 1.0, "x0": scale, "eps": scale / snr}[loss]
-    return Shown(name, schedule.log_snr.numpy(), p.numpy(), (drawn * native * per_native).numpy(), note)
+    return TimestepNumbers(name, schedule.log_snr.numpy(), p.numpy(), (drawn * native * per_native).numpy(), note)
 
 
-def shown_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[Shown]:
+def numbers_of_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[TimestepNumbers]:
     """A run at its last checkpoint and, where that differs, at step 0.
 
     The folder is not trusted (docs/safety.md): its whole configuration is checked before any part is built, and of the
@@ -124,23 +126,25 @@ def shown_run(folder: Path, loss: str, trust: Trust, suffix: str = "") -> list[S
         record = read_record(folder, "run")
     saved, data = record["config"], recorded_data(record, f"run={folder}")
     trust = with_own(trust, record, f"run={folder}")
-    cfg = read_back(saved)
+    cfg = recorded_config(saved)
     check_diffusion(f"run={folder}", cfg)
-    if errors := check_read_back(saved, (*METHOD, "dataset"), trust):
+    if errors := check_recorded_config(saved, (*METHOD, "dataset"), trust):
         raise InvalidConfig(errors, f"run={folder}: ")
-    content = content_of(folder / CHECKPOINTS, "last")
-    check_origin(cfg, recorded(content), f"run={folder}")
+    content = checkpoint_content(folder / CHECKPOINTS, "last")
+    check_origin(cfg, config_in_checkpoint(content), f"run={folder}")
     if not is_own(record):
-        cfg = DictConfig(kept_inside(plain(cfg), folder))
-        check_read({name: node for name, node in plain(cfg).items() if name in METHOD}, folder, trust, f"run={folder}")
+        cfg = DictConfig(without_outside_paths(plain(cfg), folder))
+        check_read_paths(
+            {name: node for name, node in plain(cfg).items() if name in METHOD}, folder, trust, f"run={folder}"
+        )
     parts = RunParts(cfg, trust)
-    made_ready(parts, data.shape)
-    before = evaluated(f"step 0{suffix}", parts, 0, loss)
+    set_up_parts(parts, data.shape)
+    before = numbers_at_step(f"step 0{suffix}", parts, 0, loss)
     try:
         step = int(content["global_step"])
         _restore(parts, content)
         classes = f"; classes: {data.numbered()}" if data.numbered() else ""
-        after = evaluated(f"step {step}{suffix}", parts, step, loss, f"the last checkpoint of {folder}{classes}")
+        after = numbers_at_step(f"step {step}{suffix}", parts, step, loss, f"the last checkpoint of {folder}{classes}")
     except (KeyError, RuntimeError, TypeError, ValueError) as error:  # a checkpoint is not trusted and may be damaged
         raise ConfigError(f"run={folder} must have a checkpoint of its own parts ({describe(error)})") from error
     same = np.allclose(before.p, after.p, rtol=1e-6) and np.allclose(before.weight, after.weight, rtol=1e-6)

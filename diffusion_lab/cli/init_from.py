@@ -20,18 +20,25 @@ from omegaconf import DictConfig, open_dict
 from torch import Size, Tensor, nn
 
 from diffusion_lab.cli.build import network_arguments
-from diffusion_lab.cli.checks.read_back import check_read_back
+from diffusion_lab.cli.checks.recorded_config import check_recorded_config
 from diffusion_lab.cli.config import config_folders
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
-from diffusion_lab.cli.foreign import identity_of_source, read_back
+from diffusion_lab.cli.init_weights import (
+    BESIDE,
+    PREFIX,
+    InitWeights,
+    free_init_weights,
+    parse_init_from,
+    read_init_weights,
+)
 from diffusion_lab.cli.own_run import with_own
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_run import check_origin
-from diffusion_lab.cli.source import BESIDE, PREFIX, Source, forget, named, read
 from diffusion_lab.cli.targets import Trust
+from diffusion_lab.cli.untrusted_run import recorded_config, recorded_init_identity
 from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS
 from diffusion_lab.runs.record import read_record
-from diffusion_lab.training.fitting import Fit, fit, without_prefix
+from diffusion_lab.training.weight_matching import WeightMatch, match_weights, without_prefix
 
 NETWORK = "network."  # of the network's tensors in those of a denoiser
 
@@ -58,15 +65,15 @@ def check_start(cfg: DictConfig, parts: RunParts) -> list[ConfigError]:
     return []
 
 
-def source_of(cfg: DictConfig, parts: RunParts) -> tuple[dict[str, Any], Fit]:
+def source_of(cfg: DictConfig, parts: RunParts) -> tuple[dict[str, Any], WeightMatch]:
     """The value of `init_from` for the record of the run, and the tensors to load.
 
     Raises:
         ConfigError, InvalidConfig: the source does not exist, is damaged, is of another network, or asks for a class
             that is not allowed.
     """
-    source = read(cfg.init_from)
-    if not named(cfg.init_from).is_file:
+    source = read_init_weights(cfg.init_from)
+    if not parse_init_from(cfg.init_from).is_file:
         _check_folder(cfg, source)
     wanted = _shapes(parts)
     given = source.tensors
@@ -75,7 +82,7 @@ def source_of(cfg: DictConfig, parts: RunParts) -> tuple[dict[str, Any], Fit]:
         given = {NETWORK + name: value for name, value in without_prefix(given, names).items()}
     wanted, given = _without_other_statistics(wanted, given)
     try:
-        found = fit(wanted, given, _free(parts))
+        found = match_weights(wanted, given, _free(parts))
     except ValueError as error:
         raise ConfigError(f"init_from={cfg.init_from} {error}") from error
     return {"source": cfg.init_from} | source.identity | {"not_loaded": found.sentence or None}, found
@@ -87,7 +94,7 @@ def load_start(module: nn.Module, tensors: dict[str, Tensor]) -> None:
     with torch.no_grad():
         for name, value in tensors.items():
             state[PREFIX + name].copy_(value)
-    forget()
+    free_init_weights()
 
 
 def with_start(cfg: DictConfig, start: dict[str, Any] | None) -> DictConfig:
@@ -101,23 +108,23 @@ def with_start(cfg: DictConfig, start: dict[str, Any] | None) -> DictConfig:
 def recorded_start(saved: dict[str, Any]) -> dict[str, Any] | None:
     """`init_from` in the configuration of a checkpoint, as a run records it: what identifies the source, where it was
     and what was not loaded, as texts. The checkpoint is not signed, and the record that gets this may be."""
-    identity, start = identity_of_source(saved), saved.get("init_from")
+    identity, start = recorded_init_identity(saved), saved.get("init_from")
     if identity is None or not isinstance(start, dict):
         return None
     texts = {key: start[key] if start[key] is None else str(start[key]) for key in BESIDE if key in start}
     return identity | texts
 
 
-def _check_folder(cfg: DictConfig, source: Source) -> None:
+def _check_folder(cfg: DictConfig, source: InitWeights) -> None:
     """The checks of `load_run`, of a folder whose weights alone are used."""
-    place = named(cfg.init_from).place
+    place = parse_init_from(cfg.init_from).place
     with config_errors(""):
         record = read_record(place, "init_from")
     saved = record["config"]
     trust = with_own(Trust.read(config_folders(), cfg.get("allow")), record, f"init_from={place}")
-    if errors := check_read_back(saved, (), trust):
+    if errors := check_recorded_config(saved, (), trust):
         raise InvalidConfig(errors, f"init_from={place}: ")
-    check_origin(read_back(saved), source.saved, f"init_from={place}")
+    check_origin(recorded_config(saved), source.saved, f"init_from={place}")
 
 
 def _check_continues(cfg: DictConfig) -> None:

@@ -1,6 +1,6 @@
 """A trained model loaded from a run, for solvers, metrics and analyses.
 
-Its `Objective` is the loss on a fixed set as a differentiable function of its weights:
+Its `FixedSetLoss` is the loss on a fixed set as a differentiable function of its weights:
 
     L_k(theta) = 1/n sum_i L_ki(theta),     k = 1..K
 
@@ -31,12 +31,12 @@ from diffusion_lab.metrics.sampling import generate
 from diffusion_lab.solvers import Solver
 from diffusion_lab.training.continuation import Continuation
 
-TIMESTEP_SCALE = 1000  # timesteps of an objective count from 0 to this, whatever T is
+TIMESTEP_SCALE = 1000  # timesteps of a loss on a fixed set count from 0 to this, whatever T is
 TIMESTEPS = (0, 10, 50, 100, 300, 500, 900)  # closer to one another at little noise
 Noise = Callable[..., Tensor]  # noise(shape, number): standard normal, a function of the number
 
 
-class Objective(NamedTuple):
+class FixedSetLoss(NamedTuple):
     """L(theta) at the weights that the model has when it is called.
 
     Attributes:
@@ -58,7 +58,7 @@ class Objective(NamedTuple):
 
 
 def check_timesteps(timesteps: Sequence[int]) -> list[int]:
-    """The timesteps of an objective.
+    """The timesteps of a loss on a fixed set.
 
     Raises:
         ValueError: there is none, or one outside 0..999.
@@ -164,7 +164,9 @@ class TrainedModel(ABC):
         return given
 
     @abstractmethod
-    def objective(self, timesteps: Sequence[int], images: int, noise: Noise, batch_size: int = 256) -> Objective:
+    def fixed_set_loss(
+        self, timesteps: Sequence[int], images: int, noise: Noise, batch_size: int = 256
+    ) -> FixedSetLoss:
         """The loss that the weights of `module` were trained for, on a fixed set, in eval mode.
 
         Args:
@@ -199,7 +201,7 @@ class TrainedModel(ABC):
 
 
 @dataclass
-class Trained(TrainedModel):
+class TrainedDiffusion(TrainedModel):
     """One checkpoint of a diffusion model.
 
     Attributes:
@@ -227,7 +229,9 @@ class Trained(TrainedModel):
     def device(self) -> torch.device:
         return self.denoiser.timesteps.device
 
-    def objective(self, timesteps: Sequence[int], images: int, noise: Noise, batch_size: int = 256) -> Objective:
+    def fixed_set_loss(
+        self, timesteps: Sequence[int], images: int, noise: Noise, batch_size: int = 256
+    ) -> FixedSetLoss:
         """The native loss at timesteps floor(t T / 1000), each once; without the bound's term of a learned variance.
 
         Image i of the test split has the noise numbered i at every t, as in the analysis `per_timestep`. Images, noise
@@ -250,7 +254,7 @@ class Trained(TrainedModel):
             return torch.cat(native).unflatten(0, (-1, len(t)))
 
         parts = [partial(losses, rows) for rows in _slices(len(x0), max(1, batch_size // len(t)))]
-        return Objective(tuple(f"t = {int(step)}" for step in t), parts)
+        return FixedSetLoss(tuple(f"t = {int(step)}" for step in t), parts)
 
 
 def _slices(count: int, size: int) -> list[slice]:

@@ -22,7 +22,7 @@ ANNOTATIONS = {"ReadPath": "read", "WrittenPath": "written", "DownloadPath": "do
 
 
 @functools.cache
-def places(target: str, folders: tuple[Path, ...] = ()) -> Mapping[str, str]:
+def path_arguments(target: str, folders: tuple[Path, ...] = ()) -> Mapping[str, str]:
     """{argument: what it names} of the class or function `package.module.Name`.
 
     "read", "written" and "downloaded" as in `arguments`, and "name": of a file in a folder that another argument names.
@@ -40,7 +40,7 @@ def places(target: str, folders: tuple[Path, ...] = ()) -> Mapping[str, str]:
     return found
 
 
-def written(node: Mapping[str, Any], folder: Path, folders: tuple[Path, ...] = ()) -> Iterator[tuple[str, str]]:
+def written_paths(node: Mapping[str, Any], folder: Path, folders: tuple[Path, ...] = ()) -> Iterator[tuple[str, str]]:
     """(argument, value) of each place outside a folder in which the part of a node would write.
 
     Args:
@@ -48,7 +48,7 @@ def written(node: Mapping[str, Any], folder: Path, folders: tuple[Path, ...] = (
         folder: the only place in which it may write.
         folders: with the user's own modules.
     """
-    for name, kind in places(str(node.get("_target_")), folders).items():
+    for name, kind in path_arguments(str(node.get("_target_")), folders).items():
         value = node.get(name)
         if isinstance(value, str) and (kind == "written" or (kind == "downloaded" and node.get("download") is True)):
             if not is_inside(value, folder):
@@ -57,14 +57,14 @@ def written(node: Mapping[str, Any], folder: Path, folders: tuple[Path, ...] = (
             yield name, value
 
 
-def read(node: Mapping[str, Any], folders: tuple[Path, ...] = ()) -> Iterator[tuple[str, str]]:
+def read_paths(node: Mapping[str, Any], folders: tuple[Path, ...] = ()) -> Iterator[tuple[str, str]]:
     """(argument, value) of each place from which the part of a node would read, but for the places that the options of
     this package have without anybody's word.
 
     Args:
-        node, folders: as `written`.
+        node, folders: as `written_paths`.
     """
-    for name, kind in places(str(node.get("_target_")), folders).items():
+    for name, kind in path_arguments(str(node.get("_target_")), folders).items():
         given = node.get(name)
         for value in given if isinstance(given, list) else [given]:
             if kind in ("read", "downloaded") and isinstance(value, str) and value not in _defaults(name):

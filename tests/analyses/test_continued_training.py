@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from diffusion_lab.analyses import Work
-from diffusion_lab.analyses.weights.continued import Continued, draw
+from diffusion_lab.analyses.weights.continued_training import Continued, draw
 from diffusion_lab.streams import Streams
 from diffusion_lab.testing import same
 from diffusion_lab.testing.analyses import tiny_update

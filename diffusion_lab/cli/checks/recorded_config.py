@@ -8,12 +8,12 @@ from typing import Any
 from diffusion_lab.cli.checks.nodes import check_nodes
 from diffusion_lab.cli.checks.settings import part_groups
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.foreign import read_back
-from diffusion_lab.cli.targets import READ_BACK, Trust
+from diffusion_lab.cli.targets import ALLOWED_IN_RECORD, Trust
+from diffusion_lab.cli.untrusted_run import recorded_config
 from diffusion_lab.runs.names import RECORD
 
 
-def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[ConfigError]:
+def check_recorded_config(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[ConfigError]:
     """Errors of a configuration that was read from a run folder, before any part of it is built.
 
     The file is not trusted, so all of it is checked, including parts that are not built. `run.json` is written with all
@@ -25,7 +25,7 @@ def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[Co
         trust: what is allowed besides this package's classes, `Trust.read(...)`.
     """
     try:
-        cfg = read_back(saved)
+        cfg = recorded_config(saved)
     except ConfigError as error:
         return [error]
     optional = {group for group, default in part_groups().items() if default is None}
@@ -38,7 +38,7 @@ def check_read_back(saved: Any, parts: tuple[str, ...], trust: Trust) -> list[Co
 
 def _together(errors: list[ConfigError], trust: Trust) -> list[ConfigError]:
     """One sentence for all classes that are not allowed, because one option allows them all."""
-    split = [str(error).split(f" must be {READ_BACK}; ") for error in errors]
+    split = [str(error).split(f" must be {ALLOWED_IN_RECORD}; ") for error in errors]
     keys = [before for before, *after in split if after]
     first = {key.partition("=")[2]: key for key in reversed(keys)}  # class -> the first place that names it
     names = list(reversed(first))
@@ -47,5 +47,5 @@ def _together(errors: list[ConfigError], trust: Trust) -> list[ConfigError]:
     repeat = "repeat --config-dir or " if trust.command else ""
     allow = shlex.quote(f"allow=[{','.join(names)}]") if trust.command else f"allow={names}"
     cure = f"if the classes are your own, {repeat}add {allow}"
-    one = ConfigError(f"{', '.join(first[name] for name in names)} must be {READ_BACK}; {cure}")
+    one = ConfigError(f"{', '.join(first[name] for name in names)} must be {ALLOWED_IN_RECORD}; {cure}")
     return [one, *(error for error, parts in zip(errors, split, strict=True) if len(parts) == 1)]

@@ -17,7 +17,7 @@ TIMESTEPS = (0, 100, 900)
 def test_the_losses_are_those_of_per_timestep(batch_size, tmp_path):
     """The same images and the same noise, in whatever pieces."""
     (model, _), work = tiny_update(), Work(tmp_path, Streams(3))
-    objective = model.objective(TIMESTEPS, 5, work.normal, batch_size)
+    objective = model.fixed_set_loss(TIMESTEPS, 5, work.normal, batch_size)
     expected = PerTimestep(images=5).run([model], work).data["losses"][0, :, TIMESTEPS, 0].T
     with torch.no_grad():
         assert np.allclose(objective.rows(), expected, rtol=1e-6)
@@ -30,20 +30,20 @@ def test_the_losses_are_those_of_per_timestep(batch_size, tmp_path):
 def test_no_call_has_more_rows_than_the_batch_size(tmp_path):
     (model, _), rows = tiny_update(), []
     model.denoiser.network.register_forward_pre_hook(lambda _, given: rows.append(len(given[0])))
-    model.objective(TIMESTEPS, 4, Work(tmp_path, Streams(0)).normal, 2).loss()
+    model.fixed_set_loss(TIMESTEPS, 4, Work(tmp_path, Streams(0)).normal, 2).loss()
     assert sum(rows) == 12 and max(rows) == 2
 
 
 def test_timesteps_are_scaled_to_the_schedule(tmp_path):
     model = trained(Constant(), source(), schedule=linear(50))
-    names = model.objective((0, 10, 50, 100, 300, 500, 900), 2, Work(tmp_path, Streams(0)).normal).names
+    names = model.fixed_set_loss((0, 10, 50, 100, 300, 500, 900), 2, Work(tmp_path, Streams(0)).normal).names
     assert names == ("t = 0", "t = 2", "t = 5", "t = 15", "t = 25", "t = 45")  # 0 and 10 are the same here
 
 
 def test_it_follows_the_weights_and_is_differentiable(tmp_path):
     """The constant c in place of the noise: the loss is mean (c - eps)^2, its derivative 2 (c - mean eps)."""
     model, work = trained(Constant(0.3), source()), Work(tmp_path, Streams(0))
-    objective = model.objective((0, 500), 4, work.normal)
+    objective = model.fixed_set_loss((0, 500), 4, work.normal)
     eps = torch.stack([work.normal((1, 4, 4), int(i)) for i in model.test_images(4)[0]])
     for value in (0.3, -1.0):
         model.denoiser.network.value.data.fill_(value)

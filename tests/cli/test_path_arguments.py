@@ -16,10 +16,10 @@ from diffusion_lab.cli.checks.annotations import described
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.definitions import Definition, find
 from diffusion_lab.cli.errors import ConfigError
-from diffusion_lab.cli.foreign import is_typed, kept_inside, read_outside, written_outside
-from diffusion_lab.cli.places import places, written
+from diffusion_lab.cli.path_arguments import path_arguments, written_paths
 from diffusion_lab.cli.targets import NAMES, Trust, resolve
-from tests.cli.test_written import SHIPPED
+from diffusion_lab.cli.untrusted_run import is_typed, paths_read_outside, paths_written_outside, without_outside_paths
+from tests.cli.test_source_signature import SHIPPED
 
 OURS = [target for target in SHIPPED if target.startswith("diffusion_lab.")]
 NAMED_LIKE_A_PLACE = re.compile(r"(^|_)(dir|directory|dirpath|folder|path|root|file|filename|curve|reference|weights)$")
@@ -63,7 +63,7 @@ def is_used_as_a_place(name: str, annotation: str, inside: ast.AST) -> bool:
 def test_every_argument_that_is_used_as_a_place_is_known(target: str) -> None:
     definition = find(target)
     assert definition is not None
-    known = places(target)
+    known = path_arguments(target)
     for argument, inside in arguments(definition):
         annotation = ast.unparse(argument.annotation) if argument.annotation else ""
         if is_used_as_a_place(argument.arg, annotation, inside) and (target, argument.arg) not in NO_PLACES:
@@ -84,7 +84,7 @@ def test_the_walk_sees_what_is_not_annotated(tmp_path: Path) -> None:
         a.arg for a, node in arguments(definition) if is_used_as_a_place(a.arg, ast.unparse(a.annotation or a), node)
     ]
     assert found == ["x", "y", "z", "log_dir", "given"]
-    assert places("mine.A", (tmp_path,)) == {"given": "written"}  # which A's own constructor may pass on
+    assert path_arguments("mine.A", (tmp_path,)) == {"given": "written"}  # which A's own constructor may pass on
 
 
 def takes_a_text(hint: Any) -> bool:
@@ -138,18 +138,18 @@ OUTSIDE: list[tuple[dict[str, Any], list[str]]] = [
 def test_what_would_be_written_outside_a_folder(node: dict[str, Any], outside: list[str], in_folder: Path) -> None:
     Path("run").mkdir()
     Path("run/link").symlink_to(in_folder)
-    assert [name for name, _ in written(node, Path("run"))] == outside
+    assert [name for name, _ in written_paths(node, Path("run"))] == outside
     nested = {"dataset": {"source": node}, "list": [1, {"a": node}]}
-    found = [key for key, _ in written_outside(nested, Path("run"))]
+    found = [key for key, _ in paths_written_outside(nested, Path("run"))]
     assert found == [f"{place}.{name}" for place in ("dataset.source", "list.1.a") for name in outside]
-    assert not [*written_outside(kept_inside(nested, Path("run")), Path("run"))]
-    assert kept_inside(nested, Path("run")) == nested or outside
+    assert not [*paths_written_outside(without_outside_paths(nested, Path("run")), Path("run"))]
+    assert without_outside_paths(nested, Path("run")) == nested or outside
 
 
 def test_reading_a_run_leaves_places_to_their_defaults_and_downloads_nothing(in_folder: Path) -> None:
-    kept = kept_inside({"source": FOLDER | {"cache_dir": "/elsewhere"}}, Path("run"))
+    kept = without_outside_paths({"source": FOLDER | {"cache_dir": "/elsewhere"}}, Path("run"))
     assert kept == {"source": FOLDER}
-    assert kept_inside(CIFAR | {"download": True}, Path("run")) == CIFAR | {"download": False}
+    assert without_outside_paths(CIFAR | {"download": True}, Path("run")) == CIFAR | {"download": False}
 
 
 READ: list[tuple[dict[str, Any], list[str]]] = [
@@ -172,7 +172,7 @@ def test_what_would_be_read_outside_a_folder(node: dict[str, Any], outside: list
     Path("run/images").mkdir(parents=True)
     Path("run/link").symlink_to(in_folder)
     nested = {"dataset": {"source": node}, "list": [1, {"a": node}]}
-    assert [value for _, value in read_outside(nested, Path("run"))] == 2 * outside
+    assert [value for _, value in paths_read_outside(nested, Path("run"))] == 2 * outside
 
 
 def test_no_link_leads_out_of_a_place_in_the_folder(in_folder: Path) -> None:
@@ -181,7 +181,7 @@ def test_no_link_leads_out_of_a_place_in_the_folder(in_folder: Path) -> None:
     Path("run/images/a/x.png").symlink_to(Path("mine.png").resolve())
     for root in ("run/images", "run/images/*"):
         with pytest.raises(ConfigError, match="outside of the folder"):
-            list(read_outside(FOLDER | {"root": root}, Path("run")))
+            list(paths_read_outside(FOLDER | {"root": root}, Path("run")))
 
 
 def test_what_the_user_types_beside_a_run_may_lead_outside() -> None:

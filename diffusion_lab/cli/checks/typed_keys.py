@@ -18,7 +18,7 @@ PART = re.compile(r"(?<![\w.])([a-z_]+)=([A-Z]\w*)")  # `sampler=SpeeD`
 CURED = re.compile(r"(?<![\w.\[/-])[A-Za-z_]\w*(?==)")  # `min_size` in "or set min_size=40"
 
 
-def origin(node: DictConfig | ListConfig, key: Any) -> str:
+def key_to_type(node: DictConfig | ListConfig, key: Any) -> str:
     """The dotted key at the end of the chain of references that starts at `node[key]`; the key itself for a value."""
     path, root = node._get_full_key(key), node._get_root()
     at: Any = node
@@ -36,14 +36,14 @@ def origin(node: DictConfig | ListConfig, key: Any) -> str:
     return path
 
 
-def by_origin(cfg: DictConfig, message: str) -> str:
+def with_keys_to_type(cfg: DictConfig, message: str) -> str:
     """A message `<key>=...` with the words to type: the first key, those of the same part that its cure names, and the
     options of parts that it names by their classes, sampler=speed for sampler=SpeeD."""
     choices = choices_of(cfg)
-    return PART.sub(lambda found: _chosen(cfg, choices, found), _by_origin(cfg, message))
+    return PART.sub(lambda found: _chosen(cfg, choices, found), _with_first_key(cfg, message))
 
 
-def _by_origin(cfg: DictConfig, message: str) -> str:
+def _with_first_key(cfg: DictConfig, message: str) -> str:
     match = NAMED.match(message)
     if match is None:
         return message
@@ -52,7 +52,7 @@ def _by_origin(cfg: DictConfig, message: str) -> str:
     parent, _, key = match[1].rpartition(".")
     node = OmegaConf.select(cfg, parent) if parent else cfg
     if isinstance(node, DictConfig) and key in node:
-        return origin(node, key) + rest
+        return key_to_type(node, key) + rest
     # The build step passes arguments of the network from the data set.
     if parent == "network" and OmegaConf.select(cfg, f"dataset.source.{key}") is not None:
         return f"dataset.source.{key}{rest}"
@@ -66,7 +66,7 @@ def _beside(cfg: DictConfig, parent: str, key: str) -> str:
     while parent:
         node = OmegaConf.select(cfg, parent)
         if isinstance(node, DictConfig) and "_target_" in node and key in node:  # no container such as the callbacks
-            return origin(node, key)
+            return key_to_type(node, key)
         parent = parent.rpartition(".")[0]
     return key
 

@@ -23,7 +23,7 @@ NAME, CURVE, GAP, ROWS = 17, 30, 2, 2  # characters; a line has 80
 
 
 @dataclass(frozen=True)
-class Shown:
+class TimestepNumbers:
     """One method; arrays are (T,) float64 with timestep 0, the least noisy, first.
 
     Args:
@@ -77,13 +77,13 @@ def titles(loss: str) -> tuple[str, str, str]:
     return "p: how often it is drawn", f"w: weight on the {loss}-loss", "p w: share of the objective"
 
 
-def wide(found: Sequence[Shown]) -> bool:
+def wide(found: Sequence[TimestepNumbers]) -> bool:
     """Whether the weights need a logarithmic axis: the largest is over 20 times the smallest positive one."""
     weights = np.concatenate([one.weight[one.weight > 0] for one in found])
     return len(weights) > 0 and bool(weights.max() > 20 * weights.min())
 
 
-def log_snr_range(found: Sequence[Shown]) -> tuple[float, float]:
+def log_snr_range(found: Sequence[TimestepNumbers]) -> tuple[float, float]:
     """Lowest and highest ln SNR at which a method trains: between the quantiles `EDGES` of p and of p w of each."""
     ends = [quantiles(one.log_snr, share, EDGES) for one in found for share in (one.p, one.product)]
     return min(a for a, _ in ends), max(b for _, b in ends)
@@ -107,7 +107,7 @@ def on_axis(x: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
     return np.interp(grid, x[order], values[order], left=np.nan, right=np.nan)
 
 
-def plain_lines(found: Sequence[Shown], loss: str) -> list[str]:
+def plain_lines(found: Sequence[TimestepNumbers], loss: str) -> list[str]:
     """One line per method and range of timesteps, as the run's log has them: p and p w summed, w averaged.
     p w is divided by its sum over all timesteps."""
     lines = [f"# method  timestep  log_snr  p  w({loss})  p*w(sum=1)"]
@@ -119,7 +119,7 @@ def plain_lines(found: Sequence[Shown], loss: str) -> list[str]:
     return lines
 
 
-def plot_lines(found: Sequence[Shown], loss: str) -> list[str]:
+def plot_lines(found: Sequence[TimestepNumbers], loss: str) -> list[str]:
     """Three blocks of curves, p, w and p w, each by timestep on the left and by ln SNR on the right."""
     low, high = log_snr_range(found)
     grids = (np.arange(CURVE) + 0.5) / CURVE, np.linspace(high, low, CURVE)
@@ -161,7 +161,7 @@ def _curve(values: np.ndarray, top: float, log: bool) -> list[str]:
     return ["".join(BLOCKS[i] for i in row) for row in rows]
 
 
-def _medians(found: Sequence[Shown]) -> list[str]:
+def _medians(found: Sequence[TimestepNumbers]) -> list[str]:
     """The median of ln SNR under p and under p w, with the range of 90 %."""
     lines = ["", "ln SNR, median [5 %, 95 %]"]
     for one in found:
@@ -174,7 +174,7 @@ def _range(log_snr: np.ndarray, share: np.ndarray) -> str:
     return f"{middle:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
-def write_figure(folder: Path, found: Sequence[Shown], loss: str) -> Path:
+def write_figure(folder: Path, found: Sequence[TimestepNumbers], loss: str) -> Path:
     """`show.svg` in a folder, which is made if needed: p, w and p w, by timestep above, by ln SNR below."""
     folder.mkdir(parents=True, exist_ok=True)
     low, high = log_snr_range(found)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from diffusion_lab.cli.checks.annotations import UNREAD, described, fits, in_words
-from diffusion_lab.cli.checks.written import written
+from diffusion_lab.cli.checks.source_signature import source_signature
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.targets import Trust, resolve
 
@@ -42,7 +42,7 @@ def test_the_signature_is_that_of_the_imported_class(target: str) -> None:
         real = described(resolve("part", target, Trust()))
     except Exception:
         pytest.skip("not a part of a configuration of train")
-    found = written(target)
+    found = source_signature(target)
     if list(real.parameters) == ["args", "kwargs"]:  # the constructor of torch.nn.Module
         assert found is None
         return
@@ -57,7 +57,7 @@ def test_the_signature_is_that_of_the_imported_class(target: str) -> None:
 
 
 def test_most_arguments_are_decided() -> None:
-    found = [one for target in SHIPPED if (one := written(target)) is not None]
+    found = [one for target in SHIPPED if (one := source_signature(target)) is not None]
     arguments = sum(len(one.parameters) for one in found)
     assert len(found) > 0.9 * len(SHIPPED)
     assert sum(len(one.hints) for one in found) > 0.9 * arguments
@@ -72,14 +72,14 @@ def test_what_the_source_does_not_say_is_left_undecided(tmp_path: Path) -> None:
         "@dataclass\nclass C:\n    x: int\n"
         "def make(x: int = 2) -> A: ...\n"
     )
-    one = written("mine.A", (tmp_path,))
+    one = source_signature("mine.A", (tmp_path,))
     assert one is not None and one.needed == ["a", "b", "d"] and one.open_ended
     assert set(one.hints) == {"a", "c", "d"} and one.parameters["c"].default is UNREAD
     assert not fits("x", one.hints["a"]) and fits(1.5, one.hints["a"]) and not fits([1], one.hints["d"])
-    assert written("mine.B", (tmp_path,)) is None and written("mine.C", (tmp_path,)) is None
-    function = written("mine.make", (tmp_path,))
+    assert source_signature("mine.B", (tmp_path,)) is None and source_signature("mine.C", (tmp_path,)) is None
+    function = source_signature("mine.make", (tmp_path,))
     assert function is not None and function.parameters["x"].default == 2
-    assert written("mine.A") is None and written("os.system", (tmp_path,)) is None
+    assert source_signature("mine.A") is None and source_signature("os.system", (tmp_path,)) is None
 
 
 FAULTS = [
