@@ -1,4 +1,4 @@
-"""Curriculum-learning timestep schedule (CLTS): from a uniform to a Gaussian distribution over training."""
+"""Curriculum learning based timestep schedule (CLTS): from a uniform to a Gaussian distribution over training."""
 
 from __future__ import annotations
 
