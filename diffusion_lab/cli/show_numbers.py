@@ -60,12 +60,12 @@ def numbers_before_training(
 
 
 def _how(cfg: DictConfig, config_dirs: list[str]) -> str:
-    """What a sampler learns, in the words of its yaml file or docstring."""
+    """What the sampler is for, in the words of its yaml file or docstring."""
     option, folders = choices_of(cfg).get("sampler"), [conf_dir(), *map(Path, config_dirs)]
     if option is None or option not in files.options("sampler", folders):
         return ""
     purpose = described("sampler", str(option), folders).purpose
-    return f". What it learns: {purpose}" if purpose else ""
+    return f". {purpose}" if purpose else ""
 
 
 def check_diffusion(name: str, cfg: DictConfig) -> None:

@@ -69,7 +69,7 @@ def test_errors_name_the_arguments_of_the_function_that_was_called(in_folder: Pa
     Path("run").mkdir()
     config = {"dataset": {"_target_": "late.Late"}, "network": {}}
     there = dict.fromkeys(("model", "optimizer", "trainer", "precision", "seed"), {"x": 1})
-    for more, says in (({}, "optimizer is missing in run.json"), (there, "add allow='late.Late'")):
+    for more, says in (({}, "model is missing in run.json"), (there, "add allow='late.Late'")):
         write_record(Path("run"), {"config": config | more}, own=False)
         with pytest.raises(InvalidConfig, match=says) as error:
             load_run("run")

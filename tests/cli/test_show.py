@@ -74,7 +74,7 @@ def test_a_sampler_that_learns_says_so(capsys):
     main(["show", "sampler=loss_second_moment,uniform"])
     said = capsys.readouterr().out
     learns = "p is the one before training: uniform until the sampler has learned from the losses"
-    assert f"loss_second_moment: {learns}. What it learns: p_t ~ sqrt(mean of the last squared losses)" in said
+    assert f"loss_second_moment: {learns}. Importance sampling by the recent losses" in said
     assert "\nuniform:" not in said
 
 

@@ -26,7 +26,9 @@ def trained(folder, history):
     """A run as training leaves it: its record, and a checkpoint with the sampler's state."""
     cfg = plain(compose_train(["sampler=loss_second_moment", "sampler.history_per_timestep=3", *SMALL], folder))
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"config": cfg, "config_hash": "0"}))
+    split = {"images": 100, "fingerprint": "0", "labels": None}
+    data = {"name": "digits", "shape": [1, 8, 8], "train": split, "test": split, "classes": None}
+    (folder / "run.json").write_text(json.dumps({"config": cfg, "config_hash": "0", "data": data}))
     state = {"history": history, "count": torch.full((T,), 3)}
     callbacks = {"RunRecord": {"config": cfg}, "TimestepSampling/LossSecondMoment": state}
     weighting = {"weighting.factor": torch.ones(())}
