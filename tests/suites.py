@@ -6,7 +6,8 @@
                 by default only where docs, conf, README.md or pyproject.toml are not those with which it last passed,
                 as git says
     learning    trainings that show that a network learns; after changes of diffusion, networks, solvers or training
-    exhaustive  every composition and every network at full size; after changes of conf or networks
+    exhaustive  every composition, every network at full size, and second cases of slow tests; after changes of conf or
+                networks, and before a release
 
 Every test is in one suite. A suite whose tests fail writes the generated pages that are stale. `python -m tests.suites
 pages` records the trees with which it passed in pages_seen.json.

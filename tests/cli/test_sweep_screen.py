@@ -129,7 +129,7 @@ def test_a_log_file_names_the_jobs_that_run_when_nothing_else_was_said(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("columns", [60, pytest.param(80, marks=pytest.mark.exhaustive)])
 def test_a_terminal_has_a_table_of_the_jobs_that_run(tmp_path: Path, columns: int) -> None:
     settings = ["dataset=digits", "network=unet_tiny", "trainer.accelerator=cpu", "metrics=none"]
     sweep = ["max_steps=250", "callbacks.progress.line_every=1", "seed=0,1", "sampler=uniform,speed"]

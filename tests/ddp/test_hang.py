@@ -30,7 +30,7 @@ def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stopped", ["first", "second"])
+@pytest.mark.parametrize("stopped", [pytest.param("first", marks=pytest.mark.exhaustive), "second"])
 def test_a_stopped_process_ends_the_run(stopped: str, tmp_path: Path) -> None:
     first = start(tmp_path)
     wait_for_checkpoint(first, tmp_path)

@@ -47,7 +47,7 @@ def wait_for_checkpoint(process: subprocess.Popen[bytes], folder: Path) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("killed", ["first", "second"])
+@pytest.mark.parametrize("killed", [pytest.param("first", marks=pytest.mark.exhaustive), "second"])
 def test_the_other_process_ends_and_the_checkpoint_is_good(killed: str, tmp_path: Path) -> None:
     first = start(tmp_path)
     wait_for_checkpoint(first, tmp_path)
