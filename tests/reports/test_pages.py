@@ -17,7 +17,7 @@ EARLIER = {("experiments/methods/README.md", "+1.50"), ("experiments/adaptive_be
 @pytest.mark.pages
 def test_the_gpu_hours_of_the_pages_are_those_of_today():
     assert len(cells.pages()) >= 4
-    assert cells.stale() == [], "`make test-pages` writes them when it fails, and so does `make pages`; commit them"
+    assert not cells.stale(), "`make test-pages` writes them when it fails, and so does `make pages`; commit them"
 
 
 @pytest.mark.parametrize("values", sorted(cells.FOLDER.glob("**/*.per_seed.csv")), ids=lambda path: path.name)
