@@ -113,18 +113,23 @@ def checksum(found: InitFrom) -> str:
     place = found.place.resolve()
     if found.is_file:
         return _of_bytes(place, place.parent, _stamp(place))
-    folder = place / CHECKPOINTS
-    kept = sorted(folder.glob(f"step-*{CHECKPOINT}"), reverse=True)
-    last = [folder / LAST, folder / PREVIOUS, *kept]
-    wanted = last if found.checkpoint == "last" else [folder / f"{found.checkpoint}{CHECKPOINT}"]
     hasher = hashlib.blake2b(found.weights.encode(), digest_size=6)
-    with open_inside(next((path for path in wanted if path.is_file()), wanted[0]), place, largest=None) as file:
+    with open_inside(_checkpoint_file(found), place, largest=None) as file:
         file.seek(max(os.fstat(file.fileno()).st_size - TRAILER, 0))
         hasher.update(file.read())
     if found.weights.startswith("std-"):  # reconstructed from all snapshots of the averages
         for path in sorted((place / AVERAGES).glob(f"*/*.{TENSORS}")):
             hasher.update(_of_bytes(path, place, _stamp(path)).encode())
     return hasher.hexdigest()
+
+
+def _checkpoint_file(found: InitFrom) -> Path:
+    """The file from which a run's weights are read, and whose checksum counts; "last" is the first that is there."""
+    folder = found.place.resolve() / CHECKPOINTS
+    kept = sorted(folder.glob(f"step-*{CHECKPOINT}"), reverse=True)
+    last = [folder / LAST, folder / PREVIOUS, *kept]
+    wanted = last if found.checkpoint == "last" else [folder / f"{found.checkpoint}{CHECKPOINT}"]
+    return next((path for path in wanted if path.is_file()), wanted[0])
 
 
 @functools.lru_cache(maxsize=64)  # the hash of a run is asked for several times
@@ -215,8 +220,16 @@ def _content(folder: Path, checkpoint: str) -> dict[str, Any]:
 @functools.lru_cache(maxsize=2)  # the check reads what the run then starts from
 def _of_run(found: InitFrom, config_hash: str, stamps: tuple[Any, ...]) -> InitWeights:
     from diffusion_lab.averaging import short
+    from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, load
 
-    content = checkpoint_content(found.place / CHECKPOINTS, found.checkpoint)
+    file = _checkpoint_file(found)
+    if file.is_file():  # no fallback to an older one, as for a run that goes on: the hash names this one
+        try:
+            content = load(file, map_location="cpu", top=found.place)
+        except DamagedCheckpoint as error:
+            raise ConfigError(f"{error}; name a numbered one, as in init_from=DIR:step-00001000") from error
+    else:
+        content = checkpoint_content(file.parent, found.checkpoint)
     average, averaged = average_of(found.place, content, found.weights)
     own = {k.removeprefix(PREFIX): v for k, v in content.get("state_dict", {}).items() if k.startswith(PREFIX)}
     tensors = own | averaged

@@ -214,6 +214,18 @@ def test_the_folder_of_a_source_executes_nothing(case, source, capsys):
 
 
 @pytest.mark.slow
+def test_a_damaged_checkpoint_is_refused_and_no_other_takes_its_place(source):
+    """Its end, which counts in the hash, is whole: the weights of another file would have the name of these."""
+    last = source / "checkpoints" / "last.ckpt"
+    assert last.with_name("previous.ckpt").is_file()
+    content = bytearray(last.read_bytes())
+    content[len(content) // 2] ^= 1
+    last.write_bytes(content)
+    assert command("init_from=source") == 2
+    said = Path("log").read_text()
+    assert "init_from" in said and "last.ckpt" in said and "init_from=DIR:step-00001000" in said, said
+
+
 def test_a_path_in_a_record_is_not_read(source, capsys):
     """On the command line `init_from` names a file; a record that does so was not written by a run."""
     change(source, lambda record: record["config"].update(init_from="/etc/passwd"))
