@@ -202,7 +202,7 @@ def config_in_checkpoint(content: Mapping[str, Any]) -> Any:
 
 def _content(folder: Path, checkpoint: str) -> dict[str, Any]:
     from diffusion_lab.training import newest_good
-    from diffusion_lab.training.checkpoint_io import load
+    from diffusion_lab.training.checkpoint_io import load_finite
 
     if checkpoint == "last":
         newest = newest_good(folder, top=folder.parent)
@@ -214,18 +214,18 @@ def _content(folder: Path, checkpoint: str) -> dict[str, Any]:
     if name not in names:  # also rejects a path to another folder
         hint = nearest(name, names) or "; set keep_every to keep more when training"
         raise ConfigError(f"checkpoint={checkpoint} must be one of {', '.join(names) or 'last'}{hint}")
-    return load(folder / f"{name}{CHECKPOINT}", map_location="cpu", top=folder.parent)
+    return load_finite(folder / f"{name}{CHECKPOINT}", folder.parent)
 
 
 @functools.lru_cache(maxsize=2)  # the check reads what the run then starts from
 def _of_run(found: InitFrom, config_hash: str, stamps: tuple[Any, ...]) -> InitWeights:
     from diffusion_lab.averaging import short
-    from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, load
+    from diffusion_lab.training.checkpoint_io import DamagedCheckpoint, load_finite
 
     file = _checkpoint_file(found)
     if file.is_file():  # no fallback to an older one, as for a run that goes on: the hash names this one
         try:
-            content = load(file, map_location="cpu", top=found.place)
+            content = load_finite(file, found.place)
         except DamagedCheckpoint as error:
             raise ConfigError(f"{error}; name a numbered one, as in init_from=DIR:step-00001000") from error
     else:

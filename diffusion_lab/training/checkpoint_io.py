@@ -150,6 +150,23 @@ def load(path: str | Path, map_location: Any = None, top: Path | None = None) ->
     return content
 
 
+def load_finite(path: Path, top: Path | None = None) -> dict[str, Any]:
+    """The content of a checkpoint that is intact and whose weights, averages and states are finite, on the CPU.
+
+    Raises:
+        DamagedCheckpoint: it is not; also what `load` raises.
+    """
+    content = load(path, map_location="cpu", top=top)
+    try:
+        name = _poisoned(content)
+    except (RecursionError, RuntimeError) as error:  # nested too deeply, or one number that claims to be many
+        reason = " ".join(str(error).split())
+        raise DamagedCheckpoint(f"{path}: it cannot be checked ({reason}); use an earlier checkpoint") from error
+    if name:
+        raise DamagedCheckpoint(f"{path}: {name} is not finite; use an earlier checkpoint")
+    return content
+
+
 def _to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -175,19 +192,11 @@ def newest_good(
     numbered = sorted(folder.glob(f"step-*{CHECKPOINT}"), reverse=True)
     for path in [folder / LAST, folder / PREVIOUS, *numbered]:
         try:
-            content = load(path, map_location="cpu", top=top)
+            content = load_finite(path, top)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except DamagedCheckpoint as error:
             faults.append(str(error))
-            continue
-        try:
-            name = _poisoned(content)
-        except (RecursionError, RuntimeError) as error:  # nested too deeply, or one number that claims to be many
-            faults.append(f"{path}: it cannot be checked ({' '.join(str(error).split())}); use an earlier checkpoint")
-            continue
-        if name:
-            faults.append(f"{path}: {name} is not finite; use an earlier checkpoint")
             continue
         if faults:
             passed = "; ".join(fault.rpartition("; use")[0] or fault for fault in faults)
