@@ -1,0 +1,171 @@
+"""The statistic of tables: closed forms with two rows and known quantiles, and its error rates with few tables."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from diffusion_lab import verdicts
+from diffusion_lab.verdicts import critical_values, diverged, judge, over_training, seeds_needed, statistics
+
+BASE = {0: 1.0, 1: 1.3, 2: 1.15, 3: 0.9}
+OTHER = {0: 0.8, 1: 1.1, 2: 1.0, 3: 0.78}
+
+
+def table(random: np.random.Generator, rows: int, seeds: int, effects: float = 0.0, noise: float = 0.05):
+    """Ratios: block effects of the seeds, and the last row exp(effects) times the others."""
+    blocks = random.normal(0, 0.3, seeds)
+    y = blocks + random.normal(0, noise, (rows, seeds))
+    y[-1] += effects
+    return [dict(enumerate(np.exp(row).tolist())) for row in y]
+
+
+def test_two_rows_are_students_paired_t_test() -> None:
+    found = judge([BASE, OTHER], "ratio", rising=False)[1]
+    logs = np.log([OTHER[s] / BASE[s] for s in BASE])
+    test = stats.ttest_1samp(logs, 0.0)
+    low, high = test.confidence_interval(0.95)
+    assert found is not None and found.word == "better"
+    assert found.size == pytest.approx(math.exp(logs.mean()))
+    assert (found.low, found.high) == (pytest.approx(math.exp(low)), pytest.approx(math.exp(high)))
+    assert found.deviation == pytest.approx(logs.std(ddof=1))
+
+
+def test_differences_where_the_metric_says_so() -> None:
+    found = judge([BASE, OTHER], "difference", rising=True)[1]
+    low, high = stats.ttest_rel(list(OTHER.values()), list(BASE.values())).confidence_interval(0.95)
+    assert found is not None and found.word == "worse"
+    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_many_equal_variances_and_known_correlation_are_dunnetts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With variances known to be equal, c is the quantile of Dunnett's t with correlation 1/2."""
+    monkeypatch.setattr(verdicts, "_NOMINAL", 0.05)
+    monkeypatch.setattr(verdicts, "_PRIOR", 10_000)
+    verdicts._quantiles.cache_clear()
+    verdicts._null.cache_clear()
+    rows, seeds = 6, 9
+    half = critical_values(np.full(rows - 1, 1e9), np.ones((rows, seeds), dtype=bool))[0]
+    verdicts._quantiles.cache_clear()
+    verdicts._null.cache_clear()
+    dunnett = stats.multivariate_t(shape=(np.eye(rows - 1) + 1) / 2, df=(rows - 1) * (seeds - 1), seed=0)
+    assert dunnett.cdf(np.full(rows - 1, half), lower_limit=np.full(rows - 1, -half)) == pytest.approx(0.95, abs=0.003)
+
+
+def test_the_interval_excludes_one_where_a_row_is_decided_and_only_there() -> None:
+    random = np.random.default_rng(0)
+    words = set()
+    for effects in (0.0, 0.1, -0.2, 0.4):
+        for _ in range(20):
+            for found in judge(table(random, 5, 3, effects), "ratio", rising=False)[1:]:
+                assert found is not None and found.low is not None and found.high is not None
+                assert found.decided == (found.low >= 1 or found.high <= 1)
+                assert found.low <= found.size <= found.high
+                words.add(found.word)
+    assert words == {"better", "worse", "equal", "not decided"}
+
+
+def test_rows_that_differ_much_make_the_others_easier_to_decide() -> None:
+    """The step-down: two rows of which one is far away are decided as one row is."""
+    there = np.ones((4, 5), dtype=bool)
+    half, decides, _ = critical_values(np.array([3.0, 50.0, 2.6]), there)
+    assert decides[1] == half > decides[0] > decides[2] > 0
+    assert np.isinf(critical_values(np.array([0.1, 50.0, 0.2]), there)[1][[0, 2]]).all()
+
+
+def test_a_false_verdict_in_at_most_one_table_of_twenty() -> None:
+    random, seen = np.random.default_rng(1), 0
+    for _ in range(300):
+        seen += any(found is not None and found.decided for found in judge(table(random, 7, 3), "ratio", False))
+    assert 2 <= seen <= 22  # 12 expected
+
+
+def test_equal_is_said_inside_the_margin_and_hardly_at_its_edge() -> None:
+    random = np.random.default_rng(2)
+    inside = [judge(table(random, 4, 5, 0.0, 0.01), "ratio", False)[-1] for _ in range(40)]
+    edge = [judge(table(random, 4, 5, math.log(1.1), 0.02), "ratio", False)[-1] for _ in range(200)]
+    assert sum(one is not None and one.word == "equal" for one in inside) >= 36
+    assert sum(one is not None and one.word == "equal" for one in edge) <= 10
+    wide = judge(table(random, 4, 5, math.log(1.1), 0.02), "ratio", False, margin=1.5)[-1]
+    assert wide is not None and wide.word in ("equal", "worse")
+
+
+def test_missing_seeds_leave_the_others_paired() -> None:
+    rows = table(np.random.default_rng(3), 4, 5, -0.5)
+    del rows[-1][0]
+    found = judge(rows, "ratio", rising=False)[-1]
+    logs = [math.log(rows[-1][s] / rows[0][s]) for s in (1, 2, 3, 4)]
+    assert found is not None and found.n == 4 and found.word == "better"
+    assert found.size == pytest.approx(math.exp(np.mean(logs)))
+
+
+def test_what_is_not_tested() -> None:
+    rows = [BASE, dict(BASE), {0: 0.9, 1: 1.2}, {9: 1.0}, OTHER]
+    found = judge(rows, "ratio", rising=False)
+    assert [one and one.word for one in found] == [None, "identical", "no claim", None, "better"]
+    assert found[4] == judge([BASE, OTHER], "ratio", rising=False)[1]
+    for scale, value in (("ratio", 0.0), ("difference", math.nan)):
+        with pytest.raises(ValueError, match="must be finite"):
+            judge([BASE, {0: value}], scale, rising=False)  # type: ignore[arg-type]
+
+
+def test_an_interval_can_be_recomputed_with_a_few_lines_of_numpy() -> None:
+    rows = table(np.random.default_rng(4), 5, 4, -0.3)
+    found = judge(rows, "ratio", rising=False)
+
+    def effects(y):  # (.., K, n) -> means and their errors
+        k, n = y.shape[-2:]
+        e = y - y.mean(-1, keepdims=True) - y.mean(-2, keepdims=True) + y.mean((-1, -2), keepdims=True)
+        s2 = (e**2).sum(-1) / (n - 1)
+        pooled = s2.mean(-1, keepdims=True) * k / (k - 1)
+        v = (4 * pooled + (n - 1) * np.maximum((s2 - pooled / k) / (1 - 2 / k), 0)) / (4 + n - 1)
+        return (y[..., 1:, :] - y[..., :1, :]).mean(-1), np.sqrt((v[..., 1:] + v[..., :1]) / n)
+
+    random = np.random.default_rng(99)
+    mean, error = effects(random.normal(size=(40_000, 5, 4)) * np.sqrt(4 / random.chisquare(4, (40_000, 5, 1))))
+    c = np.quantile(np.abs(mean / error).max(1), 0.96)
+    mean, error = effects(np.log([list(row.values()) for row in rows]))
+    for k, one in enumerate(found[1:]):
+        low, high = math.exp(mean[k] - c * error[k]), math.exp(mean[k] + c * error[k])
+        assert one is not None and one.size == pytest.approx(math.exp(mean[k]))
+        if one.low != 1:
+            assert one.low == pytest.approx(low, rel=0.01)
+        if one.high != 1:
+            assert one.high == pytest.approx(high, rel=0.01)
+
+
+def test_the_mean_over_training_is_over_common_snapshots() -> None:
+    curves = [{100: 4.0, 200: 1.0, 300: 9.0}, {100: 1.0, 200: 9.0}]
+    assert over_training(curves, "ratio") == pytest.approx([2.0, 3.0])
+    assert over_training(curves, "difference") == [2.5, 5.0]
+    with pytest.raises(ValueError, match="no snapshot at equal images"):
+        over_training([{100: 1.0}, {200: 1.0}], "ratio")
+
+
+def test_a_run_has_diverged_if_it_is_far_above_itself_and_the_baseline() -> None:
+    base = {100: 2.0, 200: 1.0}
+    assert diverged({100: 1.5, 200: 3.1}, base)
+    assert not diverged({100: 1.6, 200: 3.1}, base)  # less than twice its best
+    assert not diverged({100: 1.0, 200: 2.9}, base)  # less than three times the baseline's
+    assert diverged({100: 1.0, 200: math.inf}, base)
+
+
+def test_seeds_needed_give_the_power() -> None:
+    n = seeds_needed(0.1, 0.15, rows=2)
+    assert n is not None and seeds_needed(0.1, 0.05, rows=2, most=5) is None
+    random = np.random.default_rng(5)
+    logs = 0.15 + random.normal(0, 0.1, (4000, n))
+    decided = (np.abs(logs.mean(1)) > stats.t.ppf(0.975, n - 1) * logs.std(1, ddof=1) / math.sqrt(n)).mean()
+    assert 0.76 < decided < 0.9
+    more = seeds_needed(0.1, 0.15, rows=8)
+    assert more is not None and more > n
+
+
+def test_statistics_of_one_table_and_of_many_are_the_same() -> None:
+    y, there = np.random.default_rng(6).normal(size=(3, 4, 5)), np.ones((4, 5), dtype=bool)
+    many = statistics(y, there)
+    for i in range(3):
+        assert all(np.array_equal(a[i], b) for a, b in zip(many, statistics(y[i], there), strict=True))
