@@ -1,0 +1,241 @@
+"""How often the verdicts of a table are right: `python -m benchmarks.verdicts` writes verdicts.md in a minute.
+
+The statistic of `diffusion_lab/verdicts.py` is judged on tables whose truth is known. A table has K rows, the first of
+which is the baseline, and n seeds.
+
+    archive          rows are cells of the crossed study (digits, 144 cells of 5 seeds, logarithms, mean of the two
+                     snapshots) without their mean; a table takes K cells and n seeds at random and flips the sign of
+                     whole seeds, so that no row differs and rows keep their common noise. With n = 10, the columns are
+                     those of both snapshots.
+    unequal          normal, standard deviations log-uniform over a factor of 4 (variances: 16)
+    heavy tails      Student's t with 4 degrees of freedom
+    diverging        one seed of one row is 40 standard deviations above the others; the other rows are asked
+
+False: share of tables in which a row is called better or worse. Decided: share of the rows of true ratio 1.1 to 1.4
+(that of all 5 seeds) that are decided, on the archive's own values. Covered: share of tables in which every interval
+holds its row's truth, without differences, with those of K cells of the archive, and with half of the rows without a
+difference and half far away, where the step-down costs most. False equality: share of tables with an interval of
+equality inside the margin, when all rows lie exactly at the margin, with the archive's noise divided by 8, so that
+equality could be told; a row that is decided is not called equal, so the word is false even less often.
+
+The control simulates two methods with the variance components of logit_normal over uniform on digits, of the
+logarithm: 0.0060 training seed, 0.0013 latents, 0.0023 both together, and asks how often the 95 % interval covers with
+latents that belong to the seed and with one set of latents for all seeds.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import platform
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+
+from diffusion_lab.intervals import holm
+from diffusion_lab.verdicts import MARGIN, critical_values, statistics
+
+ROOT = Path(__file__).resolve().parents[1]
+VALUES = ROOT / "experiments" / "schedule_by_sampler" / "digits.values.csv"
+PAGE = Path(__file__).resolve().parent / "verdicts.md"
+ROWS, SEEDS, TABLES = (2, 4, 7, 13, 20), (3, 5, 10), 6_000
+COMPONENTS = {"training seed": 0.0060, "latents": 0.0013, "both": 0.0023}
+
+Tables = Callable[[np.random.Generator, int, int, int], np.ndarray]  # random, tables, rows, seeds -> (.., K, n)
+
+
+def archive() -> np.ndarray:
+    """Logarithms of the Fréchet distances: (cells, seeds, snapshots), without learned_beta, which costs more."""
+    found: dict[tuple[str, ...], dict[tuple[int, int], float]] = defaultdict(dict)
+    with open(VALUES, newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            if line["sampler"] != "learned_beta":
+                cell = (line["schedule"], line["prediction"], line["sampler"], line["weighting"])
+                found[cell][int(line["seed"]), int(line["step"])] = float(line["value"])
+    whole = [[[own.get((s, at), np.nan) for at in (400, 800)] for s in range(5)] for own in found.values()]
+    y = np.log(np.array(whole))
+    return y[np.isfinite(y).all((1, 2))]
+
+
+Y = archive()
+OVER = Y.mean(2)
+
+
+def residuals(y: np.ndarray) -> np.ndarray:
+    """What is left of the rows without their mean, with its variance restored: (cells, seeds)."""
+    return (y - y.mean(1, keepdims=True)) * np.sqrt(y.shape[1] / (y.shape[1] - 1))
+
+
+NOISE, NOISE_10 = residuals(OVER), np.concatenate([residuals(Y[:, :, 0]), residuals(Y[:, :, 1])], 1)
+
+
+def _chosen(random: np.random.Generator, tables: int, of: int, count: int) -> np.ndarray:
+    """`count` different numbers below `of`, for each table."""
+    return np.argsort(random.random((tables, of)), 1)[:, :count]
+
+
+def of_archive(random: np.random.Generator, tables: int, rows: int, seeds: int) -> np.ndarray:
+    noise = NOISE if seeds <= 5 else NOISE_10
+    cells, columns = (_chosen(random, tables, of, n) for of, n in zip(noise.shape, (rows, seeds), strict=True))
+    return noise[cells[:, :, None], columns[:, None, :]] * random.choice([-1, 1], (tables, 1, seeds))
+
+
+def unequal(random: np.random.Generator, tables: int, rows: int, seeds: int) -> np.ndarray:
+    return random.standard_normal((tables, rows, seeds)) * np.exp(random.uniform(0, np.log(4), (tables, rows, 1)))
+
+
+def heavy_tails(random: np.random.Generator, tables: int, rows: int, seeds: int) -> np.ndarray:
+    return random.standard_t(4, (tables, rows, seeds))
+
+
+def diverging(random: np.random.Generator, tables: int, rows: int, seeds: int) -> np.ndarray:
+    y = random.standard_normal((tables, rows, seeds))
+    y[:, -1, 0] += 40
+    return y
+
+
+class Judged(NamedTuple):
+    """Of many tables: mean, ends of the intervals, whether rows are decided, and whether they lie within the margin."""
+
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    decided: np.ndarray
+    equal: np.ndarray
+
+
+def judged(y: np.ndarray, margin: float = MARGIN) -> Judged:
+    """What `verdicts.judge` says of tables with all their seeds, (.., K, n)."""
+    there = np.ones(y.shape[-2:], dtype=bool)
+    mean, error = statistics(y, there)
+    rows = mean.shape[1]
+    half, steps, equal = critical_values(1e9 * np.arange(rows, 0, -1.0), there)
+    order = np.argsort(-np.abs(mean) / error, 1)
+    passed = np.cumprod(np.take_along_axis(np.abs(mean) / error, order, 1) > steps, 1).astype(bool)
+    decided = np.zeros_like(passed)
+    np.put_along_axis(decided, order, passed, 1)
+    low, high = mean - half * error, mean + half * error
+    low = np.where(decided & (mean > 0), np.maximum(low, 0), low)
+    high = np.where(decided & (mean < 0), np.minimum(high, 0), high)
+    return Judged(mean, low, high, decided, np.abs(mean) + equal * error < np.log(margin))
+
+
+def paired_holm(y: np.ndarray) -> np.ndarray:
+    """What was done before: paired t-tests at the end, corrected by Holm; whether a row is decided."""
+    difference = y[:, 1:] - y[:, :1]
+    n = y.shape[-1]
+    t = difference.mean(-1) / np.maximum(difference.std(-1, ddof=1), 1e-300) * np.sqrt(n)
+    p = 2 * student.sf(np.abs(t), n - 1)
+    return np.array([[one <= 0.05 for one in holm(row)] for row in p.tolist()])
+
+
+def false_verdicts(tables: Tables, rows: int, seeds: int) -> float:
+    decided = judged(tables(np.random.default_rng([rows, seeds]), TABLES, rows, seeds)).decided
+    return float((decided[:, :-1] if tables is diverging else decided).any(1).mean())
+
+
+def decided_pairs(rows: int, seeds: int) -> tuple[float, float]:
+    """Share of the rows of true ratio 1.1 to 1.4 that are decided: over training now, at the end as before."""
+    random = np.random.default_rng([rows, seeds])
+    cells, columns = _chosen(random, TABLES // 4, len(Y), rows), _chosen(random, TABLES // 4, 5, seeds)
+    now, before = (own[cells[:, :, None], columns[:, None, :]] for own in (OVER, np.exp(Y[:, :, 1])))
+    shares = []
+    for truth, decided in ((OVER, judged(now).decided), (Y[:, :, 1], paired_holm(before))):
+        mean = truth[cells].mean(-1)
+        size = np.abs(mean[:, 1:] - mean[:, :1])
+        asked = (size > np.log(1.1)) & (size < np.log(1.4))
+        shares.append(float((decided & asked).sum() / asked.sum()))
+    return shares[0], shares[1]
+
+
+def coverage(effects: str, rows: int, seeds: int) -> float:
+    """Share of tables whose intervals all hold the truth."""
+    random = np.random.default_rng([rows, seeds])
+    noise = of_archive(random, TABLES, rows, seeds)
+    mean = np.zeros((TABLES, rows))
+    if effects == "archive":
+        mean = OVER[_chosen(random, TABLES, len(OVER), rows)].mean(-1)
+    elif effects == "half":
+        mean[:, 1 + (rows - 1) // 2 :] = 50.0
+    truth = mean[:, 1:] - mean[:, :1]
+    found = judged(noise + mean[:, :, None])
+    held = (found.low <= truth) & (truth <= found.high) & ~(found.decided & (truth == 0))
+    return float(held.all(1).mean())
+
+
+def false_equality(rows: int, seeds: int) -> float:
+    random = np.random.default_rng([rows, seeds])
+    y = of_archive(random, TABLES, rows, seeds) / 8
+    y[:, 1:] += np.log(MARGIN)
+    return float(judged(y).equal.any(1).mean())
+
+
+def shared_latents(seeds: int, tables: int = 40_000) -> tuple[float, float, float]:
+    """Coverage of the 95 % interval with latents of the seed and with common ones, and the latter as computed."""
+    random = np.random.default_rng(seeds)
+    training, latents, both = (np.sqrt(part) for part in COMPONENTS.values())
+    own = random.standard_normal((3, tables, seeds)) * np.array([training, latents, both])[:, None, None]
+    common = own.copy()
+    common[1] = random.standard_normal((tables, 1)) * latents
+    covered = []
+    for parts in (own, common):
+        d = parts.sum(0)
+        half = student.ppf(0.975, seeds - 1) * d.std(1, ddof=1) / np.sqrt(seeds)
+        covered.append(float((np.abs(d.mean(1)) <= half).mean()))
+    inside = COMPONENTS["training seed"] + COMPONENTS["both"]
+    scale = np.sqrt(inside / (inside + seeds * COMPONENTS["latents"]))  # printed standard error over the true one
+    reach = student.ppf(0.975, seeds - 1) * scale
+    return covered[0], covered[1], float(student.cdf(reach, seeds - 1) - student.cdf(-reach, seeds - 1))
+
+
+def lines() -> Iterator[str]:
+    """The page."""
+    head = f"| | n | {' | '.join(f'K = {rows}' for rows in ROWS)} |"
+    rule = "|---|---:|" + "---:|" * len(ROWS)
+
+    def grid(names: dict[str, Callable[[int, int], float]], seeds: tuple[int, ...]) -> Iterator[str]:
+        yield from (head, rule)
+        for name, value in names.items():
+            for n in seeds:
+                yield f"| {name} | {n} | {' | '.join(f'{value(rows, n):.3f}' for rows in ROWS)} |"
+
+    yield "## False verdicts, at most 0.055\n"
+    kinds = {"archive": of_archive, "unequal": unequal, "heavy tails": heavy_tails}
+    yield from grid({name: lambda k, n, own=own: false_verdicts(own, k, n) for name, own in kinds.items()}, SEEDS)
+    yield "\nA table of two rows with a diverging one has no other row; K counts from 4:\n"
+    yield f"| diverging | {' | '.join(f'K = {rows}' for rows in ROWS[1:])} |\n|---|" + "---:|" * (len(ROWS) - 1)
+    for n in SEEDS:
+        yield f"| n = {n} | {' | '.join(f'{false_verdicts(diverging, rows, n):.3f}' for rows in ROWS[1:])} |"
+    yield "\n## Decided, of the rows whose true ratio is 1.1 to 1.4\n"
+    yield from grid(
+        {"now": lambda k, n: decided_pairs(k, n)[0], "before": lambda k, n: decided_pairs(k, n)[1]}, SEEDS[:2]
+    )
+    yield "\n## Covered: every interval of the table holds the truth\n"
+    effects = {"no difference": "none", "differences of the archive": "archive", "half of the rows far away": "half"}
+    yield from grid({name: lambda k, n, own=own: coverage(own, k, n) for name, own in effects.items()}, SEEDS)
+    yield "\n## False equality, at most 0.05\n"
+    yield from grid({f"all rows at {MARGIN}": false_equality}, SEEDS)
+    yield "\n## Control: one set of latents for all seeds\n"
+    yield "| n | latents of the seed | common latents | computed |\n|---:|---:|---:|---:|"
+    for n in (4, 10, 20):
+        yield "| " + " | ".join([str(n), *(f"{value:.3f}" for value in shared_latents(n))]) + " |"
+
+
+def main() -> int:
+    said = (__doc__ or "").split("\n\n", 1)
+    title = "# How often the verdicts are right\n"
+    made = f"`python -m benchmarks.verdicts`, {datetime.date.today()}, NumPy {np.__version__}, {platform.machine()}; "
+    made += f"{TABLES:,} tables\nper number, so a share of 0.05 has a standard error of 0.003.\n"
+    text = "\n".join([title, made, said[1].strip() + "\n", *lines()]) + "\n"
+    PAGE.write_text(text, encoding="utf-8")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
