@@ -11,9 +11,13 @@ Two methods that used the same seeds are compared by the interval of v_i(a) - v_
 common. The gain from pairing varies: with V = (var(a) + var(b)) / var(a - b), the committed tables of
 experiments/methods have a median V of 1.9 on digits (n = 5, 21 rows) and of 1.35 on Fashion-MNIST (n = 3, 17 rows),
 and V < 1 in 8 of the 38. An unpaired interval also has 2n - 2 degrees of freedom instead of n - 1, so with n = 3 its
-median width is 0.75 of the paired one. Common latents in all evaluations, on the other hand, make the interval 18 times
-narrower than independent latents. A report therefore prints the ratio of the two widths. The paired interval should
-nevertheless be used: it is valid whether the two correlate or not, and the choice must not depend on the result.
+median width is 0.75 of the paired one. A report therefore prints the ratio of the two widths. The paired interval
+should nevertheless be used: it is valid whether the two correlate or not, and the choice must not depend on the result.
+
+The latents of the evaluated samples belong to the seed, so their effect is part of the spread. If all seeds share one
+set of latents (`metrics.seed=0`), v_i = m + T_i + E + (T E)_i, where the effect E of the latents is equal for all i: it
+does not enter s, and the interval covers the mean over trainings and latents less often than it says, the less the
+larger n (var(E) does not fall with n, s^2 / n does).
 
 Several comparisons: in a table of m rows without any difference, the probability that some interval excludes 0 is far
 above 5 %. `holm` corrects the p-values of the m paired t-tests so that the probability of any false claim is at most

@@ -29,7 +29,7 @@ from diffusion_lab.callbacks.training_log import timestep_axes
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.held_folder import current
 from diffusion_lab.loggers import log_curve, log_directions, log_image, log_values
-from diffusion_lab.metrics import Evaluation, MetricResult, save_grid
+from diffusion_lab.metrics import Evaluation, Latents, MetricResult, save_grid
 from diffusion_lab.progress import progress
 from diffusion_lab.runs.lines import append_evaluations
 from diffusion_lab.runs.names import SAMPLES, numbered
@@ -120,7 +120,9 @@ class Validation(EvaluationCallback):
         bins: number of ranges of timesteps.
         repeats: number of timesteps per image, at most 10,000.
         batch_size: images of one network call.
-        seed: seed of the timesteps and the noise, which must be the same for all runs that are compared.
+        seed: seed of the timesteps and the noise. It is the same for all runs, and not the run's as that of the samples
+            that metrics use: the curve of one run over its steps, and those of several runs, differ by the weights
+            alone. An interval of `val/loss` over seeds is therefore without the effect of the noise.
     """
 
     drives = DiffusionModule
@@ -178,7 +180,8 @@ class Validation(EvaluationCallback):
 class Generation(EvaluationCallback):
     """Generates a grid of samples, and evaluates metrics, with averaged weights every `every` steps and at the end.
 
-    Sample i is a function of (evaluation seed, i): the grids of all steps and of all runs start from the same latents.
+    The grids of all steps and of all runs start from the same latents, also those of different seeds, so that they can
+    be compared image by image. What is measured is sampled from the latents of the run's seed (`Evaluation.seed`).
     Values are logged as `metrics/<name>`, and written with their protocol to evaluations.jsonl in the run folder.
 
     Metrics need many more samples than a grid, so they are evaluated only if a multiple of `metrics_every` lies between
@@ -190,8 +193,7 @@ class Generation(EvaluationCallback):
         evaluation: the metrics and their number of samples.
         every: optimizer steps between two generations; with 0 only at the end, and only if there are metrics.
         metrics_every: minimum interval in optimizer steps between two evaluations; 0 evaluates at every generation.
-        grid: number of images in the grid, preferably a square; at most the number of samples where metrics are
-            measured.
+        grid: number of images in the grid, preferably a square.
     """
 
     def __init__(
@@ -220,7 +222,8 @@ class Generation(EvaluationCallback):
 
     def rows(self, trainer: Trainer, module: RunModule, step: int) -> int:
         evaluated = measured(step, self.every, self.metrics_every, last_step(trainer))
-        images = self.evaluation.num_samples if evaluated and self.evaluation.measured(data_of(trainer)) else self.grid
+        measures = evaluated and self.evaluation.measured(data_of(trainer))
+        images = self.evaluation.images(module.streams.seed, self.grid) if measures else self.grid
         if self._calls is None:  # the solver runs once to count them
             self._calls = network_calls(self.solver, module.denoiser) if isinstance(module, DiffusionModule) else 1
         return images * self._calls
@@ -236,6 +239,7 @@ class Generation(EvaluationCallback):
                 ema_decay=decay,
                 keep=self.grid,
                 metrics=measured(step, self.every, self.metrics_every, last_step(trainer)),
+                latents=Latents.of_run(module.streams.seed),
             )
         if not trainer.is_global_zero:
             return

@@ -15,6 +15,7 @@ from pathlib import Path
 from diffusion_lab.cli.conf_folder import config_dirs
 from diffusion_lab.cli.errors import ConfigError, config_errors, nearest, refuse
 from diffusion_lab.cli.untrusted_run import recorded_init_identity, resume_overrides
+from diffusion_lab.runs.identity import words_for_latents
 from diffusion_lab.runs.record import read_record
 from diffusion_lab.runs.shell_commands import setting
 from diffusion_lab.runs.signature import is_own
@@ -111,6 +112,7 @@ def resume_arguments(arguments: list[str]) -> list[str]:
         raise ConfigError(f"{typed} must be left out with resume={folder}, which goes on from its own checkpoint")
     check_run_folder("resume", folder)
     kept = resume_overrides(folder, record.get("overrides"), given, is_own(record))
+    kept += words_for_latents(record["config"], [*kept, *given])
     kept += [] if config_dirs(given) else config_dir_of(record, f"resume={folder}")
     start = recorded_init_identity(record["config"])
     kept += [] if start is None else [f"init_from={{{','.join(f'{key}: {_quoted(start[key])}' for key in start)}}}"]

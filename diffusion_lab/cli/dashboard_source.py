@@ -15,6 +15,7 @@ from diffusion_lab.cli.table_jobs import Job, Jobs
 from diffusion_lab.cli.untrusted_run import rerun_overrides
 from diffusion_lab.dashboards import LoggedKeys, RunSelection, expected, logged_by
 from diffusion_lab.runs.find import read_runs
+from diffusion_lab.runs.identity import words_for_latents
 from diffusion_lab.runs.run import Run
 from diffusion_lab.runs.signature import config_dirs_of
 from diffusion_lab.runs.wandb_names import PROJECT, check_name, check_project
@@ -144,7 +145,8 @@ def _of_folder(path: Path) -> DashboardSource:
 def _recorded(run: Run) -> list[str]:
     """The settings of a run."""
     seed = [] if any(word.startswith("seed=") for word in run.overrides) else [f"seed={run.seed or 0}"]
-    return [*rerun_overrides(run.folder, run.overrides), *seed]
+    words = rerun_overrides(run.folder, run.overrides)
+    return [*words, *words_for_latents(run.config, words), *seed]
 
 
 def _wandb(run: Run) -> dict[str, str]:

@@ -33,7 +33,8 @@ def run(cfg: DictConfig) -> float | None:
     """Generate samples, print a table of metrics, and append each with its protocol to the run's evaluations.jsonl.
 
     With a list of `weights` the model is evaluated with each, on the same latents, and the table marks the best. With a
-    list of `seeds` it is evaluated on the latents of each; written are the first seed's values, and mean and least.
+    list of `seeds` it is evaluated on several sets of latents: the sets of the run's seed with these numbers, or, if
+    `metrics.seed` is a number, those of these seeds. Written are the first set's values, and mean and least.
 
     Returns:
         The first value.
@@ -56,7 +57,8 @@ def run(cfg: DictConfig) -> float | None:
     first, together = measured[names[0]], []
     if seeds:
         columns = [first, *(_measure(cfg, model, [seed], again=True) for seed in seeds[1:])]
-        measured = {f"seed {seed}": results for seed, results in zip(seeds, columns, strict=True)}
+        word = "set" if cfg.metrics.get("seed") is None else "seed"
+        measured = {f"{word} {seed}": results for seed, results in zip(seeds, columns, strict=True)}
         together = over_seeds(columns)
         append_evaluations(path.parent, [result.line(step) for result in together])
     console = make_console()
@@ -79,13 +81,15 @@ def _with(cfg: DictConfig, key: str, value: Any) -> DictConfig:
 def _measure(
     cfg: DictConfig, trained: TrainedModel, seed: Sequence[int] = (), again: bool = False
 ) -> list[MetricResult]:
-    """The metrics of a model, at least one, with the seed of `metrics` or another; again: only those of samples."""
+    """The metrics of a model, at least one, on the latents of `metrics` or other ones; again: only those of samples."""
     from diffusion_lab.cli.checks.compatibility import unfit_metrics
     from diffusion_lab.cli.inference import ready, threads_of
+    from diffusion_lab.metrics import Latents
 
     check_places("run", Path(cfg.run), [Path(cfg.run) / EVALUATIONS])
     writable("run", Path(cfg.run), files=[EVALUATIONS])
-    complete = with_metrics(_with(cfg, "metrics.seed", seed[0]) if seed else cfg)
+    number = seed[0] if seed else 0
+    complete = with_metrics(_with(cfg, "metrics.seed", number) if seed and cfg.metrics.get("seed") is not None else cfg)
     evaluation = part(complete, "metrics")
     if faults := misnamed(complete, evaluation.metrics):
         raise InvalidConfig([ConfigError(fault) for fault in faults])
@@ -107,7 +111,14 @@ def _measure(
     solver = pick_solver(cfg, trained)
     with ready(trained.module, cfg.device, cfg.precision, threads_of(cfg, trained)) as device:
         _, results, _ = evaluation(
-            trained.module, solver, trained.data, device, progress=True, ema_decay=trained.decay, keep=0
+            trained.module,
+            solver,
+            trained.data,
+            device,
+            progress=True,
+            ema_decay=trained.decay,
+            keep=0,
+            latents=Latents.of_run(trained.config["seed"], number),
         )
     if not results:
         raise ConfigError("dataset.features=null must name a feature extractor for metrics; this data set has none")

@@ -3,6 +3,7 @@
     --config-dir   of a run of the user's own (`own_run`), so that its own metrics and analyses are found again
     dataset.source.root and other places of the run's images, if they are typed (`moved_images`)
     metrics.names  in `evaluate`: the metrics that the run was trained with
+    metrics.seed   in `evaluate` and `train resume=`: a number, one set of latents for all runs, as in version 0.1.0
     features       in `evaluate`: the extractor whose arguments are typed as in `train`, dataset.features.weights=FILE
 
 `train` accepts the words of `evaluate` for the extractor as well.
@@ -22,6 +23,7 @@ from diffusion_lab.cli.moved_images import typed_for_a_run
 from diffusion_lab.cli.own_yaml import lost_dir
 from diffusion_lab.files import read_object
 from diffusion_lab.printable import one_line
+from diffusion_lab.runs.identity import words_for_latents
 from diffusion_lab.runs.names import RECORD
 from diffusion_lab.runs.signature import config_dirs_of, is_own
 
@@ -41,7 +43,8 @@ def with_recorded_words(command: str, words: list[str]) -> list[str]:
         words = [*words, *(word for folder in found if os.path.isdir(folder) for word in ("--config-dir", folder))]
     if command != "evaluate" or len(records) != 1 or not isinstance(records[0].get("config"), dict):
         return words
-    return _with_metrics(_with_extractor(words, records[0]["config"]), records[0])
+    config = records[0]["config"]
+    return [*_with_metrics(_with_extractor(words, config), records[0]), *words_for_latents(config, words)]
 
 
 def words_for_train(words: list[str]) -> list[str]:

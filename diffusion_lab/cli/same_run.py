@@ -5,15 +5,16 @@ Where the images are is not compared here: `same_data` compares what they are wi
 
 from __future__ import annotations
 
+import copy
 import glob
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from diffusion_lab.cli.config import config_folders, plain, run_name, without
+from diffusion_lab.cli.config import config_folders, config_hash, plain, run_name, without
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig
 from diffusion_lab.cli.path_arguments import path_arguments
 from diffusion_lab.cli.targets import own_folders
@@ -21,7 +22,7 @@ from diffusion_lab.cli.untrusted_run import recorded_config
 from diffusion_lab.files import read_object
 from diffusion_lab.runs.data_record import DataRecord
 from diffusion_lab.runs.identity import MAY_CHANGE, filled, leaves, parts
-from diffusion_lab.runs.names import RECORD, SWEEP
+from diffusion_lab.runs.names import RECORD, SWEEP, is_run
 
 SOURCE = "dataset.source"
 
@@ -64,6 +65,18 @@ def shorter_run(cfg: DictConfig, folder: Path) -> Path | None:
             if type(steps) is int and steps < cfg.max_steps and not differences(recorded_config(saved), cfg):
                 return path.parent
     return None
+
+
+def run_with_common_latents(cfg: DictConfig, folder: Path) -> Path | None:
+    """A run beside the folder of a new one that differs from it in `metrics.seed=0` alone, as one of version 0.1.0: the
+    same training, evaluated on the latents of one seed for all runs; None without one."""
+    if OmegaConf.select(cfg, "metrics.seed", default=0) is not None:
+        return None
+    former = copy.deepcopy(cfg)
+    OmegaConf.set_readonly(former, False)
+    OmegaConf.update(former, "metrics.seed", 0)
+    path = folder.parent / f"{run_name(former)}-{config_hash(former)[:8]}"
+    return path if is_run(path) else None
 
 
 def check_origin(cfg: DictConfig, saved: Any, key: str) -> None:

@@ -101,6 +101,7 @@ def settings_of(cfg: DictConfig) -> dict[str, str]:
         "solver": choices.get("solver"),
         "solver steps": get("solver.steps"),
         "samples": get("metrics.num_samples"),
+        "latents": "of the run's seed" if (seed := get("metrics.seed")) is None else f"of seed {seed} for all runs",
     }
     return {key: _text(value) for key, value in named.items() if value is not None}
 

@@ -21,7 +21,7 @@ from diffusion_lab.cli.errors import ConfigError, StoppedBySignal, describe
 from diffusion_lab.cli.outcome import from_here, longer, nothing_to_do, outcome
 from diffusion_lab.cli.processes import is_first, on_cpu, say, wait_for_the_first, world_size
 from diffusion_lab.cli.resource_errors import no_memory
-from diffusion_lab.cli.same_run import check_same_run, shorter_run
+from diffusion_lab.cli.same_run import check_same_run, run_with_common_latents, shorter_run
 from diffusion_lab.failure import Failure, OtherData
 from diffusion_lab.files import read_object
 from diffusion_lab.held_folder import FolderMoved, current
@@ -148,6 +148,11 @@ def _continued(cfg: DictConfig, folder: Path) -> tuple[DictConfig, Path | None, 
     if cfg.get("resume") is None and is_first() and (other := shorter_run(cfg, folder)) is not None:
         instead = longer(other, cfg.max_steps)
         say(f"{from_here(other)} is this run with fewer steps; to go on from its end instead: {instead}")
+    if cfg.get("resume") is None and is_first() and (former := run_with_common_latents(cfg, folder)) is not None:
+        say(
+            f"{from_here(former)} is this run with metrics.seed=0, the latents of seed 0 for all runs, as in version "
+            "0.1.0; add metrics.seed=0 to the command to go on with such runs: reports compare no values of both rules"
+        )
     return cfg, None, []
 
 

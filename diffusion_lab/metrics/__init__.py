@@ -35,14 +35,14 @@ from diffusion_lab.metrics.pictures import grid, save_grid
 from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.metrics.result import MetricResult, over_seeds
 from diffusion_lab.metrics.sample_metrics import PSNR, Agreement, HueError, SampleVariance
-from diffusion_lab.metrics.sampling import SampleNoise, generate, generate_batches
+from diffusion_lab.metrics.sampling import Latents, SampleNoise, generate, generate_batches
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
 
 __all__ = [
     "Agreement", "Batch", "BitsPerDim", "ClassifierFeatures", "DINOv2Features", "Evaluated", "Evaluation",
     "FeatureExtractor", "Features", "FrechetDistance", "Generated", "Given", "HueError", "InceptionFeatures",
-    "InceptionScore", "Interval", "KernelDistance", "Metric", "MetricResult", "Model", "Moments", "PSNR", "Precision",
-    "PrecisionRecall", "Recall", "Reference", "SampleMetric", "SampleNoise", "SampleVariance", "ScoreSums",
+    "InceptionScore", "Interval", "KernelDistance", "Latents", "Metric", "MetricResult", "Model", "Moments", "PSNR",
+    "Precision", "PrecisionRecall", "Recall", "Reference", "SampleMetric", "SampleNoise", "SampleVariance", "ScoreSums",
     "Statistics", "TimestepMean", "Totals", "evaluate_images", "extract", "frechet_distance", "frechet_from_statistics",
     "generate", "generate_batches", "grid", "holm", "inception_score", "kernel_distance", "mean_interval", "over_seeds",
     "paired_difference", "precision_recall", "reference_statistics", "save_grid", "seeds_needed", "statistics",

@@ -50,7 +50,7 @@ class BitsPerDim(Metric):
             "timesteps": given.model.denoiser.num_timesteps,
             "noises": "one for each image and timestep",
             "clip": True,
-            "seed": given.model.seed,
+            "seed": given.model.latents.rule,
             "reference": of_test_images(data, count),
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -39,13 +39,13 @@ from diffusion_lab.metrics.pictures import FirstSamples
 from diffusion_lab.metrics.reference import Reference, reference_from_file, reference_statistics
 from diffusion_lab.metrics.result import MetricResult, protocol
 from diffusion_lab.metrics.sample_metrics import PSNR, Agreement, HueError
-from diffusion_lab.metrics.sampling import generate_batches
+from diffusion_lab.metrics.sampling import PICTURES, Latents, generate_batches
 from diffusion_lab.solvers import Solver
 
 
 class Evaluated(NamedTuple):
-    """The first samples of this rank (n,C,H,W) uint8, one result per metric, equal on all ranks, and the number of
-    images per row of the picture. In a paired task the images are triples: condition, sample, truth."""
+    """The samples of the picture (n,C,H,W) uint8, none but on rank 0, one result per metric, equal on all ranks, and
+    the number of images per row of the picture. In a paired task the images are triples: condition, sample, truth."""
 
     images: Tensor
     results: list[MetricResult]
@@ -65,7 +65,10 @@ class Evaluation:
         num_samples: N generated images; 0 for none. fid needs at least twice the dimensions of the extractor's
             features: 128 on digits and fashion_mnist14, 256 on fashion_mnist, 4096 with Inception.
         batch_size: samples at a time, on each process; does not change the latents.
-        seed: seed of the latents, >= 0. It is not the run's: all methods and seeds are compared on the same latents.
+        seed: null: the latents, and all other random numbers of a metric, are a function of the run's seed and the
+            sample's number, so they are equal for all methods with that seed and different between seeds; grids of
+            samples have one set for all runs. A number >= 0: the latents of that seed for all runs. An interval over
+            seeds then leaves out the effect of the latents and is too narrow.
         split: reference images: train, as is common, or test, which training never saw.
         reference: npz file with the mean and covariance to compare with, such as EDM's fid-refs, for fid alone; None
             for the data set's own statistics.
@@ -81,12 +84,14 @@ class Evaluation:
         num_samples: int = 1000,
         batch_size: int = 250,
         metrics: Sequence[Metric] = (),
-        seed: int = 0,
+        seed: int | None = None,
         split: str = "train",
         reference: ReadPath | None = None,
     ) -> None:
-        for name, value, lowest in (("num_samples", num_samples, 0), ("batch_size", batch_size, 1), ("seed", seed, 0)):
+        for name, value, lowest in (("num_samples", num_samples, 0), ("batch_size", batch_size, 1)):
             check_integer(name, value, lowest, "leave it out for the default")
+        if seed is not None:
+            check_integer("seed", seed, 0, "use null for the latents of the run's seed")
         names = [check_metric(metric).name for metric in metrics]
         if len(set(names)) < len(names):
             raise ValueError(f"names={names} must be different metrics; remove the duplicates")
@@ -178,6 +183,7 @@ class Evaluation:
         ema_decay: float | str | None = None,
         keep: int = 64,
         metrics: bool = True,
+        latents: Latents | None = None,
     ) -> Evaluated:
         """Sample, extract features, and compute metrics. Must be called on all ranks; each makes its share of samples.
 
@@ -190,15 +196,19 @@ class Evaluation:
             ema_decay: decay or name of the average that the weights are, None for raw weights; only recorded.
             keep: number of first samples to return, for a picture.
             metrics: whether to compute metrics; else only the samples of the picture are made.
+            latents: those of the run, `Latents.of_run(seed)`, if `seed` is None; None: of a run with seed 0.
 
         Raises:
             ValueError: samples that are not finite, too few samples or reference images, or a cache of other images.
         """
         self.check(data_module)
-        model = Model(denoiser, solver, data_module, device, self.batch_size, self.seed, ema_decay, progress)
+        drawn = (latents or Latents.of_run(0)) if self.seed is None else Latents(self.seed, self.seed)
+        model = Model(denoiser, solver, data_module, device, self.batch_size, drawn, ema_decay, progress)
         measured = self.measured(data_module) if metrics else []
         first = FirstSamples(keep, data_module.conditions.task.paired)
-        generated = self._generate(model, measured, first, keep)
+        generated = self._generate(model, measured, first)
+        if first.missing and rank() == 0:
+            self._complete(first, model)
         points = self.num_samples if any("features" in metric.needs for metric in measured) else 0
         given = Given(self.num_samples, generated, partial(self._reference, model, points), model)
         results = [
@@ -208,42 +218,57 @@ class Evaluation:
         ]
         return Evaluated(first.pictures, results, first.columns)
 
-    def _generate(self, model: Model, measured: Sequence[Metric], first: FirstSamples, keep: int) -> Generated:
+    @property
+    def pictures(self) -> int:
+        """The seed of the latents of grids."""
+        return PICTURES if self.seed is None else self.seed
+
+    def images(self, run_seed: int, grid: int) -> int:
+        """The number of samples of an evaluation with metrics and a grid, in the run with a seed."""
+        return self.num_samples + (grid if self.seed is None and run_seed != PICTURES else 0)
+
+    def _generate(self, model: Model, measured: Sequence[Metric], first: FirstSamples) -> Generated:
         """Make this rank's samples and collect what the metrics need from all ranks; the last rank makes a few extra
-        samples if N is not a multiple of the number of ranks."""
-        data, conditions, done = model.data, model.data.conditions, 0
+        samples if N is not a multiple of the number of ranks. The picture gets its images if they are among them."""
+        data = model.data
         needs = {need for metric in measured for need in metric.needs}
         each = {metric.name: metric.of for metric in measured if isinstance(metric, SampleMetric)}
         extractor = data.features if needs & OF_EXTRACTOR else None
         dim = extractor.feature_dim if extractor is not None else 0
         kept = {need for metric in measured if metric.name not in each for need in metric.needs}
         generated = Generated(self.num_samples, kept, each, dim, model.device)
-        ids = self._ids(bool(needs - {"model"}), keep)
+        share = math.ceil(self.num_samples / world_size()) if needs - {"model"} else 0
+        pictured = rank() == 0 and model.latents.seed == self.pictures
+        for ids, samples in self._batches(model, range(rank() * share, (rank() + 1) * share), model.latents.seed):
+            given, truths = _given_and_truth(data, ids)
+            if pictured:
+                first.update(samples, given, truths)
+            generated.update(_batch(ids, samples, truths, data, extractor, model.device))
+        return generated.across_ranks()
+
+    def _complete(self, first: FirstSamples, model: Model) -> None:
+        """Make the images of a picture that it does not have yet."""
+        for ids, samples in self._batches(model, first.missing, self.pictures):
+            first.update(samples, *_given_and_truth(model.data, ids))
+
+    def _batches(self, model: Model, ids: range, seed: int) -> Iterator[tuple[range, Tensor]]:
+        """Numbers and samples (<= batch_size,C,H,W) uint8, batch by batch."""
         batches = generate_batches(
             model.denoiser,
             model.solver,
             ids,
-            self.seed,
-            data.shape,
+            seed,
+            model.data.shape,
             batch_size=self.batch_size,
             device=model.device,
             progress=model.progress,
-            conditions=conditions.of_samples,
-            to_pixels=data.source.to_pixels,
+            conditions=model.data.conditions.of_samples,
+            to_pixels=model.data.source.to_pixels,
         )
+        done = 0
         for samples in batches:
-            here = ids[done : done + len(samples)]
-            given, truths = conditions.given_and_truth(here) if first.paired else (None, None)
-            first.update(samples, given, truths)
-            if needs:
-                generated.update(_batch(here, samples, truths, data, extractor, model.device))
+            yield ids[done : done + len(samples)], samples
             done += len(samples)
-        return generated.across_ranks()
-
-    def _ids(self, measured: bool, keep: int) -> range:
-        """The samples that this rank makes: its share of all, or only the picture's, on the first rank."""
-        share = math.ceil(self.num_samples / world_size())
-        return range(rank() * share, (rank() + 1) * share) if measured else range(0 if rank() else keep)
 
     def _reference(self, model: Model, points: int) -> Reference:
         """Statistics of the reference images; the features of `points` images are kept."""
@@ -254,6 +279,11 @@ class Evaluation:
         return reference_statistics(
             images, model.data.features, source.name, self.split, points, device=model.device, progress=model.progress
         )
+
+
+def _given_and_truth(data: ImageDataModule, ids: range) -> tuple[Tensor | None, Tensor | None]:
+    """Condition and truth (b,C,H,W) uint8 of some samples of a paired task, else None."""
+    return data.conditions.given_and_truth(ids) if data.conditions.task.paired else (None, None)
 
 
 def _batch(

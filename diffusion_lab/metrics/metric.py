@@ -34,6 +34,7 @@ from diffusion_lab.failure import WrongResult
 from diffusion_lab.metrics.features import FeatureExtractor, thousands
 from diffusion_lab.metrics.generated import Batch, Generated, ScoreSums, Statistics
 from diffusion_lab.metrics.reference import Reference
+from diffusion_lab.metrics.sampling import Latents
 from diffusion_lab.solvers import Solver
 
 Need = Literal["features", "moments", "logits", "scores", "samples", "pairs", "classes", "model"]
@@ -53,7 +54,7 @@ class Model(NamedTuple):
         data: the images that it was trained on and their conditions.
         device: device of the computation.
         batch_size: images at a time on this process.
-        seed: seed of the latents and of all other random numbers of a metric.
+        latents: seed of the samples' latents, and the rule that gives it, which belongs into a protocol.
         ema_decay: decay or name of the average that the weights are, None for raw weights.
         progress: whether to show it.
     """
@@ -63,9 +64,14 @@ class Model(NamedTuple):
     data: ImageDataModule
     device: torch.device | str = "cpu"
     batch_size: int = 250
-    seed: int = 0
+    latents: Latents = Latents(0, 0)
     ema_decay: float | str | None = None
     progress: bool = False
+
+    @property
+    def seed(self) -> int:
+        """Seed of the latents and of all other random numbers of a metric."""
+        return self.latents.seed
 
 
 @dataclass

@@ -67,19 +67,23 @@ class FirstSamples:
     Args:
         keep: images in the picture.
         paired: whether there are truths.
+
+    Attributes:
+        missing: numbers of the samples that it does not have yet.
     """
 
     def __init__(self, keep: int, paired: bool) -> None:
-        self.paired, self.missing = paired, math.ceil(keep / 3) if paired else keep
+        self.paired, self.missing = paired, range(math.ceil(keep / 3) if paired else keep)
         self._kept: list[Tensor] = []
 
     def update(self, samples: Tensor, given: Tensor | None = None, truths: Tensor | None = None) -> None:
         """Take as many images of a batch, each (b,C,H,W) uint8, as are still missing."""
-        kept = samples[: self.missing]
+        count = min(len(self.missing), len(samples))
+        kept = samples[:count]
         if given is not None and truths is not None:
-            kept = torch.stack([given, samples, truths], dim=1)[: self.missing].flatten(0, 1)
+            kept = torch.stack([given, samples, truths], dim=1)[:count].flatten(0, 1)
         self._kept.append(kept)
-        self.missing -= min(self.missing, len(samples))
+        self.missing = self.missing[count:]
 
     @property
     def pictures(self) -> Tensor:

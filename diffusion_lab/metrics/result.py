@@ -19,7 +19,7 @@ def protocol(metric: Metric, given: Given) -> dict[str, Any]:
         "samples": given.num_samples,
         "solver": model.solver.describe(),
         "ema_decay": model.ema_decay,
-        "seed": model.seed,
+        "seed": model.latents.rule,
     }
     if not metric.needs & OF_EXTRACTOR:
         count = min(given.num_samples, len(model.data.source.test())) if "pairs" in metric.needs else 0
@@ -41,7 +41,7 @@ def of_test_images(data: ImageDataModule, count: int) -> dict[str, Any]:
 
 
 class MetricResult(NamedTuple):
-    """The value of a metric with its protocol (extractor, samples, solver, EMA decay, reference and seed), which
+    """The value of a metric with its protocol (extractor, samples, solver, EMA decay, reference and latents), which
     direction is better, as `Metric.better`, and its units; if it summarizes several values, these as well."""
 
     name: str
@@ -63,12 +63,12 @@ class MetricResult(NamedTuple):
 
 
 def over_seeds(measured: Sequence[Iterable[MetricResult]]) -> list[MetricResult]:
-    """What several evaluations of one model, with different seeds of the latents, give together.
+    """What several evaluations of one model, with different latents, give together.
 
     For a metric `fid50k` of three evaluations: `fid50k_mean_of_3`, and if lower is better `fid50k_least_of_3`, which is
     how EDM reports FID (Karras et al. 2022, README of NVlabs/edm: three times 50,000 images, the least of the three).
     The least is below the mean by 0.85 standard deviations of one value, and says nothing about the model; it is for
-    comparison with tables that were made so. The seeds are the entry "seed" of the protocol.
+    comparison with tables that were made so. The entry "seed" of the protocol names the latents of each.
 
     Args:
         measured: the results of each evaluation, at least two; a metric that does not depend on samples is left out.

@@ -2,8 +2,11 @@
 
 Sample i starts from x_T(seed, i) and its solver's step k adds noise(seed, i, k), both standard normal and drawn on the
 CPU for every device. The latents therefore do not depend on the batch size, the number of processes or the order, and
-two methods that are sampled with the same seed share all latents: the variance of the difference of their Fréchet
-distances is over 100 times smaller than with independent latents.
+two models that are sampled with the same seed share all latents.
+
+Evaluations use the seed of the run: methods are paired by seed, latents included, and the interval over seeds contains
+the effect of the latents, as it must (Bouthillier et al. 2021, "Accounting for Variance in Machine Learning
+Benchmarks", section 3: every source of variation that is not compared is randomised).
 
 Only the network depends on the batch size: a convolution may round differently in the last bit.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
-from typing import ParamSpec
+from typing import NamedTuple, ParamSpec
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +30,32 @@ ConditionsOf = Callable[[Sequence[int]], dict[str, Tensor]]
 ToPixels = Callable[[Tensor], Tensor]
 P = ParamSpec("P")
 # First number of a position in the stream "eval"; validation uses 0 and 1.
-SAMPLES = 2
+SAMPLES, SETS = 2, 3
+PICTURES = 0  # seed of the latents of all grids of samples, so that they can be compared image by image
+
+
+class Latents(NamedTuple):
+    """Which latents an evaluation uses.
+
+    Attributes:
+        seed: of `SampleNoise`, >= 0.
+        rule: where the seed comes from, as the protocol has it: equal for all runs whose values can be compared.
+    """
+
+    seed: int
+    rule: int | str
+
+    @classmethod
+    def of_run(cls, seed: int, number: int = 0) -> Latents:
+        """A set of latents of the runs with a seed: equal for all methods, different between seeds and sets.
+
+        Args:
+            seed: of the run, >= 0.
+            number: of the set; 0 for the one that training evaluates.
+        """
+        if not number:
+            return cls(seed, "the run's")
+        return cls(Streams(seed).key("eval", SETS, number), f"the run's, set {number}")
 
 
 def none(ids: Sequence[int]) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # Top-level keys and dotted paths that do not affect the results of a run, except for the rounding of sums
@@ -171,6 +171,21 @@ def filled(config: dict[str, Any]) -> dict[str, Any]:
     for parent, key, default in _added(config):
         parent.setdefault(key, copy.deepcopy(default))
     return config
+
+
+def words_for_latents(config: Mapping[str, Any], words: Sequence[str]) -> list[str]:
+    """`metrics.seed=N` for a run that was evaluated on the latents of one seed N for all runs, as those of version
+    0.1.0 with N = 0, so that its further values can be compared with those that it has; [] for the latents of the run's
+    own seed, the default since then, and if the words say which.
+
+    Args:
+        config: of the run, as run.json has it.
+        words: of a command that composes its configuration again.
+    """
+    metrics = config.get("metrics")
+    seed = metrics.get("seed") if isinstance(metrics, Mapping) else None
+    typed = any(word.lstrip("+").startswith("metrics.seed=") for word in words)
+    return [f"metrics.seed={seed}"] if type(seed) is int and not typed else []
 
 
 def _added(config: dict[str, Any]) -> list[tuple[dict[str, Any], str, Any]]:

@@ -71,8 +71,8 @@ class Measure(ABC):
 
 
 class MetricAtSteps(Measure):
-    """The metric that was measured of the average weights at each evaluation, with the run's solver and latents that
-    are the same for all runs. A value that is not finite, as of a run that diverged, is none.
+    """The metric that was measured of the average weights at each evaluation, with the run's solver and the latents of
+    its seed. A value that is not finite, as of a run that diverged, is none.
 
     Args:
         metric: name of a file in conf/metric; fid is called fd unless the extractor is Inception.

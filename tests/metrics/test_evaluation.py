@@ -15,6 +15,7 @@ from diffusion_lab.metrics import (
     ClassifierFeatures,
     Evaluation,
     InceptionFeatures,
+    Latents,
     evaluate_images,
     generate,
 )
@@ -120,16 +121,19 @@ def test_a_conditional_model_is_asked_for_every_class_equally(digits, monkeypatc
     assert asked[0].tolist() == [*range(10), *range(10)]
 
 
+OF_TWO = {"keep": 20, "latents": Latents.of_run(3)}  # the picture is of other latents than the metrics
+
+
 def two_ranks(rank, folder, digits, denoiser, queue):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    found = Evaluation(num_samples=151, batch_size=40, metrics=named())(denoiser, DDIM(steps=5), digits, keep=20)
+    found = Evaluation(num_samples=151, batch_size=40, metrics=named())(denoiser, DDIM(steps=5), digits, **OF_TWO)
     queue.put((rank, values(found), found.images.tolist()))
     dist.destroy_process_group()
 
 
 def test_two_processes_find_what_one_finds(digits, perfect, tmp_path):
-    alone = Evaluation(num_samples=151, batch_size=40, metrics=named())(perfect, DDIM(steps=5), digits, keep=20)
+    alone = Evaluation(num_samples=151, batch_size=40, metrics=named())(perfect, DDIM(steps=5), digits, **OF_TWO)
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
     ranks = [context.Process(target=two_ranks, args=(r, tmp_path, digits, perfect, queue)) for r in range(2)]

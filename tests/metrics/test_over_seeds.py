@@ -51,22 +51,26 @@ def lines(run: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_evaluate_measures_the_latents_of_each_seed(tmp_path: Path) -> None:
-    """The values of `seeds=[3,0]` are those of `metrics.seed=3` and of `metrics.seed=0`, and the report can be made."""
+    """Sets of the run's latents, of which 0 is its own; or, if `metrics.seed` is a number, those of these seeds."""
     short = """max_steps=5 batch_size=16 snapshot_every=0 threads=1 metrics=none solver=ddim solver.steps=2
         dataset.val_images=32 trainer.accelerator=cpu network.base_channels=8""".split()
     run = tmp_path / "runs" / "one"
     in_process(["train", f"paths.run_dir={run}", *short], tmp_path / "train.log").succeed()
     measure = ["evaluate", f"run={run}", "metrics.names=[fid]", "metrics.num_samples=130", "device=cpu"]
-    for k, words in enumerate((["metrics.seed=3"], ["metrics.seed=0"], ["seeds=[3,0]"])):
+    for k, words in enumerate((["metrics.seed=3"], ["metrics.seed=9", "seeds=[3,0]"], [], ["seeds=[1,0]"])):
         in_process([*measure, *words], tmp_path / f"evaluate{k}.log").succeed()
-    three, none, first, mean, least = lines(run)
+    three, first, mean, least, own, set_1, mean_of_sets, _ = lines(run)
     assert [row["name"] for row in (first, mean, least)] == [
         "fd130_digits",
         "fd130_digits_mean_of_2",
         "fd130_digits_least_of_2",
     ]
-    assert first == three and mean["values"] == least["values"] == [three["value"], none["value"]]
-    assert three["value"] != none["value"] and least["value"] == min(least["values"])
+    assert first == three and three["value"] == mean["values"][0] != mean["values"][1]
+    assert mean["values"] == least["values"] and least["value"] == min(least["values"])
+    assert mean["protocol"]["seed"] == [3, 0] and own["protocol"]["seed"] == "the run's"
+    assert own["value"] == mean["values"][1]  # the run's seed is 0
+    assert mean_of_sets["values"] == [set_1["value"], own["value"]] and set_1["value"] != own["value"]
+    assert mean_of_sets["protocol"]["seed"] == ["the run's, set 1", "the run's"]
     in_process(["report", str(tmp_path / "runs")], tmp_path / "report.log").succeed()
     assert "fd130_digits_least_of_2" in (tmp_path / "runs" / "report.html").read_text()
 

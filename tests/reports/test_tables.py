@@ -226,6 +226,20 @@ def test_groups_measured_with_another_ruler_are_not_compared(tmp_path):
     assert row.metric.mean == 1.5 and row.difference is None and row.unpaired == "n/a (measured differently)"
 
 
+def test_values_on_the_latents_of_the_runs_seed_are_not_compared_with_those_of_one_set_for_all(tmp_path):
+    write_seeds(tmp_path, [1.0, 2.0], "logit_normal")
+    write_seeds(tmp_path, [1.5, 2.5], "uniform")
+    for seed in range(2):
+        _edit_protocol(tmp_path / f"uniform-{seed}", seed="the run's")
+        _edit_protocol(tmp_path / f"logit_normal-{seed}", seed=0)
+    row = rows_of(tmp_path)[1]
+    assert row.metric.mean == 1.5 and row.unpaired == "n/a (measured differently)"
+    _edit_protocol(tmp_path / "logit_normal-0", seed="the run's")
+    assert rows_of(tmp_path)[1].note == "n/a (mixed protocols)"
+    _edit_protocol(tmp_path / "logit_normal-1", seed="the run's")
+    assert rows_of(tmp_path)[1].difference.mean == pytest.approx(-0.5)
+
+
 def test_losses_of_different_predictions_are_not_compared(tmp_path):
     write_seeds(tmp_path, [1.0, 2.0], "logit_normal")
     write_seeds(tmp_path, [1.5, 2.5], "uniform", prediction={"_target_": "diffusion_lab.diffusion.V"})

@@ -100,7 +100,7 @@ def _samples(cfg: DictConfig, data: ImageDataModule) -> tuple[int, int]:
     settings = (generation.every, generation.get("metrics_every", 0), cfg.max_steps)
     measured = [is_measured(step, *settings) for step in steps or [cfg.max_steps]]  # always at the end
     rows = min(metrics.batch_size, -(-metrics.num_samples // world_size(cfg)))
-    return sum(metrics.num_samples if one else grid for one in measured), rows
+    return sum(metrics.images(cfg.seed, grid) if one else grid for one in measured), rows
 
 
 def _validation_images(data: ImageDataModule) -> int:

@@ -12,6 +12,7 @@ from diffusion_lab.reports.comparison.groups import Group, data_notes
 from diffusion_lab.reports.comparison.metrics import metric_names, protocols, values
 from diffusion_lab.reports.comparison.verdicts import CLAIM_SEEDS
 from diffusion_lab.runs import shell_commands
+from diffusion_lab.runs.identity import words_for_latents
 from diffusion_lab.runs.run import Run, RunFolder
 
 NAMES_SHOWN = 4  # of further metrics
@@ -192,7 +193,8 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
     if missing:
         command = _command_for(folder, missing[0])
         whole = command in folder.commands or len(missing) == 1
-        return command, "runs what is missing and skips what is done" if whole else f"the first of {len(missing)}"
+        why = "runs what is missing and skips what is done" if whole else f"the first of {len(missing)}"
+        return _with_latents(command, missing[0]), why
     if any(run.status == "running" for run in folder.runs):
         return shell_commands.command("report", folder.path), "again, when the running ones have ended"
     seeds = sorted({run.seed for run in folder.runs if run.seed is not None})
@@ -203,7 +205,8 @@ def next_command(folder: RunFolder, groups: Sequence[Group], metric: str) -> tup
         # The seeds of the other groups come first: differences are paired by seed.
         wanted = [s for s in dict.fromkeys([*seeds, *range(seeds[0], seeds[0] + 2 * CLAIM_SEEDS)]) if s not in had]
         more = wanted[: max(CLAIM_SEEDS - len(had), 1)]
-        command = _with_seeds(_command_for(folder, own[-1]), sorted(more), sorted(had))
+        command = _with_latents(_command_for(folder, own[-1]), own[-1])
+        command = _with_seeds(command, sorted(more), sorted(had))
         of = f" of {few.label}, paired with those of the others" if few and len(groups) > 1 else ""
         return command, f"more seeds{of}: a verdict takes {CLAIM_SEEDS}{_where(folder, own[-1], more)}"
     measured = [{name for run in group.done for name in run.metric_names} for group in groups]
@@ -229,6 +232,13 @@ def _command_for(folder: RunFolder, run: Run) -> str:
     asked = sorted(commands, key=lambda command: _asks_for(command, run.overrides))  # the newest of those alike last
     asked = [command for command in asked if _asks_for(command, run.overrides)]
     return [run.command, *commands, *asked][-1]
+
+
+def _with_latents(command: str, run: Run) -> str:
+    """The command, whose runs are evaluated on latents by the rule of the run, also if that was another default."""
+    words = shlex.split(command)
+    more = words_for_latents(run.config, words)
+    return shlex.join([*words, *more]) if more else command
 
 
 def _asks_for(command: str, overrides: Sequence[str]) -> float:

@@ -25,9 +25,10 @@ from diffusion_lab.reports.pair.speedup_of_runs import (
 )
 from diffusion_lab.runs.shell_commands import command, setting
 
-# Sample i of a run's grids is a function of (evaluation seed, i), so two grids correspond image by image if these are
+# Sample i of a run's grids is a function of (seed of the grids, i), so two grids correspond image by image if these are
 # the same; data and task are the same in a pair.
-SAME = {"metrics.seed": "seed of the latents", "solver": "solver", "callbacks.generation.grid": "number of images"}
+LATENTS = "metrics.seed"  # of grids 0 if it is null
+SAME = {LATENTS: "seed of the latents", "solver": "solver", "callbacks.generation.grid": "number of images"}
 
 
 class PairReport(NamedTuple):
@@ -123,7 +124,7 @@ def unequal(pair: Pair) -> list[str]:
     found = []
     for key, words in SAME.items():
         one, other = (lookup(group.config, key) for group in pair.groups)
-        if one != other:
+        if one != other and not (key == LATENTS and {one, other} == {None, 0}):
             values = [group.word(key) for group in pair.groups]
             found.append(f"{words} ({values[0]} and {values[1]})" if values[0] != values[1] else words)
     return found
