@@ -110,6 +110,18 @@ def test_more_seeds_are_of_the_method_that_lacks_them_and_those_of_the_others(tm
     assert next_of(tmp_path) == "diffusion-lab train -m sampler=stratified seed=4,5"
 
 
+def test_more_seeds_and_missing_runs_are_evaluated_on_latents_by_the_rule_of_those_that_are_there(tmp_path):
+    write_run(tmp_path / "a", "uniform", 0, steps=250, metrics={"seed": 0})
+    assert next_of(tmp_path) == "diffusion-lab train -m sampler=uniform metrics.seed=0 seed=1,2"
+    write_run(tmp_path / "b", "uniform", 1, steps=250, result="interrupted", metrics={"seed": 0})
+    assert next_of(tmp_path) == "diffusion-lab train sampler=uniform seed=1 metrics.seed=0"
+    for name, seed in (("a", 0), ("b", 1)):
+        shutil.rmtree(tmp_path / name)
+        result = "done" if seed == 0 else "interrupted"
+        write_run(tmp_path / name, "uniform", seed, steps=250, result=result, metrics={"seed": None})
+    assert next_of(tmp_path) == "diffusion-lab train sampler=uniform seed=1"
+
+
 def test_another_metric_is_one_that_every_method_has_and_another(tmp_path):
     for seed in range(3):
         write_run(tmp_path / f"u{seed}", "uniform", seed, steps=250)

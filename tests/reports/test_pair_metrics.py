@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diffusion_lab.reports.pair.page import unequal
 from diffusion_lab.reports.pair.pair import Pair, group_of, lines_of, pair, side
 from tests.reports.curves import FD, STEPS, power_law, write_curves
 from tests.reports.synthetic import log
@@ -40,6 +41,18 @@ def test_a_metric_that_rises_is_better_where_it_is_larger(compared: Pair) -> Non
     assert difference.high == pytest.approx(values.mean() + half, rel=1e-5)
     assert found.verdict.word == "better"
     assert found.base is not None and found.base.mean == 21.0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"), [(None, None, True), (None, 0, True), (3, 3, True), (None, 3, False)]
+)
+def test_grids_correspond_whatever_the_seed_unless_a_number_says_which_latents(
+    compared: Pair, one: int | None, other: int | None, equal: bool
+) -> None:
+    for group, seed in zip(compared.groups, (one, other), strict=True):
+        group.config["metrics"] = {"seed": seed}
+    assert (unequal(compared) == []) is equal
+    assert equal or unequal(compared) == ["seed of the latents (null and 3)"]
 
 
 def test_a_metric_without_any_difference_is_identical_and_not_tested(compared: Pair) -> None:
