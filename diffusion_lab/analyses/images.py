@@ -11,6 +11,7 @@ from torch import Tensor
 from diffusion_lab.analyses.base import Work
 from diffusion_lab.data.conditions import Cond
 from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.metrics import Latents
 from diffusion_lab.solvers import Solver
 from diffusion_lab.training import TrainedDiffusion, TrainedModel
 
@@ -50,12 +51,27 @@ def native_losses(denoiser: Denoiser, images: Images, t: Tensor, batch_size: int
     return torch.stack(losses).double().cpu().numpy()
 
 
-def samples_of(trained: Sequence[TrainedModel], count: int, batch_size: int, solver: Solver, work: Work) -> Tensor:
-    """(M,count,C,H,W) uint8 of M models, from the same latents; `batch_size` images are a piece of work."""
+def latents_of(model: TrainedModel, work: Work) -> Latents:
+    """The latents of the seed that a model was trained with; with the analysis's seed 0, those of the run's metrics.
+
+    For numbers that are averaged over seeds, whose interval then has the effect of the latents in it.
+    """
+    return Latents.of_run(model.config.get("seed", 0), work.streams.seed)
+
+
+def samples_of(
+    trained: Sequence[TrainedModel],
+    seeds: Sequence[int],
+    count: int,
+    batch_size: int,
+    solver: Solver,
+    work: Work,
+) -> Tensor:
+    """(M,count,C,H,W) uint8 of M models, from the latents of `seeds` (M,); `batch_size` images are a piece of work."""
     chunks = torch.arange(count).split(batch_size)
 
     def one(m: int, ids: Tensor) -> Mapping[str, np.ndarray]:
-        return {"samples": trained[m].samples(ids.tolist(), work.streams.seed, solver, batch_size).numpy()}
+        return {"samples": trained[m].samples(ids.tolist(), seeds[m], solver, batch_size).numpy()}
 
     pieces = work.map("samples", one, [(m, ids) for m in range(len(trained)) for ids in chunks])
     return torch.from_numpy(np.concatenate([p["samples"] for p in pieces])).unflatten(0, (len(trained), count))

@@ -19,7 +19,7 @@ from diffusion_lab.metrics.sample_metrics import HueError
 from diffusion_lab.plotting import style
 from diffusion_lab.solvers import DDIM, Guided
 from diffusion_lab.streams import Streams
-from tests.analyses.models import Constant, source, trained
+from tests.analyses.models import Constant, of_seeds, source, trained
 
 T = 50
 SCHEDULE = linear(T)
@@ -147,6 +147,23 @@ def test_the_hue_error_of_colour_images(paired, tmp_path):
     assert said in analysis.sentence(result)
     with style():
         assert len(analysis.figure(result).axes) == 3
+
+
+def test_the_samples_of_a_hue_error_start_from_the_latents_of_the_models_seed(tmp_path):
+    class Given(nn.Module):
+        def forward(self, x, t):
+            return 0.1 * x
+
+    data = GaussianMixture([0.0], [0.04], channels=3, image_size=4, num_images=8, num_test_images=8)
+    one, other = models = of_seeds(lambda seed, folder: trained(Given(), data, schedule=SCHEDULE, folder=folder))
+    hue = measured(models, tmp_path)[1].data["hue_error"]
+    for seed, model in enumerate(models):
+        samples = model.samples(range(6), seed, DDIM(5, clip=False))
+        assert hue[seed] == pytest.approx(mean_hue(samples, data.to_pixels(data.test().take(range(8))))[0])
+    assert hue[0] != hue[1]
+    other.config["seed"] = one.config["seed"]
+    again = measured([one, other], tmp_path / "one seed")[1]
+    assert again.data["hue_error"].tolist() == [hue[0], hue[0]] and again.facts["latents"] == "the run's"
 
 
 def test_what_the_figure_draws(tmp_path):

@@ -90,7 +90,8 @@ class Consistency(Analysis):
         check_solver(self.solver, trained)
 
     def run(self, trained: Sequence[TrainedModel], work: Work) -> Result:
-        samples = samples_of(trained, self.images, self.batch_size, self.solver, work)
+        common = [work.streams.seed] * len(trained)
+        samples = samples_of(trained, common, self.images, self.batch_size, self.solver, work)
         order = torch.randperm(self.images, generator=work.streams.generator("cpu", "analysis", 0))
         permutation = torch.empty_like(order)
         permutation[order] = order.roll(1)  # one cycle, so no image stays in its place

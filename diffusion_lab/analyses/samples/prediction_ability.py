@@ -27,6 +27,7 @@ from diffusion_lab.analyses.images import (
     at_timesteps,
     check_alike,
     check_solver,
+    latents_of,
     samples_of,
     schedule_and_images,
     with_noise,
@@ -113,6 +114,7 @@ class PredictionAbility(Analysis):
             hue = np.array(self._hue(trained, work))
             data |= {"hue_error": hue[:, 0], "hue_standard_error": hue[:, 1]}
             facts |= {"samples": self.samples, "paired": trained[0].data.conditions.task.paired}
+            facts["latents"] = latents_of(trained[0], work).rule
         return Result(data, facts)
 
     @torch.no_grad()
@@ -130,8 +132,9 @@ class PredictionAbility(Analysis):
         return np.concatenate(parts)
 
     def _hue(self, trained: Sequence[TrainedDiffusion], work: Work) -> list[tuple[float, float]]:
-        """Hue error and its standard error of each model's samples, from the same latents."""
-        every = samples_of(trained, self.samples, min(self.batch_size, 32), self.solver, work)
+        """Hue error and its standard error of each model's samples, from the latents of its seed."""
+        seeds = [latents_of(model, work).seed for model in trained]
+        every = samples_of(trained, seeds, self.samples, min(self.batch_size, 32), self.solver, work)
         found = []
         for model, samples in zip(trained, every, strict=True):
             if model.data.conditions.task.paired:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from diffusion_lab.analyses.base import Analysis, Result, Work
-from diffusion_lab.analyses.images import check_alike, check_solver, schedule_and_images
+from diffusion_lab.analyses.images import check_alike, check_solver, latents_of, schedule_and_images
 from diffusion_lab.analyses.seeds import band_words, groups_of, with_error
 from diffusion_lab.analyses.words import joined
 from diffusion_lab.arguments import check_integer
@@ -138,7 +138,7 @@ class Replacement(Analysis):
         }
         if truth.shape[1] == 3:
             data["hue_error"] = np.stack([[hue_error(some, truth).numpy() for some in of] for of in samples])
-        facts = self._facts(trained, list(sets), n)
+        facts = self._facts(trained, list(sets), n) | {"latents": latents_of(trained[0], work).rule}
         if facts["frechet_needs"] is not None and n >= facts["frechet_needs"]:
             rows = zip(trained, samples, strict=True)
             data["frechet"] = np.array([[distance(model, some) for some in of] for model, of in rows])
@@ -162,8 +162,8 @@ class Replacement(Analysis):
     def _generated(
         self, model: TrainedDiffusion, replaced: Tensor, x0: Tensor, cond: dict[str, Tensor], rows: Tensor, work: Work
     ) -> Tensor:
-        """(b,C,H,W) uint8: images from the latents with the numbers `rows`."""
-        noise = SampleNoise(work.streams.seed, rows.tolist(), tuple(x0.shape[1:]))
+        """(b,C,H,W) uint8: images from the latents of the model's seed with the numbers `rows`."""
+        noise = SampleNoise(latents_of(model, work).seed, rows.tolist(), tuple(x0.shape[1:]))
         denoiser = TrueDenoiser(model.denoiser, x0, replaced).eval()
         x = self.solver(denoiser, noise.start().to(x0), noise=noise, progress=False, **cond)
         return model.data.source.to_pixels(x).cpu()
