@@ -138,7 +138,7 @@ class Replacement(Analysis):
         }
         if truth.shape[1] == 3:
             data["hue_error"] = np.stack([[hue_error(some, truth).numpy() for some in of] for of in samples])
-        facts = self._facts(trained, list(sets), n) | {"latents": latents_of(trained[0], work).rule}
+        facts: dict[str, Any] = self._facts(trained, list(sets), n) | {"latents": latents_of(trained[0], work).rule}
         if facts["frechet_needs"] is not None and n >= facts["frechet_needs"]:
             rows = zip(trained, samples, strict=True)
             data["frechet"] = np.array([[distance(model, some) for some in of] for model, of in rows])
