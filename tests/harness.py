@@ -1,16 +1,20 @@
 """Whole training runs in forked children, so that tests can kill them and read what they left.
 
 A fork costs no import of torch; `OMP_NUM_THREADS=1` keeps the parent free of thread pools, which a fork would break.
+What a child imported, its parent imports when the child has ended, so that the next one has it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import os
 import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -38,6 +42,7 @@ TINY = [
     "callbacks.validation.bins=4",
     "callbacks.timestep_log.bins=4",
 ]
+PLACES = tuple(place for place in sys.path if place)  # of modules that are the same for every test
 
 
 def configuration(folder: Path, *overrides: str) -> DictConfig:
@@ -51,10 +56,13 @@ class Child:
     def __init__(self, work: Callable[[], object], log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
+        self._imported = os.memfd_create("imported")
         sys.stdout.flush()
         self.pid = os.fork()
         if self.pid == 0:
             os.setsid()
+            gc.freeze()
+            before = set(sys.modules)
             # A shell ignores SIGINT for what it starts in the background, and nohup SIGHUP; a child would stay so.
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -75,7 +83,10 @@ class Child:
             except BaseException:
                 traceback.print_exc()
             finally:
-                with contextlib.suppress(OSError):  # a full disk; a fork that went on would do its parent's work
+                # Also with a full disk: a fork that went on would do its parent's work.
+                with contextlib.suppress(Exception):
+                    os.write(self._imported, "\n".join(_imported_since(before)).encode())
+                with contextlib.suppress(OSError):
                     sys.stdout.flush()
                 os._exit(code)
         while os.getsid(self.pid) != self.pid:  # until it has its group, there is nothing that `kill` could kill
@@ -85,6 +96,7 @@ class Child:
         """SIGKILL to the whole group, ranks and data workers included."""
         os.killpg(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
+        os.close(self._imported)
         # Ranks are nobody's children now and hold the run folder's lock until the last of them is gone.
         with contextlib.suppress(ProcessLookupError):
             while True:
@@ -94,7 +106,12 @@ class Child:
     def poll(self) -> int | None:
         """Exit code, or None while it runs; negative for a signal."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if pid else None
+        if not pid:
+            return None
+        with open(self._imported) as names:
+            names.seek(0)
+            _import_too(names.read().split())
+        return os.waitstatus_to_exitcode(status)
 
     def wait(self, limit: float = 120.0) -> int:
         """Exit code; the child is killed and TimeoutError raised when it takes longer than `limit` seconds."""
@@ -111,6 +128,20 @@ class Child:
         """Wait, and show the log if it failed."""
         code = self.wait(limit)
         assert code == 0, f"exit code {code}; log:\n{self.log.read_text()[-5000:]}"
+
+
+def _imported_since(before: set[str]) -> list[str]:
+    """Names of modules, none of them a test's own."""
+    files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
+    return [name for name, file in files.items() if name not in before and file.startswith(PLACES)]
+
+
+def _import_too(names: list[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in names:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
 
 
 def train_child(cfg: DictConfig, before: Callable[[], object] | None = None) -> Child:
