@@ -9,8 +9,9 @@
     exhaustive  every composition, every network at full size, and second cases of slow tests; after changes of conf or
                 networks, and before a release
 
-Every test is in one suite. A suite whose tests fail writes the generated pages that are stale. `python -m tests.suites
-pages` records the trees with which it passed in pages_seen.json.
+Every test is in one suite. Quick and slow run as one, which imports and collects once. A suite whose tests fail writes
+the generated pages that are stale. `python -m tests.suites pages` records the trees with which it passed in
+pages_seen.json.
 """
 
 from __future__ import annotations
@@ -42,9 +43,7 @@ ALL_PAGES = ("experiments.option_figures", *PAGES, "experiments.cells")
 SUITES = {
     "quick": Suite("not (slow or pages or learning or exhaustive)", ("--random-order",), PAGES),
     "slow": Suite("slow and not (pages or learning or exhaustive)", ("--durations=15",)),
-    "pages": Suite(
-        "pages and not (learning or exhaustive)", (), ("experiments.option_figures", *PAGES, "experiments.cells")
-    ),
+    "pages": Suite("pages and not (learning or exhaustive)", (), ALL_PAGES),
     "learning": Suite("learning and not exhaustive", ("--durations=0",)),
     "exhaustive": Suite("exhaustive"),
 }
@@ -66,20 +65,23 @@ def pages_are_seen() -> bool:
     return SEEN.is_file() and trees() == json.loads(SEEN.read_text())
 
 
-def run(name: str) -> int:
-    """Run a suite on two processes; pytest's exit code. Where tests fail, pages that are stale are written."""
-    suite = SUITES[name]
-    command = [sys.executable, "-m", "pytest", "-m", suite.marks, "-n", "2", *suite.options]
-    print(f"suite {name}: {' '.join(command[1:])}", flush=True)
+def run(*names: str) -> int:
+    """Run suites in one pytest on two processes; its exit code. Where tests fail, pages that are stale are written."""
+    suites = [SUITES[name] for name in names]
+    marks = " or ".join(f"({suite.marks})" for suite in suites)
+    options = [option for suite in suites for option in suite.options]
+    command = [sys.executable, "-m", "pytest", "-m", marks, "-n", "2", "--dist", "worksteal", *options]
+    print(f"suites {' '.join(names)}: {' '.join(command[1:])}", flush=True)
     code = subprocess.run(command, cwd=ROOT).returncode
-    if code == pytest.ExitCode.TESTS_FAILED and write_stale(suite):
-        print(f"These pages were stale and are written: read them, commit them, and run `make test-{name}` again.")
+    if code == pytest.ExitCode.TESTS_FAILED and write_stale(suites):
+        print(f"Stale pages were written: read them, commit them, and run `python -m tests.suites {' '.join(names)}`.")
     return code
 
 
-def write_stale(suite: Suite) -> bool:
-    """Write the suite's stale pages, each with a line that names it; whether there were some."""
-    commands = [[sys.executable, "-m", module] for module in suite.writers]
+def write_stale(suites: list[Suite]) -> bool:
+    """Write the stale pages of the suites, each with a line that names it; whether there were some."""
+    due = [module for module in ALL_PAGES if any(module in suite.writers for suite in suites)]
+    commands = [[sys.executable, "-m", module] for module in due]
     said = "".join(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout for command in commands)
     print(said, end="", flush=True)
     return bool(said)
@@ -91,8 +93,9 @@ def main(words: list[str] | None = None) -> int:
     typed = parser.parse_args(words).name
     names = typed or [*ALWAYS, *([] if pages_are_seen() else ["pages"])]
     before = trees()
-    for name in names:
-        if code := run(name):
+    together = [name for name in names if name in ALWAYS]
+    for group in filter(None, [together, *([name] for name in names if name not in ALWAYS)]):
+        if code := run(*group):
             return code
     if "pages" in typed and before is not None and before == trees():
         SEEN.write_text(json.dumps(before, indent=1) + "\n")

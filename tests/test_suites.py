@@ -7,11 +7,14 @@ import json
 import subprocess
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import pytest
 from _pytest.mark.expression import Expression
 
 from tests import suites
+from tests.conftest import pytest_collection_modifyitems
 
 OWN = ("slow", "pages", "learning", "exhaustive")
 
@@ -78,7 +81,7 @@ def test_without_git_they_are_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         ([], 0, True, ["quick", "slow"], ["pages", "learning", "exhaustive"]),
         ([], 0, False, ["quick", "slow", "pages"], ["learning", "exhaustive"]),
-        ([], 1, True, ["quick"], []),
+        ([], 1, True, ["quick", "slow"], []),
         (["learning"], 0, True, ["learning"], []),
         (["pages"], 0, False, ["pages"], []),
     ],
@@ -96,7 +99,7 @@ def test_what_runs_and_what_is_said_not_to_have_run(
     if not seen:
         (repository / "seen.json").unlink()
     runs: list[str] = []
-    monkeypatch.setattr(suites, "run", lambda name: runs.append(name) or code)
+    monkeypatch.setattr(suites, "run", lambda *names: runs.extend(names) or code)
     assert suites.main(words) == code and runs == ran
     lines = capsys.readouterr().out.splitlines()
     assert sorted(line.split()[3].rstrip(":") for line in lines) == sorted(said)
@@ -116,4 +119,23 @@ def test_a_suite_whose_tests_fail_writes_its_stale_pages(
     monkeypatch.setattr(subprocess, "run", run)
     assert suites.run("quick") == code
     said = capsys.readouterr().out
-    assert ("written: docs/a.md" in said) == ("run `make test-quick` again" in said) == says
+    assert ("written: docs/a.md" in said) == ("run `python -m tests.suites quick`" in said) == says
+
+
+class Item(NamedTuple):
+    name: str
+    path: Path
+
+    def get_closest_marker(self, name: str) -> bool:
+        return self.name.startswith(name)
+
+
+def test_each_of_two_processes_begins_with_slow_tests_and_ends_with_quick_ones_of_few_folders() -> None:
+    slow = [Item(f"slow{i}", Path("x/test.py")) for i in range(4)]
+    quick = [Item(f"quick{i}", Path(f"{'ab'[i % 2]}/test.py")) for i in range(4)]
+    items: list[Any] = [*quick, *slow]
+    ordering = pytest_collection_modifyitems(cast(Any, SimpleNamespace(workerinput={})), items)
+    next(ordering)
+    items[:] = [slow[2], slow[0], slow[3], *quick]  # shuffled, and without what is deselected
+    assert list(ordering) == []
+    assert [item.name for item in items] == ["slow0", "quick0", "quick2", "slow2", "slow3", "quick1", "quick3"]
