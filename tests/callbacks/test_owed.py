@@ -69,16 +69,30 @@ def wait_for(marker: Path, child: Child) -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory):
+    """The state of a run that nothing stopped."""
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    train_child(configuration(folder, *SAMPLES)).succeed()
+    return state(folder)
+
+
+@pytest.fixture(scope="module")
+def wanted_of_two(tmp_path_factory):
+    """As above, of two processes."""
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    train_child(configuration(folder, *SAMPLES, *TWO)).succeed()
+    return state(folder)
+
+
 # 2 calls for each batch of 16 samples; 8 batches for 128
 CALLS = {"in the middle": 21, "at the end": 40}
 
 
 @pytest.mark.parametrize("way", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 @pytest.mark.parametrize("place", CALLS)
-def test_what_was_owed_is_measured_first(place, way, tmp_path):
-    train_child(configuration(tmp_path / "a" / "run", *SAMPLES)).succeed()
-    wanted = state(tmp_path / "a" / "run")
-    folder = tmp_path / "b" / "run"
+def test_what_was_owed_is_measured_first(place, way, wanted, tmp_path):
+    folder = tmp_path / "run"
     cfg, marker = configuration(folder, *SAMPLES), tmp_path / "marker"
     child = train_child(cfg, slowly(str(CALLS[place]), marker))
     wait_for(marker, child)
@@ -100,7 +114,7 @@ def test_what_was_owed_is_measured_first(place, way, tmp_path):
     assert differences(wanted, state(folder)) == []
 
 
-def test_a_kill_behind_the_evaluation_measures_nothing_again(tmp_path):
+def test_a_kill_behind_the_evaluation_measures_nothing_again(wanted, tmp_path):
     folder = tmp_path / "run"
     cfg = configuration(folder, *SAMPLES)
 
@@ -121,25 +135,21 @@ def test_a_kill_behind_the_evaluation_measures_nothing_again(tmp_path):
     before = {path: path.stat().st_mtime_ns for path in (folder / "samples").iterdir()}
     train_child(cfg).succeed()
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    train_child(configuration(tmp_path / "straight" / "run", *SAMPLES)).succeed()
-    assert differences(state(tmp_path / "straight" / "run"), state(folder)) == []
+    assert differences(wanted, state(folder)) == []
 
 
-def test_a_run_that_only_lacks_its_result_gets_it(tmp_path):
+def test_a_run_that_only_lacks_its_result_gets_it(wanted, tmp_path):
     folder = tmp_path / "run"
     cfg = configuration(folder, *SAMPLES)
     train_child(cfg).succeed()
-    wanted = state(folder)
     (folder / "result.json").unlink()  # as a kill between the last evaluation and this file leaves it
     train_child(cfg).succeed()
     assert differences(wanted, state(folder)) == []
 
 
 @pytest.mark.parametrize("signalled", ["first", "second"])
-def test_two_processes_stop_together(signalled, tmp_path):
-    train_child(configuration(tmp_path / "a" / "run", *SAMPLES, *TWO)).succeed()
-    wanted = state(tmp_path / "a" / "run")
-    folder = tmp_path / "b" / "run"
+def test_two_processes_stop_together(signalled, wanted_of_two, tmp_path):
+    folder = tmp_path / "run"
     cfg, marker = configuration(folder, *SAMPLES, *TWO), tmp_path / "marker"
     # Each process makes half of the samples: 4 batches, 8 calls.
     child = train_child(cfg, slowly("11", marker))
@@ -153,12 +163,11 @@ def test_two_processes_stop_together(signalled, tmp_path):
     assert "Interrupted" in child.log.read_text()
     assert load(folder / "checkpoints" / "last.ckpt")["global_step"] == 8
     train_child(cfg).succeed()
-    assert differences(wanted, state(folder)) == []
+    assert differences(wanted_of_two, state(folder)) == []
 
 
-def test_negative_control_a_run_that_forgets_what_it_owes_differs(tmp_path):
-    train_child(configuration(tmp_path / "a" / "run", *SAMPLES)).succeed()
-    folder = tmp_path / "b" / "run"
+def test_negative_control_a_run_that_forgets_what_it_owes_differs(wanted, tmp_path):
+    folder = tmp_path / "run"
     cfg, marker = configuration(folder, *SAMPLES), tmp_path / "marker"
     child = train_child(cfg, slowly("21", marker))
     wait_for(marker, child)
@@ -170,5 +179,5 @@ def test_negative_control_a_run_that_forgets_what_it_owes_differs(tmp_path):
         EvaluationCallback.owed = property(lambda self: False, lambda self, value: None)
 
     train_child(cfg, forget).succeed()
-    wrong = differences(state(tmp_path / "a" / "run"), state(folder))
+    wrong = differences(wanted, state(folder))
     assert {"evaluations.jsonl", "metrics", "grids"} <= set(wrong)

@@ -19,12 +19,20 @@ from tests.harness import Child, configuration, differences, final_state, train_
 pytestmark = pytest.mark.slow
 
 
+OVERRIDES = ["max_steps=40", "checkpoint_every=1000"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    train_child(configuration(folder, *OVERRIDES)).succeed()
+    return final_state(folder)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_interrupted_run_continues_exactly(number, tmp_path):
-    overrides = ["max_steps=40", "checkpoint_every=1000"]
-    train_child(configuration(tmp_path / "a" / "run", *overrides)).succeed()
-    folder = tmp_path / "b" / "run"
-    cfg = configuration(folder, *overrides)
+def test_interrupted_run_continues_exactly(number, uninterrupted, tmp_path):
+    folder = tmp_path / "run"
+    cfg = configuration(folder, *OVERRIDES)
     child = train_child(cfg)
     wait_for_step(child, folder, 10)
     os.kill(child.pid, number)
@@ -33,7 +41,7 @@ def test_interrupted_run_continues_exactly(number, tmp_path):
     stopped = final_state(folder)
     assert 10 <= stopped["step"] < 40
     train_child(cfg).succeed()
-    assert differences(final_state(tmp_path / "a" / "run"), final_state(folder)) == []
+    assert differences(uninterrupted, final_state(folder)) == []
 
 
 SHORT = [

@@ -35,12 +35,22 @@ SETUPS = {
 }
 
 
-@pytest.mark.parametrize("setup", SETUPS)
-def test_killed_run_ends_as_an_uninterrupted_one(setup, tmp_path):
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The state of the plain setup without a kill."""
+    return trained(configuration(tmp_path_factory.mktemp("plain") / "run", *overrides_of("plain")))
+
+
+def overrides_of(setup):
     sampler = [] if "stratified" in setup else LSM
-    overrides = [f"max_steps={STEPS}", *sampler, *SETUPS[setup]]
+    return [f"max_steps={STEPS}", *sampler, *SETUPS[setup]]
+
+
+@pytest.mark.parametrize("setup", SETUPS)
+def test_killed_run_ends_as_an_uninterrupted_one(setup, plain, tmp_path):
+    overrides = overrides_of(setup)
     cfg = configuration(tmp_path / "straight" / "run", *overrides)
-    straight = trained(cfg)
+    straight = plain if setup == "plain" else trained(cfg)
     kills = sorted(random.Random(setup).sample(range(2, STEPS - 1), 2))
     killed = trained(configuration(tmp_path / "killed" / "run", *overrides), kills)
     assert differences(straight, killed) == [], f"killed at steps {kills}"
@@ -88,8 +98,6 @@ def forget_the_averages():
     ("sabotage", "seen_in"),
     [(forget_the_sampler, "weights"), (start_the_order_again, "weights"), (forget_the_averages, "callbacks")],
 )
-def test_negative_control_a_forgetful_resume_differs(sabotage, seen_in, tmp_path):
-    overrides = [f"max_steps={STEPS}", *LSM]
-    straight = trained(configuration(tmp_path / "straight" / "run", *overrides))
-    killed = trained(configuration(tmp_path / "killed" / "run", *overrides), kills=[17], before=sabotage)
-    assert seen_in in differences(straight, killed)
+def test_negative_control_a_forgetful_resume_differs(sabotage, seen_in, plain, tmp_path):
+    killed = trained(configuration(tmp_path / "run", *overrides_of("plain")), kills=[17], before=sabotage)
+    assert seen_in in differences(plain, killed)
