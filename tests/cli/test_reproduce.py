@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import csv
-import os
 import random
-import signal
-import subprocess
 import sys
 import time
 from contextlib import nullcontext
@@ -25,6 +22,8 @@ from diffusion_lab.cli.table_jobs import Jobs
 from diffusion_lab.cli.table_pages import print_plan
 from diffusion_lab.cli.table_plan import Plan
 from diffusion_lab.runs.find import read_runs
+from diffusion_lab.runs.folder import is_locked
+from tests.harness import Child
 
 
 def run(capsys, *words: str) -> tuple[int, str, str]:
@@ -148,11 +147,6 @@ def test_papers_scale_says_what_is_missing_before_it_starts(capsys, tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
-def table(tmp_path: Path, *words: str) -> list[str]:
-    command = [sys.executable, "-m", "diffusion_lab.cli.main", "reproduce", "clts_mdlrc/table3", "scale=smoke"]
-    return [*command, f"paths.root={tmp_path}", *words]
-
-
 @pytest.mark.slow
 def test_one_row_of_a_table_reaches_its_pages(capsys, tmp_path: Path) -> None:
     words = ["clts_mdlrc/table3", "scale=smoke", "--only", "id,ours", f"paths.root={tmp_path}"]
@@ -201,23 +195,20 @@ def test_a_row_of_each_table_has_its_numbers_at_smoke_scale(capsys, name: str, s
 
 @pytest.mark.slow
 def test_killed_three_times_it_ends_with_the_same_table(tmp_path: Path) -> None:
-    small = ["--only", "id,ours", "--seeds", "0"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    def start(root: Path) -> Child:
+        words = ["clts_mdlrc/table3", "scale=smoke", "--only", "id,ours", "--seeds", "0", f"paths.root={root}"]
+        return Child(lambda: sys.exit(main(["reproduce", *words])), tmp_path / "log")
+
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run(table(whole, *small), env=environment, capture_output=True, check=False)
+    start(whole).wait()
     draw = random.Random(0)
     for _ in range(3):
-        process = subprocess.Popen(
-            table(killed, *small),
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        time.sleep(draw.uniform(1, 5))
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    subprocess.run(table(killed, *small), env=environment, capture_output=True, check=False)
+        child = start(killed)
+        time.sleep(draw.uniform(0.2, 3))
+        child.kill()
+        while any(is_locked(path.parent) for path in killed.rglob("run.json")):  # its jobs end when it has ended
+            time.sleep(0.01)
+    start(killed).wait()
     files = [root / "reproduce/smoke/tables/clts_mdlrc/table3" for root in (whole, killed)]
     for name in ("table.csv", "per_seed.csv"):
         assert (files[0] / name).read_bytes() == (files[1] / name).read_bytes(), name
