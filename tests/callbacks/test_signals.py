@@ -46,7 +46,7 @@ def test_interrupted_run_continues_exactly(number, uninterrupted, tmp_path):
 
 SHORT = [
     *("train", "trainer=cpu", "network.base_channels=8", "network.channel_multipliers=[1]", "batch_size=8"),
-    *("log_every=1", "snapshot_every=0", "checkpoint_every=0", "threads=1"),
+    *("log_every=1", "snapshot_every=0", "checkpoint_every=0", "threads=1", "metrics=none", "solver.steps=2"),
 ]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
+import io
 import json
 import re
 import shutil
@@ -69,21 +71,32 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.fixture(scope="module")
+def analysed(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A copy of the runs with every analysis of one and their report; what each analysis said."""
+    folder = tmp_path_factory.mktemp("analysed")
+    shutil.copytree(runs, folder / "runs")
+    said = {}
+    with contextlib.chdir(folder):
+        for name in NAMES:
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                assert main(["analyze", *small_words(name), *UPDATE, "run=runs/a"]) == 0
+            said[name] = out.getvalue()
+        assert main(["report", "runs"]) == 0
+    return folder / "runs", said
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_every_analysis_of_a_trained_run(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It leaves its files, the same bytes each time, and a section of the report; that they are also those of one that
-    was stopped is part of `check_analysis`."""
-    words = ["analyze", *small_words(name), *UPDATE, "run=runs/a"]
-    folder = here / "runs" / "a" / "analyses" / name
-    assert main(words) == 0
-    first, said = files(folder), capsys.readouterr().out
-    assert set(first) == {"data.npz", "figure.svg", "figure.png", "facts.json"}
-    sentence = json.loads(first["facts.json"])["sentence"]
-    assert sentence and f"{sentence}\ndata.npz" in said and f"in runs/a/analyses/{name}\n" in said
-    assert main(words) == 0 and files(folder) == first
-    assert main(["report", "runs"]) == 0
-    page = (here / "runs" / "report.html").read_text()
+def test_every_analysis_of_a_trained_run(name: str, analysed: tuple[Path, dict[str, str]]) -> None:
+    """It leaves its files and a section of the report; that its bytes are the same each time, also when it was stopped,
+    is part of `check_analysis`."""
+    folder, said = analysed
+    found = files(folder / "a" / "analyses" / name)
+    assert set(found) == {"data.npz", "figure.svg", "figure.png", "facts.json"}
+    sentence = json.loads(found["facts.json"])["sentence"]
+    assert sentence and f"{sentence}\ndata.npz" in said[name] and f"in runs/a/analyses/{name}\n" in said[name]
+    page = (folder / "report.html").read_text()
     assert f"<h2>{name.replace('_', ' ').capitalize()}</h2>" in page and sentence in html.unescape(page)
     assert f"a, step 1, weights raw; a, step 2, weights raw; numbers and protocol in <code>a/analyses/{name}" in page
 
