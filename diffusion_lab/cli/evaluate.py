@@ -148,10 +148,16 @@ def _table(measured: dict[str, list[MetricResult]], together: Sequence[MetricRes
         best = (min if first.better == "lower" else max)(finite, default=None)
         marked = several and first.better != "neither"
         marks = [" *" if marked and r and r.value == best else "" for r in row]
-        table.add_row(name, *(f"{r.value:.4g}{mark}" if r else "" for r, mark in zip(row, marks, strict=True)))
+        table.add_row(name, *(f"{_with_interval(r)}{mark}" if r else "" for r, mark in zip(row, marks, strict=True)))
     for result in together:
         table.add_row(result.name, f"{result.value:.4g}")
     return table
+
+
+def _with_interval(result: MetricResult) -> str:
+    """`0.5732 [0.534, 0.612]`, or the value alone of a metric that has no interval."""
+    ends = f" [{result.interval[0]:.3g}, {result.interval[1]:.3g}]" if result.interval else ""
+    return f"{result.value:.4g}{ends}"
 
 
 def pick_solver(cfg: DictConfig, trained: TrainedModel) -> Solver:

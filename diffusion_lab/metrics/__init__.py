@@ -10,6 +10,7 @@ from diffusion_lab.intervals import (
     width_ratio,
 )
 from diffusion_lab.metrics.bits_per_dim import BitsPerDim
+from diffusion_lab.metrics.copying import Copying
 from diffusion_lab.metrics.dinov2 import DINOv2Features
 from diffusion_lab.metrics.evaluation import Evaluated, Evaluation
 from diffusion_lab.metrics.features import ClassifierFeatures, FeatureExtractor, Features, extract
@@ -28,6 +29,7 @@ from diffusion_lab.metrics.fidelity import (
     statistics,
 )
 from diffusion_lab.metrics.generated import Batch, Generated, Moments, ScoreSums, Statistics
+from diffusion_lab.metrics.held_out import HeldOutFrechetDistance
 from diffusion_lab.metrics.image_sets import evaluate_images
 from diffusion_lab.metrics.inception import InceptionFeatures
 from diffusion_lab.metrics.metric import Given, Metric, Model, SampleMetric
@@ -39,12 +41,12 @@ from diffusion_lab.metrics.sampling import Latents, SampleNoise, generate, gener
 from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
 
 __all__ = [
-    "Agreement", "Batch", "BitsPerDim", "ClassifierFeatures", "DINOv2Features", "Evaluated", "Evaluation",
-    "FeatureExtractor", "Features", "FrechetDistance", "Generated", "Given", "HueError", "InceptionFeatures",
-    "InceptionScore", "Interval", "KernelDistance", "Latents", "Metric", "MetricResult", "Model", "Moments", "PSNR",
-    "Precision", "PrecisionRecall", "Recall", "Reference", "SampleMetric", "SampleNoise", "SampleVariance", "ScoreSums",
-    "Statistics", "TimestepMean", "Totals", "evaluate_images", "extract", "frechet_distance", "frechet_from_statistics",
-    "generate", "generate_batches", "grid", "holm", "inception_score", "kernel_distance", "mean_interval", "over_seeds",
-    "paired_difference", "precision_recall", "reference_statistics", "save_grid", "seeds_needed", "statistics",
-    "student_quantile", "width_ratio",
+    "Agreement", "Batch", "BitsPerDim", "ClassifierFeatures", "Copying", "DINOv2Features", "Evaluated", "Evaluation",
+    "FeatureExtractor", "Features", "FrechetDistance", "Generated", "Given", "HeldOutFrechetDistance", "HueError",
+    "InceptionFeatures", "InceptionScore", "Interval", "KernelDistance", "Latents", "Metric", "MetricResult", "Model",
+    "Moments", "PSNR", "Precision", "PrecisionRecall", "Recall", "Reference", "SampleMetric", "SampleNoise",
+    "SampleVariance", "ScoreSums", "Statistics", "TimestepMean", "Totals", "evaluate_images", "extract",
+    "frechet_distance", "frechet_from_statistics", "generate", "generate_batches", "grid", "holm", "inception_score",
+    "kernel_distance", "mean_interval", "over_seeds", "paired_difference", "precision_recall", "reference_statistics",
+    "save_grid", "seeds_needed", "statistics", "student_quantile", "width_ratio",
 ]  # fmt: skip

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from diffusion_lab.arguments import ReadPath, check_integer
 from diffusion_lab.data import ImageDataModule
 from diffusion_lab.distributed import rank, world_size
+from diffusion_lab.metrics.copying import Copying, RealImages, nearest_extractor, real_images, used_extractor
 from diffusion_lab.metrics.features import FeatureExtractor
 from diffusion_lab.metrics.generated import Batch, Generated
+from diffusion_lab.metrics.held_out import HeldOutFrechetDistance
 from diffusion_lab.metrics.image_sets import (
     check_classes,
     check_extractor,
@@ -33,11 +35,10 @@ from diffusion_lab.metrics.metric import (
     SampleMetric,
     check_metric,
     samples_alone,
-    value_of,
 )
 from diffusion_lab.metrics.pictures import FirstSamples
 from diffusion_lab.metrics.reference import Reference, reference_from_file, reference_statistics
-from diffusion_lab.metrics.result import MetricResult, protocol
+from diffusion_lab.metrics.result import MetricResult, result_of
 from diffusion_lab.metrics.sample_metrics import PSNR, Agreement, HueError
 from diffusion_lab.metrics.sampling import PICTURES, Latents, generate_batches
 from diffusion_lab.solvers import Solver
@@ -57,7 +58,9 @@ class Evaluation:
 
     A metric of features is left out if the data have no extractor. Metrics without extra cost are always evaluated: the
     share of samples of the right class, if features are extracted and the extractor has the classes of a conditional
-    model, and in a paired task the distance of each sample to its truth.
+    model, and in a paired task the distance of each sample to its truth. Beside a Fréchet distance to the
+    training images, which rewards a model that copies them, that to the test images and `copying` are always measured,
+    except in paired tasks, where samples are made from test images.
 
     Args:
         metrics: metrics with different names; may be empty. In a configuration this is `names`, a list of names of yaml
@@ -78,6 +81,7 @@ class Evaluation:
     """
 
     always: tuple[Metric, ...] = (Agreement(), PSNR(), HueError())
+    beside_distance: tuple[Metric, ...] = (HeldOutFrechetDistance(), Copying())
 
     def __init__(
         self,
@@ -111,13 +115,13 @@ class Evaluation:
         `features`: raise ValueError or FileNotFoundError if a metric needs them and they cannot be used here; the
         latter also says what can be measured without."""
         measured = self.measured(data_module)
-        if data_module.features is None or not (featured := self._featured(measured)):
+        if data_module.features is None or not (featured := self._featured(measured, data_module)):
             return
         rest = [metric.name for metric in self.metrics if metric in measured and metric.name not in featured]
         check_weights(data_module.features, featured, rest or samples_alone())
 
-    def _featured(self, measured: Sequence[Metric]) -> list[str]:
-        return [metric.name for metric in self.metrics if metric in measured and metric.needs & OF_EXTRACTOR]
+    def _featured(self, measured: Sequence[Metric], data: ImageDataModule) -> list[str]:
+        return [metric.name for metric in self.metrics if metric in measured and used_extractor(metric, data)]
 
     def check(self, data_module: ImageDataModule) -> None:
         """Raise ValueError or FileNotFoundError, before training, if these metrics cannot be evaluated on this data."""
@@ -130,8 +134,9 @@ class Evaluation:
         check_classes(data_module.features, self.metrics)
         measured = self.measured(data_module)
         for metric in measured:
-            metric.check(self.num_samples, data_module)
-        if featured := self._featured(measured):
+            if metric in self.metrics:  # the others are left out where they are not defined
+                metric.check(self.num_samples, data_module)
+        if featured := self._featured(measured, data_module):
             check_extractor(data_module.features, data_module.source, featured)
         if self.reference is not None:
             check_reference(self.reference, data_module.features, measured)
@@ -144,7 +149,7 @@ class Evaluation:
         if not self.num_samples:
             return []
         paired = data_module.conditions.task.paired
-        there = {"samples", "model"} | ({"pairs"} if paired else set())
+        there = {"samples", "model"} | ({"pairs"} if paired else {"nearest"})
         if data_module.features is not None:
             labels = not paired and data_module.num_classes is not None
             there |= OF_EXTRACTOR if labels else OF_EXTRACTOR - {"classes"}
@@ -153,8 +158,15 @@ class Evaluation:
         if not any(metric.needs & OF_EXTRACTOR for metric in named):
             there -= OF_EXTRACTOR  # features are not extracted for the metrics of `always` alone
         names = {metric.name for metric in named}
-        beside = [metric for metric in self.always if metric.needs <= there and metric.name not in names]
+        beside = [*self.always, *([] if paired else self._beside_distance(named))]
+        beside = [metric for metric in beside if metric.needs <= there and metric.name not in names]
         return sorted([*named, *beside], key=lambda metric: "model" in metric.needs)
+
+    def _beside_distance(self, named: Sequence[Metric]) -> list[Metric]:
+        """The metrics beside a Fréchet distance: none to a file, and to the test images no second one."""
+        if self.reference is not None or not any("moments" in metric.needs for metric in named):
+            return []
+        return [metric for metric in self.beside_distance if self.split == "train" or "held_out" not in metric.needs]
 
     def reads_images(self, data_module: ImageDataModule) -> bool:
         """Whether images of the data set are read: to compare with, for a model's loss, or as conditions."""
@@ -171,7 +183,7 @@ class Evaluation:
         return {self._name(metric, data_module): metric.better for metric in self.measured(data_module)}
 
     def _name(self, metric: Metric, data: ImageDataModule) -> str:
-        return metric.public_name(metric.count(self.num_samples, data), data.features)
+        return metric.public_name(metric.count(self.num_samples, data), used_extractor(metric, data))
 
     def __call__(
         self,
@@ -211,12 +223,8 @@ class Evaluation:
             self._complete(first, model)
         points = self.num_samples if any("features" in metric.needs for metric in measured) else 0
         given = Given(self.num_samples, generated, partial(self._reference, model, points), model)
-        results = [
-            MetricResult(self._name(metric, data_module), value, protocol(metric, given), metric.better, metric.units)
-            for metric in measured
-            if (value := value_of(metric, given)) is not None
-        ]
-        return Evaluated(first.pictures, results, first.columns)
+        results = [result_of(metric, self._name(metric, data_module), given) for metric in measured]
+        return Evaluated(first.pictures, [result for result in results if result is not None], first.columns)
 
     @property
     def pictures(self) -> int:
@@ -233,7 +241,8 @@ class Evaluation:
         data = model.data
         needs = {need for metric in measured for need in metric.needs}
         each = {metric.name: metric.of for metric in measured if isinstance(metric, SampleMetric)}
-        extractor = data.features if needs & OF_EXTRACTOR else None
+        extractor = data.features if any(used_extractor(metric, data) for metric in measured) else None
+        real = real_images(data, model.device, model.progress) if "nearest" in needs else None
         dim = extractor.feature_dim if extractor is not None else 0
         kept = {need for metric in measured if metric.name not in each for need in metric.needs}
         generated = Generated(self.num_samples, kept, each, dim, model.device)
@@ -243,7 +252,7 @@ class Evaluation:
             given, truths = _given_and_truth(data, ids)
             if pictured:
                 first.update(samples, given, truths)
-            generated.update(_batch(ids, samples, truths, data, extractor, model.device))
+            generated.update(_batch(ids, samples, truths, data, extractor, real, model.device))
         return generated.across_ranks()
 
     def _complete(self, first: FirstSamples, model: Model) -> None:
@@ -292,13 +301,17 @@ def _batch(
     truths: Tensor | None,
     data: ImageDataModule,
     extractor: FeatureExtractor | None,
+    real: RealImages | None,
     device: torch.device | str,
 ) -> Batch:
     """A batch of samples with what the metrics need."""
     if extractor is None:
-        return Batch(ids, samples, truths=truths)
+        nearest = real and real.nearest(samples.to(device).flatten(1))
+        return Batch(ids, samples, truths=truths, nearest=nearest)
     check_same_shape(tuple(samples.shape[1:]), data.source.pixels().shape)
-    features, logits = extractor(samples.to(device))
+    there = samples.to(device)
+    features, logits = extractor(there)
     known = truths is None and logits.shape[1] == data.num_classes
     classes = data.conditions.of_samples(ids)["label"] if known else None
-    return Batch(ids, samples, features, logits, truths, classes)
+    compared = there.flatten(1) if nearest_extractor(data) is None else features
+    return Batch(ids, samples, features, logits, truths, classes, real and real.nearest(compared))

@@ -61,8 +61,8 @@ class FrechetDistance(Metric):
     name, elsewhere, better = "fid", "fd", "lower"
     needs = frozenset({"moments"})
 
-    def __call__(self, given: Given) -> float:
-        return frechet_from_statistics(given.statistics, given.reference.statistics)
+    def __call__(self, given: Given) -> float | None:
+        return frechet_from_statistics(given.statistics, self.reference(given).statistics)
 
     def check(self, num_samples: int, data: ImageDataModule) -> None:
         extractor = data.features
@@ -70,7 +70,7 @@ class FrechetDistance(Metric):
         if num_samples < least:
             raise ValueError(
                 f"num_samples={num_samples} must be at least {least}, twice the {extractor.feature_dim} "
-                f"dimensions of {extractor.name}'s features; raise it, or take fid out of names"
+                f"dimensions of {extractor.name}'s features; raise it, or take {self.name} out of names"
             )
 
 

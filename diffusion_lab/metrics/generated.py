@@ -23,7 +23,7 @@ from diffusion_lab.failure import WrongResult
 
 SHUFFLE_SEED = 2020  # torch-fidelity's, of the order in which images are dealt to the splits
 SPLITS = 10  # of the inception score
-ROWS = ("features", "logits", "samples")
+ROWS = ("features", "logits", "samples", "nearest")
 
 
 class Statistics(NamedTuple):
@@ -118,6 +118,7 @@ class Batch(NamedTuple):
         features, logits: (b,D) and (b,K) float32 on the device; None without an extractor.
         truths: (b,C,H,W) uint8, the true image of each sample; None unless the task is paired.
         classes: (b,) int64, the class of each sample's condition; None unless the extractor has the data's classes.
+        nearest: (b,3) float64, of `copying.RealImages.nearest`; None unless a metric needs it.
     """
 
     ids: Sequence[int]
@@ -126,6 +127,7 @@ class Batch(NamedTuple):
     logits: Tensor | None = None
     truths: Tensor | None = None
     classes: Tensor | None = None
+    nearest: Tensor | None = None
 
 
 class Generated:

@@ -95,7 +95,7 @@ def check_classes(extractor: FeatureExtractor | None, metrics: Sequence[Metric])
 
 def check_reference(path: str, extractor: FeatureExtractor | None, metrics: Sequence[Metric]) -> None:
     """Raise ValueError or FileNotFoundError unless the file of statistics fits the metrics and the extractor."""
-    points = [metric.name for metric in metrics if "features" in metric.needs]
+    points = [metric.name for metric in metrics if metric.needs & {"features", "held_out", "nearest"}]
     if points:
         rest = [metric.name for metric in metrics if metric.name not in points]
         raise ValueError(

@@ -12,6 +12,8 @@ A metric lists what it needs; `Given` has it, computed once for all metrics of a
     samples     samples (N,C,H,W) uint8                                                              N C H W bytes
     pairs       a sample and its truth, batch by batch: see `SampleMetric`                           N float64
     classes     the class of a sample's condition, batch by batch: see `SampleMetric`                N float64
+    held_out    held_out.statistics of all test images, besides moments                              D^2 float64
+    nearest     nearest (N,3): `copying.RealImages.nearest` of each sample                         3 N float64
     model       model: the denoiser, its data, the solver and how they are evaluated                 -
 
 A metric is left out if the data do not have the extractor, pairs or classes that it needs.
@@ -33,16 +35,16 @@ from diffusion_lab.data import ImageDataModule
 from diffusion_lab.failure import WrongResult
 from diffusion_lab.metrics.features import FeatureExtractor, thousands
 from diffusion_lab.metrics.generated import Batch, Generated, ScoreSums, Statistics
-from diffusion_lab.metrics.reference import Reference
+from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.metrics.sampling import Latents
 from diffusion_lab.solvers import Solver
 
-Need = Literal["features", "moments", "logits", "scores", "samples", "pairs", "classes", "model"]
+Need = Literal["features", "moments", "logits", "scores", "samples", "pairs", "classes", "held_out", "nearest", "model"]
 T = TypeVar("T")
 OF_CLASSES = frozenset({"logits", "scores", "classes"})  # of an extractor that has class scores
 OF_REFERENCE = frozenset({"features", "moments"})  # which are compared with those of other images
-OF_EXTRACTOR = OF_CLASSES | OF_REFERENCE
-OF_IMAGES = OF_REFERENCE | {"pairs", "model"}  # for which images of the data set are read
+OF_EXTRACTOR = OF_CLASSES | OF_REFERENCE | {"held_out"}
+OF_IMAGES = OF_REFERENCE | {"pairs", "held_out", "nearest", "model"}  # for which images of the data set are read
 
 
 class Model(NamedTuple):
@@ -96,6 +98,13 @@ class Given:
         """Statistics and features of the real images."""
         return self.compare()
 
+    @cached_property
+    def held_out(self) -> Reference:
+        """Statistics of the test images."""
+        data, source = self.model.data, self.model.data.source.pixels()
+        how = {"device": self.model.device, "progress": self.model.progress}
+        return reference_statistics(source.test(), data.features, source.name, "test", **how)
+
     @property
     def model(self) -> Model:
         """The model itself, with its data."""
@@ -125,6 +134,11 @@ class Given:
     def samples(self) -> Tensor:
         """(N,C,H,W) uint8 on the CPU."""
         return _there(self.generated.rows("samples"), "samples")
+
+    @property
+    def nearest(self) -> Tensor:
+        """(N,3) float64 on the CPU, in the order of the samples."""
+        return _there(self.generated.rows("nearest"), "nearest")
 
     def once(self, function: Callable[..., Any], *settings: Any) -> Any:
         """function(features, reference.features, *settings), computed once for all metrics that use it."""
@@ -165,6 +179,14 @@ class Metric(ABC):
     def __call__(self, given: Given) -> float | None:
         """The value, None if it is not defined for this model; called on all processes."""
 
+    def interval(self, given: Given) -> tuple[float, float] | None:
+        """The 95 % interval of the value of this model, if the metric has one; called if there is a value."""
+        return None
+
+    def reference(self, given: Given) -> Reference:
+        """What the samples are compared with, if the metric needs features or moments."""
+        return given.reference
+
     def check(self, num_samples: int, data: ImageDataModule) -> None:
         """Raise ValueError, before training, if it cannot be evaluated with `num_samples` samples of the data."""
         return  # by default it can
@@ -179,7 +201,7 @@ class Metric(ABC):
 
     def public_name(self, count: int, extractor: FeatureExtractor | None) -> str:
         """The name of a result on `count` images: `fid50k`, `fd1k_digits`, `psnr1k`."""
-        suffix = extractor.suffix if extractor is not None and self.needs & OF_EXTRACTOR else ""
+        suffix = extractor.suffix if extractor is not None and self.needs & (OF_EXTRACTOR | {"nearest"}) else ""
         return f"{self.elsewhere if suffix and self.elsewhere else self.name}{thousands(count)}{suffix}"
 
 

@@ -109,23 +109,41 @@ def reference_statistics(
         here = kept[(kept >= start) & (kept < start + len(features))] - start
         points.append(features.cpu()[here])
         start += len(features)
-    result = Reference(metadata, moments.statistics(), torch.cat(points))
-    save(path, result)
+    mean, covariance = moments.statistics()
+    result = Reference(metadata, Statistics(mean, covariance), torch.cat(points))
+    save(path, metadata, {"mu": mean, "sigma": covariance, "features": result.features.numpy()})
     return result
 
 
-def save(path: Path, result: Reference) -> None:
-    """Write the npz atomically. OSErrors are ignored: the statistics are then computed again next time."""
+def features_of_some(
+    images: ImageSet,
+    ids: Tensor,
+    extractor: FeatureExtractor,
+    dataset: str,
+    split: str,
+    device: torch.device | str = "cpu",
+    progress: bool = False,
+) -> Tensor:
+    """(n,D) float32 features of the images with the numbers `ids` (n,), from the cache if available; otherwise as in
+    `reference_statistics`."""
+    chosen = sha256(ids.numpy().tobytes()).hexdigest()[:12]
+    metadata = describe(images, extractor, dataset, split, len(ids), device) | {"ids": chosen}
+    path = cache_folder() / "reference" / f"{dataset}-{split}-{extractor.name}-{_digest(metadata)}.npz"
+    if cached := _arrays(path, metadata, "features"):
+        return torch.from_numpy(cached[0])
+    batches = (images.take(part) for part in ids.split(max(64, extractor.batch_size)))
+    parts = features_of(extractor, batches, len(ids), device, progress)
+    features = torch.cat([part.features.cpu() for part in parts])
+    save(path, metadata, {"features": features.numpy()})
+    return features
+
+
+def save(path: Path, metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Write the npz atomically. OSErrors are ignored: the arrays are then computed again next time."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
-            np.savez(
-                file,
-                mu=result.statistics.mu,
-                sigma=result.statistics.sigma,
-                features=result.features.numpy(),
-                metadata=json.dumps(result.metadata),
-            )
+            np.savez(file, allow_pickle=False, metadata=np.array(json.dumps(metadata)), **arrays)
 
 
 def load(path: Path, expected: dict[str, Any]) -> Reference | None:
@@ -134,17 +152,23 @@ def load(path: Path, expected: dict[str, Any]) -> Reference | None:
     Raises:
         ValueError: the record differs.
     """
+    if (found := _arrays(path, expected, "mu", "sigma", "features")) is None:
+        return None
+    mean, covariance, features = found
+    return Reference(expected, Statistics(mean, covariance), torch.from_numpy(features))
+
+
+def _arrays(path: Path, expected: dict[str, Any], *keys: str) -> list[np.ndarray] | None:
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            metadata = json.loads(str(file["metadata"]))
-            result = Reference(metadata, Statistics(file["mu"], file["sigma"]), torch.from_numpy(file["features"]))
+            metadata, arrays = json.loads(str(file["metadata"])), [file[key] for key in keys]
     except (OSError, EOFError, KeyError, ValueError, BadZipFile):
         return None
     different = [key for key in sorted({*metadata, *expected}) if metadata.get(key) != expected.get(key)]
     if different:
         listed = ", ".join(f"{key} is {metadata.get(key)} and must be {expected.get(key)}" for key in different)
         raise ValueError(f"{path} holds other reference statistics: {listed}; delete it")
-    return result
+    return arrays
 
 
 def _digest(metadata: dict[str, Any]) -> str:

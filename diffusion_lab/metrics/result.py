@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from diffusion_lab.data import ImageDataModule
-from diffusion_lab.metrics.metric import OF_EXTRACTOR, Given, Metric
+from diffusion_lab.metrics.metric import OF_EXTRACTOR, Given, Metric, value_of
 
 
 def protocol(metric: Metric, given: Given) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def protocol(metric: Metric, given: Given) -> dict[str, Any]:
     if not metric.needs & OF_EXTRACTOR:
         count = min(given.num_samples, len(model.data.source.test())) if "pairs" in metric.needs else 0
         return common | ({"reference": of_test_images(model.data, count)} if count else {}) | settings
-    record = given.reference.metadata
+    record = metric.reference(given).metadata
     compared = record["images"] if "moments" in metric.needs else record["subset"] if "features" in metric.needs else 0
     return {
         "extractor": {"name": record["extractor"], "weights_sha256": record["weights_sha256"]},
@@ -42,7 +42,8 @@ def of_test_images(data: ImageDataModule, count: int) -> dict[str, Any]:
 
 class MetricResult(NamedTuple):
     """The value of a metric with its protocol (extractor, samples, solver, EMA decay, reference and latents), which
-    direction is better, as `Metric.better`, and its units; if it summarizes several values, these as well."""
+    direction is better, as `Metric.better`, and its units; if it summarizes several values, these as well, and the 95 %
+    interval of metrics that have one."""
 
     name: str
     value: float
@@ -50,16 +51,26 @@ class MetricResult(NamedTuple):
     better: str
     units: str
     values: tuple[float, ...] = ()
+    interval: tuple[float, float] | None = None
 
     def line(self, step: int) -> dict[str, Any]:
         """The line of evaluations.jsonl."""
         direction = {"better": self.better, "units": self.units}
-        of = {"values": list(self.values)} if self.values else {}
+        of: dict[str, Any] = {"values": list(self.values)} if self.values else {}
+        of |= {"interval": list(self.interval)} if self.interval else {}
         return {"step": step, "name": self.name, "value": self.value, **of, **direction, "protocol": self.protocol}
 
     def warning(self, step: int) -> str | None:
         """That the value at a step is not finite, which a table and a figure have no place for; None if it is."""
         return None if math.isfinite(self.value) else f"metrics/{self.name} is not finite at step {step} ({self.value})"
+
+
+def result_of(metric: Metric, name: str, given: Given) -> MetricResult | None:
+    """The result under its public name; None if the metric is not defined for this model."""
+    if (value := value_of(metric, given)) is None:
+        return None
+    how = protocol(metric, given)
+    return MetricResult(name, value, how, metric.better, metric.units, interval=metric.interval(given))
 
 
 def over_seeds(measured: Sequence[Iterable[MetricResult]]) -> list[MetricResult]:
@@ -87,5 +98,5 @@ def over_seeds(measured: Sequence[Iterable[MetricResult]]) -> list[MetricResult]
         summaries = {"mean": sum(values) / len(values)} | ({"least": min(values)} if first.better == "lower" else {})
         for word, value in summaries.items():
             name = f"{first.name}_{word}_of_{len(values)}"
-            found.append(first._replace(name=name, value=value, protocol=protocol, values=values))
+            found.append(first._replace(name=name, value=value, protocol=protocol, values=values, interval=None))
     return found

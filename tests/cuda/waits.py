@@ -94,6 +94,7 @@ ALLOWED = [
     ),
     _allowed("metrics/features.py:features_of", TO_DEVICE, EVALUATION, "images"),
     _allowed("metrics/evaluation.py:_batch", TO_DEVICE, EVALUATION, "samples"),
+    _allowed("metrics/copying.py:real_images", TO_DEVICE, EVALUATION, "real images that samples may copy"),
     _allowed("metrics/generated.py:Generated.update", TO_HOST, EVALUATION, "features of metrics that compare points"),
     _allowed("metrics/generated.py:Generated.across_ranks", TO_DEVICE, EVALUATION, "the same, for NCCL to gather"),
     _allowed("metrics/generated.py:Generated.across_ranks", TO_HOST, EVALUATION, "the same, gathered"),

@@ -185,6 +185,9 @@ def test_the_cache_depends_on_the_weights(extractor, tmp_path):
 # -- an evaluation ------------------------------------------------------------------------------------------------
 
 
+BESIDE = ["test_fid", "copying"]
+
+
 def colours(extractor=None):
     from diffusion_lab.data import ArrayImages, ImageSource
 
@@ -209,16 +212,17 @@ def test_classes_are_refused_and_the_rest_is_measured(extractor, elementwise):
     ):
         Evaluation(20, metrics=named("fid", "is")).check(data)
     results = Evaluation(20, metrics=named("fid", "kid", "precision"))(elementwise, DDIM(steps=2), data).results
-    assert [result.name for result in results] == [f"{name}20_dinov2_8x2" for name in ("fd", "kd", "precision")]
+    names = [f"{name}20_dinov2_8x2" for name in ("fd", "kd", "precision")]
+    assert [result.name for result in results] == [*names, "copying20"]  # of too few test images for test_fd
     assert results[0].value > 0 and math.isfinite(results[0].value)
     assert results[0].protocol["extractor"] == {"name": "dinov2_8x2", "weights_sha256": extractor.weights_sha256}
 
 
 def test_a_conditional_model_has_no_agreement_with_it(extractor):
     data = ImageDataModule(Digits(), batch_size=8, conditional=True, features=extractor)
-    assert [m.name for m in Evaluation(20, metrics=named("fid")).measured(data)] == ["fid"]
+    assert [m.name for m in Evaluation(20, metrics=named("fid")).measured(data)] == ["fid", *BESIDE]
     data.features = ClassifierFeatures("digits")  # the control: these have the classes
-    assert [m.name for m in Evaluation(20, metrics=named("fid")).measured(data)] == ["fid", "agreement"]
+    assert [m.name for m in Evaluation(20, metrics=named("fid")).measured(data)] == ["fid", "agreement", *BESIDE]
 
 
 # -- errors -------------------------------------------------------------------------------------------------------
@@ -310,7 +314,7 @@ def test_a_run_is_evaluated_with_it(weights, in_folder, capsys):
     assert main(["train", *options, *ours, "metrics.names=[fid]"]) == 0
     (run,) = (in_folder / "runs").iterdir()
     lines = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
-    assert [line["name"] for line in lines] == ["fd20_dinov2_8x2"]
+    assert [line["name"] for line in lines] == ["fd20_dinov2_8x2", "copying20"]
     later = ["features=dinov2", f"features.weights={weights}", *(f"features.{setting}" for setting in tiny)]
     asked = ["metrics.names=[kid]", "metrics.num_samples=20"]
     assert main(["evaluate", f"run={run}", *later, *asked, "weights=ema"]) == 0

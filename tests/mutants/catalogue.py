@@ -32,6 +32,7 @@ CLOCK = ("tests/callbacks/test_progress.py",)
 TABLES = ("tests/reports/test_tables.py",)
 SEEDS = ("tests/test_intervals.py",)
 FEATURES = ("tests/metrics/test_fidelity.py", "tests/metrics/test_moments.py")
+COPIES = ("tests/metrics/test_copying.py",)
 PAIRS = ("tests/metrics/test_paired.py",)
 BOUND = ("tests/diffusion/test_likelihood.py",)
 CELLS = ("tests/reports/test_cells.py",)
@@ -52,6 +53,7 @@ ANALYSES = (
     "tests/analyses/test_reward_variance.py",
 )
 
+_COPYING = "diffusion_lab/metrics/copying.py"
 _LOG = "diffusion_lab/callbacks/training_log.py"
 _GAN_LOG = "diffusion_lab/callbacks/training_log.py"
 _VALIDATION = "diffusion_lab/callbacks/evaluation.py"
@@ -232,6 +234,27 @@ MUTANTS = [
         "batch.logits.argmax(1) ==",
         "batch.logits.argmax(1) !=",
         ("tests/metrics/test_agreement.py",),
+    ),
+    Mutant(
+        "share of copies, exchanged",
+        _COPYING,
+        "(train < held_out).double()",
+        "(train > held_out).double()",
+        COPIES,
+    ),
+    Mutant(
+        "interval of the share of copies, of independent samples",
+        _COPYING,
+        "return min(float(count), count**2",
+        "return max(float(count), count**2",
+        COPIES,
+    ),
+    Mutant(
+        "distance to held-out images, to training images",
+        "diffusion_lab/metrics/held_out.py",
+        "return given.held_out",
+        "return given.reference",
+        COPIES,
     ),
     Mutant(
         "sample variance, divisor n",
