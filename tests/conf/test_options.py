@@ -18,6 +18,7 @@ from diffusion_lab.cli.config import conf_dir, register_resolvers
 from diffusion_lab.cli.hydra_version import initialized
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.targets import Trust, resolve
+from tests.ddp.test_methods import METHODS
 
 CONF = conf_dir()
 PRESETS = ("base", "method", "experiment", "scale", "debug")
@@ -112,8 +113,15 @@ def test_every_comment_of_a_top_level_setting_is_there() -> None:
             assert "#" in line, line
 
 
+# Methods that tests/ddp/test_methods.py trains need no second training.
+TWINS = [f"debug={name}" for name in options("debug")] + [
+    pytest.param(f"method={name}", marks=pytest.mark.exhaustive if name in METHODS else ())
+    for name in options("method")
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", [f"{group}={name}" for group in ("method", "debug") for name in options(group)])
+@pytest.mark.parametrize("preset", TWINS)
 def test_the_smoke_twin_of_every_preset_trains_two_steps(preset: str, tmp_path: Path) -> None:
     from diffusion_lab.cli.main import main
     from tests.harness import Child

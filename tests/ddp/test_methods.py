@@ -1,23 +1,42 @@
 """Every file of conf/method goes on exactly after it was stopped; three of them on two processes after SIGKILL.
 
-A new yaml is tested without an edit here. The numbers below only make the methods act within a few steps. `make faults`
-kills runs of more kinds at random moments.
+A new yaml is tested without an edit here; one without an option of its own is a second case, of the exhaustive suite.
+The numbers below only make the methods act within a few steps. `make faults` kills runs of more kinds at random.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.config import conf_dir
 from tests.harness import Child, configuration, differences, final_state, trained
 
 pytestmark = pytest.mark.slow
 METHODS = sorted(path.stem for path in (conf_dir() / "method").glob("*.yaml") if "/task: gan" not in path.read_text())
+
+
+def options(method: str) -> set[str]:
+    """What its file chooses itself: {"/sampler=speed", ..}."""
+    entries = OmegaConf.load(conf_dir() / "method" / f"{method}.yaml").defaults
+    return {
+        f"{key.split()[-1]}={name}" for entry in entries if not isinstance(entry, str) for key, name in entry.items()
+    }
+
+
+def cases() -> Iterator[Any]:
+    seen: set[str] = set()
+    for method in METHODS:
+        yield method if options(method) - seen else pytest.param(method, marks=pytest.mark.exhaustive)
+        seen |= options(method)
+
+
+CASES = list(cases())
 KILLED = ("clts_mdlrc", "learned_beta", "loss_second_moment")  # a schedule, a policy with rewards, a history of losses
 STEPS, STOP = 8, 5
 SOONER = {  # by the class of the sampler
@@ -59,7 +78,7 @@ def straight_and_stopped(straight: DictConfig, stopped: DictConfig) -> None:
     run(stopped)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CASES)
 def test_a_stopped_run_ends_as_an_uninterrupted_one(method: str, tmp_path: Path) -> None:
     straight, stopped = (configured(tmp_path / name / "run", f"method={method}") for name in ("straight", "stopped"))
     Child(lambda: straight_and_stopped(straight, stopped), tmp_path / "log").succeed()
