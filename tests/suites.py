@@ -2,9 +2,9 @@
 
     quick       everything that is neither slow nor of another suite, in another order each time
     slow        whole runs, kills, two processes
-    pages       what the pages, the notebook and the wheel promise is done, and every preset and table of conf may run;
-                by default only where docs, conf, README.md or pyproject.toml are not those with which it last passed,
-                as git says
+    pages       what the pages, the notebook and the wheel promise is done, every preset and table of conf may run, and
+                every job of a table has the paper's settings; by default only where docs, conf, README.md,
+                pyproject.toml or the settings of experiments are not those with which it last passed, as git says
     learning    trainings that show that a network learns; after changes of diffusion, networks, solvers or training
     exhaustive  every composition, every network at full size, and second cases of slow tests; after changes of conf or
                 networks, and before a release
@@ -27,7 +27,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SEEN = ROOT / "tests" / "pages_seen.json"
-OF_PAGES = ("README.md", "conf", "docs", "pyproject.toml")
+SETTINGS = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("experiments/*/settings.yaml"))
+OF_PAGES = ("README.md", "conf", "docs", *SETTINGS, "pyproject.toml")
 
 
 class Suite(NamedTuple):

@@ -39,7 +39,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with the files of pages, which the suite has seen, and a suite whose runs are written down."""
     for path in suites.OF_PAGES:
         place = tmp_path / path if "." in path else tmp_path / path / "file"
-        place.parent.mkdir(exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(path)
     git(tmp_path, "init", "-q")
     commit(tmp_path)

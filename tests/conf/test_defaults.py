@@ -141,7 +141,7 @@ def test_negative_control_a_line_that_is_missing_is_noticed(file: str, line: str
         assert file in without_a_base(other)
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.parametrize("words", [METHODS, FIRST_JOBS], ids=["methods", "experiments"])
 def test_every_method_and_every_experiment_is_the_same_under_other_defaults(words: list[str], other: Path) -> None:
     assert differences(words) == []
@@ -157,7 +157,7 @@ TABLES = table_names([conf_dir()])
 SMALL = ("adaptive_beta/table3", "clts_mdlrc/table1", "equal_loss_slots/table1")  # GANs, U-ViT and presets of rows
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.parametrize("table", [pytest.param(t, marks=[] if t in SMALL else pytest.mark.exhaustive) for t in TABLES])
 def test_what_reproduce_trains_is_the_same_under_other_defaults(table: str, other: Path) -> None:
     stored = {job: then for job, then in STORED["tables"].items() if job.startswith(f"{table} {WHOLE_SCALE} ")}

@@ -21,7 +21,7 @@ from tests.conf.test_options import composed
 
 WRITTEN = [name for name in tables() if is_written(name)]  # a test names the others
 CELLS = [(name, cell) for name in WRITTEN for cell in cells(tables()[name])]
-LAST = {name: cells(tables()[name])[-1] for name in WRITTEN}  # quick; the others are slow
+LAST = {name: cells(tables()[name])[-1] for name in WRITTEN}  # quick; the others are of the pages' suite
 
 
 def _settings(name: str, cell: Cell) -> Settings:
@@ -69,7 +69,7 @@ def test_a_job_of_every_table_has_the_papers_settings(name):
     assert differences(_settings(name, LAST[name]), job(name, LAST[name])) == []
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.parametrize(
     ("name", "cell"), CELLS, ids=[f"{name}-{cell.row}-{cell.column}-{cell.model}" for name, cell in CELLS]
 )
@@ -206,7 +206,7 @@ def _found(settings: Settings, config: DictConfig, key: str) -> bool:
         return True
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.parametrize("name", WRITTEN)
 def test_no_key_of_a_job_can_be_changed_unseen(name):
     assert _unseen(name, LAST[name], _settings(name, LAST[name])) == []

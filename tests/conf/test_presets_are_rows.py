@@ -28,7 +28,7 @@ def _swept(preset: str) -> Iterator[list[str]]:
         yield [f"experiment={preset}", *(f"{key}={value}" for key, value in zip(params, values, strict=True))]
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.parametrize(("preset", "name"), [(preset, name) for preset, name in PRESETS if preset not in ABSENT])
 def test_every_job_of_a_preset_is_a_row_of_its_table(preset, name):
     rows = {config_hash(job(name, cell)) for cell in cells(tables()[name])}

@@ -101,7 +101,7 @@ def test_the_gpu_hours_of_dit(composed, no_gpu: None, network: str, dim: int, de
     assert cost.counts.beside.calls == 4 * (50_000 * 250 + cfg.dataset.val_images)
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if name not in OF_GANS])
 def test_every_experiment_has_a_cost_without_its_data_and_gpus(composed, no_gpu: None, experiment: str) -> None:
     cost = of(composed(f"experiment={experiment}"))
