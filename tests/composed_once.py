@@ -13,7 +13,7 @@ import hashlib
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +80,15 @@ def _entry(loader: ConfigLoaderImpl, args: tuple[Any, ...], options: dict[str, A
 
 def _content(folder: Path) -> str:
     """A hash of the yaml files."""
-    stamps = tuple([(str(path), *_stamp(path)) for path in sorted(folder.rglob("*.yaml"))])
-    return _of_stamps(stamps)
+    return _of_stamps(tuple(sorted(_stamps(folder))))
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_mtime_ns, status.st_size
+def _stamps(folder: Path) -> Iterator[tuple[str, int, int]]:
+    """Path, time of change and size of each; it is asked thousands of times, and pathlib would take twice as long."""
+    for place, _, names in os.walk(folder):
+        for path in (f"{place}/{name}" for name in names if name.endswith(".yaml")):
+            status = os.stat(path)
+            yield path, status.st_mtime_ns, status.st_size
 
 
 @functools.lru_cache(maxsize=4)
