@@ -23,6 +23,7 @@ from diffusion_lab.cli.targets import Trust
 from diffusion_lab.testing import check_sampler
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
+second = functools.partial(pytest.param, marks=[pytest.mark.slow, pytest.mark.exhaustive])
 # A control, the method that it is a control of, and the only keys in which they differ.
 ONE_THING = [
     ("method=learned_beta_shuffled", "method=learned_beta", {"sampler.rewards"}),
@@ -120,8 +121,8 @@ def test_nothing_but_rewards_stands_where_rewards_are_expected(target: str, word
     "words",
     [
         slow("method=learned_beta_shuffled"),
-        slow("method=learned_beta_zero"),
-        slow("method=learned_beta_released sampler/rewards=shuffled"),
+        second("method=learned_beta_zero"),
+        second("method=learned_beta_released sampler/rewards=shuffled"),
         slow("method=learned_beta sampler.num_selected=${schedule.num_timesteps}"),
         "method=slots_distribution_only sampler.num_slots=8",
         "method=speed_without_dual",

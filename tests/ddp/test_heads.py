@@ -19,7 +19,7 @@ def rule(name: str, kind: str) -> str:
     return f"prediction.{name}._target_=diffusion_lab.diffusion.{kind}"
 
 
-@pytest.mark.parametrize("name", ["mixed_paper", "combined"])
+@pytest.mark.parametrize("name", [pytest.param("mixed_paper", marks=pytest.mark.exhaustive), "combined"])
 def test_killed_run_ends_as_an_uninterrupted_one_and_can_be_loaded(name, tmp_path):
     overrides = [f"max_steps={STEPS}", f"prediction={name}", *TWO]
     straight = trained(configuration(tmp_path / "straight" / "run", *overrides))
