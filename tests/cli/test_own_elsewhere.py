@@ -13,7 +13,7 @@ from diffusion_lab.cli.main import main
 from diffusion_lab.cli.targets import own_folders
 from tests.harness import Child
 
-SMALL = ("scale=smoke", "metrics=none", "max_steps=2", "trainer.accelerator=cpu")
+SMALL = ("scale=smoke", "metrics=none", "max_steps=2", "network.base_channels=8", "trainer.accelerator=cpu")
 FILES = {
     "late.py": """
 import torch

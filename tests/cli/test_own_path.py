@@ -43,7 +43,10 @@ SMALL = (
     "log_every=1",
     "snapshot_every=0",
     "trainer=cpu",
+    "network.base_channels=8",
     "metrics.names=[sample_variance]",
+    "metrics.num_samples=16",
+    "solver.steps=2",
 )
 
 
