@@ -139,6 +139,9 @@ def test_another_protocol_is_refused_with_the_reason(
     text = capsys.readouterr().out
     assert "n/a, measured differently: samples 1000 and 5000" in text
     assert "No speed-up can be given: it was measured differently." in text
+    write_curves(tmp_path / "d", "logit_normal", 0, power_law(STEPS), protocol={"seed": "the run's"})
+    assert main([str(folder / "uniform-0"), str(tmp_path / "d"), "--out", str(tmp_path / "c.html")]) == 0
+    assert "n/a, measured differently: latents 0 and the run's" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("without_figures")

@@ -65,6 +65,15 @@ def test_what_was_measured_otherwise_is_another_section(tmp_path):
     assert "fingerprint=0123456789ab" in first.title and "fingerprint=ffff" in second.title
 
 
+def test_values_on_latents_of_the_runs_seed_and_of_one_for_all_runs_have_sections_of_their_own(tmp_path):
+    for name, method, rule in (("a", "uniform", "0"), ("b", "logit_normal", '"the run\'s"')):
+        write(tmp_path / name, method, 0)
+        lines = (tmp_path / name / "evaluations.jsonl").read_text()
+        (tmp_path / name / "evaluations.jsonl").write_text(lines.replace('"seed": 0', f'"seed": {rule}'))
+    titles = [section.title for section in sections_of(read_runs(tmp_path).runs)]
+    assert ["latents=0" in title for title in titles] == [True, False] and "latents=the run's" in titles[1]
+
+
 def test_terminal_page_and_files_show_every_section(mixed, tmp_path, capsys):
     arguments = ["--out", str(tmp_path / "p.html"), "--table", str(tmp_path / "t.md"), "--figures", str(tmp_path / "f")]
     assert main([str(mixed), *arguments]) == 0

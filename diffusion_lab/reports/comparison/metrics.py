@@ -124,12 +124,15 @@ def protocols(group: Group, metric: str) -> list[dict[str, Any]]:
 
 
 def shared_protocol(group: Group, metric: str) -> list[dict[str, Any]]:
-    """The settings that two groups must share to be compared: extractor, reference, samples, but not the solver.
+    """The settings that two groups must share to be compared: extractor, reference, samples, whose latents these start
+    from, but not the solver.
 
     For a loss these are the data set, the prediction, the noise schedule and the settings of validation.
     """
-    shared = ("extractor", "samples", "reference", "seed")
-    measured = [{key: protocol.get(key) for key in shared} for protocol in protocols(group, metric) if protocol]
+    shared = {"extractor": "extractor", "samples": "samples", "reference": "reference", "latents": "seed"}
+    measured = [
+        {name: protocol.get(key) for name, key in shared.items()} for protocol in protocols(group, metric) if protocol
+    ]
     if measured:
         return measured
     config = group.config
