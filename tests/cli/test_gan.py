@@ -147,13 +147,13 @@ def test_a_short_training_is_five_times_nearer_to_the_digits_than_none(tmp_path,
         raise SystemExit(main(["train", *words, *places]))
 
     Child(work, tmp_path / "log").succeed()
-    (line,) = map(json.loads, (folder / "evaluations.jsonl").read_text().splitlines())
+    line, *_ = map(json.loads, (folder / "evaluations.jsonl").read_text().splitlines())
     untrained = tmp_path / "untrained"
 
     def start() -> None:
         raise SystemExit(main(["train", *words, *places[:2], "max_steps=1", f"hydra.run.dir={untrained}"]))
 
     Child(start, tmp_path / "log2").succeed()
-    (first,) = map(json.loads, (untrained / "evaluations.jsonl").read_text().splitlines())
+    first, *_ = map(json.loads, (untrained / "evaluations.jsonl").read_text().splitlines())
     assert line["name"] == first["name"] == "fd1k_digits"
     assert 5 * line["value"] < first["value"]
