@@ -50,7 +50,7 @@ MARGIN = 1.1  # ratio up to which two methods count as equal
 _NOMINAL = 0.04
 _PRIOR = 4  # d: degrees of freedom that all rows together give the variance of one
 _TABLES, _CHUNK = 40_000, 4_000
-_POWER = 0.8416  # normal quantile of 80 %
+_POWER = 0.8
 
 Scale = Literal["ratio", "difference"]
 Word = Literal["better", "worse", "equal", "not decided", "identical", "no claim"]
@@ -161,7 +161,7 @@ def diverged(curve: Mapping[int, float], baseline: Mapping[int, float]) -> bool:
 def seeds_needed(deviation: float, size: float, rows: int, most: int = 999) -> int | None:
     """Seeds with which a difference is decided with a probability of 80 %; None: more than `most`.
 
-    The least n >= 3 with (c_(K-1) + 0.84) deviation / sqrt(n) <= size.
+    The least n >= 3 with `size_decided(deviation, n, rows)` <= size.
 
     Args:
         deviation: of a difference of one seed, as in `Verdict`.
@@ -171,7 +171,7 @@ def seeds_needed(deviation: float, size: float, rows: int, most: int = 999) -> i
     """
 
     def enough(n: int) -> bool:
-        return (_largest(rows, min(n, 20)) + _POWER) * deviation <= size * math.sqrt(n)
+        return size_decided(deviation, n, rows) <= size
 
     if not enough(most):
         return None
@@ -179,8 +179,18 @@ def seeds_needed(deviation: float, size: float, rows: int, most: int = 999) -> i
 
 
 def size_decided(deviation: float, n: int, rows: int) -> float:
-    """The difference that n seeds decide with a probability of 80 %, on the scale of `deviation`; as `seeds_needed`."""
-    return (_largest(rows, min(n, 20)) + _POWER) * deviation / math.sqrt(n)
+    """The difference that n seeds decide with a probability of 80 %, on the scale of `deviation`.
+
+    The 80 % quantile of c_(K-1) se - m over tables of rows with equal variances and no difference, where m and se are
+    the mean difference of a row and its standard error: it is decided if m plus the difference exceeds c_(K-1) se. From
+    20 seeds on it falls as 1/sqrt(n).
+
+    Args:
+        deviation: of a difference of one seed, as in `Verdict`.
+        n: number of seeds, >= 2.
+        rows: K, with the baseline.
+    """
+    return deviation * _detected(rows, min(n, 20)) * math.sqrt(min(n, 20) / n)
 
 
 class _Effect(NamedTuple):
@@ -281,5 +291,14 @@ def _largest(rows: int, n: int) -> float:
     """c_(K-1) of a table with all seeds."""
     if rows == 2:
         return student_quantile(1 - ALPHA, n - 1)
-    null = _null(np.ones((rows, n), dtype=bool).tobytes(), rows, n, 2 * _CHUNK)
+    tables = _TABLES if rows * n <= 40 else 2 * _CHUNK  # the tails of few seeds are heavy
+    null = _null(np.ones((rows, n), dtype=bool).tobytes(), rows, n, tables)
     return float(np.quantile(null.max(1), 1 - _NOMINAL))
+
+
+@lru_cache(maxsize=256)
+def _detected(rows: int, n: int) -> float:
+    """`size_decided` for a deviation of 1."""
+    y = np.random.default_rng(0).standard_normal((2 * _CHUNK, rows, n)) * math.sqrt(0.5)
+    mean, error = statistics(y, np.ones((rows, n), dtype=bool))
+    return float(np.quantile(_largest(rows, n) * error[:, 0] - mean[:, 0], _POWER))
