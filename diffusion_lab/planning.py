@@ -108,10 +108,24 @@ def training_component(values: np.ndarray, samples: int, known: Components) -> C
         samples: of each value.
         known: its variance of measuring is taken over.
     """
-    r = np.log(values)
-    total = 2 / (len(r) - 1) * float((r - r.mean(0)).var(1, ddof=1).sum())
     measuring = known.measuring * known.samples / samples
-    return Components(max(0.0, total - measuring), measuring, samples)
+    return Components(max(0.0, _mean_variance(np.log(values)) - measuring), measuring, samples)
+
+
+def measuring_component(values: np.ndarray, samples: int, known: Components) -> Components:
+    """The components of a pilot with one seed, given the variance of training.
+
+    Args:
+        values: (K, L) a metric > 0 of each row and set of latents; at least 2 of each.
+        samples: of each value.
+        known: its variance of training is taken over.
+    """
+    return Components(known.training, _mean_variance(np.log(values)), samples)
+
+
+def _mean_variance(y: np.ndarray) -> float:
+    """Over all pairs of rows of y (K, n): of the variance of their difference."""
+    return 2 / (len(y) - 1) * float((y - y.mean(0)).var(1, ddof=1).sum())
 
 
 def cheapest_samples(parts: Components, price: Price) -> float:
@@ -161,7 +175,7 @@ class NextHour(NamedTuple):
         samples = f"; {self.samples[0]:,} samples of every run: {self.samples[1]:.2f}" if self.samples else ""
         return (
             f"{self.share:.0%} of the variance of a log ratio come from measuring, {1 - self.share:.0%} from training. "
-            f"The ratio decided with 80 % is {self.now:.2f}, and with {self.hours:.2g} hours more: {seeds}{samples}."
+            f"The ratio decided with 80 % is {self.now:.2f}, and for {self.hours:.2g} h more: {seeds}{samples}."
         )
 
 

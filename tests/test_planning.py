@@ -115,7 +115,7 @@ def test_what_one_more_hour_buys() -> None:
     )  # 2,800 s for six runs at 0.1 s per sample: 4,666
     assert str(found) == (
         "38% of the variance of a log ratio come from measuring, 62% from training. The ratio decided with 80 % is "
-        f"{found.now:.2f}, and with 0.78 hours more: 2 more seeds: {found.seeds[1]:.2f}; 4,600 samples of every run: "
+        f"{found.now:.2f}, and for 0.78 h more: 2 more seeds: {found.seeds[1]:.2f}; 4,600 samples of every run: "
         f"{found.samples[1]:.2f}."
     )
     assert found.now < found.samples[1] < found.seeds[1] < 1
