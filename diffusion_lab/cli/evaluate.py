@@ -121,7 +121,7 @@ def _measure(
             latents=Latents.of_run(trained.config["seed"], number),
         )
     if not results:
-        raise ConfigError("dataset.features=null must name a feature extractor for metrics; this data set has none")
+        raise ConfigError("dataset.features=null must name a feature extractor for metrics; use features=own")
     return results
 
 

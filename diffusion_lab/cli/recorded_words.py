@@ -48,9 +48,15 @@ def with_recorded_words(command: str, words: list[str]) -> list[str]:
 
 
 def words_for_train(words: list[str]) -> list[str]:
-    """The words of `train`, with the extractor named as there: features=NAME is +features@dataset.features=NAME."""
-    named = [re.sub(rf"^\+*{EXTRACTOR}=", f"+{EXTRACTOR}@{OF_DATA}=", word) for word in words]
+    """The words of `train`, with the extractor named as there: features=NAME and dataset.features=NAME are
+    +features@dataset.features=NAME."""
+    named = [re.sub(rf"^\+*{EXTRACTOR}=", f"+{EXTRACTOR}@{OF_DATA}=", word) for word in map(_option, words)]
     return [re.sub(rf"^{EXTRACTOR}\.", f"{OF_DATA}.", word) for word in named]
+
+
+def _option(word: str) -> str:
+    """dataset.features=NAME as features=NAME, unless it is null; other words as they are."""
+    return re.sub(rf"^{re.escape(OF_DATA)}=(?!null$)(?=\w+$)", f"{EXTRACTOR}=", word)
 
 
 def _records(folder: Path) -> Iterator[dict[str, Any]]:
@@ -78,6 +84,7 @@ def _with_metrics(words: list[str], record: dict[str, Any]) -> list[str]:
 
 def _with_extractor(words: list[str], config: dict[str, Any]) -> list[str]:
     """Arguments of the data set's extractor as those of this command's, which is then the same one."""
+    words = [_option(word) for word in words]
     if not any(word.startswith(f"{OF_DATA}.") for word in words):
         return words
     typed = [re.sub(rf"^{re.escape(OF_DATA)}\.", f"{EXTRACTOR}.", word) for word in words]

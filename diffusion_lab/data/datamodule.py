@@ -87,6 +87,18 @@ class ImageDataModule(LightningDataModule):
     # -- what the data are --------------------------------------------------------------------------------------
 
     @property
+    def features(self) -> Any:
+        """The feature extractor, or None. One that is made from the images has a method `of_data`, which is given
+        them."""
+        return self._features
+
+    @features.setter
+    def features(self, extractor: Any) -> None:
+        self._features = extractor
+        if hasattr(extractor, "of_data"):
+            extractor.of_data(self)
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """(C,H,W) of one image."""
         return self.source.shape if self._recorded is None else self._recorded.shape

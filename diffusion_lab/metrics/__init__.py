@@ -33,6 +33,7 @@ from diffusion_lab.metrics.held_out import HeldOutFrechetDistance
 from diffusion_lab.metrics.image_sets import evaluate_images
 from diffusion_lab.metrics.inception import InceptionFeatures
 from diffusion_lab.metrics.metric import Given, Metric, Model, SampleMetric
+from diffusion_lab.metrics.own_features import OwnFeatures
 from diffusion_lab.metrics.pictures import grid, save_grid
 from diffusion_lab.metrics.reference import Reference, reference_statistics
 from diffusion_lab.metrics.result import MetricResult, over_seeds
@@ -44,8 +45,8 @@ __all__ = [
     "Agreement", "Batch", "BitsPerDim", "ClassifierFeatures", "Copying", "DINOv2Features", "Evaluated", "Evaluation",
     "FeatureExtractor", "Features", "FrechetDistance", "Generated", "Given", "HeldOutFrechetDistance", "HueError",
     "InceptionFeatures", "InceptionScore", "Interval", "KernelDistance", "Latents", "Metric", "MetricResult", "Model",
-    "Moments", "PSNR", "Precision", "PrecisionRecall", "Recall", "Reference", "SampleMetric", "SampleNoise",
-    "SampleVariance", "ScoreSums", "Statistics", "TimestepMean", "Totals", "evaluate_images", "extract",
+    "Moments", "OwnFeatures", "PSNR", "Precision", "PrecisionRecall", "Recall", "Reference", "SampleMetric",
+    "SampleNoise", "SampleVariance", "ScoreSums", "Statistics", "TimestepMean", "Totals", "evaluate_images", "extract",
     "frechet_distance", "frechet_from_statistics", "generate", "generate_batches", "grid", "holm", "inception_score",
     "kernel_distance", "mean_interval", "over_seeds", "paired_difference", "precision_recall", "reference_statistics",
     "save_grid", "seeds_needed", "statistics", "student_quantile", "width_ratio",

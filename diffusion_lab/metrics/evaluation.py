@@ -66,7 +66,8 @@ class Evaluation:
         metrics: metrics with different names; may be empty. In a configuration this is `names`, a list of names of yaml
             files in the group `metric`.
         num_samples: N generated images; 0 for none. fid needs at least twice the dimensions of the extractor's
-            features: 128 on digits and fashion_mnist14, 256 on fashion_mnist, 4096 with Inception.
+            features: 128 on digits and fashion_mnist14 and with a data set's own features, 256 on fashion_mnist, 4096
+            with Inception.
         batch_size: samples at a time, on each process; does not change the latents.
         seed: null: the latents, and all other random numbers of a metric, are a function of the run's seed and the
             sample's number, so they are equal for all methods with that seed and different between seeds; grids of
@@ -217,6 +218,8 @@ class Evaluation:
         drawn = (latents or Latents.of_run(0)) if self.seed is None else Latents(self.seed, self.seed)
         model = Model(denoiser, solver, data_module, device, self.batch_size, drawn, ema_decay, progress)
         measured = self.measured(data_module) if metrics else []
+        if any(metric.needs & OF_EXTRACTOR for metric in measured):
+            data_module.features.prepare(device)
         first = FirstSamples(keep, data_module.conditions.task.paired)
         generated = self._generate(model, measured, first)
         if first.missing and rank() == 0:

@@ -16,6 +16,7 @@ flattened before the linear layer, not averaged over the image, so that they dep
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -50,6 +51,8 @@ class FeatureExtractor(nn.Module, ABC):
         preprocessing: description of the operations on the bytes before the network. It is part of the key of cached
             statistics, so it must change when they change.
         has_classes: whether it has class scores; without them the logits are (N,0).
+        data_classes: whether its classes are those of the data set, so that metrics of classes are left out where the
+            data set has none, as where there is no extractor; else they are refused.
         batch_size: images of one network call; on a CPU 64 is fastest for a small network and 16 for a large one.
     """
 
@@ -59,6 +62,7 @@ class FeatureExtractor(nn.Module, ABC):
     image_size: int | None = None
     preprocessing: str
     has_classes: bool = True
+    data_classes: bool = False
     batch_size: int = 64
 
     @abstractmethod
@@ -72,6 +76,10 @@ class FeatureExtractor(nn.Module, ABC):
     def check(self) -> None:
         """Raise FileNotFoundError or ValueError if the extractor cannot be used on this machine."""
         self.weights_file()
+
+    def prepare(self, device: torch.device | str) -> None:
+        """Called on all processes before an evaluation, with its device; by default there is nothing to do."""
+        return None
 
     @property
     def input_shape(self) -> tuple[int | str, ...]:
@@ -229,6 +237,7 @@ class SmallClassifier(nn.Module):
         width: channels of the first convolution; the others have twice as many.
         feature_dim: D. A Fréchet distance needs at least 2 D images.
         dropout: probability of zeroing a feature before the last layer in training, in [0, 1).
+        stride: of the first convolution; 2 quarters the cost of large images.
     """
 
     def __init__(
@@ -239,16 +248,18 @@ class SmallClassifier(nn.Module):
         width: int = 16,
         feature_dim: int = 64,
         dropout: float = 0.0,
+        stride: int = 1,
     ) -> None:
         super().__init__()
+        side = math.ceil(image_size / stride) // 4
         self.trunk = nn.Sequential(
-            *_convolution(channels, width),
+            *_convolution(channels, width, stride),
             nn.MaxPool2d(2),
             *_convolution(width, 2 * width),
             nn.MaxPool2d(2),
             *_convolution(2 * width, 2 * width),
             nn.Flatten(),
-            nn.Linear(2 * width * (image_size // 4) ** 2, feature_dim, bias=False),
+            nn.Linear(2 * width * side**2, feature_dim, bias=False),
             nn.BatchNorm1d(feature_dim),
             nn.ReLU(),
         )
@@ -261,9 +272,9 @@ class SmallClassifier(nn.Module):
         return features, self.head(self.dropout(features))
 
 
-def _convolution(inputs: int, outputs: int) -> list[nn.Module]:
+def _convolution(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
     # Batch norm has its own shift, so the convolution needs no bias.
-    return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return [nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
 
 
 def accuracy(network: SmallClassifier, images: Tensor, labels: Tensor, batch_size: int = 500) -> float:

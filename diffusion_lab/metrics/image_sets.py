@@ -77,12 +77,15 @@ def check_weights(extractor: FeatureExtractor, featured: Sequence[str], rest: Se
     except FileNotFoundError as error:
         others = f"'metrics.names=[{','.join(rest)}]'"
         need = "which needs it" if len(featured) == 1 else "which need it"
-        raise FileNotFoundError(f"{error}; or leave out {', '.join(featured)}, {need}: {others}") from error
+        raise FileNotFoundError(
+            f"{error}; or type features=own, for features that are trained from these images in about a minute; or "
+            f"leave out {', '.join(featured)}, {need}: {others}"
+        ) from error
 
 
 def check_classes(extractor: FeatureExtractor | None, metrics: Sequence[Metric]) -> None:
     """Raise ValueError if a metric needs class scores and the extractor has none."""
-    if extractor is None or extractor.has_classes:
+    if extractor is None or extractor.has_classes or extractor.data_classes:
         return
     scored = [metric.name for metric in metrics if metric.needs & OF_CLASSES]
     if scored:

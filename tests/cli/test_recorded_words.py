@@ -77,6 +77,8 @@ def test_the_weights_of_the_extractor_have_one_key_in_both_commands(tmp_path: Pa
     assert with_recorded_words("evaluate", typed) == [word, "features=dinov2", "features.weights=x.pth"]
     assert words_for_train(["dataset=cifar10", "features.weights=x.pth"]) == ["dataset=cifar10", weights]
     assert words_for_train(["features=dinov2", weights]) == ["+features@dataset.features=dinov2", weights]
+    assert words_for_train(["dataset.features=own"]) == ["+features@dataset.features=own"]
+    assert words_for_train(["dataset.features=null"]) == ["dataset.features=null"]
     assert resume_overrides(tmp_path / "a", words_for_train(["features=dinov2"]), [], own=True) == [
         "+features@dataset.features=dinov2"
     ]

@@ -393,6 +393,7 @@ def test_missing_inception_weights_are_told_before_training(composed, tmp_path: 
     _image_folder(tmp_path / "images")
     cfg = composed(
         "dataset=image_folder",
+        "dataset.features._target_=diffusion_lab.metrics.InceptionFeatures",
         f"dataset.source.root={tmp_path}/images",
         f"dataset.source.cache_dir={tmp_path}/cache",
         "dataset.source.test_share=0.5",
@@ -403,11 +404,12 @@ def test_missing_inception_weights_are_told_before_training(composed, tmp_path: 
     errors = [str(error) for error in check(cfg)]
     assert len(errors) == 1
     assert "weights-inception-2015-12-05-6726825d.pth" in errors[0]
-    assert "'metrics.names=[sample_variance]', or metrics=none, which trains and measures later" in errors[0]
+    assert "; or type dataset.features=own, for features that are trained from these images" in errors[0]
+    assert errors[0].endswith("'metrics.names=[sample_variance]'")
     assert "6726825d" in errors[0] and str(tmp_path) in errors[0]
     before = config_hash(cfg)
     key = errors[0].partition("=")[0]  # the one that is named is one that works, and there is no other in the sentence
-    assert "=" not in errors[0].removeprefix(f"{key}=null").partition("; or leave out fid, ")[0]
+    assert "=" not in errors[0].removeprefix(f"{key}=null").partition("; or type ")[0]
     (tmp_path / "fake.pth").write_bytes(b"no weights")
     assert OmegaConf.select(cfg, key, throw_on_missing=True) is None
     OmegaConf.set_struct(cfg, True)

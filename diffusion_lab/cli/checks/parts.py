@@ -133,15 +133,9 @@ class _PartsCheck(MethodCheck):
         generation = self.cfg.callbacks.get("generation")
         if "metrics" in objects and generation is not None and generation.get("every"):
             known = len(self.errors)
-            self.attempt("dataset.features", self._check_weights)
+            self.attempt("dataset.features", objects["metrics"].check_weights, data)
             if len(self.errors) == known:
                 self.attempt("metrics", objects["metrics"].check, data)
-
-    def _check_weights(self) -> None:
-        try:
-            self.objects["metrics"].check_weights(self.objects["dataset"])
-        except FileNotFoundError as error:
-            raise FileNotFoundError(f"{error}, or metrics=none, which trains and measures later") from error
 
     def _check_network(self) -> None:
         """Build the network of this run on the meta device."""
