@@ -47,6 +47,7 @@ def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
         ValueError, FileNotFoundError: the two cannot be compared.
     """
     from diffusion_lab.cli.run_config_reader import read_run_config
+    from diffusion_lab.reports.comparison.question import recorded_question
     from diffusion_lab.reports.failing_runs import set_apart
     from diffusion_lab.reports.pair.page import make_pair_report, pair_page
     from diffusion_lab.reports.pair.pair import alone, group_of, pair, side
@@ -55,7 +56,8 @@ def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
 
     def paired(a: RunFolder, b: RunFolder) -> Pair:
         groups = group_of(one._replace(folder=a), read_run_config), group_of(other._replace(folder=b), read_run_config)
-        return pair(*groups, options.metric)
+        recorded = recorded_question([run for group in groups for run in group.runs], a.questions | b.questions)
+        return pair(*groups, options.metric, recorded)
 
     def able(a: RunFolder, b: RunFolder) -> tuple[RunFolder, RunFolder]:
         paired(a, b)
@@ -117,7 +119,11 @@ def _print(report: PairReport, page: Path, left_out: Sequence[Run]) -> None:
     else:
         say("No key of the configuration that affects the results differs.")
         console.print()
+    if report.metrics.answer:
+        say(report.metrics.answer, "bold")
     console.print(rich_table(report.metrics, console.width)[0])
+    for note in report.metrics.notes:
+        say(note)
     say(report.metrics.legend, "dim")
     say("")
     for sentence in report.speed:

@@ -33,8 +33,8 @@ def main(argv: list[str]) -> int:
     try:
         if options.table:
             check_suffix(options.table)
-        if options.see is not None and not 0 < options.see < math.inf:
-            raise ValueError(f"see={options.see:g} must be a difference above 0; use e.g. --see 0.5")
+        if options.margin is not None and not 1 < options.margin < math.inf:
+            raise ValueError(f"margin={options.margin:g} must be a ratio above 1; use e.g. --margin 1.05")
         if options.folder is None:
             options.folder = "runs"
             found = runs_folders(Path(options.folder))
@@ -76,10 +76,19 @@ def _made(options: argparse.Namespace) -> tuple[Report, str]:
     from diffusion_lab.reports.failing_runs import set_apart
 
     def sections(folder: RunFolder) -> list[Section]:
-        return sections_of(folder.runs, options.metric, options.by, options.baseline, read_run_config)
+        return sections_of(
+            folder.runs,
+            options.metric,
+            options.by,
+            options.baseline,
+            read_run_config,
+            options.estimand,
+            options.margin,
+            folder.questions,
+        )
 
     def report(folder: RunFolder) -> tuple[Report, str]:
-        made = make_report(folder, found if folder is whole else sections(folder), options.by, options.see)
+        made = make_report(folder, found if folder is whole else sections(folder), options.by)
         return made, page(made)
 
     # Apart from the figures, which take long: what is wrong with an option is found here.
@@ -106,7 +115,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--by", metavar="KEY", help="configuration key that names the rows, e.g. solver.steps")
     parser.add_argument("--baseline", metavar="NAME", help="row to compare with, or words of it; default: the first")
     parser.add_argument(
-        "--see", metavar="X", type=float, help="difference whose number of seeds is printed; default: 10 %%, or less"
+        "--estimand",
+        choices=("end", "training"),
+        help="what decides: the last value, or the mean over the snapshots; default: what the sweep records, else end",
+    )
+    parser.add_argument(
+        "--margin",
+        metavar="RATIO",
+        type=float,
+        help="ratio within which methods are equal; default: what the sweep records, else 1.1",
     )
     parser.add_argument("--out", metavar="FILE", help="file of the page; default FOLDER/report.html")
     parser.add_argument("--figures", metavar="DIR", help="also write the figures as SVG files")
@@ -118,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(options: argparse.Namespace) -> str:
     """The command that writes this table, without options that do not change it."""
-    chosen = [(key, getattr(options, key)) for key in ("metric", "by", "baseline", "see", "table")]
+    chosen = [(key, getattr(options, key)) for key in ("metric", "by", "baseline", "estimand", "margin", "table")]
     words = [word for key, value in chosen if value is not None for word in (f"--{key}", f"{value}")]
     return shlex.join(["diffusion-lab", "report", options.folder, *words])
 

@@ -58,7 +58,7 @@ def same_dim(a: Tensor, b: Tensor) -> None:
 class FrechetDistance(Metric):
     """Fréchet distance (FID) of N >= 2 D samples to all images of the reference split, by D features of each."""
 
-    name, elsewhere, better = "fid", "fd", "lower"
+    name, elsewhere, better, compared_by = "fid", "fd", "lower", "ratio"
     needs = frozenset({"moments"})
 
     def __call__(self, given: Given) -> float | None:
@@ -120,7 +120,7 @@ def frechet_distance(a: Tensor, b: Tensor) -> float:
 class KernelDistance(Metric):
     """Kernel distance (KID) of N samples to N reference images, evenly spread over the split, by their features."""
 
-    name, elsewhere, better = "kid", "kd", "lower"
+    name, elsewhere, better, compared_by = "kid", "kd", "lower", "ratio"
     needs = frozenset({"features"})
 
     def __call__(self, given: Given) -> float:

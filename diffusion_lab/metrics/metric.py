@@ -162,6 +162,8 @@ class Metric(ABC):
     Attributes:
         name: name in `metrics.names`, equal to the name of its yaml file.
         better: "lower" or "higher"; "neither" if the best value is that of the data, with which it has to be compared.
+        compared_by: what says how far two models are apart: "ratio" if the value varies in proportion to its size, as a
+            distance of distributions does, or "difference". A table with a value that is not positive has differences.
         needs: what `given` must have.
         units: units such as "dB"; "" if there are none.
         elsewhere: its name if the extractor is not Inception, because such values cannot be compared; "" for `name`.
@@ -171,6 +173,7 @@ class Metric(ABC):
     name: str
     better: Literal["lower", "higher", "neither"]
     needs: frozenset[Need]
+    compared_by: Literal["ratio", "difference"] = "difference"
     units: str = ""
     elsewhere: str = ""
     models: ClassVar[type[nn.Module]] = nn.Module
@@ -211,8 +214,12 @@ def check_metric(metric: Metric) -> Metric:
     Raises:
         ValueError: an attribute is missing or has a value that is not allowed.
     """
-    among = {"better": ("one of ", ("lower", "higher", "neither")), "needs": ("some of ", get_args(Need))}
-    for key in ("name", "better", "needs"):
+    among = {
+        "better": ("one of ", ("lower", "higher", "neither")),
+        "compared_by": ("one of ", ("ratio", "difference")),
+        "needs": ("some of ", get_args(Need)),
+    }
+    for key in ("name", *among):
         value = getattr(metric, key, None)
         words = [value] if isinstance(value, str) else sorted(map(str, value or ()))
         how, allowed = among.get(key, ("the name that is typed in metrics.names", words))

@@ -42,8 +42,8 @@ def of_test_images(data: ImageDataModule, count: int) -> dict[str, Any]:
 
 class MetricResult(NamedTuple):
     """The value of a metric with its protocol (extractor, samples, solver, EMA decay, reference and latents), which
-    direction is better, as `Metric.better`, and its units; if it summarizes several values, these as well, and the 95 %
-    interval of metrics that have one."""
+    direction is better, as `Metric.better`, its units and how it is compared; if it summarizes several values, these as
+    well, and the 95 % interval of metrics that have one."""
 
     name: str
     value: float
@@ -52,10 +52,11 @@ class MetricResult(NamedTuple):
     units: str
     values: tuple[float, ...] = ()
     interval: tuple[float, float] | None = None
+    compared_by: str = "difference"
 
     def line(self, step: int) -> dict[str, Any]:
         """The line of evaluations.jsonl."""
-        direction = {"better": self.better, "units": self.units}
+        direction = {"better": self.better, "units": self.units, "compared_by": self.compared_by}
         of: dict[str, Any] = {"values": list(self.values)} if self.values else {}
         of |= {"interval": list(self.interval)} if self.interval else {}
         return {"step": step, "name": self.name, "value": self.value, **of, **direction, "protocol": self.protocol}
@@ -69,8 +70,9 @@ def result_of(metric: Metric, name: str, given: Given) -> MetricResult | None:
     """The result under its public name; None if the metric is not defined for this model."""
     if (value := value_of(metric, given)) is None:
         return None
-    how = protocol(metric, given)
-    return MetricResult(name, value, how, metric.better, metric.units, interval=metric.interval(given))
+    how, compared_by = protocol(metric, given), metric.compared_by
+    interval = metric.interval(given)
+    return MetricResult(name, value, how, metric.better, metric.units, interval=interval, compared_by=compared_by)
 
 
 def over_seeds(measured: Sequence[Iterable[MetricResult]]) -> list[MetricResult]:

@@ -49,7 +49,7 @@ def psnr(images: Tensor, truths: Tensor, least_mse: float = _ROUNDING) -> Tensor
 class HueError(SampleMetric):
     """Error of the mean colour of the samples against their truths (`hue_error`), mean over the samples."""
 
-    name, better, units = "hue_error", "lower", "grey levels"
+    name, better, compared_by, units = "hue_error", "lower", "ratio", "grey levels"
     needs = frozenset({"pairs"})
 
     def of(self, batch: Batch) -> Tensor | None:

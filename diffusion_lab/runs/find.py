@@ -21,7 +21,15 @@ from diffusion_lab.runs.names import (
     TIMING,
     is_run,
 )
-from diffusion_lab.runs.record import RECORD_KINDS, RESULT_KINDS, as_list, is_done, read_checked, read_sweep
+from diffusion_lab.runs.record import (
+    RECORD_KINDS,
+    RESULT_KINDS,
+    as_list,
+    is_done,
+    read_checked,
+    read_question,
+    read_sweep,
+)
 from diffusion_lab.runs.run import Run, RunFolder
 
 LONGEST_NAME = 255  # bytes of a file name
@@ -40,10 +48,13 @@ def read_runs(path: str | Path) -> RunFolder:
     runs: dict[Path, Run] = {}
     single: dict[Path, Run] = {}
     sweeps: dict[Path, tuple[str, ...]] = {}
+    questions: dict[Path, dict[str, Any]] = {}
     for folder in _folders(path):
         commands, jobs = read_sweep(folder, path)
         if commands:
             sweeps[folder] = tuple(commands)
+        if question := read_question(folder, path):
+            questions[folder] = question
         for job in jobs:
             place = _job_folder(folder, str(job["dir"]))
             runs.setdefault(_real(place), read_run(place, as_list(job.get("overrides")), path))
@@ -56,7 +67,7 @@ def read_runs(path: str | Path) -> RunFolder:
             f"folder={path} must hold runs, and no {RECORD}, {RESULT} or {SWEEP} lies in it or below; "
             "start some with `diffusion-lab train`"
         )
-    return RunFolder(path, tuple(runs.values()), sweeps)
+    return RunFolder(path, tuple(runs.values()), sweeps, questions)
 
 
 def read_run(folder: Path, overrides: list[str] | None = None, top: Path | None = None) -> Run:

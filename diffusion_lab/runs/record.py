@@ -165,6 +165,12 @@ def read_sweep(folder: Path, top: Path | None = None) -> tuple[list[str], list[d
     return list(map(str, commands)), jobs
 
 
+def read_question(folder: Path, top: Path | None = None) -> dict[str, Any]:
+    """What the runs of a sweep folder are to decide, {"metric", "estimand", "margin", ..}; {} if it is not recorded."""
+    found = (read_object(folder / SWEEP, top) or {}).get("question")
+    return found if isinstance(found, dict) else {}
+
+
 def write_sweep(folder: Path, command: str, jobs: list[dict[str, Any]]) -> None:
     """Add a command and its jobs to those of the sweep folder; a job with the same folder is replaced."""
     commands, old = read_sweep(folder)

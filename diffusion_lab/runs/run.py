@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -163,6 +163,11 @@ class Run:
         """Which direction of a metric is better, "lower", "higher" or "neither"; None if it is not recorded."""
         return self._recorded(name, "better", "lower|higher|neither")
 
+    def compared_by(self, name: str) -> Literal["ratio", "difference"] | None:
+        """Whether two values of a metric are compared by their ratio or difference; None if it is not recorded."""
+        word = self._recorded(name, "compared_by", "ratio|difference")
+        return None if word is None else "ratio" if word == "ratio" else "difference"
+
     def units(self, name: str) -> str | None:
         """Units of a metric; None if none that could be a unit are recorded."""
         return self._recorded(name, "units", r"[\w/%. -]{1,20}")
@@ -245,11 +250,13 @@ class RunFolder:
         path: the folder.
         runs: all of them.
         sweeps: folder of a sweep -> the commands that it was started with, oldest first.
+        questions: folder of a sweep -> what it is to decide, if it has recorded that.
     """
 
     path: Path
     runs: tuple[Run, ...]
     sweeps: dict[Path, tuple[str, ...]] = field(default_factory=dict)
+    questions: dict[Path, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def commands(self) -> list[str]:

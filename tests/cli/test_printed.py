@@ -149,7 +149,7 @@ REFUSED = {
     "report by a key": ["report", "{sweep}", "--by", "{text}x", "--metric", "{text}"],
     "report of a metric": ["report", "{sweep}", "--metric", "{text}"],
     "report into a file": ["report", "{sweep}", "--table", "{text}"],
-    "report without a number": ["report", "{sweep}", "--see", "{text}"],
+    "report without a number": ["report", "{sweep}", "--margin", "{text}"],
     "compare": ["compare", "{text}", "{sweep}:{text}"],
     "dashboard": ["dashboard", "{sweep}", "--offline"],
     "dashboard of a paper": ["dashboard", "{text}", "x={text}"],

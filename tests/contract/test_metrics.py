@@ -69,7 +69,7 @@ def test_the_record_says_direction_units_and_protocol(
     line = json.loads(json.dumps(results[0][name].line(step=3)))
     low, high = line.pop("interval", (line["value"], line["value"]))
     assert low <= line["value"] <= high
-    assert list(line) == ["step", "name", "value", "better", "units", "protocol"] and line["step"] == 3
+    assert list(line) == ["step", "name", "value", "better", "units", "compared_by", "protocol"] and line["step"] == 3
     assert line["better"] in ("lower", "higher", "neither") and isinstance(line["units"], str)
     assert str(COUNT) in line["name"]
     assert {"seed", "ema_decay"} <= set(line["protocol"])

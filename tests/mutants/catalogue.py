@@ -60,6 +60,7 @@ _VALIDATION = "diffusion_lab/callbacks/evaluation.py"
 _PROGRESS = "diffusion_lab/callbacks/progress.py"
 _INTERVALS = "diffusion_lab/intervals.py"
 _TABLES = "diffusion_lab/reports/comparison/rows.py"
+_HOURS = "diffusion_lab/reports/comparison/hours.py"
 _CELLS = "diffusion_lab/reports/comparison/cells.py"
 _MEANS = "diffusion_lab/reports/figures/base.py"
 _LOSSES = "diffusion_lab/reports/figures/losses.py"
@@ -180,14 +181,12 @@ MUTANTS = [
     Mutant("claim, of improvements never", _INTERVALS, "(self.low > 0 or self.high < 0)", "self.low > 0", SEEDS),
     Mutant(
         "cost, inverted",
-        _TABLES,
+        _HOURS,
         "reference / own for own, reference in",
         "own / reference for own, reference in",
         TABLES,
     ),
-    Mutant(
-        "cost, its mean as that of a difference", _TABLES, "return ratio_interval(", "return mean_interval(", TABLES
-    ),
+    Mutant("cost, its mean as that of a difference", _HOURS, "return ratio_interval(", "return mean_interval(", TABLES),
     Mutant(
         "difference, seeds paired in order instead of by number",
         "diffusion_lab/reports/comparison/metrics.py",
@@ -457,15 +456,15 @@ MUTANTS = [
     Mutant(
         "difference of a comparison, A - B",
         _PAIR_METRICS,
-        "refused, common = measured_differently(pair, name), pairs(own, base)",
-        "refused, common = measured_differently(pair, name), pairs(base, own)",
+        "return self.table.rows[-1]",
+        "return self.table.rows[0]",
         COMPARED,
     ),
     Mutant(
         "verdict of a comparison, as if all metrics fell",
-        _PAIR_METRICS,
-        "if rising(pair.groups, line.name) else",
-        "if False else",
+        _TABLES,
+        "better = rising(groups, metric) if directed(groups, metric) else None",
+        "better = False if directed(groups, metric) else None",
         COMPARED,
     ),
     Mutant(

@@ -2,94 +2,154 @@
 
 from __future__ import annotations
 
+import math
 import re
-from types import SimpleNamespace
-from typing import Any, cast
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from diffusion_lab.intervals import mean_interval, paired_difference
-from diffusion_lab.reports.comparison.rows import BASELINE, Row
-from diffusion_lab.reports.comparison.sentences import answer
-from diffusion_lab.reports.comparison.verdicts import judge
+from diffusion_lab.reports import Question, compare, group_runs, read_runs
+from diffusion_lab.reports.comparison.answer import answer
+from diffusion_lab.reports.comparison.rows import tabulate
+from diffusion_lab.verdicts import judge
+from tests.reports.curves import FD, STEPS, write_curves
+from tests.reports.test_tables import write_seeds
 
 BASE = [3.0, 3.4, 2.8, 3.2, 3.1]
 NOISE = np.array([0.01, -0.02, 0.015, 0.0, -0.01])
 
 
-def said(methods: dict[str, list[float]], size: float | None = 0.25) -> str:
+def said(folder: Path, methods: dict[str, list[float]], question: Question | None = None) -> str:
     """The answer for methods with these values, of which the first is the baseline and fewer are better."""
-    (base, baseline), *_ = methods.items()
-    pairs = [list(zip(own, baseline, strict=True)) if name != base else [] for name, own in methods.items()]
-    verdicts = judge(pairs, rising=False, size=size)
-    rows = [
-        Row(
-            group=cast(Any, SimpleNamespace(label=name)),
-            metric=mean_interval(own) if own else None,
-            difference=paired_difference(own, baseline) if own and name != base else None,
-            **dict.fromkeys(("cost", "val_loss", "images_per_second", "seconds")),  # type: ignore[arg-type]
-            unpaired=BASELINE if name == base else "",
-            verdict=verdict,
-        )
-        for (name, own), verdict in zip(methods.items(), verdicts, strict=True)
-    ]
-    return answer(rows, size)
+    for method, values in methods.items():
+        write_seeds(folder, values, method)
+    order = list(methods)
+    groups = sorted(group_runs(read_runs(folder).runs), key=lambda group: order.index(group.label))
+    return answer(tabulate(groups, FD, question))
 
 
-def off(by: float) -> list[float]:
-    return list(np.array(BASE) + by + NOISE)
+def times(by: float) -> list[float]:
+    return (np.array(BASE) * by * np.exp(NOISE)).tolist()
 
 
-def test_a_clear_winner_is_named_with_its_difference() -> None:
-    assert said({"uniform": BASE, "speed": off(-1.0)}) == "At n = 5, speed is better than uniform, by 1."
-
-
-def test_several_are_named_from_the_largest_on_and_the_worse_ones_too() -> None:
-    text = said({"uniform": BASE, "speed": off(-0.5), "logit_normal": off(-1.0), "power": off(0.3)})
+def test_a_clear_winner_is_named_with_its_ratio(tmp_path: Path) -> None:
+    text = said(tmp_path, {"uniform": BASE, "logit_normal": times(0.7)})
+    logs = math.log(0.7) + NOISE
+    half = 2.776445 * logs.std(ddof=1) / math.sqrt(5)
+    size, low, high = (f"{math.exp(x):.2f}" for x in (logs.mean(), logs.mean() - half, logs.mean() + half))
     assert text == (
-        "At n = 5, logit_normal and speed are better than uniform, by 0.5 to 1 and power is worse than uniform, by 0.3."
+        f"At n = 5, logit_normal is better: it has {size} [{low}, {high}] times the {FD} of uniform at the end."
     )
 
 
-def test_no_difference_says_what_the_interval_excludes_and_how_many_seeds_detect_one() -> None:
-    values = [3.3, 3.2, 2.9, 3.0, 3.3]
-    text = said({"uniform": BASE, "speed": values})
-    difference = np.array(values) - BASE
-    half = 2.776 * difference.std(ddof=1) / np.sqrt(5)
-    end = max(abs(difference.mean() - half), abs(difference.mean() + half))
-    found = re.fullmatch(
-        r"At n = 5, the difference of speed to uniform remains undecided; "
-        r"its interval excludes differences above ([\d.]+)\. "
-        r"To detect a difference of 0\.25, run a new comparison with (\d+) seeds\.",
+def test_better_worse_equal_and_undecided_are_one_sentence(tmp_path: Path) -> None:
+    rows = {"uniform": BASE, "logit_normal": times(0.7), "loss_second_moment": times(1.3), "stratified": times(1.0)}
+    text = said(tmp_path, rows)
+    assert re.fullmatch(
+        rf"At n = 5, logit_normal is better: it has 0\.70 \[.*\] times the {FD} of uniform at the end; "
+        r"loss_second_moment is worse: it has 1\.30 \[.*\] times that of uniform at the end; "
+        r"stratified is equal to it within 10 %\.",
         text,
     )
-    assert found and float(found[1]) == pytest.approx(end, rel=0.05) and 5 < int(found[2]) < 40
 
 
-def test_a_difference_that_the_interval_excludes_already_is_not_proposed() -> None:
-    text = said({"uniform": BASE, "speed": list(np.array(BASE) + [0.02, -0.02, 0.01, -0.01, 0.005])}, size=4.0)
-    assert "its interval excludes differences above" in text and "new comparison" not in text
-
-
-def test_the_correction_for_many_rows_takes_a_verdict_back() -> None:
-    weak = list(np.array(BASE) - np.array([0.3, 0.02, 0.25, 0.15, 0.1]))  # p = 0.03 alone
-    assert "speed is better" in said({"uniform": BASE, "speed": weak})
-    rows = {f"power{i}": list(np.array(BASE) + np.roll([0.1, -0.1, 0.05, 0.02, -0.08], i)) for i in range(5)}
-    text = said({"uniform": BASE, "speed": weak, **rows})
-    assert "better" not in text and "remain undecided" in text and "and 2 more" in text
+def test_no_verdict_says_how_many_seeds_decide_the_margin(tmp_path: Path) -> None:
+    own = [3.9, 3.2, 2.3, 3.0, 3.6]
+    text = said(tmp_path, {"uniform": BASE, "logit_normal": own})
+    found = re.fullmatch(
+        r"At n = 5, logit_normal is not decided\. To decide a ratio of 1\.1, run a new comparison with (\d+) seeds\.",
+        text,
+    )
+    assert found
+    s, n = np.log(np.array(own) / BASE).std(ddof=1), int(found[1])
+    assert 5 < n < 40 and (2.0 + 0.84) * s / math.sqrt(n) < math.log(1.1) * 1.1
+    again = said(tmp_path / "wide", {"uniform": BASE, "logit_normal": own}, Question(margin=2.0))
+    assert again == "At n = 5, logit_normal is equal to uniform within 100 %."
 
 
 @pytest.mark.parametrize(("n", "words"), [(1, "With one seed"), (2, "With 2 seeds")])
-def test_few_seeds_claim_nothing(n: int, words: str) -> None:
-    text = said({"uniform": BASE[:n], "speed": off(-1.0)[:n]})
+def test_few_seeds_claim_nothing(tmp_path: Path, n: int, words: str) -> None:
+    text = said(tmp_path, {"uniform": BASE[:n], "logit_normal": times(0.5)[:n]})
     assert text == f"{words} there is no verdict (n = {n}); it takes at least 3 seeds."
 
 
-def test_one_method_and_failures_alone() -> None:
-    assert said({"uniform": BASE}).startswith("Only uniform has a value; train a second method")
-    assert said({"uniform": [], "speed": []}).startswith("No run has finished")
+def test_one_method_alone(tmp_path: Path) -> None:
+    assert said(tmp_path, {"uniform": BASE}).startswith("Only uniform has a value; train a second method")
 
 
-def test_a_repeated_baseline_is_called_identical() -> None:
-    assert said({"uniform": BASE, "speed": BASE}) == "speed is identical to uniform."
+def test_a_repeated_baseline_is_called_identical(tmp_path: Path) -> None:
+    text = said(tmp_path, {"uniform": BASE, "logit_normal": BASE})
+    assert text == "At n = 5, logit_normal is identical to uniform."
+
+
+@pytest.fixture
+def courses(tmp_path: Path) -> Path:
+    """Three seeds; logit_normal has 0.8 times the distance over training, with another noise at the end."""
+    random = np.random.default_rng(1)
+    for seed in range(3):
+        block = 20 * np.exp(random.normal(0, 0.2)) * (STEPS / 250.0) ** -0.5
+        for method, ratio in {"uniform": 1.0, "logit_normal": 0.8}.items():
+            write_curves(tmp_path / f"{method}-{seed}", method, seed, block * ratio * np.exp(random.normal(0, 0.03, 8)))
+    return tmp_path
+
+
+def test_both_estimands_are_said_and_the_one_that_was_asked_decides(courses: Path) -> None:
+    groups = group_runs(read_runs(courses).runs)
+    table = tabulate(groups, FD, Question("training"))
+    own, base = ([run.curve(f"metrics/{FD}").values for run in group.done] for group in (groups[1], groups[0]))
+    over = [{s: math.exp(np.log(one).mean()) for s, one in enumerate(curves)} for curves in (base, own)]
+    ends = [{s: one[-1] for s, one in enumerate(curves)} for curves in (base, own)]
+    for found, values in ((table.rows[1].effect, over), (table.rows[1].beside, ends)):
+        expected = judge(values, "ratio", False)[1]
+        assert found is not None and expected is not None and found.word == expected.word
+        assert found[1:4] == pytest.approx(expected[1:4])
+    assert re.search(
+        r"\] times the fd1k_digits of uniform over training, and 0\.\d\d \[.*\] at the end\.", answer(table)
+    )
+    titles = compare(groups, FD, question=Question("training")).titles
+    assert titles[3:6] == ["ratio to uniform over training", "verdict", "at the end"]
+    assert compare(groups, FD).titles[3:6] == ["ratio to uniform at the end", "verdict", "over training"]
+
+
+def test_the_end_decides_where_there_are_no_common_snapshots(courses: Path) -> None:
+    path = courses / "logit_normal-2" / "metrics.jsonl"
+    path.write_text(path.read_text().splitlines()[-1] + "\n")
+    table = compare(group_runs(read_runs(courses).runs), FD, question=Question("training"))
+    assert "at the end" in table.answer and "over training" not in " ".join(table.titles)
+    assert any("no two snapshots at equal images" in note for note in table.notes)
+
+
+def test_a_diverged_run_is_counted_and_left_out(courses: Path) -> None:
+    for name in ("metrics", "evaluations"):
+        path = courses / "logit_normal-2" / f"{name}.jsonl"
+        *lines, last = path.read_text().splitlines()
+        path.write_text("\n".join([*lines, re.sub(rf'"(metrics/{FD}|value)": [\d.]+', r'"\1": 900.0', last)]))
+    groups = group_runs(read_runs(courses).runs)
+    table = tabulate(groups, FD)
+    row = table.rows[1]
+    assert row.diverged == 1 and row.effect is not None and row.effect.n == 2 and row.metric is not None
+    assert row.metric.mean < 20  # 900 is in no mean
+    made = compare(groups, FD)
+    assert made.lines[1][1].text == "n=2 (1 diverged)"
+    assert "1 of 3 seeds of logit_normal diverged; its numbers are those of the others." in made.notes
+
+
+def test_a_loss_does_not_decide_between_samplers_and_the_report_says_what_could(courses: Path) -> None:
+    made = compare(group_runs(read_runs(courses).runs), "val/loss")
+    assert made.answer.startswith("A sampler or weighting moves where the loss is low, so val/loss does not decide")
+    assert "bits_per_dim" in made.answer and "--metric fd1k_digits" in made.answer
+    line = {title: cell for title, cell in zip(made.titles, made.lines[1], strict=True)}
+    assert "verdict" not in line and not any(cell.bold for cell in made.lines[1])
+    assert re.fullmatch(r"0\.\d\d", line["ratio to uniform at the end"].text)  # no interval that looks like a verdict
+
+
+def test_a_loss_decides_between_rows_that_differ_in_nothing_that_moves_it(tmp_path: Path) -> None:
+    for seed in range(3):
+        for name, level, rate in (("a", 1.0, 1e-3), ("b", 0.5, 1e-4)):
+            optimizer = {"_target_": "torch.optim.Adam", "lr": rate}
+            write_curves(
+                tmp_path / f"{name}{seed}", "uniform", seed, level * (10 + seed / 9) + STEPS * 0, optimizer=optimizer
+            )
+    made = compare(group_runs(read_runs(tmp_path).runs), "val/loss")
+    assert "is better: it has 0.50" in made.answer

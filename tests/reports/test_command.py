@@ -19,7 +19,7 @@ def test_table_missing_runs_page_and_next_command(report):
     text, out = report
     lines = text.strip().splitlines()
     assert lines[0].endswith("8 done, 1 failed, 1 running, 1 lost, 1 pending")
-    assert "fd1k_digits ↓" in text and "difference to uniform" in text
+    assert "fd1k_digits ↓" in text and "ratio to uniform" in text
     assert "failed      digits-uniform-s9-fail" in text and "log: " in text
     assert lines[-3] == f"page: {out}" and out.is_file()
     assert lines[-2].startswith("next: diffusion-lab train -m sampler=uniform,")
@@ -36,12 +36,12 @@ def test_the_baseline_heads_the_table(sweep, tmp_path, capsys):
     arguments = ["--baseline", "logit_normal", "--out", str(tmp_path / "p.html"), "--table", str(tmp_path / "t.md")]
     assert main([str(sweep), *arguments]) == 0
     text = capsys.readouterr().out
-    assert "difference to logit_normal" in text and text.endswith(
+    assert "ratio to logit_normal" in text and text.endswith(
         f"table: {tmp_path / 't.md'}\nper seed: {tmp_path / 't.per_seed.csv'}\n"
     )
     table = (tmp_path / "t.md").read_text()
     assert table.splitlines()[2].startswith("| logit_normal | n=2 (1 lost)") and "--baseline logit_normal" in table
-    assert "Difference to logit_normal" in (tmp_path / "p.html").read_text()
+    assert "Ratio to logit_normal" in (tmp_path / "p.html").read_text()
 
 
 def test_many_jobs_that_have_not_started_are_counted(tmp_path, capsys):

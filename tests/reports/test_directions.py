@@ -11,11 +11,12 @@ import pytest
 
 from diffusion_lab.reports import Group, choose_metric, compare, group_runs, read_runs, summarise
 from diffusion_lab.reports.comparison.metrics import with_arrow, with_direction
+from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.reports.figures.curves import quality_over_training
-from diffusion_lab.reports.figures.table_rows import differences
+from diffusion_lab.reports.figures.ratios import effects
 from diffusion_lab.reports.pair.pair import lines_of, pair, table_of
 from diffusion_lab.reports.pair.speedup_of_runs import in_images
-from tests.reports.figures.test_paired_differences import drawing
+from tests.reports.figures.test_ratios import drawing
 from tests.reports.test_tables import write_seeds
 
 NAME = "brightness_of_mine20"
@@ -53,7 +54,7 @@ def test_tables_and_verdicts_follow_the_record(tmp_path: Path, said: dict[str, A
 
 def test_figures_follow_the_record(tmp_path: Path) -> None:
     groups = groups_with(tmp_path, {"better": "higher", "units": "grey levels"})
-    figure = differences(groups, NAME)
+    figure = effects(tabulate(groups, NAME))
     assert figure is not None
     assert f"← worse      difference in {NAME} [grey levels]      better →" in drawing(figure)
     for group in groups:  # the course is drawn from metrics.jsonl
@@ -74,17 +75,17 @@ def test_a_metric_of_which_neither_direction_is_better_has_no_arrow_and_no_verdi
     groups = groups_with(tmp_path, {"better": "neither", "units": ""})
     assert with_arrow(groups, NAME) == NAME and with_direction(groups, NAME) == f"{NAME} (neither direction is better)"
     row = summarise(groups, NAME)[1]
-    assert row.difference is not None and row.difference.mean > 0.9 and row.verdict is None
+    assert row.effect is not None and row.effect.size > 0.9 and row.verdict is None
     compared = compare(groups, NAME)
     assert compared.titles[2] == NAME
     assert compared.answer.startswith("Neither direction of this metric is better, so no row is better or worse than")
     assert "fewer than" not in compared.legend and "neither direction of this metric is better" in compared.legend
-    figure = differences(groups, NAME)
+    figure = effects(tabulate(groups, NAME))
     assert figure is not None and f"← lower      difference in {NAME}      higher →" in drawing(figure)
     assert in_images(groups[0], groups[1], NAME).found is None
     assert choose_metric(groups) != NAME and choose_metric(groups, NAME) == NAME
-    both = pair(groups[0], groups[1])
+    both = pair(groups[0], groups[1], NAME)
     (line,) = (line for line in lines_of(both) if line.name == NAME)
-    assert line.difference is not None and line.verdict is None
+    assert line.own.effect is not None and line.verdict is None
     said = table_of(both, [line]).legend
-    assert "fewer than" not in said and said.endswith("no verdict where neither direction of a metric is better")
+    assert "fewer than" not in said and said.endswith("; there is no verdict")

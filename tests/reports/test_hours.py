@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.reports import compare, group_runs, read_runs
-from diffusion_lab.reports.comparison.rows import same_hours
+from diffusion_lab.reports.comparison.hours import same_hours
 from diffusion_lab.reports.pair.speedup_of_runs import in_seconds, sentences
 from diffusion_lab.runs.run import Run
 from tests.reports.synthetic import set_rate, write_run

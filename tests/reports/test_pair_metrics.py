@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diffusion_lab.reports.pair.page import unequal
-from diffusion_lab.reports.pair.pair import Pair, group_of, lines_of, pair, side
+from diffusion_lab.reports.pair.pair import Pair, group_of, lines_of, pair, side, table_of
 from tests.reports.curves import FD, STEPS, power_law, write_curves
 from tests.reports.synthetic import log
 
@@ -33,14 +33,14 @@ def compared(tmp_path: Path) -> Pair:
 
 def test_a_metric_that_rises_is_better_where_it_is_larger(compared: Pair) -> None:
     lines = {line.name: line for line in lines_of(compared)}
-    found, difference = lines[PSNR], lines[PSNR].difference
+    found, effect = lines[PSNR], lines[PSNR].own.effect
     values = np.array(SEEDS["logit_normal"]) - np.array(SEEDS["uniform"])
-    assert difference is not None and found.verdict is not None
-    assert difference.mean == pytest.approx(values.mean()) and difference.n == 3
+    assert effect is not None and found.verdict is not None and found.table.scale == "difference"
+    assert effect.size == pytest.approx(values.mean()) and effect.n == 3
     half = 4.30265 * values.std(ddof=1) / np.sqrt(3)
-    assert difference.high == pytest.approx(values.mean() + half, rel=1e-5)
+    assert effect.high == pytest.approx(values.mean() + half, rel=1e-5)
     assert found.verdict.word == "better"
-    assert found.base is not None and found.base.mean == 21.0
+    assert found.base.metric is not None and found.base.metric.mean == 21.0
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,11 @@ def test_grids_correspond_whatever_the_seed_unless_a_number_says_which_latents(
     assert equal or unequal(compared) == ["seed of the latents (null and 3)"]
 
 
-def test_a_metric_without_any_difference_is_identical_and_not_tested(compared: Pair) -> None:
-    (line,) = [line for line in lines_of(compared) if line.name == FD]
-    assert line.verdict is not None and line.verdict.word == "identical" and line.verdict.p is None
+def test_the_chosen_metric_alone_has_a_verdict(compared: Pair) -> None:
+    lines = lines_of(compared)
+    assert [line.name for line in lines if line.verdict] == [PSNR]
+    (line,) = [line for line in lines if line.name == FD]
+    assert line.own.effect is not None and line.own.effect.word == "identical"
+    table = table_of(compared, lines)
+    assert table.answer.startswith("At n = 3, logit_normal is better: it differs by +3.167 [")
+    assert [sum(cell.bold for cell in row) for row in table.lines] == [2, *[0] * (len(lines) - 1)]

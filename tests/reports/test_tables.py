@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import re
 
 import numpy as np
@@ -12,6 +13,7 @@ from diffusion_lab.cli.outcome import outcome
 from diffusion_lab.intervals import ratio_interval
 from diffusion_lab.reports import choose_metric, compare, group_runs, read_runs, summarise, with_baseline
 from diffusion_lab.reports.comparison.cells import columns, decimals, duration, number, with_interval
+from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.reports.comparison.sentences import legend
 from diffusion_lab.reports.pages.files import latex, markdown, tex
 from experiments.cells import FOLDER
@@ -24,9 +26,14 @@ def rows_of(path, metric=FD):
     return summarise(group_runs(read_runs(path).runs), metric)
 
 
-def cells(rows):
-    """Each row in all columns."""
-    return [[column.of(row) for column in columns(rows, FD, "uniform")] for row in rows]
+def cells(table):
+    """Row -> its cells, by heading."""
+    found = columns(table, FD)
+    return {row.group.label: {column.heading: column.of(row) for column in found} for row in table.rows}
+
+
+def texts(table, heading):
+    return {label: line[heading].text for label, line in cells(table).items()}
 
 
 def write_seeds(folder, fd, method="uniform", **changed):
@@ -63,9 +70,9 @@ def test_means_and_intervals_are_those_of_scipy(sweep):
         _check(row.metric, own)
         assert row.val_loss.mean == pytest.approx(np.mean([f["val/loss"] for f in finals[row.group.label]]))
         if row.group.label == "uniform":
-            assert row.difference is None and row.unpaired == "baseline"
+            assert row.effect is None and row.unpaired == "baseline"
         else:
-            _check(row.difference, own - base)
+            assert row.effect.size == pytest.approx(np.exp(np.log(own / base).mean())) and row.effect.n == 2
 
 
 def _check(interval, values):
@@ -85,15 +92,15 @@ def test_relative_cost_is_the_geometric_mean_of_paired_ratios(tmp_path):
         write_seeds(tmp_path, [1.0] * len(values), method)
         for seed, rate in enumerate(values):
             set_rate(tmp_path / f"{method}-{seed}", rate)
-    found = {row.group.label: row for row in with_base("uniform", tmp_path)}
+    table = with_base("uniform", tmp_path)
+    found = {row.group.label: row for row in table.rows}
     logs = np.log([2000 / 1900, 1000 / 980, 1500 / 1400])  # seed 3 has no partner
     cost = found["logit_normal"].cost
     low, high = stats.t.interval(0.95, 2, logs.mean(), stats.sem(logs))
     assert (cost.mean, cost.low, cost.high) == pytest.approx(tuple(np.exp([logs.mean(), low, high])), rel=1e-9)
     assert cost.std is None and cost.p_value is None
     assert found["uniform"].cost.mean == 1 and found["uniform"].cost.low == 1
-    said = {label: cells([row])[0][8].text for label, row in found.items()}
-    assert said == {"uniform": "1", "logit_normal": "1.05 [0.99, 1.11]"}
+    assert texts(table, "cost") == {"uniform": "1", "logit_normal": "1.05 [0.99, 1.11]"}
 
 
 def test_the_interval_of_a_ratio_is_positive_however_few_and_far_apart_the_seeds_are(tmp_path):
@@ -105,11 +112,12 @@ def test_the_interval_of_a_ratio_is_positive_however_few_and_far_apart_the_seeds
         write_seeds(tmp_path, [1.0, 1.0], method)
         for seed, rate in enumerate(rates):
             set_rate(tmp_path / f"{method}-{seed}", rate)
-    found = {row.group.label: row for row in with_base("uniform", tmp_path)}
+    table = with_base("uniform", tmp_path)
+    found = {row.group.label: row for row in table.rows}
     assert all(row.cost.low > 0 for row in found.values())
-    said = {label: cells([row])[0][8].text for label, row in found.items()}
+    said = texts(table, "cost")
     assert said["logit_normal"] == "1.443 [0.001343, 1551]" and "[0.00" not in said["stratified"]
-    assert "geometric mean" in legend(list(found.values()))
+    assert "geometric mean" in legend(table)
 
 
 @pytest.mark.parametrize("table", sorted(FOLDER.glob("*/*.per_seed.csv")), ids=lambda path: path.stem)
@@ -134,12 +142,12 @@ def test_relative_cost_of_one_seed_has_no_interval_and_of_none_is_not_there(tmp_
     write_run(tmp_path / "x", "logit_normal", 0, steps=250, result=None)
     set_rate(tmp_path / "uniform-0", 1000.0)
     set_rate(tmp_path / "stratified-0", 800.0)
-    said = {row.group.label: cells([row])[0][8].text for row in with_base("uniform", tmp_path)}
+    said = texts(with_base("uniform", tmp_path), "cost")
     assert said == {"uniform": "1", "stratified": "1.25 (n=1)", "logit_normal": "n/a"}
 
 
 def with_base(label, path):
-    return summarise(with_baseline(group_runs(read_runs(path).runs), FD, label), FD)
+    return tabulate(with_baseline(group_runs(read_runs(path).runs), FD, label), FD)
 
 
 def test_the_baseline_can_be_named(sweep):
@@ -147,8 +155,8 @@ def test_the_baseline_can_be_named(sweep):
     first = {row.group.label: row for row in summarise(groups, FD)}
     rows = summarise(with_baseline(groups, FD, "stratified"), FD)
     assert [row.group.label for row in rows] == ["stratified", *(name for name in METHODS if name != "stratified")]
-    assert rows[0].is_baseline and rows[0].difference is None
-    assert rows[1].difference.mean == pytest.approx(-first["stratified"].difference.mean)
+    assert rows[0].is_baseline and rows[0].effect is None
+    assert rows[1].effect.size == pytest.approx(1 / first["stratified"].effect.size)
     assert rows[1].cost.mean == pytest.approx(2335 / 2340, rel=1e-4)
     assert with_baseline(groups, FD) == groups
 
@@ -165,49 +173,52 @@ def test_a_baseline_without_a_finished_run_is_refused_while_others_have_one(tmp_
 
 def test_titles_are_cut_short_where_the_table_is_too_wide(tmp_path):
     write_seeds(tmp_path, [1.0], "uniform")
-    empty = ("verdict", "seeds for ±0.1")
-    found = [one for one in columns([], f"{FD} ↓", "uniform", size=0.1) if one.heading not in empty]
-    assert compare(group_runs(read_runs(tmp_path).runs), FD).titles == [one.heading for one in found]
     groups = group_runs(read_runs(tmp_path).runs)
-    groups[0].label = "x" * 120
+    found = [one for one in columns(tabulate(groups, FD), f"{FD} ↓") if one.heading not in ("verdict", "over training")]
+    assert compare(groups, FD).titles == [one.heading for one in found]
+    groups[0].label = "x" * 140
     brief = [one.brief.replace("uniform", "baseline") or one.heading for one in found]
-    assert compare(groups, FD).titles == brief and {"diff. to baseline", "loss", "img/s"} < set(brief)
+    assert compare(groups, FD).titles == brief and {"ratio to baseline", "loss", "img/s"} < set(brief)
 
 
 def test_one_seed_is_called_n_1_and_is_never_bold(tmp_path):
     write_seeds(tmp_path, [3.0], "uniform")
     write_seeds(tmp_path, [1.0], "logit_normal")
-    rows = rows_of(tmp_path)
-    assert [row.metric.low for row in rows] == [None, None] and not any(row.bold for row in rows)
-    line = [cell.text for cell in cells(rows)[1]]
-    assert line[1:4] == ["n=1", "1.000 (n=1, no interval)", "−2.000 (n=1, no interval)"]
-    assert "no claim" in legend(rows)
+    groups = sorted(group_runs(read_runs(tmp_path).runs), key=lambda group: group.label != "uniform")
+    table = tabulate(groups, FD)
+    assert [row.metric.low for row in table.rows] == [None, None] and not any(row.bold for row in table.rows)
+    line = [cell.text for cell in cells(table)["logit_normal"].values()]
+    assert line[1:5] == ["n=1", "1.000 (n=1, no interval)", "0.33", "no claim"]
+    assert "no claim" in legend(table)
 
 
 @pytest.mark.parametrize(
     ("base", "other", "bold"),
     [
-        ([3.0, 4.0, 5.0], [2.0, 3.1, 3.9], True),  # intervals overlap, the paired one excludes 0
+        ([3.0, 4.0, 5.0], [2.0, 2.7, 3.4], True),  # intervals overlap, that of the ratio excludes 1
         ([3.0, 4.0, 5.0], [2.0, 4.1, 4.9], False),
         ([3.0, 4.0], [2.0, 3.0], False),  # excludes 0, but two seeds are too few
     ],
 )
-def test_bold_needs_three_seeds_and_a_paired_interval_without_zero(tmp_path, base, other, bold):
+def test_bold_needs_three_seeds_and_an_interval_without_one(tmp_path, base, other, bold):
     write_seeds(tmp_path, other, "logit_normal")
     write_seeds(tmp_path, base, "uniform")
-    row = rows_of(tmp_path)[1]
-    assert row.bold is bold
-    shown = [cell.bold for cell in cells([row])[0]]
+    groups = sorted(group_runs(read_runs(tmp_path).runs), key=lambda group: group.label != "uniform")
+    table = tabulate(groups, FD)
+    assert table.rows[1].bold is bold
+    shown = [cell.bold for cell in cells(table)["logit_normal"].values()]
     assert shown[:5] == [False, False, False, bold, bold] and not any(shown[5:])
 
 
 def test_only_common_seeds_are_paired(tmp_path):
     write_seeds(tmp_path, [1.0, 2.0, 3.0], "logit_normal")
     write_seeds(tmp_path, [2.0, 2.5], "uniform")
-    base, row = rows_of(tmp_path)
-    assert base.metric.n == 2 and row.metric.n == 3 and row.difference.n == 2
-    assert row.difference.mean == pytest.approx(((1.0 - 2.0) + (2.0 - 2.5)) / 2)
-    assert cells([row])[0][3].text.endswith("(2 common seeds)")
+    groups = sorted(group_runs(read_runs(tmp_path).runs), key=lambda group: group.label != "uniform")
+    table = tabulate(groups, FD)
+    base, row = table.rows
+    assert base.metric.n == 2 and row.metric.n == 3 and row.effect.n == 2
+    assert row.effect.size == pytest.approx(math.sqrt(1.0 / 2.0 * 2.0 / 2.5))
+    assert texts(table, "ratio to uniform")["logit_normal"] == "0.63 (2 common seeds)"
 
 
 def test_protocols_are_not_mixed(tmp_path):
@@ -223,7 +234,7 @@ def test_groups_measured_with_another_ruler_are_not_compared(tmp_path):
     for seed in range(2):
         _edit_protocol(tmp_path / f"uniform-{seed}", reference={"dataset": "other"})
     row = rows_of(tmp_path)[1]
-    assert row.metric.mean == 1.5 and row.difference is None and row.unpaired == "n/a (measured differently)"
+    assert row.metric.mean == 1.5 and row.effect is None and row.unpaired == "n/a (measured differently)"
 
 
 def test_values_on_the_latents_of_the_runs_seed_are_not_compared_with_those_of_one_set_for_all(tmp_path):
@@ -244,7 +255,7 @@ def test_losses_of_different_predictions_are_not_compared(tmp_path):
     write_seeds(tmp_path, [1.0, 2.0], "logit_normal")
     write_seeds(tmp_path, [1.5, 2.5], "uniform", prediction={"_target_": "diffusion_lab.diffusion.V"})
     assert rows_of(tmp_path, "val/loss")[1].unpaired == "n/a (measured differently)"
-    assert rows_of(tmp_path)[1].difference is not None  # distances of samples can be
+    assert rows_of(tmp_path)[1].effect is not None  # distances of samples can be
 
 
 def _edit_protocol(run, **changed):
@@ -288,7 +299,7 @@ def test_markdown_and_latex_say_what_the_table_says(sweep):
     assert len(text) == 2 + len(rows) and all(line.count("|") == len(said.titles) + 1 for line in text)
     table = latex(said)
     assert r"fd1k\_digits $\downarrow$" in table and "loss\\_second\\_moment & n=2 &" in table
-    assert re.search(r"\$-\$0\.5\d+ \[\$-\$1", table)
+    assert re.search(r"ratio to uniform", table)
     assert table.count(r"\\") == 1 + len(rows)
 
 

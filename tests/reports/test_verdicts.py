@@ -1,114 +1,160 @@
-"""The verdicts of a table: their words, their family-wise rate, and that they can be recomputed from the file."""
+"""The verdicts of a report: recomputed from the file beside it, by NumPy and SciPy alone."""
 
 import csv
+import json
+import math
+import re
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from diffusion_lab.reports import (
-    compare,
-    group_runs,
-    read_runs,
-    sections_of,
-    summarise,
-    write_per_seed,
-    write_table,
+from diffusion_lab.reports import Question, compare, group_runs, read_runs, sections_of, write_per_seed, write_table
+from diffusion_lab.reports.comparison.effects import effect_text
+from diffusion_lab.verdicts import Verdict
+from tests.reports.curves import FD, STEPS, power_law, write_curves
+from tests.reports.test_tables import write_seeds
+
+
+@pytest.mark.parametrize(
+    ("effect", "scale", "text"),
+    [
+        (("better", 0.9312, 0.8521, 1.0), "ratio", "0.93 [0.85, 1)"),
+        (("worse", 1.11, 1.0, 1.2), "ratio", "1.11 (1, 1.20]"),
+        (("better", 0.93, 0.85, 0.9996), "ratio", "0.9300 [0.8500, 0.9996]"),  # decided, and looks so
+        (("not decided", 0.93, 0.85, 1.0004), "ratio", "0.9300 [0.8500, 1.0004]"),
+        (("better", 0.0123, 0.0111, 0.0137), "ratio", "0.012 [0.011, 0.014]"),
+        (("worse", 123.4, 101.0, 150.0), "ratio", "123 [101, 150]"),
+        (("no claim", 0.93, 0.5, 1.5), "ratio", "0.93"),
+        (("identical", 1.0, 1.0, 1.0), "ratio", "1"),
+        (("worse", -0.5, -0.9, 0.0), "difference", "−0.500 [−0.900, 0)"),
+        (("worse", -0.5, -0.9, -0.0001), "difference", "−0.5000 [−0.9000, −0.0001]"),
+        (("identical", 0.0, 0.0, 0.0), "difference", "0"),
+    ],
 )
-from diffusion_lab.reports.comparison.verdicts import ALPHA, judge, usual_size
-from tests.reports.recomputed import recomputed
-from tests.reports.test_tables import FD, write_seeds
+def test_an_effect_as_text(effect, scale, text):
+    word, size, low, high = effect
+    assert effect_text(Verdict(word, size, low, high, 3), scale, 3) == text
 
 
-def test_words_follow_the_direction_of_the_metric():
-    lower = [(1.0, 3.0), (1.1, 3.0), (0.9, 3.0)]
-    unclear = [(1.0, 3.0), (5.1, 3.0), (2.9, 3.0)]
-    equal = [(3.0, 3.0)] * 3
-    few = [(1.0, 3.0), (1.1, 3.0)]
-    said = [verdict and verdict.word for verdict in judge([lower, unclear, equal, few, []], rising=False)]
-    assert said == ["better", "not decided", "identical", "no claim", None]
-    assert judge([lower], rising=True)[0].word == "worse"
+def recomputed(table, values, suffix=""):
+    """[(row, what the table says, [size, low, high] of the values)] of a table of ratios with one section."""
+    lines = [line.strip("| ").split(" | ") for line in table.read_text().splitlines() if line.startswith("| ")]
+    metric, seen = lines[0][2].split()[0] + suffix, {}
+    with open(values, newline="") as file:
+        for line in csv.DictReader(file):
+            if line["metric"] == metric:
+                seen.setdefault(line["row"], {})[int(line["seed"])] = math.log(float(line["value"]))
+    names = [cells[0] for cells in lines[2:]]
+    y = np.array([[seen[name][seed] for seed in sorted(seen[name])] for name in names])
+    k, n = y.shape
+    e = y - y.mean(-1, keepdims=True) - y.mean(-2, keepdims=True) + y.mean()
+    mean, error = effects(y)
+    c = stats.t.ppf(0.975, n - 1)
+    if k == 2:
+        error = (y[1:] - y[0]).std(-1, ddof=1) / math.sqrt(n)
+    else:
+        random = np.random.default_rng(99)
+        null = random.normal(size=(40_000, k, n)) * np.sqrt(4 / random.chisquare(4, (40_000, k, 1)))
+        c = np.quantile(np.abs(np.divide(*effects(null))).max(1), 0.96)
+    assert np.allclose(e.sum(-1), 0)
+    said = [cells[3].strip("*") for cells in lines[3:]]
+    ends = [np.exp([m, m - c * s, m + c * s]).tolist() for m, s in zip(mean, error, strict=True)]
+    return list(zip(names[1:], said, ends, strict=True))
 
 
-def test_p_is_corrected_for_the_rows_that_are_tested_alone():
-    draws = np.random.RandomState(0)
-    rows = [[(float(a), float(b)) for a, b in draws.normal(0.7, 1, (5, 2))] for _ in range(6)]
-    rows += [[(2.0, 2.0)] * 5, [(1.0, 2.0)] * 2, []]
-    plain = [stats.ttest_rel(*zip(*pairs, strict=True)).pvalue for pairs in rows[:6]]
-    order = np.argsort(plain)
-    expected = np.maximum.accumulate(np.minimum(1, np.array(plain)[order] * np.arange(6, 0, -1)))
-    found = judge(rows, rising=False)
-    assert [found[i].p for i in order] == pytest.approx(expected.tolist())
-    assert [found[i] and found[i].p for i in (6, 7, 8)] == [None, None, None]
+def effects(y):
+    """Means and errors (.., K-1) of tables (.., K, n), as in `diffusion_lab.verdicts`."""
+    k, n = y.shape[-2:]
+    e = y - y.mean(-1, keepdims=True) - y.mean(-2, keepdims=True) + y.mean((-1, -2), keepdims=True)
+    s2 = (e**2).sum(-1) / (n - 1)
+    pooled = s2.mean(-1, keepdims=True) * k / (k - 1)
+    v = (4 * pooled + (n - 1) * np.maximum((s2 - pooled / k) / (1 - 2 / k if k > 2 else 1), 0)) / (4 + n - 1)
+    return (y[..., 1:, :] - y[..., :1, :]).mean(-1), np.sqrt((v[..., 1:] + v[..., :1]) / n)
 
 
-@pytest.mark.parametrize("shared", [0.0, 0.7])
-def test_a_table_without_any_difference_has_a_verdict_in_at_most_5_percent(shared):
-    """1,500 tables of 12 rows and 5 seeds, all compared to one baseline; `shared`: what a seed adds to every row. The
-    control: of the plain intervals, some row's excludes 0 far more often."""
-    draws, tables, rows, seeds = np.random.RandomState(1), 1500, 12, 5
-    common = draws.normal(0, 1, (tables, 1, seeds))
-    values = np.sqrt(shared) * common + np.sqrt(1 - shared) * draws.normal(0, 1, (tables, rows + 1, seeds))
-    false = 0
-    for table in values.tolist():
-        base = table[0]
-        verdicts = judge([list(zip(row, base, strict=True)) for row in table[1:]], rising=False)
-        false += any(verdict.decided for verdict in verdicts)
-    plain = stats.ttest_1samp(values[:, 1:] - values[:, :1], 0, axis=2).pvalue <= ALPHA
-    assert false / tables <= ALPHA + 2 * np.sqrt(ALPHA * (1 - ALPHA) / tables)
-    assert plain.any(axis=1).mean() > 0.2
-
-
-def test_true_differences_are_still_seen():
-    draws = np.random.RandomState(2)
-    rows = [[(a, b) for a, b in zip(draws.normal(mean, 0.1, 5), [0.0] * 5, strict=True)] for mean in (0, 1, -1, 0)]
-    assert [v.word for v in judge(rows, rising=False)] == ["not decided", "worse", "better", "not decided"]
-
-
-def test_seeds_are_told_for_a_tenth_of_the_baseline():
-    assert (
-        usual_size(3.231) == 0.3 and usual_size(-88.0) == 9.0 and usual_size(0.0) is None and usual_size(None) is None
+def same(said, ends):
+    """Equal to the last digit and a percent of the drawn quantile; an end of 1 is cut."""
+    numbers = [float(text) for text in re.findall(r"[\d.]+", said)]
+    return len(numbers) == 3 and all(
+        one == 1 or abs(one - again) < 0.006 + 0.01 * again for one, again in zip(numbers, ends, strict=True)
     )
-    assert usual_size(35.0, [0.19, 0.05]) == 0.1 and usual_size(35.0, [50.0]) == 4.0 and usual_size(35.0, [0.0]) == 4.0
-    (verdict,) = judge([[(0.0, 0.1), (0.3, 0.2), (0.1, 0.0)]], rising=False, size=0.3)
-    assert verdict.seeds == 4
-    assert judge([[(0.0, 1.0), (3.0, 2.0), (1.0, 0.0)]], rising=False, size=1e-4)[0].seeds is None
 
 
-def test_a_plain_interval_without_zero_is_not_a_verdict_among_many_rows(tmp_path):
-    write_seeds(tmp_path, [3.0, 4.0, 5.0], "uniform")
-    write_seeds(tmp_path, [2.0, 3.3, 3.7], "logit_normal")  # p = 0.01 .. 0.05 by itself
-    write_seeds(tmp_path, [2.0, 4.1, 4.9], "stratified")
-    write_seeds(tmp_path, [3.1, 3.9, 5.2], "loss_second_moment")
-    rows = {row.group.label: row for row in summarise(group_runs(read_runs(tmp_path).runs), FD)}
-    row = rows["logit_normal"]
-    assert row.difference.excludes_zero and row.verdict.word == "not decided" and not row.bold
-    table = compare(list(group_runs(read_runs(tmp_path).runs)), FD)
-    (line,) = [line for line in table.lines if line[0].text == "logit_normal"]
-    assert line[4].text.startswith("not decided, p=0.0") and not line[3].bold
-    assert "corrected for the 3 rows by Holm" in table.legend
-    assert any("Fix the number of seeds before the first run" in note and "18 %" in note for note in table.notes)
-    assert any(note.startswith("Unpaired intervals would be") for note in table.notes)
-
-
-def test_the_tables_intervals_can_be_recomputed_from_the_file_beside_it(tmp_path):
-    values = {"uniform": [3.0, 4.0, 5.5], "logit_normal": [2.0, 3.1, 3.9], "stratified": [2.0, 4.1, 4.9]}
-    for method, fd in values.items():
-        write_seeds(tmp_path / "runs", fd, method)
+@pytest.mark.parametrize("estimand", ["end", "training"])
+def test_the_tables_intervals_can_be_recomputed_from_the_file_beside_it(tmp_path, estimand):
+    random = np.random.default_rng(2)
+    for method, level in {"uniform": 1.0, "logit_normal": 0.6, "stratified": 1.05}.items():
+        for seed in range(4):
+            noise = np.exp(random.normal(0, 0.05, len(STEPS)))
+            write_curves(tmp_path / "runs" / f"{method}-{seed}", method, seed, power_law(STEPS, level=level) * noise)
     folder = read_runs(tmp_path / "runs")
-    (section,) = sections_of(folder.runs)
-    write_table(tmp_path / "one.md", folder, {"digits": compare(section.groups, FD)}, "command")
+    (section,) = sections_of(folder.runs, estimand=estimand)
+    table = compare(section.groups, FD, question=section.question)
+    write_table(tmp_path / "one.md", folder, {"digits": table}, "command")
     files = [write_per_seed(tmp_path / name, [section]) for name in ("one.md", "two.tex")]
     assert [path.name for path in files] == ["one.per_seed.csv", "two.per_seed.csv"]
     assert files[0].read_bytes() == files[1].read_bytes()
     with open(files[0], newline="") as file:
         lines = [line for line in csv.DictReader(file) if line["metric"] == FD]
     assert {line["section"] for line in lines} == {"digits: " + FD} and '"samples":1000' in lines[0]["protocol"]
-    seen = {(line["row"], int(line["seed"])): float(line["value"]) for line in lines}
-    assert seen == {(method, seed): value for method, fd in values.items() for seed, value in enumerate(fd)}
-    found = recomputed(tmp_path / "one.md", files[0])
-    assert len(found) == 5 and [shown for _, shown, _ in found] == [again for _, _, again in found]
-    text = files[0].read_text().replace(",uniform-1,1,fd1k_digits,4.0,", ",uniform-1,1,fd1k_digits,4.01,")
-    assert text != files[0].read_text()
-    files[1].write_text(text)
-    assert any(shown != again for _, shown, again in recomputed(tmp_path / "one.md", files[1]))
+    suffix = " over training" if estimand == "training" else ""
+    found = recomputed(tmp_path / "one.md", files[0], suffix)
+    assert len(found) == 2 and all(same(said, ends) for _, said, ends in found), found
+    other = recomputed(tmp_path / "one.md", files[0], "" if suffix else " over training")
+    assert not all(same(said, ends) for _, said, ends in other)  # the other estimand has other numbers
+
+
+def test_the_verdict_is_bold_and_its_interval_excludes_one(tmp_path):
+    write_seeds(tmp_path, [3.0, 4.0, 5.0], "uniform")
+    write_seeds(tmp_path, [1.2, 1.6, 2.1], "logit_normal")
+    write_seeds(tmp_path, [2.0, 4.1, 6.9], "stratified")
+    table = compare(list(group_runs(read_runs(tmp_path).runs)), FD)
+    lines = {line[0].text: dict(zip(table.titles, line, strict=True)) for line in table.lines}
+    own, open_one = lines["logit_normal"], lines["stratified"]
+    assert own["verdict"] == ("better", True) and own["ratio to uniform"].bold
+    assert float(re.findall(r"[\d.]+", own["ratio to uniform"].text)[-1]) <= 1
+    assert open_one["verdict"] == ("not decided", False) and not open_one["ratio to uniform"].bold
+    assert any("Fix the number of seeds before the first run" in note and "18 %" in note for note in table.notes)
+    assert "p=" not in str(table) and "equal: surely within 10 % of the baseline" in table.legend
+
+
+def test_a_value_that_is_not_positive_makes_differences(tmp_path):
+    write_seeds(tmp_path, [0.02, 0.01, 0.03], "uniform")
+    write_seeds(tmp_path, [0.01, -0.001, 0.022], "logit_normal")
+    table = compare(list(group_runs(read_runs(tmp_path).runs)), FD)
+    assert table.titles[3] == "difference to uniform" and "differs by" in table.answer
+
+
+def test_a_diverged_run_has_another_name_in_the_file(tmp_path):
+    for seed in range(3):
+        write_curves(tmp_path / f"u{seed}", "uniform", seed, power_law(STEPS))
+        lost = power_law(STEPS) * (np.array([1.0] * 7 + [90.0]) if seed == 1 else 1)
+        write_curves(tmp_path / f"l{seed}", "logit_normal", seed, lost)
+    (section,) = sections_of(read_runs(tmp_path).runs)
+    with open(write_per_seed(tmp_path / "t.md", [section]), newline="") as file:
+        names = [(line["row"], int(line["seed"]), line["metric"]) for line in csv.DictReader(file)]
+    assert ("logit_normal", 1, f"{FD} (diverged)") in names and ("logit_normal", 1, FD) not in names
+    assert ("logit_normal", 0, FD) in names and ("logit_normal", 0, f"{FD} over training") in names
+    assert ("logit_normal", 1, f"{FD} over training") not in names
+
+
+def test_a_question_that_is_not_the_recorded_one_is_called_another(tmp_path):
+    for seed in range(3):
+        for method in ("uniform", "logit_normal"):
+            write_curves(tmp_path / f"{method}-{seed}", method, seed, power_law(STEPS))
+    record = {"metric": FD, "estimand": "training", "margin": 1.05, "seeds": 3, "samples": 1000}
+    (tmp_path / "sweep.json").write_text(json.dumps({"question": record, "commands": [], "jobs": []}))
+    folder = read_runs(tmp_path)
+    (section,) = sections_of(folder.runs, recorded=folder.questions)
+    assert section.question == Question("training", 1.05, FD) and section.metric == FD
+    (section,) = sections_of(folder.runs, recorded=folder.questions, estimand="end")
+    assert section.question[:2] == ("end", 1.05) and section.question.note == (
+        f"The sweep was to decide by {FD} over training, with equality within 5 %; this table decides by {FD} at the "
+        "end, with equality within 5 %, which is another question."
+    )
+    assert section.question.note in compare(section.groups, FD, question=section.question).notes
+    (section,) = sections_of(folder.runs, "val/loss", recorded=folder.questions)
+    assert "this table decides by val/loss over training" in section.question.note
+    (section,) = sections_of(folder.runs)
+    assert section.question == Question(metric=FD)

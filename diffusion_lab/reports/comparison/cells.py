@@ -7,18 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from diffusion_lab.intervals import Interval
+from diffusion_lab.reports.comparison.answer import answer
+from diffusion_lab.reports.comparison.effects import effect_text, minus
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS, with_arrow
-from diffusion_lab.reports.comparison.rows import Row, baseline, summarise, visible_size
-from diffusion_lab.reports.comparison.sentences import (
-    answer,
-    cautions,
-    legend,
-    of_other_hours,
-    unnamed_difference_sentences,
-)
-from diffusion_lab.reports.comparison.verdicts import Verdict
+from diffusion_lab.reports.comparison.question import WORDS, Question
+from diffusion_lab.reports.comparison.rows import Row, Table, tabulate
+from diffusion_lab.reports.comparison.sentences import cautions, legend, of_other_hours, unnamed_difference_sentences
 from diffusion_lab.runs.run import status_words
+from diffusion_lab.verdicts import Verdict
 
 WIDTH = 180  # maximum width of the table in characters, before column titles are abbreviated
 
@@ -69,50 +66,51 @@ class Column(NamedTuple):
         return Cell(self.cell(row), self.verdict and row.bold)
 
 
-def compare(groups: Sequence[Group], metric: str, by: str | None = None, size: float | None = None) -> Comparison:
+def compare(
+    groups: Sequence[Group], metric: str, by: str | None = None, question: Question | None = None
+) -> Comparison:
     """The comparison of one or more groups.
 
     Args:
         groups: groups of one section, named by `label_groups`.
         metric: from `choose_metric`.
         by: the key that names the rows.
-        size: difference for which the number of seeds is given; None: `visible_size`.
+        question: what decides; None: the default one.
     """
-    first = baseline(groups, metric)
-    size = size or visible_size(groups, metric)
-    rows = summarise(groups, metric, size)
-    found = columns(rows, with_arrow(groups, metric), first.label, by, size)
+    table = tabulate(groups, metric, question)
+    rows, first = table.rows, table.base
+    found = columns(table, with_arrow(groups, metric), by)
     found = [one for one in found if metric != VAL_LOSS or one.heading != "val loss"]  # it is the metric's column
     found = [one for one in found if any(map(one.cell, rows))]
     lines = [[column.of(row) for column in found] for row in rows]
     widest = [max(len(cell.text) for cell in line) for line in zip(*lines, strict=True)]
     wide = sum(max(len(one.heading), width) + 2 for one, width in zip(found, widest, strict=True)) > WIDTH
     titles = [one.brief if wide and one.brief else one.heading for one in found]
-    notes = [*unnamed_difference_sentences(groups, first), *cautions(rows), *of_other_hours(rows, first.label)]
-    return Comparison(titles, lines, legend(rows, size), notes, answer=answer(rows, size))
+    notes = [*cautions(table), *unnamed_difference_sentences(groups, first), *of_other_hours(rows, first.label)]
+    return Comparison(titles, lines, legend(table), notes, answer=answer(table))
 
 
-def columns(
-    rows: Sequence[Row], metric: str, baseline: str, by: str | None = None, size: float | None = None
-) -> list[Column]:
+def columns(table: Table, metric: str, by: str | None = None) -> list[Column]:
     """The columns of the comparison. A metric and its differences have the same number of decimals.
 
     Args:
-        rows: from `summarise`.
+        table: from `tabulate`.
         metric: its name with units and arrow.
-        baseline: the label of the baseline.
         by: the key that names the rows.
-        size: difference for which the number of seeds is given.
     """
-    base = baseline if len(baseline) <= 24 else "baseline"
-    places = decimals([row.metric.mean for row in rows if row.metric])
+    label, scale = table.base.label, table.scale
+    base = label if len(label) <= 24 else "baseline"
+    places = decimals([row.metric.mean for row in table.rows if row.metric])
+    training = table.evidence.training is not None
+    when, other = (WORDS["end"], WORDS["training"]) if table.estimand == "end" else (WORDS["training"], WORDS["end"])
+    first = f"{scale} to {base}{f' {when}' * training}"
     return [
         Column(by or "method", lambda row: row.group.label),
         Column("runs", _runs),
         Column(metric, lambda row: row.note or with_interval(row.metric, places)),
-        Column(f"difference to {base}", lambda row: _difference(row, places), f"diff. to {base}", verdict=True),
+        Column(first, lambda row: _effect(row, table, places), first.replace(label, "baseline"), verdict=True),
         Column("verdict", lambda row: verdict_text(row.verdict), verdict=True),
-        Column(f"seeds for ±{size:g}" if size else "seeds", _seeds),
+        Column(other, lambda row: effect_text(row.beside, scale, places) if row.beside else ""),
         Column("val loss", lambda row: number(row.val_loss.mean) if row.val_loss else "n/a", "loss"),
         Column(
             "images/s", lambda row: number(row.images_per_second.mean, 3) if row.images_per_second else "n/a", "img/s"
@@ -123,35 +121,24 @@ def columns(
 
 
 def _runs(row: Row) -> str:
-    n = len(row.group.done)
+    """`n=3`, with the diverged and the unfinished ones, which are not counted in it: `n=2 (1 diverged, 1 failed)`."""
     others = [run for run in row.group.runs if run.status != "done"]
-    text = f"n={n}"
-    return f"{text} ({status_words(others)})" if others else text
+    words = [f"{row.diverged} diverged" if row.diverged else "", status_words(others)]
+    text = ", ".join(filter(None, words))
+    return f"n={len(row.group.done) - row.diverged}" + (f" ({text})" if text else "")
 
 
-def _difference(row: Row, places: int) -> str:
-    """The difference, with the number of common seeds if not all seeds of the row could be paired."""
-    if row.difference is None:
+def _effect(row: Row, table: Table, places: int) -> str:
+    """The effect, with the number of common seeds if not all seeds of the row could be paired."""
+    if row.effect is None:
         return row.unpaired
-    text = with_interval(row.difference, places, signed=True)
-    paired = row.difference.n
-    return text if paired in (1, len(row.group.done)) else f"{text} ({paired} common seeds)"
+    text, n = effect_text(row.effect, table.scale, places), row.effect.n
+    return text if n == len(row.group.done) - row.diverged else f"{text} ({n} common seed{'s' * (n > 1)})"
 
 
 def verdict_text(verdict: Verdict | None) -> str:
-    """`better, p=0.012`, `not decided, p=0.31`; empty without a verdict."""
-    if verdict is None:
-        return ""
-    p = verdict.p
-    if p is None:
-        return verdict.word
-    return f"{verdict.word}, " + ("p<0.001" if p < 0.001 else f"p={p:.3f}" if p < 0.1 else f"p={p:.2f}")
-
-
-def _seeds(row: Row) -> str:
-    if row.verdict is None or row.verdict.p is None:
-        return ""
-    return f"{row.verdict.seeds}" if row.verdict.seeds else ">9999"
+    """The word; empty without a verdict."""
+    return verdict.word if verdict else ""
 
 
 def _cost(row: Row) -> str:
@@ -173,12 +160,7 @@ def number(value: float, digits: int = 4, signed: bool = False) -> str:
     else:
         text = f"{value:{'+' if signed else ''}#.{digits}g}".rstrip(".")
         text = f"{value:{'+' if signed else ''}.0f}" if "e" in text else text
-    return _minus(text)
-
-
-def _minus(text: str) -> str:
-    """`text` with a typographic minus sign, which is as wide as the plus."""
-    return "\N{MINUS SIGN}" + text[1:] if text.startswith("-") else text
+    return minus(text)
 
 
 def with_interval(interval: Interval | None, places: int | None = None, signed: bool = False) -> str:
@@ -187,7 +169,7 @@ def with_interval(interval: Interval | None, places: int | None = None, signed: 
         return "n/a"
     places = decimals([interval.mean]) if places is None else places
     mean, *ends = (
-        number(value, signed=signed) if places < 0 else _minus(f"{value:{'+' if signed else ''}.{places}f}")
+        number(value, signed=signed) if places < 0 else minus(f"{value:{'+' if signed else ''}.{places}f}")
         for value in (interval.mean, interval.low, interval.high)
         if value is not None
     )

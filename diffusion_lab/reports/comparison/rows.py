@@ -1,25 +1,30 @@
-"""The comparison as rows: mean and interval over seeds, paired difference and relative cost to a baseline.
+"""The comparison as rows: means over seeds, ratios or differences to a baseline with their verdicts, relative cost.
 
-    mean        of the finished runs, with the 95 % interval of Student's t over seeds
-    difference  to the baseline, over the seeds that both have; whether the groups differ is decided by this interval,
-                not by the overlap of the two others
+    mean        of the finished runs at the end, with the 95 % interval of Student's t over seeds; diverged runs are
+                counted and left out
+    effect      ratio or difference to the baseline over the seeds that both have, of the question's estimand, with an
+                interval that is simultaneous for the rows (`diffusion_lab.verdicts`)
+    beside      the same of the other estimand, which does not decide
     cost        time per image relative to the baseline, over the seeds that both have: r_i = v_i(baseline)/v_i with v
                 in images/s; geometric mean of the r_i, with the interval of the mean of their logarithms, whose ends
                 are positive, where both shared the hours (`same_hours`)
-    verdict     of all rows together, corrected for their number (`verdicts`); bold if there is a difference
 
-A single finished run (n=1) has no interval. Values with different protocols are neither averaged nor compared.
+A single finished run (n=1) has no interval. Values with different protocols are neither averaged nor compared. A loss
+decides nothing between rows that differ in `MOVE_A_LOSS`: these say how small a loss can become.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from diffusion_lab.intervals import Interval, mean_interval, paired_difference, ratio_interval
+from diffusion_lab.intervals import Interval, mean_interval
+from diffusion_lab.reports.comparison.baselines import baseline
+from diffusion_lab.reports.comparison.evidence import BySeed, Evidence, evidence
 from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.hours import cost_of, same_hours, timed
 from diffusion_lab.reports.comparison.metrics import (
     VAL_LOSS,
     directed,
@@ -30,10 +35,12 @@ from diffusion_lab.reports.comparison.metrics import (
     shared_protocol,
     values,
 )
-from diffusion_lab.reports.comparison.verdicts import Verdict, judge, usual_size
-from diffusion_lab.runs.run import Run
+from diffusion_lab.reports.comparison.question import Estimand, Question
+from diffusion_lab.verdicts import Scale, Verdict, judge
 
 BASELINE = "baseline"
+Silent = Literal["", "loss", "direction"]
+MOVE_A_LOSS = ("sampler", "weighting", "prediction", "schedule")
 
 
 @dataclass(frozen=True)
@@ -42,187 +49,188 @@ class Row:
 
     Args:
         group: the runs.
-        metric: interval of the chosen metric.
-        difference: paired, to the baseline; None for the baseline itself.
+        metric: interval of the chosen metric at the end, without diverged runs.
+        effect: ratio or difference to the baseline; None for the baseline itself. Of a loss that does not decide it
+            has no interval.
         cost: time per image over the baseline's, paired; exactly 1 for the baseline itself.
         val_loss, images_per_second, seconds: intervals over the same finished runs.
         note: why metric is None.
-        unpaired: why difference is None; "baseline" for the baseline.
-        verdict: the verdict on the difference, corrected for the number of rows; None without a difference.
+        unpaired: why effect is None; "baseline" for the baseline.
+        silent: why the effect has no verdict: the metric is a loss, or neither of its directions is better; else "".
+        beside: the effect of the other estimand; None if there are no common snapshots.
         same_hours: whether the runs that the cost compares were trained in the same hours; otherwise the drift of the
             machine is in its interval, which is not shown.
+        diverged: number of finished runs that diverged.
     """
 
     group: Group
     metric: Interval | None
-    difference: Interval | None
+    effect: Verdict | None
     cost: Interval | None
     val_loss: Interval | None
     images_per_second: Interval | None
     seconds: Interval | None
     note: str = ""
     unpaired: str = ""
-    verdict: Verdict | None = None
+    silent: Silent = ""
+    beside: Verdict | None = None
     same_hours: bool = True
+    diverged: int = 0
 
     @property
     def is_baseline(self) -> bool:
         return self.unpaired == BASELINE
 
     @property
-    def tested(self) -> bool:
-        """Whether its difference has a p-value."""
-        return self.verdict is not None and self.verdict.p is not None
+    def verdict(self) -> Verdict | None:
+        """The verdict, None where the effect has none."""
+        return None if self.silent else self.effect
 
     @property
     def bold(self) -> bool:
-        """Whether the difference may be claimed."""
+        """Whether the effect may be claimed."""
         return self.verdict is not None and self.verdict.decided
 
 
-def summarise(groups: Sequence[Group], metric: str, size: float | None = None) -> list[Row]:
-    """One row per group; the first group that has the metric is the baseline of the differences.
+class Table(NamedTuple):
+    """All rows, and how they were compared.
+
+    Attributes:
+        rows: one per group.
+        metric: its name.
+        scale: ratios or differences.
+        estimand: which number of a run decided: the question's, or the end without common snapshots.
+        question: what was asked.
+        band: largest difference that counts as equal, on the scale of `Verdict.deviation`; 0 without a baseline.
+        evidence: the numbers of each seed.
+        base: the baseline.
+    """
+
+    rows: list[Row]
+    metric: str
+    scale: Scale
+    estimand: Estimand
+    question: Question
+    band: float
+    evidence: Evidence
+    base: Group
+
+    @property
+    def deciding(self) -> list[BySeed]:
+        """Of each row, seed -> the number that decided."""
+        return self.evidence.end if self.estimand == "end" else self.evidence.training or []
+
+
+def summarise(groups: Sequence[Group], metric: str, question: Question | None = None) -> list[Row]:
+    """The rows of `tabulate`."""
+    return tabulate(groups, metric, question).rows
+
+
+def tabulate(groups: Sequence[Group], metric: str, question: Question | None = None) -> Table:
+    """One row per group; the first group that has the metric is the baseline.
 
     Args:
         groups: groups of one section.
         metric: from `choose_metric`.
-        size: difference for which `verdict.seeds` is computed; None: `visible_size`.
+        question: None: the default one.
     """
+    question = question or Question()
     base = baseline(groups, metric)
-    rows = [_row(group, base, metric) for group in groups]
-    judgeable = directed(groups, metric)
-    compared = [
-        pairs(values(row.group, metric), values(base, metric)) if row.difference and judgeable else [] for row in rows
+    place = list(groups).index(base)
+    unpaired = [_unpaired(group, base, metric) for group in groups]
+    found = evidence(groups, metric, [why in ("", BASELINE) for why in unpaired], place)
+    estimand: Estimand = question.estimand if found.training else "end"
+    numbers = {"end": found.end, "training": found.training}
+    silent: list[Silent] = [_silent(group, base, metric) for group in groups]
+    loses = [why == "loss" for why in silent]
+    better = rising(groups, metric) if directed(groups, metric) else None
+
+    def effects(of: list[BySeed] | None) -> list[Verdict | None]:
+        compared = [i for i, why in enumerate(unpaired) if not why and not loses[i]] if of else []
+        judged = judge([of[i] for i in (place, *compared)], found.scale, better, question.margin) if of else [None]
+        by_place = dict(zip(compared, judged[1:], strict=True))
+        return [by_place.get(i) or _size(of, i, place, found.scale, loses[i]) for i in range(len(groups))]
+
+    decides = effects(numbers[estimand])
+    beside = effects(numbers["training" if estimand == "end" else "end"]) if found.training else [None] * len(groups)
+    rows = [
+        _row(group, base, metric, found.diverged[i], unpaired[i], silent[i], decides[i], beside[i])
+        for i, group in enumerate(groups)
     ]
-    judged = judge(compared, rising(groups, metric), size or visible_size(groups, metric))
-    return [replace(row, verdict=verdict) for row, verdict in zip(rows, judged, strict=True)]
+    return Table(rows, metric, found.scale, estimand, question, _band(found, place, question), found, base)
 
 
-def visible_size(groups: Sequence[Group], metric: str) -> float | None:
-    """The default difference for which the table gives the number of seeds."""
-    base = baseline(groups, metric)
-    own = interval(list(values(base, metric).values()))
-    found = [_difference(group, base, metric)[0] for group in groups]
-    return usual_size(own.mean, [one.half_width or 0.0 for one in found if one]) if own else None
+def _size(of: list[BySeed] | None, i: int, place: int, scale: Scale, loses: bool) -> Verdict | None:
+    """The mean effect of a loss that does not decide, without an interval."""
+    if not loses or i == place or not of or not of[i].keys() & of[place].keys():
+        return None
+    effect = judge([of[place], of[i]], scale, None)[1]
+    return effect and effect._replace(word="no claim", low=None, high=None)
 
 
-def baseline(groups: Sequence[Group], metric: str) -> Group:
-    """The first group with a finished run that has the metric, else the first."""
-    return next((group for group in groups if values(group, metric)), groups[0])
+def _band(found: Evidence, place: int, question: Question) -> float:
+    """log m of ratios, (m - 1) times the mean of the baseline of differences, as in `verdicts.judge`."""
+    if found.scale == "ratio":
+        return math.log(question.margin)
+    own = list(found.end[place].values())
+    return (question.margin - 1) * abs(math.fsum(own)) / len(own) if own else 0.0
 
 
-def with_baseline(groups: Sequence[Group], metric: str, label: str | None = None) -> list[Group]:
-    """The groups with the one with this label first, which makes it the baseline; None: unchanged.
-
-    Raises:
-        ValueError: no group has this label, or it has no finished run with the metric while others have.
-    """
-    if label is None:
-        return list(groups)
-    able = able_baselines(groups, metric)
-    if label not in able:
-        raise no_baseline(label, able)
-    return sorted(groups, key=lambda group: group.label != label)
-
-
-def able_baselines(groups: Sequence[Group], metric: str) -> list[str]:
-    """Names of the groups that have finished runs with the metric; if none has, of all groups."""
-    return [group.label for group in groups if values(group, metric)] or [group.label for group in groups]
-
-
-def no_baseline(label: str, able: Sequence[str]) -> ValueError:
-    """The error for a name that no row has."""
-    listed = ", ".join(able) or "a folder with runs that have started"
-    return ValueError(f"baseline={label} must be the name of a row with finished runs; use one of {listed}")
-
-
-def _row(group: Group, base: Group, metric: str) -> Row:
-    own = values(group, metric)
-    note = ""
+def _row(
+    group: Group,
+    base: Group,
+    metric: str,
+    diverged: Sequence[int],
+    unpaired: str,
+    silent: Silent,
+    effect: Verdict | None,
+    beside: Verdict | None,
+) -> Row:
+    own = {seed: value for seed, value in values(group, metric).items() if seed not in diverged}
+    note = "n/a (mixed protocols)" if len(protocols(group, metric)) > 1 else ""
     if not own:
         strange = any(run.is_not_finite(metric) for run in group.done)
-        why = "none finished" if not group.done else "not finite" if strange else "not measured"
-        note = f"n/a ({why})"
-    elif len(protocols(group, metric)) > 1:
-        note = "n/a (mixed protocols)"
-    difference, unpaired = _difference(group, base, metric)
+        left = "diverged" if values(group, metric) else "not finite" if strange else "not measured"
+        note = f"n/a ({left if group.done else 'none finished'})"
     done = group.done
     return Row(
         group=group,
         metric=None if note else mean_interval(list(own.values())),
-        difference=difference,
-        cost=_cost(group, base),
+        effect=effect,
+        cost=cost_of(group, base),
         val_loss=interval([run.last(VAL_LOSS) for run in done]),
         images_per_second=interval([run.images_per_second for run in done]),
         seconds=interval([run.seconds for run in done]),
         note=note,
-        unpaired=unpaired,
-        same_hours=same_hours(_timed(group), _timed(base)),
+        unpaired=unpaired or ("" if effect else "n/a (no common seed)"),
+        silent=silent,
+        beside=beside,
+        same_hours=same_hours(timed(group), timed(base)),
+        diverged=len(diverged),
     )
 
 
-def _difference(group: Group, base: Group, metric: str) -> tuple[Interval | None, str]:
-    """The paired difference group - base, or why there is none."""
+def _unpaired(group: Group, base: Group, metric: str) -> str:
+    """Why a group cannot be compared with the baseline; "" if it can."""
     if group is base:
-        return None, BASELINE
+        return BASELINE
     ours, theirs = values(group, metric), values(base, metric)
     if not ours or not theirs:
-        return None, "n/a"
-    common = pairs(ours, theirs)
-    if not common:
-        return None, "n/a (no common seed)"
+        return "n/a"
+    if not pairs(ours, theirs):
+        return "n/a (no common seed)"
     if shared_protocol(group, metric) != shared_protocol(base, metric) or len(protocols(group, metric)) > 1:
-        return None, "n/a (measured differently)"
-    a, b = zip(*common, strict=True)
-    return paired_difference(a, b), ""
+        return "n/a (measured differently)"
+    return ""
 
 
-def _cost(group: Group, base: Group) -> Interval | None:
-    """Interval of the baseline's images/s over the group's, paired by seed."""
-    ours, theirs = ({run.seed: run.images_per_second or 0.0 for run in _timed(one)} for one in (group, base))
-    ratios = [reference / own for own, reference in pairs(ours, theirs)]
-    return ratio_interval(ratios) if ratios else None
+def _silent(group: Group, base: Group, metric: str) -> Silent:
+    if not directed([group, base], metric):
+        return "direction"
+    moved = any(group.config.get(key) != base.config.get(key) for key in MOVE_A_LOSS)
+    return "loss" if moved and is_loss(metric) else ""
 
 
-def _timed(group: Group) -> list[Run]:
-    return [run for run in group.done if run.images_per_second]
-
-
-class Span(NamedTuple):
-    """When a run was trained: start and end in Unix seconds."""
-
-    start: float
-    end: float
-
-
-def span(run: Run) -> Span | None:
-    """From the start of a run to its end; None if the start is not recorded. A run that was continued counts from its
-    last start, with all of its seconds."""
-    try:
-        start = datetime.strptime(str(run.info.get("started")), "%Y-%m-%dT%H:%M:%S%z").timestamp()
-    except ValueError:
-        return None
-    return Span(start, start + (run.seconds or 0.0))
-
-
-def same_hours(ours: Sequence[Run], theirs: Sequence[Run]) -> bool:
-    """Whether two methods shared the hours, so that the drift of a machine over a sweep is in both alike.
-
-    They did if the two runs of each seed overlapped in time, or took turns: no run of another seed of the two methods
-    started between them. With the seed in the outer loop, as the launcher has it, methods A, B and C of two seeds run
-    as A0 B0 C0 A1 B1 C1, and any two take turns. A0 A1 C0 C1 do not: other work on the machine in the second half
-    would be a cost of C.
-
-    Args:
-        ours: runs of one method, one per seed.
-        theirs: runs of the other method; seeds that only one of them has are left out.
-    """
-    spans = [{run.seed: span(run) for run in runs if run.seed is not None} for runs in (ours, theirs)]
-    pairs = [(spans[0][seed], spans[1][seed]) for seed in spans[0].keys() & spans[1].keys()]
-    starts = [one.start for pair in pairs for one in pair if one is not None]
-    return all(one is not None and other is not None and _together(one, other, starts) for one, other in pairs)
-
-
-def _together(one: Span, other: Span, starts: Sequence[float]) -> bool:
-    first, last = sorted([one, other])
-    return last.start < first.end or not any(first.start < start < last.start for start in starts)
+def is_loss(metric: str) -> bool:
+    """Whether it is a loss that runs log: val/loss, train/loss, a group's or a head's."""
+    return "/" in metric and "loss" in metric.rpartition("/")[2]

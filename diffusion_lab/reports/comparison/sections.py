@@ -7,9 +7,11 @@ set and task.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from diffusion_lab.reports.comparison.baselines import able_baselines, no_baseline, with_baseline
 from diffusion_lab.reports.comparison.differences import (
     MISSING,
     WORD,
@@ -22,7 +24,7 @@ from diffusion_lab.reports.comparison.differences import (
 from diffusion_lab.reports.comparison.groups import Group, collect, source_of
 from diffusion_lab.reports.comparison.labels import check_key, configuration_words, label_groups, matching
 from diffusion_lab.reports.comparison.metrics import choose_metric, shared_protocol, values
-from diffusion_lab.reports.comparison.rows import able_baselines, no_baseline, with_baseline
+from diffusion_lab.reports.comparison.question import Estimand, Question, asked, recorded_question
 from diffusion_lab.runs.run import Run
 
 
@@ -33,11 +35,13 @@ class Section(NamedTuple):
         title: a text that distinguishes it from the other sections of the folder, and the metric.
         groups: groups with names; the chosen baseline is the first.
         metric: the metric for the comparison.
+        question: what its table decides.
     """
 
     title: str
     groups: list[Group]
     metric: str
+    question: Question = Question()
 
 
 def sections_of(
@@ -46,15 +50,21 @@ def sections_of(
     by: str | None = None,
     baseline: str | None = None,
     read: ConfigReader = read_config_alone,
+    estimand: Estimand | None = None,
+    margin: float | None = None,
+    recorded: Mapping[Path, Mapping[str, Any]] | None = None,
 ) -> list[Section]:
     """The sections, in the order of their first run; empty if no run has started.
 
     Args:
         runs: from `read_runs`.
-        metric: the metric for sections that have it; otherwise that of `choose_metric`.
+        metric: the metric for sections that have it; otherwise the recorded one, then that of `choose_metric`.
         by: configuration key that names the groups; None: the method.
         baseline: name of the baseline, or words that it alone has, for sections that have it; otherwise the first row.
         read: reads the configuration of a run.
+        estimand: which number of a run decides; None: the recorded question's.
+        margin: ratio within which methods are equal; None: the recorded question's.
+        recorded: folder of a sweep -> the question that it recorded.
 
     Raises:
         ValueError: no section has the metric, the key or the baseline.
@@ -66,16 +76,29 @@ def sections_of(
         by_subject.setdefault(canonical(subject(group)), []).append(group)
     if metric is not None and not any(_has(same, metric) for same in by_subject.values()):
         choose_metric(groups, metric)
-    measured = [part for same in by_subject.values() for part in _by_protocol(same, metric)]
+    questions = {key: _recorded(same, recorded or {}) for key, same in by_subject.items()}
+    wanted = {key: metric or (one.metric if one else None) for key, one in questions.items()}
+    parts = [(key, part) for key, same in by_subject.items() for part in _by_protocol(same, wanted[key])]
+    measured = [part for _, part in parts]
     named = [(label_groups(same, by), name) for same, name in measured]
     sections = []
-    for (same, name), title in zip(named, _titles(measured), strict=True):
+    for (same, name), title, (key, _) in zip(named, _titles(measured), parts, strict=True):
         here = matching(baseline, able_baselines(same, name)) if baseline is not None else []
-        sections.append(Section(title, with_baseline(same, name, here[0] if len(here) == 1 else None), name))
+        rows = with_baseline(same, name, here[0] if len(here) == 1 else None)
+        sections.append(Section(title, rows, name, asked(questions[key], name, estimand, margin)))
     able = list(dict.fromkeys(label for part in sections for label in able_baselines(part.groups, part.metric)))
     if baseline is not None and len(matching(baseline, able)) != 1:
         raise no_baseline(baseline, able)
     return sections
+
+
+def _recorded(groups: list[Group], recorded: Mapping[Path, Mapping[str, Any]]) -> Question | None:
+    """The recorded question, with its metric as the runs call it; "" if they do not have it."""
+    question = recorded_question([run for group in groups for run in group.runs], recorded)
+    if question is None or not question.metric:
+        return question
+    there = _has(groups, question.metric)
+    return question._replace(metric=choose_metric(groups, question.metric) if there else "")
 
 
 def subject(group: Group) -> dict[str, Any]:

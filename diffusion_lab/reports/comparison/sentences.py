@@ -1,104 +1,14 @@
-"""What is said around a table: its answer, how its rows differ, what its numbers mean and what they assume.
-
-    At n = 5, speed, min_snr and x0 are better than ddpm, by 0.9 to 1.1. 11 others remain undecided; their
-    intervals exclude differences above 0.4. To detect a difference of 0.25, run a new comparison with 8 seeds.
-
-"Better" and "worse" are the verdicts, which are corrected for the number of rows; the intervals are those of each row.
-"""
+"""What is said below a table: how its rows differ, what its numbers mean and what its verdicts assume."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
+from diffusion_lab.reports.comparison.answer import loss_sentence
 from diffusion_lab.reports.comparison.differences import Difference, differences, within
 from diffusion_lab.reports.comparison.groups import Group
-from diffusion_lab.reports.comparison.rows import Row
-from diffusion_lab.reports.comparison.verdicts import ALPHA, CLAIM_SEEDS, NO_CLAIM
-
-SHOWN = 4  # names that a sentence holds
-
-
-def answer(rows: Sequence[Row], size: float | None = None) -> str:
-    """The sentences; for rows in which nothing can be compared, what is missing.
-
-    Args:
-        rows: from `summarise`, with the baseline among them.
-        size: difference for which the verdicts have a number of seeds.
-    """
-    finished = [row for row in rows if row.metric is not None]
-    if not finished:
-        return "No run has finished with this metric, so there is nothing to compare."
-    base = next((row for row in rows if row.is_baseline), finished[0])
-    compared = [row for row in rows if row.difference is not None and row.verdict is not None]
-    if not compared and any(row.difference is not None for row in rows):
-        return (
-            f"Neither direction of this metric is better, so no row is better or worse than {base.group.label}: the "
-            "differences and their intervals are shown, without a verdict."
-        )
-    if not compared:
-        return f"Only {base.group.label} has a value; train a second method with the same seeds to compare them."
-    counts = sorted({row.difference.n for row in compared if row.difference})
-    if counts[-1] < CLAIM_SEEDS:
-        seeds = "one seed" if counts[-1] == 1 else f"{counts[-1]} seeds"
-        return f"With {seeds} there is no verdict (n = {_range(counts)}); it takes at least {CLAIM_SEEDS} seeds."
-    base_name = base.group.label
-    said = [_decided(compared, word, base_name) for word in ("better", "worse")]
-    whole = " and ".join(part for part in said if part)
-    first = f"At n = {_range(counts)}, {whole}." if whole else ""
-    return " ".join(part for part in (first, _open(compared, base_name, bool(whole), counts, size)) if part)
-
-
-def _decided(rows: Sequence[Row], word: str, base: str) -> str:
-    """`a, b and c are better than ddpm, by 0.9 to 1.1`, the largest difference first."""
-    found = [row for row in rows if row.verdict and row.verdict.word == word]
-    if not found:
-        return ""
-    found.sort(key=lambda row: -abs(row.difference.mean if row.difference else 0.0))
-    sizes = [abs(row.difference.mean) for row in found if row.difference]
-    by = _number(sizes[0]) if len(found) == 1 else f"{_number(sizes[-1])} to {_number(sizes[0])}"
-    verb = "is" if len(found) == 1 else "are"
-    return f"{_names([row.group.label for row in found])} {verb} {word} than {base}, by {by}"
-
-
-def _open(rows: Sequence[Row], base: str, others: bool, counts: Sequence[int], size: float | None) -> str:
-    """What is not decided: the difference above which the intervals exclude all, and how many seeds detect `size`, if
-    that is not one of those."""
-    found = [row for row in rows if row.verdict and row.verdict.word == "not decided"]
-    same = [row.group.label for row in rows if row.verdict and row.verdict.word == "identical"]
-    parts = [f"{_names(same)} {'is' if len(same) == 1 else 'are'} identical to {base}."] if same else []
-    if found:
-        differences = [row.difference for row in found if row.difference]
-        ends = [abs(end) for one in differences for end in (one.low, one.high) if end is not None]
-        which = f"{len(found)} other{'s' * (len(found) > 1)}" if others else _who(found, base, counts)
-        verb, it = ("remains", "its interval excludes") if len(found) == 1 else ("remain", "their intervals exclude")
-        parts.append(f"{which} {verb} undecided; {it} differences above {_number(max(ends))}.")
-        seeds = [row.verdict.seeds for row in found if row.verdict and row.verdict.seeds]
-        if size and len(seeds) == len(found) and size < max(ends):
-            parts.append(f"To detect a difference of {_number(size)}, run a new comparison with {max(seeds)} seeds.")
-    return " ".join(parts)
-
-
-def _who(found: Sequence[Row], base: str, counts: Sequence[int]) -> str:
-    one = len(found) == 1
-    difference = "the difference" if one else "the differences"
-    return f"At n = {_range(counts)}, {difference} of {_names([row.group.label for row in found])} to {base}"
-
-
-def _names(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b, c and 4 more`."""
-    if len(names) > SHOWN + 1:
-        return f"{', '.join(names[:SHOWN])} and {len(names) - SHOWN} more"
-    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
-
-
-def _range(counts: Sequence[int]) -> str:
-    return str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-
-
-def _number(value: float) -> str:
-    """Two significant digits."""
-    return f"{float(f'{value:.2g}'):g}"
+from diffusion_lab.reports.comparison.rows import Row, Table
+from diffusion_lab.verdicts import CLAIM_SEEDS
 
 
 def unnamed_difference_sentences(groups: Sequence[Group], base: Group) -> list[str]:
@@ -135,25 +45,19 @@ def unnamed_differences(group: Group, base: Group) -> list[Difference]:
     return different
 
 
-def legend(rows: Sequence[Row], size: float | None = None) -> str:
+def legend(table: Table) -> str:
     """Explanation of the numbers and of their limits."""
-    tested = sum(row.tested for row in rows)
-    text = "mean over finished seeds [95 % interval of Student's t]; differences are paired by seed, each interval is "
-    text += "that of its row alone; "
-    if tested:
-        of_all = f", corrected for the {tested} rows by Holm's method" if tested > 1 else ""
-        text += (
-            f"verdict: p of the paired t-test{of_all}; with no difference anywhere the table has a false verdict with "
-            f"a probability of at most {ALPHA:.0%}; bold: a verdict; "
-        ).replace("5%", "5 %")
-        if size:
-            text += (
-                f"seeds for ±{size:g}: approximate number of pairs that detects a true difference of that size with a "
-                "probability of 80 %, by the observed spread; "
-            )
-    elif any(row.verdict is not None and row.verdict.word == NO_CLAIM for row in rows):
+    effects = [row.effect for row in table.rows if row.effect]
+    text = "mean over finished seeds at the end [95 % interval of Student's t]; "
+    if effects:
+        mean = "geometric mean" if table.scale == "ratio" else "mean"
+        text += f"{table.scale} to {table.base.label}: {mean} over the seeds that both have"
+        text += f" [{SIMULTANEOUS}]; " if any(one.n >= CLAIM_SEEDS for one in effects) else "; "
+    if any(row.verdict and row.verdict.n >= CLAIM_SEEDS for row in table.rows):
+        text += f"{verdict_words(table)}; "
+    elif any(row.verdict for row in table.rows):
         text += f"with fewer than {CLAIM_SEEDS} seeds nothing is set in bold: no claim; "
-    elif any(row.difference is not None and row.verdict is None for row in rows):
+    elif any(row.silent == "direction" for row in table.rows):
         text += "neither direction of this metric is better, so there is no verdict and nothing is set in bold; "
     return text + (
         "cost: time per image relative to the baseline's, paired by seed: geometric mean, and the interval of its "
@@ -161,20 +65,33 @@ def legend(rows: Sequence[Row], size: float | None = None) -> str:
     )
 
 
-def cautions(rows: Sequence[Row]) -> list[str]:
-    """The assumptions of the verdicts, and the effect of pairing."""
-    verdicts = [row.verdict for row in rows if row.verdict and row.tested]
-    if not verdicts:
-        return []
-    notes = [
-        "Fix the number of seeds before the first run: adding seeds from n = 3 to 12 until the plain "
-        "interval excludes 0 finds a difference where there is none in 18 % of the cases instead of 5 % (simulated)."
-    ]
-    ratios = [verdict.ratio for verdict in verdicts if verdict.ratio is not None]
-    if ratios:
-        spread = f" (median of the rows; {min(ratios):.2g} to {max(ratios):.2g})" if len(ratios) > 1 else ""
-        notes.append(f"Unpaired intervals would be {statistics.median(ratios):.2g} times as wide{spread}.")
-    return notes
+SIMULTANEOUS = "95 % interval for all rows together; an end that is exactly that of no effect is not in it"
+
+
+def verdict_words(table: Table) -> str:
+    """What the words of the verdicts mean."""
+    none = "1" if table.scale == "ratio" else "0"
+    return (
+        f"verdict: better or worse (bold) where the interval excludes {none}: of tables without any difference, one in "
+        f"20 has such a row; equal: surely {table.question.within} of the baseline"
+    )
+
+
+def cautions(table: Table) -> list[str]:
+    """The question, if it is not the recorded one, and the assumptions of the verdicts."""
+    notes = [table.question.note, loss_sentence(table) if any(row.verdict for row in table.rows) else ""]
+    if table.question.estimand != table.estimand:
+        notes.append("The runs have no two snapshots at equal images in common, so the end decides, not the training.")
+    for row in table.rows:
+        if row.diverged:
+            rest = "" if row.note else "; its numbers are those of the others"
+            notes.append(f"{row.diverged} of {len(row.group.done)} seeds of {row.group.label} diverged{rest}.")
+    if any(row.verdict and row.verdict.n >= CLAIM_SEEDS for row in table.rows):
+        notes.append(
+            "Fix the number of seeds before the first run: adding seeds from n = 3 to 12 until a row is decided "
+            "finds a difference where there is none in 18 % of the cases instead of 5 % (simulated for one row)."
+        )
+    return [note for note in notes if note]
 
 
 def of_other_hours(rows: Sequence[Row], baseline: str) -> list[str]:

@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.question import Question
+from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.reports.figures.base import Figure
 from diffusion_lab.reports.figures.curves import against_time, other_numbers, quality_over_training
 from diffusion_lab.reports.figures.losses import loss_by_log_snr, loss_by_timestep, loss_over_training
 from diffusion_lab.reports.figures.method_logs import adversarial_losses, heads
-from diffusion_lab.reports.figures.table_rows import cost, differences
+from diffusion_lab.reports.figures.ratios import effects, effects_over_training
+from diffusion_lab.reports.figures.table_rows import cost
 from diffusion_lab.reports.figures.timesteps import drawn, drawn_over_training, effective_weights
 
 
-def of_section(groups: Sequence[Group], metric: str, size: float | None) -> list[Figure]:
+def of_section(groups: Sequence[Group], metric: str, question: Question | None = None) -> list[Figure]:
     """The figures of one section of the report for which the runs have data, in their order on the page.
 
     Args:
         groups: the compared groups.
         metric: the section's metric.
-        size: difference that the band of `differences` shows; None: a tenth of the baseline's mean.
+        question: what the section's table decides; None: the default one.
     """
+    table = tabulate(groups, metric, question)
     made = [
-        differences(groups, metric, size),
+        effects(table),
+        effects_over_training(table),
         quality_over_training(groups, metric),
         against_time(groups, metric),
         loss_by_timestep(groups),

@@ -1,4 +1,4 @@
-"""Figures with a line or bar per row of the table: differences to the baseline, and what training cost."""
+"""Figures with a line or bar per row of a table: intervals, and what training cost."""
 
 from __future__ import annotations
 
@@ -8,49 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from diffusion_lab.intervals import Interval
-from diffusion_lab.plotting import SHORT_NAME, line_style, panels, row_names
-from diffusion_lab.reports.comparison.cells import decimals, duration, number, with_interval
+from diffusion_lab.plotting import line_style, panels, row_names
+from diffusion_lab.reports.comparison.cells import duration, number
 from diffusion_lab.reports.comparison.groups import Group
-from diffusion_lab.reports.comparison.metrics import directed, pairs, rising, values, with_units
-from diffusion_lab.reports.comparison.rows import Row, baseline, summarise, visible_size
 from diffusion_lab.reports.figures.base import Figure, averaged_runs, seeds_text
 from diffusion_lab.runs.run import Run
 
 FAR = 6.0  # means larger than this multiple of the median one are ignored for the axis limits
 WIDE = 1.5  # so are interval ends farther from the means than this multiple of the median half width
 BAND = 5.0  # the band is seen as a whole unless the axis would be longer than this multiple of what the rows need
-
-
-def differences(groups: Sequence[Group], metric: str, size: float | None = None) -> Figure | None:
-    """Paired differences to the baseline with their intervals, against 0; those with a verdict are filled and bold.
-
-    Args:
-        groups: the rows of the table.
-        metric: what is compared.
-        size: the table's difference for the number of seeds, drawn as a band of +-size; None: its default.
-    """
-    size = size or visible_size(groups, metric)
-    rows, base = summarise(groups, metric), baseline(groups, metric)
-    compared = [row for row in rows if row.difference]
-    if not compared:
-        return None
-    theirs = values(base, metric)
-    seeds = {row.group.label: [a - b for a, b in pairs(values(row.group, metric), theirs)] for row in compared}
-    ends = with_band(limits([row.difference for row in compared if row.difference]), size)
-    seen = size if size and size < max(map(abs, ends)) else None  # else the band would be all there is
-    counted = seeds_text([row.group for row in compared], lambda group: seeds[group.label])
-    caption = (
-        f"{metric} minus that of {base.label} at the same seed: diamonds are means over the common seeds ({counted}), "
-        "lines their 95 % intervals of Student's t, dots single seeds. Filled and bold: a verdict after Holm's "
-        "correction for the number of rows; hollow: none. Without any difference, one in 20 of the plain intervals "
-        "excludes 0 by chance. An arrow at the edge points to values beyond it."
-    )
-    if size:
-        caption += f" Grey: differences up to ±{size:g}" if seen else f" The whole axis lies within ±{size:g}"
-        tested = any(row.tested for row in rows)
-        caption += ", the size for which the table gives the number of seeds." if tested else "."
-    name = base.label if len(base.label) <= SHORT_NAME else "the baseline"
-    return Figure.drawn(f"Difference to {name}", caption, _difference_lines, groups, metric, rows, seeds, ends, seen)
 
 
 def limits(present: Sequence[Interval]) -> tuple[float, float]:
@@ -72,35 +38,6 @@ def with_band(axis_limits: tuple[float, float], size: float | None) -> tuple[flo
         return axis_limits
     low, high = min(axis_limits[0], -1.06 * size), max(axis_limits[1], 1.06 * size)
     return (low, high) if high - low <= BAND * (axis_limits[1] - axis_limits[0]) else axis_limits
-
-
-def _difference_lines(
-    groups: Sequence[Group],
-    metric: str,
-    rows: Sequence[Row],
-    seeds: dict[str, list[float]],
-    ends: tuple[float, float],
-    band: float | None,
-) -> Any:
-    """A line per row, in the table's order, with its numbers at the right edge."""
-    places = decimals([row.metric.mean for row in rows if row.metric])
-    texts = [with_interval(row.difference, places, signed=True) if row.difference else row.unpaired for row in rows]
-    lines = [
-        IntervalLine(row.group.label, row.difference, text, row.bold) for row, text in zip(rows, texts, strict=True)
-    ]
-    figure, axis = interval_lines(lines, ends)
-    if band:
-        axis.axvspan(*np.clip([-band, band], *ends), color="#888888", alpha=0.15, linewidth=0, zorder=0)
-    for place, row in enumerate(rows):
-        if not row.difference:
-            continue
-        dots = seeds[row.group.label]
-        axis.plot(dots, [place] * len(dots), "o", color="#555555", markersize=2.2, alpha=0.6, zorder=4)
-    left, right = ("worse", "better") if rising(groups, metric) else ("better", "worse")
-    if not directed(groups, metric):
-        left, right = "lower", "higher"
-    axis.set_xlabel(f"← {left}      difference in {with_units(groups, metric)}      {right} →")
-    return figure
 
 
 class IntervalLine(NamedTuple):

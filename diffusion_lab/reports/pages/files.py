@@ -6,7 +6,9 @@ and paths are relative. Beside `digits.md` is `digits.per_seed.csv`, from which 
     section,row,run,seed,metric,value,protocol
 
 One line per finished run and value; the first row of a section that has the metric is its baseline. `protocol` is JSON,
-and empty for values that are not evaluations. Values are written with all digits.
+and empty for values that are not evaluations. Values are written with all digits. `METRIC over training` is a run's
+mean over the snapshots that all runs of the section have, geometric if the table has ratios, and `METRIC (diverged)`
+the value of a run that the table only counts.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from diffusion_lab.files import write_whole
 from diffusion_lab.markup import csv_text, markdown_cell, markdown_text
 from diffusion_lab.printable import one_line
 from diffusion_lab.reports.comparison.cells import Cell, Comparison
-from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS
+from diffusion_lab.reports.comparison.question import WORDS
+from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.reports.comparison.sections import Section
-from diffusion_lab.runs.run import RunFolder, status_words
+from diffusion_lab.runs.run import Run, RunFolder, status_words
 
 SUFFIXES = (".md", ".tex")
 COLUMNS = ("section", "row", "run", "seed", "metric", "value", "protocol")
@@ -176,23 +179,30 @@ def write_per_seed(table: str | Path, sections: Sequence[Section]) -> Path:
         ValueError: the path cannot be written to.
     """
     path = path_beside(table)
-    lines = [
-        (section.title, group.label, *line)
-        for section in sections
-        for group in section.groups
-        for line in _lines(group, section.metric)
-    ]
+    lines = [(section.title, *line) for section in sections for line in _section_lines(section)]
     save(path, csv_text(COLUMNS, lines).encode(), "table")
     return path
 
 
-def _lines(group: Group, metric: str) -> Iterator[tuple[object, ...]]:
-    for run in group.done:
-        names = dict.fromkeys([metric, *run.metric_names, VAL_LOSS])
-        values = {name: run.last(name) for name in names}
-        values |= {"images_per_second": run.images_per_second, "seconds": run.seconds}
-        for name, value in values.items():
-            if value is not None:
-                protocol = run.protocol(name)
-                text = json.dumps(protocol, sort_keys=True, separators=(",", ":")) if protocol else ""
-                yield run.name, "" if run.seed is None else run.seed, name, repr(value), text
+def _section_lines(section: Section) -> Iterator[tuple[object, ...]]:
+    evidence = tabulate(section.groups, section.metric, section.question).evidence
+    training = evidence.training or [{} for _ in section.groups]
+    for group, means, diverged in zip(section.groups, training, evidence.diverged, strict=True):
+        for run in group.done:
+            for name, value in _values(run, section.metric).items():
+                gone = name == section.metric and run.seed in diverged
+                yield group.label, *_line(run, f"{name} (diverged)" if gone else name, value, run.protocol(name))
+            if run.seed in means:
+                yield group.label, *_line(run, f"{section.metric} {WORDS['training']}", means[run.seed], {})
+
+
+def _values(run: Run, metric: str) -> dict[str, float]:
+    """What a finished run has: its metrics, the one of the table first, and its rate and time."""
+    found = {name: run.last(name) for name in dict.fromkeys([metric, *run.metric_names, VAL_LOSS])}
+    found |= {"images_per_second": run.images_per_second, "seconds": run.seconds}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _line(run: Run, name: str, value: float, protocol: Mapping[str, object]) -> tuple[object, ...]:
+    text = json.dumps(protocol, sort_keys=True, separators=(",", ":")) if protocol else ""
+    return run.name, "" if run.seed is None else run.seed, name, repr(value), text

@@ -59,23 +59,19 @@ class Report(NamedTuple):
         return self.parts[0].section.metric if self.parts else VAL_LOSS
 
 
-def make_report(
-    folder: RunFolder, sections: Sequence[Section], by: str | None = None, size: float | None = None
-) -> Report:
+def make_report(folder: RunFolder, sections: Sequence[Section], by: str | None = None) -> Report:
     """Compare and draw.
 
     Args:
         folder: from `read_runs`.
         sections: from `sections_of`.
         by: configuration key that names the groups; None: the method.
-        size: difference for which the number of seeds is given, and the picture's band; None: a tenth of the
-            baseline's mean.
     """
     parts = [
         Part(
             section,
-            compare(section.groups, section.metric, by, size),
-            figures.of_section(section.groups, section.metric, size),
+            compare(section.groups, section.metric, by, section.question),
+            figures.of_section(section.groups, section.metric, section.question),
         )
         for section in sections
     ]
@@ -150,7 +146,7 @@ def _content(report: Report) -> dict[str, Any]:
 
 def _part(folder: RunFolder, part: Part) -> dict[str, Any]:
     """The variables of the template for one section."""
-    title, groups, metric = part.section
+    title, groups, metric, _ = part.section
     return {
         "title": title,
         "settings": _settings(groups),

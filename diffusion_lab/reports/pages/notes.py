@@ -10,10 +10,10 @@ from diffusion_lab.printable import one_line
 from diffusion_lab.reports.comparison.cells import Cell, Column, Comparison, number
 from diffusion_lab.reports.comparison.groups import Group, data_notes
 from diffusion_lab.reports.comparison.metrics import metric_names, protocols, values
-from diffusion_lab.reports.comparison.verdicts import CLAIM_SEEDS
 from diffusion_lab.runs import shell_commands
 from diffusion_lab.runs.identity import words_for_latents
 from diffusion_lab.runs.run import Run, RunFolder
+from diffusion_lab.verdicts import CLAIM_SEEDS
 
 NAMES_SHOWN = 4  # of further metrics
 PENDING_SHOWN = 10  # if more runs have not started, they are counted, not listed

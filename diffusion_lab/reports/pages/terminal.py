@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 GAP = 3  # characters between two columns
 NEEDED = 3  # columns that are always shown: the name, how many runs, and the first number
 INDENT = 2  # of numbers below a name
-_BREAK = re.compile(r" (?=\[|\(n=1|\(\d|p[=<]|for ±|to )")
-_TO_BASELINE = re.compile(r"^(diff\w*\.?)[ \n]to[ \n]\S+$")
+_BREAK = re.compile(r" (?=\[|\(n=1|\(\d|to |at the end|over training)")
+_TO_BASELINE = re.compile(r"^(ratio|difference) to .+?( at the end| over training)?$")
 _WORDS = re.compile(r" (?![\u2191\u2193])")  # an arrow stays beside its name
 
 Lines = list[list[Cell]]
@@ -68,7 +68,7 @@ def _stacked(lines: Sequence[Sequence[Cell]]) -> Lines:
 def _narrow(titles: Sequence[str]) -> Iterator[str]:
     """Titles broken between all words; the baseline is not named again, since its row says that it is it."""
     for i, title in enumerate(titles):
-        brief = _TO_BASELINE.sub(r"difference\nto baseline", title)
+        brief = _BREAK.sub("\n", _TO_BASELINE.sub(r"\1\nto baseline\2", title))
         yield title if i == 0 else brief if brief != title else _WORDS.sub("\n", title)
 
 

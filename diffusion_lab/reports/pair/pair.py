@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from diffusion_lab.intervals import Interval, paired_difference
+from diffusion_lab.reports.comparison.answer import answer
 from diffusion_lab.reports.comparison.cells import Column, Comparison, decimals, verdict_text, with_interval
 from diffusion_lab.reports.comparison.differences import (
     ConfigReader,
@@ -22,25 +22,24 @@ from diffusion_lab.reports.comparison.differences import (
     read_config_alone,
     short,
 )
+from diffusion_lab.reports.comparison.effects import effect_text
 from diffusion_lab.reports.comparison.groups import Group, data_words
 from diffusion_lab.reports.comparison.labels import group_runs, label_groups, matching
 from diffusion_lab.reports.comparison.metrics import (
     VAL_LOSS,
     choose_metric,
-    directed,
-    interval,
     metric_names,
-    pairs,
-    protocols,
-    rising,
     shared_protocol,
     values,
     with_arrow,
 )
+from diffusion_lab.reports.comparison.question import WORDS, Question, asked
+from diffusion_lab.reports.comparison.rows import Row, Table, tabulate
 from diffusion_lab.reports.comparison.sections import data_name, subject
-from diffusion_lab.reports.comparison.verdicts import ALPHA, CLAIM_SEEDS, NO_CLAIM, Pairs, Verdict, judge
+from diffusion_lab.reports.comparison.sentences import cautions, verdict_words
 from diffusion_lab.runs.find import read_runs
 from diffusion_lab.runs.run import RunFolder
+from diffusion_lab.verdicts import CLAIM_SEEDS, Verdict
 
 
 class Pair(NamedTuple):
@@ -51,12 +50,14 @@ class Pair(NamedTuple):
         own: the second group, B, which is described relative to A.
         metric: of the curves and the speed-up.
         metrics: all metrics of which finished runs of both have a value, `metric` first.
+        question: what decides.
     """
 
     base: Group
     own: Group
     metric: str
     metrics: list[str]
+    question: Question = Question()
 
     @property
     def groups(self) -> list[Group]:
@@ -116,8 +117,14 @@ def group_of(side: Side, read: ConfigReader = read_config_alone) -> Group:
     raise ValueError(f"{option}={text} must hold runs that differ in their seed alone; use one of {labels}")
 
 
-def pair(base: Group, own: Group, metric: str | None = None) -> Pair:
+def pair(base: Group, own: Group, metric: str | None = None, recorded: Question | None = None) -> Pair:
     """The two groups with names that distinguish them, and the metrics that both have.
+
+    Args:
+        base: A.
+        own: B.
+        metric: None: the recorded one if both have it, else that of `choose_metric`.
+        recorded: the question that their sweeps recorded.
 
     Raises:
         ValueError: they are the same configuration, have other data or another task, or no metric in common; or
@@ -144,6 +151,8 @@ def pair(base: Group, own: Group, metric: str | None = None) -> Pair:
     common = [name for name in metric_names([base, own]) if _both(base, own, name)]
     common += [VAL_LOSS] if _both(base, own, VAL_LOSS) else []
     chosen = choose_metric([base, own], metric)
+    if metric is None and recorded and recorded.metric in common:
+        chosen = recorded.metric
     if metric is None and chosen not in common and common:
         chosen = common[0]
     if not common:
@@ -152,7 +161,8 @@ def pair(base: Group, own: Group, metric: str | None = None) -> Pair:
         raise ValueError(
             f"metric={chosen} must be one of which finished runs of A and of B have a value; use {', '.join(common)}"
         )
-    return Pair(base, own, chosen, list(dict.fromkeys([chosen, *common])))
+    question = asked(recorded, chosen, None, None)
+    return Pair(base, own, chosen, list(dict.fromkeys([chosen, *common])), question)
 
 
 def alone(folder: RunFolder, read: ConfigReader = read_config_alone) -> Iterator[Pair]:
@@ -201,43 +211,45 @@ class PairRow(NamedTuple):
 
     Attributes:
         name: of the metric.
-        base, own: mean over finished seeds.
-        common: (own, base) of the seeds that both have; empty if they cannot be compared.
-        refused: why there is no difference, "" if there is one.
-        verdict: on the difference, corrected for the number of metrics.
+        table: the two groups by this metric alone; the first row is the baseline's.
+        refused: why they are not compared, "" if they are.
+        decides: whether it is the metric of the pair, which alone has a verdict.
     """
 
     name: str
-    base: Interval | None
-    own: Interval | None
-    common: Pairs
+    table: Table
     refused: str
-    verdict: Verdict | None
+    decides: bool
 
     @property
-    def difference(self) -> Interval | None:
-        return paired_difference([a for a, _ in self.common], [b for _, b in self.common]) if self.common else None
+    def base(self) -> Row:
+        return self.table.rows[0]
+
+    @property
+    def own(self) -> Row:
+        return self.table.rows[-1]
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return self.own.verdict if self.decides else None
 
     @property
     def bold(self) -> bool:
-        """Whether the difference may be claimed."""
+        """Whether the effect may be claimed."""
         return self.verdict is not None and self.verdict.decided
 
     @property
     def places(self) -> int:
         """Decimals of its means and of their difference."""
-        return decimals([mean.mean for mean in (self.base, self.own) if mean])
+        return decimals([row.metric.mean for row in self.table.rows if row.metric])
 
 
 def lines_of(pair: Pair) -> list[PairRow]:
-    """One line per metric, with verdicts that are corrected for all of them together."""
-    lines = [_line(pair, name) for name in pair.metrics]
-    judged = [line.common if directed(pair.groups, line.name) else [] for line in lines]
-    falling = [
-        [(-a, -b) for a, b in common] if rising(pair.groups, line.name) else common
-        for line, common in zip(lines, judged, strict=True)
+    """One line per metric. The verdict is about `pair.metric`; the others stand beside it."""
+    return [
+        PairRow(name, tabulate(pair.groups, name, pair.question), _refused(pair, name), name == pair.metric)
+        for name in pair.metrics
     ]
-    return [line._replace(verdict=verdict) for line, verdict in zip(lines, judge(falling, rising=False), strict=True)]
 
 
 def table_of(pair: Pair, lines: list[PairRow]) -> Comparison:
@@ -245,47 +257,60 @@ def table_of(pair: Pair, lines: list[PairRow]) -> Comparison:
     base, own = (group.label for group in pair.groups)
     columns = [
         Column("metric", lambda line: with_arrow(pair.groups, line.name)),
-        Column("common seeds", lambda line: str(len(line.common)) if line.common else "none"),
+        Column("common seeds", lambda line: str(line.own.effect.n) if line.own.effect else "none"),
         Column(base, lambda line: _mean_text(line.base, line)),
         Column(own, lambda line: _mean_text(line.own, line)),
-        Column(
-            f"difference to {base}",
-            lambda line: line.refused or with_interval(line.difference, line.places, signed=True),
-            verdict=True,
-        ),
+        Column(f"compared with {base}", _effect, verdict=True),
         Column("verdict", lambda line: verdict_text(line.verdict), verdict=True),
+        Column("", _beside),
     ]
+    estimand = lines[0].table.estimand
+    columns[-1] = columns[-1]._replace(heading=WORDS["training" if estimand == "end" else "end"])
+    columns = [column for column in columns if any(map(column.cell, lines))]
     cells = [[column.of(line) for column in columns] for line in lines]
-    return Comparison([column.heading for column in columns], cells, _legend(lines), [])
+    notes = [note for line in lines if line.decides for note in cautions(line.table)]
+    return Comparison([column.heading for column in columns], cells, _legend(lines), notes, answer=_answer(lines))
 
 
-def _line(pair: Pair, name: str) -> PairRow:
-    base, own = values(pair.base, name), values(pair.own, name)
-    refused, common = measured_differently(pair, name), pairs(own, base)
-    if refused:
-        refused = f"n/a, measured differently: {refused}"
-    elif not common:
-        refused = "n/a (no common seed)"
-    return PairRow(name, _mean(pair.base, name), _mean(pair.own, name), [] if refused else common, refused, None)
+def _refused(pair: Pair, name: str) -> str:
+    why = measured_differently(pair, name)
+    return f"n/a, measured differently: {why}" if why else ""
 
 
-def _mean(group: Group, name: str) -> Interval | None:
-    """Over the finished seeds; None if these were measured in different ways."""
-    return interval(list(values(group, name).values())) if len(protocols(group, name)) < 2 else None
+def _effect(line: PairRow) -> str:
+    """`0.71 [0.55, 0.92] times`, `+0.52 [−0.10, +1.14]`"""
+    effect = line.own.effect
+    if line.refused or effect is None:
+        return line.refused or line.own.unpaired
+    return _said(effect, line)
 
 
-def _mean_text(mean: Interval | None, line: PairRow) -> str:
-    return with_interval(mean, line.places).replace(", no interval", "")
+def _beside(line: PairRow) -> str:
+    return _said(line.own.beside, line) if line.own.beside and not line.refused else ""
+
+
+def _said(effect: Verdict, line: PairRow) -> str:
+    times = " times" if line.table.scale == "ratio" else ""
+    return f"{effect_text(effect, line.table.scale, line.places)}{times}"
+
+
+def _mean_text(row: Row, line: PairRow) -> str:
+    return row.note or with_interval(row.metric, line.places).replace(", no interval", "")
+
+
+def _answer(lines: list[PairRow]) -> str:
+    return next((answer(line.table) for line in lines if line.decides and not line.refused), "")
 
 
 def _legend(lines: list[PairRow]) -> str:
-    tested = sum(line.verdict is not None and line.verdict.p is not None for line in lines)
-    text = "final values: mean over finished seeds [95 % interval of Student's t]; the difference is paired by seed"
-    if any(line.common and line.verdict is None for line in lines):
-        text += "; there is no verdict where neither direction of a metric is better"
-    if any(line.verdict is not None and line.verdict.word == NO_CLAIM for line in lines):
-        text += f"; with fewer than {CLAIM_SEEDS} common seeds there is no verdict"
-    if not tested:
-        return text
-    of_all = f", corrected for the {tested} metrics by Holm's method" if tested > 1 else ""
-    return f"{text}; verdict: p of the paired t-test{of_all}, at most {100 * ALPHA:.0f} % for a claim, which is bold"
+    text = (
+        "final values: mean over finished seeds [95 % interval of Student's t]; ratio or difference over the common "
+        "seeds with its 95 % interval, each metric by itself"
+    )
+    (decides,) = (line for line in lines if line.decides)
+    verdict = decides.verdict
+    if verdict is None:
+        return f"{text}; there is no verdict"
+    if verdict.word == "no claim":
+        return f"{text}; with fewer than {CLAIM_SEEDS} common seeds there is no verdict"
+    return f"{text}; {verdict_words(decides.table)}; it is about {decides.name} alone, the metric that was chosen"

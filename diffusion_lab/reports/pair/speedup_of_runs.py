@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.hours import same_hours
 from diffusion_lab.reports.comparison.metrics import directed, protocols, rising, shared_protocol, time_of
-from diffusion_lab.reports.comparison.rows import same_hours
 from diffusion_lab.reports.pair.speedup import NEAREST, Factor, MetricCurve, SpeedUp, speed_up
 from diffusion_lab.runs.run import Run
 

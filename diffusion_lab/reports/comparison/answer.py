@@ -1,0 +1,131 @@
+"""The answer of a table in a sentence or two.
+
+At n = 5, logit_normal is better: it has 0.70 [0.60, 0.80] times the fd1k_digits of uniform over training, and 0.70
+[0.60, 0.90] at the end; loss_second_moment is equal to it within 10 %; 3 others are not decided. To decide a ratio
+of 1.1, run a new comparison with 7 seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diffusion_lab.reports.comparison.effects import effect_text
+from diffusion_lab.reports.comparison.metrics import directed, metric_names
+from diffusion_lab.reports.comparison.question import WORDS
+from diffusion_lab.reports.comparison.rows import Row, Table
+from diffusion_lab.verdicts import CLAIM_SEEDS, Word, seeds_needed
+
+SHOWN = 4  # names that a sentence holds
+
+
+def answer(table: Table) -> str:
+    """The sentences; for rows in which nothing can be decided, why, or what is missing."""
+    finished = [row for row in table.rows if row.metric is not None]
+    if not finished:
+        return "No run has finished with this metric, so there is nothing to compare."
+    base = table.base.label
+    compared = [row for row in table.rows if row.effect is not None]
+    if not compared:
+        return f"Only {base} has a value; train a second method with the same seeds to compare them."
+    deciding = [row for row in compared if not row.silent]
+    if not deciding:
+        return loss_sentence(table) or (
+            f"Neither direction of this metric is better, so no row is better or worse than {base}: the effects and "
+            "their intervals are shown, without a verdict."
+        )
+    counts = sorted({row.effect.n for row in deciding if row.effect})
+    if counts[-1] < CLAIM_SEEDS:
+        seeds = "one seed" if counts[-1] == 1 else f"{counts[-1]} seeds"
+        return f"With {seeds} there is no verdict (n = {_range(counts)}); it takes at least {CLAIM_SEEDS} seeds."
+    said: list[str] = []
+    for word in ("better", "worse"):
+        said += _decided(table, _with(deciding, word), word, "" if said else f"the {table.metric} of {base}")
+    of = "it" if said else base
+    said += _plain(_with(deciding, "equal"), f"equal to {of} {table.question.within}")
+    said += _plain(_with(deciding, "identical"), f"identical to {of}")
+    open_ones = _with(deciding, "not decided")
+    if open_ones:
+        who = f"{len(open_ones)} other{'s' * (len(open_ones) > 1)}" if said else names(open_ones)
+        said.append(f"{who} {_are(open_ones)} not decided")
+    return " ".join(part for part in (f"At n = {_range(counts)}, {'; '.join(said)}.", _seeds(table, open_ones)) if part)
+
+
+def _with(rows: Sequence[Row], word: Word) -> list[Row]:
+    return [row for row in rows if row.effect and row.effect.word == word]
+
+
+def _decided(table: Table, rows: Sequence[Row], word: str, of: str) -> list[str]:
+    """`a is better: it has 0.70 [0.60, 0.80] times the fd1k_digits of uniform at the end`, the largest effect first."""
+    effects = sorted((row.effect for row in rows if row.effect), key=lambda effect: effect.size)
+    if not rows:
+        return []
+    ratio, when = table.scale == "ratio", WORDS[table.estimand]
+    of = of or f"that of {table.base.label}"
+    if len(rows) > 1:
+        ends = [effect_text(one._replace(low=None), table.scale, 3) for one in (effects[0], effects[-1])]
+        sizes = " to ".join(dict.fromkeys(ends))
+        way = f"they have {sizes} times {of}" if ratio else f"they differ by {sizes} from {of}"
+        return [f"{names(rows)} are {word}: {way} {when}"]
+    (row,) = rows
+    way = f"it has {_text(table, row)} times {of}" if ratio else f"it differs by {_text(table, row)} from {of}"
+    beside = ""
+    if row.beside and row.beside.low is not None:
+        other = WORDS["training" if table.estimand == "end" else "end"]
+        beside = f", and {effect_text(row.beside, table.scale, 3)} {other}"
+    return [f"{row.group.label} is {word}: {way} {when}{beside}"]
+
+
+def _text(table: Table, row: Row) -> str:
+    assert row.effect is not None
+    return effect_text(row.effect, table.scale, 3)
+
+
+def _plain(rows: Sequence[Row], what: str) -> list[str]:
+    return [f"{names(rows)} {_are(rows)} {what}"] if rows else []
+
+
+def _are(rows: Sequence[Row]) -> str:
+    return "is" if len(rows) == 1 else "are"
+
+
+def _seeds(table: Table, rows: Sequence[Row]) -> str:
+    """How many seeds decide a difference as large as the margin, if that is more than there are."""
+    effects = [row.effect for row in rows if row.effect and row.effect.deviation]
+    if not effects or not table.band:
+        return ""
+    size = f"a ratio of {table.question.margin:g}" if table.scale == "ratio" else f"a difference of {table.band:.2g}"
+    needed = [seeds_needed(effect.deviation or 0.0, table.band, effect.rows) for effect in effects]
+    if None in needed:
+        return f"More than 999 seeds would be needed to decide {size}."
+    most = max(n for n in needed if n is not None)
+    if most <= min(effect.n for effect in effects):
+        return ""
+    return f"To decide {size}, run a new comparison with {most} seeds."
+
+
+def loss_sentence(table: Table) -> str:
+    """Why a loss does not decide some of the rows, and what could; "" if it decides all."""
+    silent = [row for row in table.rows if row.silent == "loss"]
+    if not silent:
+        return ""
+    groups = [row.group for row in table.rows]
+    have = [name for name in metric_names(groups) if directed(groups, name)]
+    command = f", which these runs have: use --metric {have[0]}" if have else ""
+    return (
+        f"A sampler or weighting moves where the loss is low, so {table.metric} does not decide between "
+        f"{table.base.label} and rows that differ from it in sampler, weighting, prediction or schedule: "
+        f"{names(silent)}. What could is bits_per_dim on one schedule, or a distance of samples such as a Fréchet "
+        f"distance{command}."
+    )
+
+
+def names(rows: Sequence[Row]) -> str:
+    """`a`, `a and b`, `a, b, c and 4 more`."""
+    labels = [row.group.label for row in rows]
+    if len(labels) > SHOWN + 1:
+        return f"{', '.join(labels[:SHOWN])} and {len(labels) - SHOWN} more"
+    return " and ".join(part for part in (", ".join(labels[:-1]), labels[-1]) if part)
+
+
+def _range(counts: Sequence[int]) -> str:
+    return str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"

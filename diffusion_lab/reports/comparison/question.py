@@ -1,0 +1,86 @@
+"""What a table is to decide: by which metric, at the end or over training, and what counts as equal.
+
+A sweep may record it before its runs, under `question` in its sweep.json. The table then answers that question unless
+the user asks another one, and says so: a choice made after the values are known is not covered by the verdicts' error
+rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from diffusion_lab.printable import one_line
+from diffusion_lab.runs.run import Run
+from diffusion_lab.verdicts import MARGIN
+
+Estimand = Literal["end", "training"]
+WORDS: Mapping[Estimand, str] = {"end": "at the end", "training": "over training"}
+
+
+class Question(NamedTuple):
+    """The question of a table.
+
+    Attributes:
+        estimand: which number of a run decides: its last value, or its mean over the snapshots that all runs have.
+        margin: ratio above 1 within which two methods are equal; for differences, 1 plus the share of the baseline.
+        metric: the recorded one; "" if none is.
+        note: a sentence if this is not the question that the sweep recorded; else "".
+    """
+
+    estimand: Estimand = "end"
+    margin: float = MARGIN
+    metric: str = ""
+    note: str = ""
+
+    @property
+    def within(self) -> str:
+        """`within 10 %`"""
+        return f"within {100 * (self.margin - 1):.3g} %"
+
+
+def recorded_question(runs: Iterable[Run], recorded: Mapping[Path, Mapping[str, Any]]) -> Question | None:
+    """The question that all sweeps of the runs recorded; None if they recorded none, or different ones.
+
+    Args:
+        runs: the runs.
+        recorded: folder of a sweep -> `question` of its sweep.json.
+    """
+    found = {_read(recorded[folder]) for folder in {run.folder.parent for run in runs} if recorded.get(folder)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _read(record: Mapping[str, Any]) -> Question:
+    """A recorded question; entries that are none are left at their defaults."""
+    margin, metric = record.get("margin"), record.get("metric")
+    return Question(
+        "training" if record.get("estimand") == "training" else "end",
+        float(margin) if isinstance(margin, int | float) and 1 < margin < math.inf else MARGIN,
+        metric if isinstance(metric, str) else "",
+    )
+
+
+def asked(recorded: Question | None, metric: str, estimand: Estimand | None, margin: float | None) -> Question:
+    """The question of a table by `metric`: the recorded one, but for what the user asks.
+
+    Args:
+        recorded: from `recorded_question`.
+        metric: the table's.
+        estimand: None: the recorded one.
+        margin: None: the recorded one.
+    """
+    planned = recorded or Question()
+    made = Question(estimand or planned.estimand, margin or planned.margin, metric)
+    if recorded is None or made == recorded._replace(metric=recorded.metric or metric):
+        return made
+    return made._replace(
+        note=f"The sweep was to decide by {_words(recorded)}; this table decides by {_words(made)}, which is another "
+        "question."
+    )
+
+
+def _words(question: Question) -> str:
+    name = one_line(question.metric) or "its first metric"
+    return f"{name} {WORDS[question.estimand]}, with equality {question.within}"

@@ -1,0 +1,227 @@
+"""Figures of the rows' ratios or differences to the baseline: with their intervals, and over training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from diffusion_lab.intervals import Interval
+from diffusion_lab.plotting import (
+    SHORT_NAME,
+    images_axis,
+    line_style,
+    log_axis,
+    many,
+    name_lines,
+    panels,
+)
+from diffusion_lab.reports.comparison.cells import decimals
+from diffusion_lab.reports.comparison.effects import effect_text
+from diffusion_lab.reports.comparison.evidence import BySeed
+from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.metrics import directed, rising, with_units
+from diffusion_lab.reports.comparison.question import WORDS
+from diffusion_lab.reports.comparison.rows import Row, Table
+from diffusion_lab.reports.figures.base import GREY, Figure, panel_per_group, seeds_text
+from diffusion_lab.reports.figures.table_rows import IntervalLine, interval_lines, limits, with_band
+from diffusion_lab.verdicts import CLAIM_SEEDS, Scale, Verdict, judge
+
+SHADE = {"color": "#888888", "alpha": 0.15, "linewidth": 0, "zorder": 0}
+STEPS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)  # between ticks of ratios near 1
+ROUND = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,))  # digits of ticks of ratios far from it
+FEWEST, MOST = 3, 9  # ticks
+
+
+def effects(table: Table) -> Figure | None:
+    """Ratios on a logarithmic axis, or differences, with their simultaneous intervals and the band of equality; those
+    that are better or worse are filled and bold.
+
+    Args:
+        table: from `tabulate`.
+    """
+    compared = [row for row in table.rows if row.effect]
+    if not compared:
+        return None
+    ends = _extent(compared, table)
+    shown = 0 < table.band < max(map(abs, ends))  # else the band would be all there is
+    numbers = {row.group.label: row.effect.n for row in compared if row.effect}
+    counted = seeds_text([row.group for row in compared], lambda group: range(numbers[group.label]))
+    what, none = ("Ratio", "1") if table.scale == "ratio" else ("Difference", "0")
+    mean = "geometric means" if table.scale == "ratio" else "means"
+    caption = (
+        f"{table.metric} {WORDS[table.estimand]}, {table.scale} to {table.base.label} at the same seed: diamonds are "
+        f"{mean} over the common seeds ({counted}), dots single seeds, lines 95 % intervals for all rows together. "
+        f"Filled and bold: better or worse; such an interval excludes {none}. An arrow at the edge points to values "
+        "beyond it."
+    )
+    if shown:
+        caption += f" Grey: equal {table.question.within}."
+    name = table.base.label if len(table.base.label) <= SHORT_NAME else "the baseline"
+    return Figure.drawn(f"{what} to {name}", caption, _lines, table, ends, shown)
+
+
+def _extent(rows: Sequence[Row], table: Table) -> tuple[float, float]:
+    """Limits of the axis, which hold every row that is decided."""
+    low, high = with_band(limits([_interval(row.effect, table.scale) for row in rows if row.effect]), table.band)
+    decided = [_interval(row.effect, table.scale) for row in rows if row.effect and row.bold]
+    margin = 0.06 * (high - low)
+    low = min([low, *(one.low - margin for one in decided if one.low is not None)])
+    return low, max([high, *(one.high + margin for one in decided if one.high is not None)])
+
+
+def _interval(effect: Verdict, scale: Scale) -> Interval:
+    """As it is drawn: of a ratio, its logarithm; without ends where the table has none."""
+    onto = math.log if scale == "ratio" else float
+    low, high = (None if end is None or effect.word == "no claim" else onto(end) for end in (effect.low, effect.high))
+    return Interval(onto(effect.size), None, low, high, effect.n)
+
+
+def _lines(table: Table, ends: tuple[float, float], shown: bool) -> Any:
+    """A line per row, in the table's order, with its numbers at the right edge."""
+    groups, scale = [row.group for row in table.rows], table.scale
+    places = decimals([row.metric.mean for row in table.rows if row.metric])
+    lines = [_line(row, table, places) for row in table.rows]
+    figure, axis = interval_lines(lines, ends)
+    if shown:
+        axis.axvspan(*np.clip([-table.band, table.band], *ends), **SHADE)
+    onto = np.log if scale == "ratio" else np.asarray
+    base = table.deciding[table.rows.index(next(row for row in table.rows if row.is_baseline))]
+    for place, (row, own) in enumerate(zip(table.rows, table.deciding, strict=True)):
+        if row.effect:
+            common = sorted(own.keys() & base.keys())
+            dots = onto([own[seed] for seed in common]) - onto([base[seed] for seed in common])
+            axis.plot(dots, [place] * len(dots), "o", color="#555555", markersize=2.2, alpha=0.6, zorder=4)
+    axis.set_xlim(*ends)
+    if scale == "ratio":
+        ticks = ratio_ticks(*np.exp(ends))
+        axis.set_xticks(np.log(ticks), [f"{tick:g}" for tick in ticks])
+    left, right = ("worse", "better") if rising(groups, table.metric) else ("better", "worse")
+    if not directed(groups, table.metric):
+        left, right = "lower", "higher"
+    axis.set_xlabel(f"← {left}      {_of(scale)} {with_units(groups, table.metric)}      {right} →")
+    return figure
+
+
+def _line(row: Row, table: Table, places: int) -> IntervalLine:
+    if row.effect is None:
+        return IntervalLine(row.group.label, None, row.unpaired, False)
+    text = effect_text(row.effect, table.scale, places)
+    return IntervalLine(row.group.label, _interval(row.effect, table.scale), text, row.bold)
+
+
+def ratio_ticks(low: float, high: float) -> list[float]:
+    """Round ratios from `low` to `high`, of which 1 is one if it lies between: at equal steps if they are near 1."""
+    for step in STEPS:
+        ticks = [round(k * step, 9) for k in range(math.ceil(low / step), math.floor(high / step) + 1) if k > 0]
+        if high / low < 4 and FEWEST <= len(ticks) <= MOST:
+            return ticks
+    made = [[digit * 10.0**k for k in range(-9, 10) for digit in digits] for digits in ROUND]
+    within = [[tick for tick in ticks if low <= tick <= high] for ticks in made]
+    return next((ticks for ticks in within if len(ticks) <= MOST), within[-1])
+
+
+class EffectCurve(NamedTuple):
+    """A row over training: its place in the report, its group, and size (n,) with the ends (n,) of its intervals."""
+
+    index: int
+    group: Group
+    size: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def draw(self, axis: Any, images: Sequence[int]) -> None:
+        color, dash = line_style(self.index)
+        axis.plot(images, self.size, color=color, linestyle=dash, marker="o", markersize=3.5, label=self.group.label)
+        axis.fill_between(images, self.low, self.high, color=color, alpha=0.15, linewidth=0)
+
+
+def effects_over_training(table: Table) -> Figure | None:
+    """The effects at each snapshot that all runs have, with their intervals; None without two such snapshots."""
+    images = table.evidence.snapshots
+    place = next((i for i, row in enumerate(table.rows) if row.is_baseline), 0)
+    rows = [i for i, row in enumerate(table.rows) if row.effect]
+    if not images or not rows:
+        return None
+    found = [_at(table, at, [place, *rows]) for at in images]
+    places = {i: np.array([_ends(one[k]) for one in found]).T for k, i in enumerate(rows, 1)}
+    curves = [EffectCurve(i, table.rows[i].group, *ends) for i, ends in places.items()]
+    what = "Ratio" if table.scale == "ratio" else "Difference"
+    enough = any(row.effect.n >= CLAIM_SEEDS for row in table.rows if row.effect)
+    caption = f"{table.scale.capitalize()} of {table.metric} to that of {table.base.label} at equal images and seeds"
+    caption += ", shaded: 95 % interval for all rows together, at each snapshot by itself." if enough else "."
+    caption += f" Grey: equal {table.question.within}."
+    return Figure.drawn(f"{what} over training", caption, _panels if many(len(rows)) else _axis, table, curves)
+
+
+def _at(table: Table, images: int, rows: Sequence[int]) -> list[Verdict | None]:
+    """The effects of some rows, of which the first is the baseline, at one snapshot."""
+    values: list[BySeed] = [
+        {seed: one[images] for seed, one in table.evidence.courses[i].items() if images in one} for i in rows
+    ]
+    return judge(values, table.scale, None, table.question.margin)
+
+
+def _ends(effect: Verdict | None) -> tuple[float, float, float]:
+    """Size and interval; without one, the size alone."""
+    assert effect is not None
+    if effect.word == "no claim" or effect.low is None or effect.high is None:
+        return effect.size, effect.size, effect.size
+    return effect.size, effect.low, effect.high
+
+
+def _axis(table: Table, curves: Sequence[EffectCurve]) -> Any:
+    """All rows over each other."""
+    figure, (axis,) = panels(1, height=3.8)
+    for curve in curves:
+        curve.draw(axis, table.evidence.snapshots)
+    _frame(table, axis, curves)
+    images_axis(axis)
+    label = with_units([row.group for row in table.rows], table.metric)
+    axis.set_title(f"{_of(table.scale)} {label} to {table.base.label}")
+    ends = [(float(one.size[-1]), one.group.label, line_style(one.index).color) for one in curves]
+    name_lines(figure, [axis], [ends])
+    return figure
+
+
+def _panels(table: Table, curves: Sequence[EffectCurve]) -> Any:
+    """A panel per row, with the others in grey behind it."""
+    images = table.evidence.snapshots
+
+    def draw(axis: Any, k: int) -> None:
+        for other in curves:
+            axis.plot(images, other.size, color=GREY, linewidth=0.6)
+        curves[k].draw(axis, images)
+        images_axis(axis, len(curves))
+
+    titles = [(one.index, one.group.label) for one in curves]
+    label = f"{_of(table.scale)} {with_units([row.group for row in table.rows], table.metric)}"
+    figure, axes = panel_per_group(titles, draw, "images seen", label)
+    for axis in axes:
+        _frame(table, axis, curves)
+    return figure
+
+
+def _of(scale: Scale) -> str:
+    return "ratio of" if scale == "ratio" else "difference in"
+
+
+def _frame(table: Table, axis: Any, curves: Sequence[EffectCurve]) -> None:
+    """The rule of no effect, the band of equality, and an axis on which a wide interval is cut."""
+    ratio = table.scale == "ratio"
+    onto, back = (np.log, np.exp) if ratio else (np.asarray, np.asarray)
+    drawn = [one for curve in curves for one in zip(*map(onto, (curve.size, curve.low, curve.high)), strict=True)]
+    found = [Interval(size, None, low, high, CLAIM_SEEDS) for size, low, high in drawn]
+    low, high = with_band(limits(found), table.band)
+    if ratio:  # a logarithmic axis has room for all of them
+        margin = 0.06 * (high - low)
+        sizes = [one.mean for one in found]
+        low, high = min(low, min(sizes) - margin), max(high, max(sizes) + margin)
+    low, high = back((low, high))
+    axis.axhline(1.0 if ratio else 0.0, color="#222222", linewidth=1, zorder=1)
+    axis.axhspan(*back(np.array([-table.band, table.band])), **SHADE)
+    axis.set_ylim(low, high)
+    if ratio:
+        log_axis(axis)
