@@ -49,7 +49,7 @@ def test_better_worse_equal_and_undecided_are_one_sentence(tmp_path: Path) -> No
     assert re.fullmatch(
         rf"At n = 5, logit_normal is better: it has 0\.70 \[.*\] times the {FD} of uniform at the end; "
         r"loss_second_moment is worse: it has 1\.30 \[.*\] times that of uniform at the end; "
-        r"stratified is equal to it within 10 %\.",
+        r"stratified is equal to uniform within 10 %\.",
         text,
     )
 

@@ -1,7 +1,7 @@
 """The answer of a table in a sentence or two.
 
 At n = 5, logit_normal is better: it has 0.70 [0.60, 0.80] times the fd1k_digits of uniform over training, and 0.70
-[0.60, 0.90] at the end; loss_second_moment is equal to it within 10 %; 3 others are not decided. To decide a ratio
+[0.60, 0.90] at the end; loss_second_moment is equal to uniform within 10 %; 3 others are not decided. To decide a ratio
 of 1.1, run a new comparison with 7 seeds.
 """
 
@@ -40,9 +40,8 @@ def answer(table: Table) -> str:
     said: list[str] = []
     for word in ("better", "worse"):
         said += _decided(table, _with(deciding, word), word, "" if said else f"the {table.metric} of {base}")
-    of = "it" if said else base
-    said += _plain(_with(deciding, "equal"), f"equal to {of} {table.question.within}")
-    said += _plain(_with(deciding, "identical"), f"identical to {of}")
+    said += _plain(_with(deciding, "equal"), f"equal to {base} {table.question.within}")
+    said += _plain(_with(deciding, "identical"), f"identical to {base}")
     open_ones = _with(deciding, "not decided")
     if open_ones:
         who = f"{len(open_ones)} other{'s' * (len(open_ones) > 1)}" if said else names(open_ones)

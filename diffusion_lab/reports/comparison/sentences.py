@@ -52,7 +52,7 @@ def legend(table: Table) -> str:
     if effects:
         mean = "geometric mean" if table.scale == "ratio" else "mean"
         text += f"{table.scale} to {table.base.label}: {mean} over the seeds that both have"
-        text += f" [{SIMULTANEOUS}]; " if any(one.n >= CLAIM_SEEDS for one in effects) else "; "
+        text += f" [{SIMULTANEOUS}]; " if any(one.low is not None and one.n >= CLAIM_SEEDS for one in effects) else "; "
     if any(row.verdict and row.verdict.n >= CLAIM_SEEDS for row in table.rows):
         text += f"{verdict_words(table)}; "
     elif any(row.verdict for row in table.rows):
