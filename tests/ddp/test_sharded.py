@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,21 +16,29 @@ from tests.harness import Child, configuration, differences, final_state, train_
 
 pytestmark = pytest.mark.slow
 SHARDED = ["trainer=fsdp", "trainer.accelerator=cpu"]
+FORKED = ["trainer.strategy.start_method=fork"]  # saves the imports of the second process
 # 129 validation images: 65 for the first process in two batches, 64 for the second in one.
 RUN = ["max_steps=20", "dataset.val_images=129", "callbacks.validation.batch_size=64"]
 
 
 def sharded_child(folder: Path, *overrides: str) -> Child:
     """In fresh processes: in a fork of one that had run hundreds of tests, glibc once found a double free."""
-    command = [sys.executable, "-m", "tests.ddp.sharded_run", str(folder), *overrides, *SHARDED]
+    command = [sys.executable, "-m", "tests.ddp.sharded_run", str(folder), *SHARDED, *overrides]
     return Child(lambda: os.execv(sys.executable, command), folder.parent / "child.log")
 
 
-def test_sharded_run_equals_one_process_and_continues_exactly(tmp_path: Path) -> None:
-    alone, straight, killed = (tmp_path / name / "run" for name in ("alone", "straight", "killed"))
-    train_child(configuration(alone, *RUN)).succeed()
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The run of one process."""
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    train_child(configuration(folder, *RUN)).succeed()
+    return final_state(folder)
+
+
+def test_sharded_run_equals_one_process_and_continues_exactly(alone: dict[str, Any], tmp_path: Path) -> None:
+    straight, killed = (tmp_path / name / "run" for name in ("straight", "killed"))
     sharded_child(straight, *RUN).succeed()
-    one, two = final_state(alone), final_state(straight)
+    one, two = alone, final_state(straight)
     assert distance(one, two) < TOLERANCE
     for decay, average in one["callbacks"]["EMA"].items():
         for name, value in average.items():
@@ -42,22 +51,22 @@ def test_sharded_run_equals_one_process_and_continues_exactly(tmp_path: Path) ->
         held, total = json.loads((straight.parent / f"held-{rank}.json").read_text())
         assert 0.4 * total < held < 0.6 * total
 
-    child = sharded_child(killed, *RUN)
+    child = sharded_child(killed, *RUN, *FORKED)
     wait_for_step(child, killed, 7)
     child.kill()
-    sharded_child(killed, *RUN).succeed()
+    sharded_child(killed, *RUN, *FORKED).succeed()
     assert differences(final_state(killed), two) == []
 
 
-def test_a_sharded_run_goes_on_whole_and_a_whole_one_sharded(tmp_path: Path) -> None:
-    alone, changed = tmp_path / "alone" / "run", tmp_path / "changed" / "run"
-    train_child(configuration(alone, *RUN)).succeed()
+def test_a_sharded_run_goes_on_whole_and_a_whole_one_sharded(alone: dict[str, Any], tmp_path: Path) -> None:
+    changed = tmp_path / "run"
     settings = ["checkpoint_every=1", *RUN]
     for step, is_sharded in ((6, True), (12, False), (20, True)):
-        child = sharded_child(changed, *settings) if is_sharded else train_child(configuration(changed, *settings))
+        whole = configuration(changed, *settings)
+        child = sharded_child(changed, *settings, *FORKED) if is_sharded else train_child(whole)
         if step < 20:
             wait_for_step(child, changed, step)
             child.kill()
         else:
             child.succeed()
-    assert distance(final_state(alone), final_state(changed)) < TOLERANCE
+    assert distance(alone, final_state(changed)) < TOLERANCE
