@@ -7,8 +7,9 @@ A block begins with a line `<!-- cells: KIND ARGUMENT -->` and ends with `<!-- e
 table of which the last cells are written, and the first ones say what for:
 
     gpu_hours            | text | `experiment` | GPU hours |  as `dry_run=true precision=bf16-mixed` prints them
-    pairs FILE METRIC    | row - row | mean | interval |      differences paired by seed, from a FILE that
-                                                              `report --table` has written
+    pairs FILE METRIC    | row / row | ratio | interval |     paired by seed, from a FILE of `report --table`
+    judged METRIC        | row | .. | .. | ratio | interval | verdict | seeds | ..    of PAGE.per_seed.csv, all rows
+                                                              decided together against the first
     published PAPER/TABLE   the whole table: a paper's numbers, from conf/table
     reproduced PAPER/TABLE SCALE    the whole text: answer, figure and a verdict for each row, from
                                     PAPER/results/SCALE/TABLE/per_seed.csv
@@ -20,21 +21,20 @@ sections of table.md that need the runs, which stay as they are.
 
 from __future__ import annotations
 
-import csv
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diffusion_lab.intervals import paired_difference
+from experiments.study_cells import judged, pairs
 
 if TYPE_CHECKING:
     from diffusion_lab.tables.results import Results
 
 FOLDER = Path(__file__).resolve().parent
 _BLOCK = re.compile(r"(<!-- cells: (\S+)([^>]*?) -->\n\n)(.*?)(\n<!-- end -->)", re.DOTALL)
-_MINUS = "\N{MINUS SIGN}"
 
 
 def pages() -> list[Path]:
@@ -81,34 +81,6 @@ def _jobs(experiment: str) -> Iterator[Any]:
         yield compose_train([*first, *words], folder)
 
 
-def pairs(page: Path, row: str, file: str, metric: str) -> str:
-    """A row with the difference of the two rows of the study that it names; as it is while FILE is not there."""
-    name, _, _ = _split(row)
-    path = page.parent / file
-    if not path.is_file():
-        return row
-    one, other = (seeds(path, label, metric) for label in name.split(f" {_MINUS} "))
-    common = sorted(set(one) & set(other))
-    difference = paired_difference([one[seed] for seed in common], [other[seed] for seed in common])
-    mean, *ends = (
-        f"{x:+.2f}".replace("-", _MINUS) for x in (difference.mean, difference.low or 0.0, difference.high or 0.0)
-    )
-    return f"| {name} | {mean} | [{', '.join(ends)}] |"
-
-
-def seeds(path: Path, label: str, metric: str) -> dict[int, float]:
-    """seed -> value of a row of a study.
-
-    Raises:
-        ValueError: the file has no such row.
-    """
-    with open(path, newline="", encoding="utf-8") as file:
-        lines = [line for line in csv.DictReader(file) if line["row"] == label and line["metric"] == metric]
-    if not lines:
-        raise ValueError(f"row={label} must have {metric} in {path}; use the name that the table has")
-    return {int(line["seed"]): float(line["value"]) for line in lines}
-
-
 def published(name: str) -> str:
     """The numbers that a paper has published, a line for each row."""
     from diffusion_lab.cli.table_files import conf_folders, load_table
@@ -130,15 +102,22 @@ def reproduced(name: str, scale: str) -> str:
     from diffusion_lab.reports.comparison.cells import Cell, Comparison
     from diffusion_lab.reports.pages.files import markdown
     from diffusion_lab.tables.curves import DIFFERENCES
+    from diffusion_lab.tables.said import answer, said_of, when_words
     from diffusion_lab.tables.table import reference_title
-    from diffusion_lab.tables.text import answer, said_of
+    from diffusion_lab.tables.text import legend
 
     results = results_of(name, scale)
     place, table = f"results/{scale}/{name.partition('/')[2]}", results.table
     references = [reference_title(table, outcome.cell.column) for outcome in results.outcomes]
     to = f" to {references[0]}" if len(set(references)) == 1 else ""
-    titles = ["row", "baseline", "the paper claims", f"the paper's {table.unit}", f"its baseline's {table.unit}"]
-    titles += [f"difference{to} here, {results.values.quantity}", "95 % interval", "verdict", "seeds to decide"]
+    when, beside = (
+        next((when_words(results, cell) for cell in found if cell), "")
+        for found in zip(*((one.cell, one.beside) for one in results.outcomes), strict=True)
+    )
+    titles = ["row", "baseline", "the paper claims"]
+    titles += [f"{whose} {table.unit}{when}" for whose in ("the paper's", "its baseline's")]
+    titles += [f"{results.scale}{to} here{when}, {results.values.quantity}", "95 % interval", "verdict"]
+    titles += ["seeds to decide", f"{results.scale}{beside}", "95 % interval"]
     lines = [
         (said.where, "" if to else reference, *said[1:])
         for said, reference in zip((said_of(results, one) for one in results.outcomes), references, strict=True)
@@ -147,7 +126,22 @@ def reproduced(name: str, scale: str) -> str:
     cells = [[Cell(line[k]) for k in used] for line in lines]
     shown = markdown(Comparison([titles[k] for k in used], cells, "", [], left=sum(k < 3 for k in used)))
     said = f"**{answer(results)}** [All numbers of {table.title} at scale {scale}]({place}/table.md)."
-    return f"{said}\n\n![{table.title}: difference to the baseline]({place}/{DIFFERENCES})\n\n{shown}".strip()
+    meaning = [part for part in legend(results).split("; ")[1:] if "common scale" not in part]
+    picture = f"![{table.title}: {results.scale} to the baseline]({place}/{DIFFERENCES})"
+    end = decided_at_the_end(results)
+    return f"{said}\n\n{picture}\n\n{shown}\n{'; '.join(meaning)[:1].upper()}{'; '.join(meaning)[1:]}.{end}"
+
+
+def decided_at_the_end(results: Results) -> str:
+    """How many claims of a table that is decided over training the values at the last step alone would decide."""
+    from diffusion_lab.tables import Values, summarise
+
+    if results.table.estimand == "end":
+        return ""
+    values = Values(replace(results.table, estimand="end"), results.values.values)
+    words = [one.measured for one in summarise(values, results.better, results.scale).outcomes if one.claimed]
+    decided = sum(map(bool, words))
+    return f" The values at the last step alone decide {decided or 'none'} of the {len(words)} claims." * bool(words)
 
 
 def result_files(folder: Path) -> dict[str, str]:
@@ -187,7 +181,8 @@ def results_of(name: str, scale: str) -> Results:
     table = load_table(name, conf_folders(None))
     paper, _, file = name.partition("/")
     values = read_per_seed((FOLDER / paper / "results" / scale / file / "per_seed.csv").read_text(encoding="utf-8"))
-    return summarise(Values(table, values), measure_of(table).better)
+    measure = measure_of(table)
+    return summarise(Values(table, values), measure.better, measure.scale)
 
 
 def crossed(data: str, part: str) -> str:
@@ -197,7 +192,7 @@ def crossed(data: str, part: str) -> str:
     return {**crossed_page.PARTS, **crossed_default.PARTS}[part](data)
 
 
-KINDS: dict[str, Callable[..., str]] = {"gpu_hours": gpu_hours, "pairs": pairs}
+KINDS: dict[str, Callable[..., str]] = {"gpu_hours": gpu_hours, "pairs": pairs, "judged": judged}
 WHOLE: dict[str, Callable[..., str]] = {"published": published, "reproduced": reproduced, "crossed": crossed}
 
 

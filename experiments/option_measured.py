@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 
 from diffusion_lab.intervals import Interval, holm, paired_difference
-from experiments.cells import seeds
 from experiments.crossed import cross, gains
 from experiments.crossed_page import OWN_PREDICTIONS, SIGNIFICANT, first, shown, table, values, weighting_sentence
+from experiments.study_cells import seeds
 
 METHODS = Path(__file__).resolve().parent / "methods"
 STUDIES = {"digits": "fd1k_digits", "fashion_mnist": "fd512_fashion_mnist"}

@@ -69,7 +69,8 @@ def seeds_on_page(place: Path) -> set[int]:
 def write_all(study: Study, jobs: Sequence[Job], chosen: Sequence[TableRow], out: Path | None) -> int:
     """Measure, write the files, print the table; returns 1 if a cell of the chosen rows could not be measured."""
     from diffusion_lab.tables.page import write_pages
-    from diffusion_lab.tables.text import answer, legend, sentences
+    from diffusion_lab.tables.said import answer, sentences
+    from diffusion_lab.tables.text import legend
 
     page, place = page_of(study, jobs), study.place(out)
     paths = write_pages(page, place)
@@ -119,7 +120,7 @@ def page_of(study: Study, jobs: Sequence[Job]) -> TablePage:
     )
     missing = {**gathered.missing, **waiting, **absent_rows(study.table, study.scale)}
     gathered = gathered._replace(missing=missing)
-    results = summarise(gathered.values, measure.better)
+    results = summarise(gathered.values, measure.better, measure.scale)
     settings, used = common_and_different(jobs), versions(gathered.every)
     return TablePage(results, gathered, study.scale, settings, [_command(study, gathered)], used)
 

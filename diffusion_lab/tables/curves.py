@@ -7,11 +7,14 @@ a clock: it holds the cost of a method itself, and compares only runs on equal a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from diffusion_lab.intervals import Interval
 from diffusion_lab.plotting import data_uri, line_style, log_if_wide, panels, style
 from diffusion_lab.reports import figures
 from diffusion_lab.reports.comparison.cells import Cell, Comparison
@@ -21,8 +24,9 @@ from diffusion_lab.reports.figures.table_rows import IntervalLine, interval_line
 from diffusion_lab.reports.pair.speedup_of_runs import HOW, cell, in_images, in_seconds, turned
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.results import Results
+from diffusion_lab.tables.said import said_of, when_words
 from diffusion_lab.tables.table import Table, TableColumn, cell_titles
-from diffusion_lab.tables.text import said_of
+from diffusion_lab.tables.text import within
 from diffusion_lab.tables.values import Gathered
 
 DIFFERENCES = "differences.svg"
@@ -67,32 +71,63 @@ def speed(table: Table, column: TableColumn, gathered: Gathered) -> Comparison |
 
 
 def differences(results: Results) -> dict[str, Figure]:
-    """`DIFFERENCES` -> the difference of each row to its baseline beside the paper's claim; empty without any."""
-    lines, quantity = [], results.values.quantity
-    for outcome in results.outcomes:
-        said, difference = said_of(results, outcome), outcome.cell.difference
-        assert difference is not None and outcome.cell.verdict is not None
-        text = f"{said.difference} {said.interval}" + (f"   claim: {said.claim}" if said.claim else "")
-        lines.append(IntervalLine(said.where, difference, text, outcome.cell.verdict.decided))
-    if not lines:
+    """`DIFFERENCES` -> the ratio or difference of each row to its baseline, beside the claim; empty without any."""
+    if not results.outcomes:
         return {}
-    found = [line.difference for line in lines if line.difference]
-    counts = sorted({one.n for one in found})
-    seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
-    caption = (
-        f"{quantity} minus the baseline's at the same seed, at the last step: diamonds are means over n = {seeds} "
-        "seeds, lines their 95 % intervals of Student's t; an arrow at the edge points to values beyond it. Filled and "
-        "bold: a verdict after Holm's correction. Right: the numbers, and which side the paper claims."
-    )
-    low, high = limits(found)
-    decided = [line.difference for line in lines if line.bold and line.difference]  # never beyond the edge
-    margin = 0.06 * (high - low)
-    low = min([low, *((one.low or one.mean) - margin for one in decided)])
-    high = max([high, *((one.high or one.mean) + margin for one in decided)])
+    onto = math.log if results.scale == "ratio" else float
+    lines = []
+    for outcome in results.outcomes:
+        said, verdict = said_of(results, outcome), outcome.compared
+        low, high = (None if end is None else onto(end) for end in (verdict.low, verdict.high))
+        text = " ".join(filter(None, (said.compared, said.interval)))
+        text += f"   claim: {said.claim}" if said.claim else ""
+        interval = Interval(onto(verdict.size), None, low, high, verdict.n)
+        lines.append(IntervalLine(said.where, interval, text, verdict.decided))
     with style():
-        figure, axis = interval_lines(lines, (low, high))
-        axis.set_xlabel(f"difference in {quantity}")
-        return {DIFFERENCES: Figure("Difference to the baseline", caption, data_uri(figure))}
+        image = data_uri(_interval_figure(results, lines))
+    title = "Ratio to the baseline" if results.scale == "ratio" else "Difference to the baseline"
+    return {DIFFERENCES: Figure(title, _caption(results), image)}
+
+
+def _caption(results: Results) -> str:
+    counts = sorted({outcome.compared.n for outcome in results.outcomes})
+    seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
+    ratio = results.scale == "ratio"
+    when = {when_words(results, outcome.cell) for outcome in results.outcomes}
+    text = (
+        f"{results.values.quantity} {'over' if ratio else 'minus'} the baseline's at the same seed"
+        f"{' or'.join(sorted(when))}: diamonds are {'geometric means' if ratio else 'means'} over n = {seeds} seeds, "
+        "lines their 95 % intervals, which hold for all rows of a column at once; an arrow at the edge points to "
+        "values beyond it. Filled and bold: decided. Right: the numbers, and which side the paper claims."
+    )
+    return f"{text} Grey: equal {within(results.table)}." if ratio else text
+
+
+def _interval_figure(results: Results, lines: Sequence[IntervalLine]) -> Any:
+    low, high = limits([line.difference for line in lines if line.difference])
+    decided = [line.difference for line in lines if line.bold and line.difference]  # never beyond the edge
+    gap = 0.06 * (high - low)
+    low = min([low, *((one.mean if one.low is None else one.low) - gap for one in decided)])
+    high = max([high, *((one.mean if one.high is None else one.high) + gap for one in decided)])
+    figure, axis = interval_lines(lines, (low, high))
+    if results.scale == "difference":
+        axis.set_xlabel(f"difference in {results.values.quantity}")
+        return figure
+    margin = math.log(results.table.margin)
+    axis.axvspan(max(low, -margin), min(high, margin), color="#888888", alpha=0.15, linewidth=0, zorder=0)
+    ticks = [ratio for ratio in _round_ratios(math.exp(high - low)) if low <= math.log(ratio) <= high]
+    axis.set_xticks([math.log(ratio) for ratio in ticks], [f"{ratio:.3g}" for ratio in ticks])
+    axis.set_xlabel(f"ratio in {results.values.quantity}")
+    return figure
+
+
+def _round_ratios(span: float) -> list[float]:
+    """Ticks around 1 of an axis whose ends have this ratio: twentieths, tenths, or powers of 2."""
+    if span < 1.5:
+        return [0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35, 1.4]
+    if span < 4:
+        return [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5]
+    return [float(2.0**k) for k in range(-12, 13)]
 
 
 def curves(results: Results, gathered: Gathered) -> dict[str, Figure]:

@@ -16,6 +16,7 @@ from diffusion_lab.reports.comparison.metrics import family
 from diffusion_lab.runs.curve import finite
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.table import TableColumn, TableRow
+from diffusion_lab.verdicts import Scale
 
 # (name of an analysis, its runs, further words of its command line) -> its facts and its arrays by name
 Analyse = Callable[[str, Sequence[Run], Sequence[str]], tuple[Mapping[str, Any], Mapping[str, Any]]]
@@ -61,9 +62,11 @@ class Measure(ABC):
 
     Attributes:
         better: lower or higher; "" if neither is better.
+        scale: ratio for positive numbers that vary in proportion to their size, as distances do; else difference.
     """
 
     better: str = "lower"
+    scale: Scale = "difference"
 
     @abstractmethod
     def __call__(self, entry: Entry) -> Measured:
@@ -77,10 +80,11 @@ class MetricAtSteps(Measure):
     Args:
         metric: name of a file in conf/metric; fid is called fd unless the extractor is Inception.
         better: lower or higher.
+        scale: ratio or difference: how rows are compared.
     """
 
-    def __init__(self, metric: str = "fid", better: str = "lower") -> None:
-        self.metric, self.better = metric, better
+    def __init__(self, metric: str = "fid", better: str = "lower", scale: Scale = "ratio") -> None:
+        self.metric, self.better, self.scale = metric, better, scale
 
     def __call__(self, entry: Entry) -> Measured:
         run = entry.runs[0]

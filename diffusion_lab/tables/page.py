@@ -15,10 +15,11 @@ from diffusion_lab.reports.figures import Figure
 from diffusion_lab.reports.pages.files import latex, markdown, tex
 from diffusion_lab.reports.pages.html import environment
 from diffusion_lab.tables.curves import DIFFERENCES, LEGEND, curves, data_of, differences, speed
-from diffusion_lab.tables.results import FAILS, HOLDS, Results, table_csv
+from diffusion_lab.tables.results import EQUAL, FAILS, HOLDS, Results, table_csv
+from diffusion_lab.tables.said import answer, sentences
 from diffusion_lab.tables.table import Table
 from diffusion_lab.tables.table_scale import TableScale
-from diffusion_lab.tables.text import answer, legend, sentences, tables
+from diffusion_lab.tables.text import legend, tables
 from diffusion_lab.tables.values import Gathered, per_seed_csv
 
 PER_SEED = "per_seed.csv"
@@ -118,7 +119,7 @@ def markdown_of(
     sections = dict(of_runs)
     if results.outcomes:
         said = [
-            f"- {text.replace(f': {word}', f': **{word}**', 1) if word in (HOLDS, FAILS) else text}"
+            f"- {text.replace(f': {word}', f': **{word}**', 1) if word in (HOLDS, FAILS, EQUAL) else text}"
             for word, text in sentences(results)
         ]
         sections["What the paper claims, row by row"] = "\n".join([*said, ""])

@@ -8,11 +8,16 @@ cells, which are steps in the paper's count or the names that the column gives.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from diffusion_lab.arguments import check_number
+from diffusion_lab.verdicts import MARGIN
+
 KINDS = ("table", "figure", "ablation")
+ESTIMANDS = ("end", "training")
 Overrides = tuple[str, ...]
 
 
@@ -107,6 +112,9 @@ class Table:
         against: what these numbers are.
         unit: what the published numbers are, with their unit.
         measure: configuration of the `Measure`.
+        estimand: what decides: end, the last cell of a column, or training, the mean over its cells, geometric where
+            ratios are compared. The other one stands beside it.
+        margin: ratio > 1 up to which two rows are equal.
         paper, scaled: overrides of all runs at the paper's scale, and at every other.
         differs: sentences: where the smaller scales differ from the paper beside data, network, batch and length.
         not_stated: sentences: what the paper does not state, and what we chose.
@@ -128,6 +136,8 @@ class Table:
     measure: Mapping[str, Any]
     against: str = ""
     unit: str = "FID"
+    estimand: str = "end"
+    margin: float = MARGIN
     paper: Overrides = ()
     scaled: Overrides = ()
     differs: tuple[str, ...] = ()
@@ -226,6 +236,9 @@ def _check_table(table: Table) -> None:
     """The parts of a table fit each other."""
     if table.kind not in KINDS:
         raise ValueError(f"kind={table.kind} of {table.name} must be one of {', '.join(KINDS)}")
+    if table.estimand not in ESTIMANDS:
+        raise ValueError(f"estimand={table.estimand} of {table.name} must be one of {', '.join(ESTIMANDS)}")
+    check_number(f"margin of {table.name}", table.margin, "()", 1, math.inf, "use 1.1: equal within 10 %")
     if not isinstance(table.measure, Mapping):
         raise ValueError(f"measure={table.measure} of {table.name} must have a _target_, a subclass of Measure")
     names = [row.name for row in table.rows]

@@ -1,4 +1,4 @@
-"""A table as text: the answer, what was measured and what the paper has published, and a sentence for each claim.
+"""A table as text: what was measured and what the paper has published.
 
 Measured and published numbers are separate tables in the paper's layout, one for each column of settings with the steps
 side by side, because a distance under features of digits and a published FID are different quantities.
@@ -6,21 +6,18 @@ side by side, because a distance under features of digits and a published FID ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from diffusion_lab.intervals import Interval
-from diffusion_lab.reports.comparison.cells import Cell, Comparison, decimals, number, with_interval
-from diffusion_lab.reports.comparison.verdicts import ALPHA, CLAIM_SEEDS
-from diffusion_lab.tables.results import FAILS, HOLDS, OPEN, Outcome, Results, published_baseline
+from diffusion_lab.reports.comparison.cells import Cell, Comparison, decimals, number
+from diffusion_lab.tables.judged import OVER_TRAINING
+from diffusion_lab.tables.results import EQUAL, OPEN, Results, TableCell
 from diffusion_lab.tables.table import Table, TableColumn, TableRow, cell_titles, reference_title
+from diffusion_lab.tables.values import COMMON
+from diffusion_lab.verdicts import CLAIM_SEEDS, Verdict
 
-NONE = "\N{EN DASH}"
-VERBS = {  # of one claim, and of several
-    HOLDS: ("holds", "hold"),
-    FAILS: ("does not hold", "do not hold"),
-    OPEN: ("remains undecided", "remain undecided"),
-}
+NONE, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
+LATENTS = "latents common to all seeds: the intervals leave out their effect"
 
 
 def tables(results: Results, missing: Mapping[tuple[str, str], str]) -> dict[str, Comparison]:
@@ -62,15 +59,23 @@ def _comparison(results: Results, column: TableColumn, missing: Mapping[tuple[st
     shown = [cell for cell in results.cells if cell.column == column and cell.mean is not None]
     places = places_of(results, column)
     lines = [[Cell(row.title), *_cells(results, row, column, places)] for row in rows]
-    compared = any(cell.difference for cell in shown)
-    if compared:
-        tested = any(cell.verdict and cell.verdict.p is not None for cell in shown)
-        titles += [f"to {reference_title(table, column)}, {cell_titles(column)[-1]}", "95 % interval"]
-        titles += [*(["p"] if tested else []), "verdict"]
+    if any(cell.compared for cell in shown):
+        titles += _compared_titles(results, column)
         for line, row in zip(lines, rows, strict=True):
-            line += _compared(results, row, column, places, tested)
+            line += _compared(results, row, column, places)
     notes = [f"{row.title}: {missing[row.name, column.name]}." for row in rows if (row.name, column.name) in missing]
+    notes += [f"{row.title}: {said}." for row in rows if (said := diverged_words(results, row, column))]
     return Comparison(titles, lines, legend(results), notes, left=1)
+
+
+def diverged_words(results: Results, row: TableRow, column: TableColumn) -> str:
+    """`2 of 3 seeds diverged (0 and 2) and are left out`; empty if none did."""
+    lost = results.diverged.get((row.name, column.name), ())
+    if not lost:
+        return ""
+    own = {v.seed for v in results.values.values if (v.row, v.column) == (row.name, column.name)}
+    many = "are" if len(lost) > 1 else "is"
+    return f"{len(lost)} of {len(own)} seeds diverged ({' and '.join(map(str, lost))}) and {many} left out"
 
 
 def places_of(results: Results, column: TableColumn) -> int:
@@ -109,22 +114,68 @@ def measured_number(mean: Interval, places: int) -> str:
     return f"{text} ± {half}"
 
 
-def _compared(results: Results, row: TableRow, column: TableColumn, places: int, tested: bool) -> list[Cell]:
-    """The difference to the baseline in the last cell, its interval, p and verdict; bold where it may be claimed."""
-    cell = results.cell(row, column, cell_titles(column)[-1])
-    if cell is None or cell.difference is None or cell.verdict is None:
-        first = "baseline" if row.name == results.table.baseline_of(column) else NONE
-        return [Cell(first), *[Cell("")] * (3 if tested else 2)]
-    p = cell.verdict.p
-    words = [*difference_words(cell.difference, places)]
-    words += ["" if p is None else "< 0.001" if p < 0.001 else f"{p:.2g}"] if tested else []
-    return [Cell(word, cell.verdict.decided) for word in (*words, cell.verdict_word)]
+def beside_title(column: TableColumn, cell: str) -> str:
+    """The cell that stands beside the one that decides: the last one, or the mean over training."""
+    last = cell_titles(column)[-1]
+    return "" if len(cell_titles(column)) == 1 else last if cell == OVER_TRAINING else OVER_TRAINING
 
 
-def difference_words(difference: Interval, places: int) -> tuple[str, str]:
-    """`−0.46` and `[−1.04, +0.12]`, which is empty for one seed."""
-    mean, _, interval = with_interval(difference, places, signed=True).partition(" ")
-    return mean, interval if difference.low is not None else ""
+def _compared_titles(results: Results, column: TableColumn) -> list[str]:
+    """Of the cell that decides, and of the one beside it."""
+    decides = results.deciding(column)
+    titles = [f"to {reference_title(results.table, column)}, {decides}", "95 % interval", "verdict"]
+    if not (other := beside_title(column, decides)):
+        return titles
+    return [*titles, f"{'' if other == OVER_TRAINING else 'at '}{other}, no verdict", "95 % interval"]
+
+
+def _compared(results: Results, row: TableRow, column: TableColumn, places: int) -> list[Cell]:
+    """What the row is to the baseline, its interval and verdict; bold where it may be claimed; then the cell beside."""
+    decides = results.deciding(column)
+    cells = [results.cell(row, column, title) for title in (decides, beside_title(column, decides)) if title]
+    first = "baseline" if row.name == results.table.baseline_of(column) else NONE
+    found = []
+    for cell in cells:
+        if cell is None or cell.compared is None:
+            found += [Cell(first if cell is cells[0] else ""), *[Cell("")] * (2 if cell is cells[0] else 1)]
+            continue
+        words = [*compared_words(results, cell.compared, places), *([verdict_words(results, cell)] * cell.decides)]
+        found += [Cell(word, cell.decides and cell.compared.decided) for word in words]
+    return found
+
+
+def verdict_words(results: Results, cell: TableCell) -> str:
+    """`lower`, `equal within 10 %`."""
+    return f"{EQUAL} {within(results.table)}" if cell.verdict_word == EQUAL else cell.verdict_word
+
+
+def within(table: Table) -> str:
+    """`within 10 %`"""
+    return f"within {100 * (table.margin - 1):.3g} %"
+
+
+def compared_words(results: Results, verdict: Verdict, places: int) -> tuple[str, str]:
+    """`0.81` and `[0.76, 0.86]`; of differences `−0.46` and `[−1.04, +0.12]`; no interval for
+    one seed. The end of an interval that is exactly no difference is not in it, and has a round bracket."""
+    none = 1.0 if results.scale == "ratio" else 0.0
+    said = ratio_text if results.scale == "ratio" else lambda value: _signed(value, places)
+    if verdict.low is None or verdict.high is None:
+        return said(verdict.size), ""
+    first = "(" if verdict.decided and verdict.low == none else "["
+    last = ")" if verdict.decided and verdict.high == none else "]"
+    return said(verdict.size), f"{first}{said(verdict.low)}, {said(verdict.high)}{last}"
+
+
+def ratio_text(value: float) -> str:
+    """`0.81`, and `0.996` for what two decimals would show as no difference."""
+    if value >= 100 or value < 0.01:
+        return number(value, 3)
+    text = f"{value:.2f}"
+    return text if text != "1.00" or abs(value - 1) < 1e-9 else f"{value:.3f}"
+
+
+def _signed(value: float, places: int) -> str:
+    return number(value, signed=True) if places < 0 else f"{value:+.{places}f}".replace("-", MINUS)
 
 
 def legend(results: Results) -> str:
@@ -136,133 +187,30 @@ def legend(results: Results) -> str:
         text += " ± half the width of Student's 95 % interval"
     if published(results.table) and results.values.quantity not in ("", results.table.unit):
         text += f"; {results.values.quantity} and the paper's {results.table.unit} have no common scale"
+    if results.values.latents == COMMON:
+        text += f"; {LATENTS}"
     if not any(reference_title(results.table, column) for column in results.table.columns):
         return text
     if not results.tested:
         return f'{text}; with fewer than {CLAIM_SEEDS} seeds every verdict is "{OPEN}" and nothing is set in bold'
-    return (
-        f"{text}; differences are paired by seed; bold: p of the paired t-test at most {100 * ALPHA:g} % after Holm's "
-        f"correction for the {results.tested} differences of this table"
-    )
+    return f"{text}; {_meaning(results)}"
 
 
-class ClaimLine(NamedTuple):
-    """What there is to say of a row in a column; the texts of a table's cells, which hold one number at most.
-
-    Attributes:
-        where: the row, and the column if there are several.
-        claim: whether the paper has the row lower or higher than the baseline; empty: it makes no claim.
-        published, baseline: the paper's numbers of the row and of the baseline; empty without them.
-        difference, interval: the measured ones.
-        verdict: whether the claim holds here.
-        seeds: how many would decide a difference of the measured size; empty if it is decided or unknown.
-    """
-
-    where: str
-    claim: str
-    published: str
-    baseline: str
-    difference: str
-    interval: str
-    verdict: str
-    seeds: str
-
-
-def sentences(results: Results) -> list[tuple[str, str]]:
-    """(the outcome, the sentence) of each row but the baseline in each column."""
-    return [(outcome.word, sentence(results, outcome)) for outcome in results.outcomes]
-
-
-def sentence(results: Results, outcome: Outcome) -> str:
-    """`Ours, linear: the paper claims 2.94 against 3.19 of DDPM (FID); measured here −0.52 [−0.90, −0.14] (fd1k_digits,
-    n = 3): holds here; ...`"""
-    said, table = said_of(results, outcome), results.table
-    base, difference = reference_title(table, outcome.cell.column), outcome.cell.difference
-    assert difference is not None
-    if said.published and said.baseline:
-        paper = f"claims {said.published} against {said.baseline} of {base} ({table.unit})"
-    elif said.claim:
-        paper = f"claims a {said.claim} {table.unit} than {base}, without a number"
-    else:
-        paper = "makes no claim"
-    here = " ".join(filter(None, (said.difference, said.interval)))
-    conclusion = _conclusion(results, outcome)
-    return (
-        f"{said.where}: the paper {paper}; here {here} ({results.values.quantity}, n = {difference.n}): {conclusion}."
-    )
-
-
-def said_of(results: Results, outcome: Outcome) -> ClaimLine:
-    """The parts of the sentence about a row in a column."""
-    cell, table = outcome.cell, results.table
-    assert cell.difference is not None
-    where = f"{cell.row.title}, {cell.column.title}" if len(table.columns) > 1 else cell.row.title
-    theirs = published_baseline(table, cell)
-    ours, base = ("" if n is None else published_number(table, n) for n in (cell.published, theirs))
-    difference, interval = difference_words(cell.difference, places_of(results, cell.column))
-    word = outcome.word or (f"{outcome.measured} here" if outcome.measured else cell.verdict_word)
-    many = not outcome.measured and cell.verdict_word == OPEN and cell.difference.n >= CLAIM_SEEDS
-    seeds = "" if not many else "over 10,000" if outcome.seeds is None else f"{outcome.seeds:,}"
-    return ClaimLine(where, outcome.claimed, ours, base, difference, interval, word, seeds)
-
-
-def answer(results: Results) -> str:
-    """Two sentences: how many of the paper's claims hold here, and what would decide or overturn that."""
-    if not results.outcomes:
-        return "No row can be compared with a baseline."
-    words = [outcome.word for outcome in results.outcomes if outcome.word]
-    first = f"{_counted(words)} here." if words else "The paper makes no claim about these rows."
-    counts = [outcome.cell.difference.n for outcome in results.outcomes if outcome.cell.difference]
-    if max(counts) < CLAIM_SEEDS:
-        return f"{first} A verdict takes at least {CLAIM_SEEDS} seeds."
-    if not words:
-        decided = sum(bool(outcome.measured) for outcome in results.outcomes)
-        differ = (
-            f"{decided or 'None'} of the {len(results.outcomes)} rows differ{'s' * (decided < 2)} from the baseline"
+def _meaning(results: Results) -> str:
+    """How rows are compared and decided."""
+    if results.table.baseline or any(column.baseline for column in results.table.columns):
+        what = "ratios of geometric means" if results.scale == "ratio" else "differences of means"
+        none = "1" if results.scale == "ratio" else "0"
+        text = (
+            f"comparisons are {what} over the common seeds, paired by seed; their 95 % intervals hold for all rows "
+            f"of a column at once, and exclude {none} where a row is decided (bold) and only there"
         )
-        return f"{first} {differ} after the correction for all of them."
-    if set(words) != {OPEN}:
-        return f"{first} A verdict would be overturned by {results.table.overturned_by}."
-    seeds = sorted(outcome.seeds for outcome in results.outcomes if outcome.word and outcome.seeds)
-    if not seeds:
-        return f"{first} No number of seeds below 10,000 would decide differences this small."
-    needed = f"{seeds[0]:,}" if seeds[0] == seeds[-1] else f"{seeds[0]:,} to {seeds[-1]:,}"
-    sizes = "a difference of the measured size" if len(words) == 1 else "differences of the measured sizes"
-    smallest = "" if len(seeds) == len(words) else "; the smallest would take more than 10,000"
-    return f"{first} There are {max(counts)} seeds, and about {needed} would decide {sizes}{smallest}."
-
-
-def _counted(words: Sequence[str]) -> str:
-    """`Both claims remain undecided`, `Of 4 claims, 3 hold and 1 does not hold`."""
-    total = len(words)
-    counts = {word: words.count(word) for word in VERBS if word in words}
-    if len(counts) > 1:
-        parts = [f"{count} {VERBS[word][count > 1]}" for word, count in counts.items()]
-        return f"Of {total} claims, {', '.join(parts[:-1])} and {parts[-1]}"
-    if total == 1:
-        return f"The claim {VERBS[words[0]][0]}"
-    if words[0] == FAILS:
-        return "Neither claim holds" if total == 2 else f"None of the {total} claims holds"
-    return f"{'Both' if total == 2 else f'All {total}'} claims {VERBS[words[0]][1]}"
-
-
-def _conclusion(results: Results, outcome: Outcome) -> str:
-    verdict = outcome.cell.verdict
-    assert verdict is not None
-    if outcome.word in (HOLDS, FAILS):
-        return f"{outcome.word}; would be overturned by {results.table.overturned_by}"
-    if verdict.word == "identical":
-        return "identical to the baseline for every seed"
-    if outcome.word == OPEN or not verdict.decided:
-        return f"{OPEN}; {_needed(outcome)}"
-    return f"{outcome.measured} here; the paper makes no claim"
-
-
-def _needed(outcome: Outcome) -> str:
-    difference = outcome.cell.difference
-    assert difference is not None
-    if difference.n < CLAIM_SEEDS:
-        return f"a verdict takes at least {CLAIM_SEEDS} seeds"
-    if outcome.seeds is None:
-        return "no number of seeds below 10,000 would decide a difference this small"
-    return f"about {outcome.seeds:,} seeds would decide a difference of this size"
+        text += f"; equal: the 90 % interval of the same kind lies {within(results.table)}"
+    else:
+        text = (
+            "differences have Student's interval, at 95 % for all rows of a column at once (Bonferroni), and exclude 0 "
+            "where a row is decided (bold) and only there"
+        )
+    if any(results.deciding(column) == OVER_TRAINING for column in results.table.columns):
+        text += f"; {OVER_TRAINING}: the {'geometric ' * (results.scale == 'ratio')}mean over the cells of a row"
+    return text

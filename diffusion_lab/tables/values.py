@@ -1,8 +1,10 @@
 """The numbers of a table by seed, from its finished runs, and their file, from which every interval can be recomputed.
 
-    row,column,cell,step,seed,quantity,value,run
+    row,column,cell,step,seed,quantity,value,run,latents
 
 `cell` is the step in the paper's count, or the label; `step` is the optimizer step here; values have all digits.
+`latents` says whether all seeds were sampled from the same ones: `common`, or `by seed`; a file of before this column
+has common ones; empty where nothing is sampled.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ class Value(NamedTuple):
     quantity: str
     value: float
     run: str
+    latents: str = ""
 
 
 COLUMNS = Value._fields
+COMMON, BY_SEED = "common", "by seed"
 
 
 class Values:
@@ -45,7 +49,7 @@ class Values:
         values: in any order.
 
     Raises:
-        ValueError: two numbers of one cell measure different quantities.
+        ValueError: two numbers measure different quantities, or have latents by different rules.
     """
 
     def __init__(self, table: Table, values: Iterable[Value]) -> None:
@@ -56,6 +60,13 @@ class Values:
         quantities = sorted({value.quantity for value in self.values})
         if len(quantities) > 1:
             raise ValueError(f"the runs of {self.table.name} measure different quantities, {', '.join(quantities)}")
+        rules = {value.latents for value in self.values} - {""}
+        self.latents = next(iter(rules), "")
+        if len(rules) > 1:
+            raise ValueError(
+                f"latents={', '.join(sorted(rules))} of the runs of {self.table.name} must be one rule; train all of "
+                "its rows and seeds with the same metrics.seed"
+            )
 
     @property
     def quantity(self) -> str:
@@ -78,14 +89,14 @@ class Values:
 
 def per_seed_csv(values: Sequence[Value]) -> str:
     """The file as text."""
-    return csv_text(COLUMNS, [(*v[:6], repr(v.value), v.run) for v in values])
+    return csv_text(COLUMNS, [(*v[:6], repr(v.value), *v[7:]) for v in values])
 
 
 def read_per_seed(text: str) -> list[Value]:
     """The values in a file's text."""
     kinds = {"step": int, "seed": int, "value": float}
     lines = csv.DictReader(io.StringIO(text))
-    return [Value(*(kinds.get(key, str)(line[key]) for key in COLUMNS)) for line in lines]
+    return [Value(*(kinds.get(key, str)(line.get(key, COMMON)) for key in COLUMNS)) for line in lines]
 
 
 class TrainedRun(NamedTuple):
@@ -148,9 +159,10 @@ def _values(entry: Entry, measure: Measure) -> tuple[list[Value], list[str]]:
     """The finite numbers of an entry, and the cells without one; of an entry without a quantity nothing is expected."""
     measured = measure(entry)
     cells = zip(cell_titles(entry.column), entry.steps, measured.values, strict=True)
-    name = " ".join(run.folder.name for run in entry.runs)
+    name, seed = " ".join(run.folder.name for run in entry.runs), measured.protocol.get("seed")
+    latents = "" if seed is None else COMMON if isinstance(seed, int) else BY_SEED
     found = [
-        Value(entry.row.name, entry.column.name, cell, step, entry.seed, measured.quantity, float(value), name)
+        Value(entry.row.name, entry.column.name, cell, step, entry.seed, measured.quantity, float(value), name, latents)
         for cell, step, value in cells
         if value is not None and isfinite(value)
     ]

@@ -483,14 +483,14 @@ MUTANTS = [
     ),
     Mutant(
         "answer of a paper's table: one claim too many",
-        "diffusion_lab/tables/text.py",
+        "diffusion_lab/tables/said.py",
         "counts = {word: words.count(word) for word in VERBS if word in words}",
         "counts = {word: words.count(word) + 1 for word in VERBS if word in words}",
         PAPERS,
     ),
     Mutant(
         "answer of a paper's table: the most seeds alone",
-        "diffusion_lab/tables/text.py",
+        "diffusion_lab/tables/said.py",
         'if seeds[0] == seeds[-1] else f"{seeds[0]:,} to',
         'if seeds[0] == seeds[-1] else f"{seeds[-1]:,} to',
         PAPERS,

@@ -3,15 +3,23 @@
 import csv
 import re
 
+import numpy as np
 import pytest
 
 from diffusion_lab.reports.pages.files import COLUMNS
 from experiments import cells
-from tests.reports.recomputed import recomputed
+from experiments.study_cells import rows
+from tests.reports.recomputed import said
+from tests.tables.in_numpy import intervals
 
-_SIGNED = re.compile(r"([+−]\d+(?:\.\d+)?) \[([+−]\d+(?:\.\d+)?),\s+([+−]\d+(?:\.\d+)?)\]")
-# What a page says of an earlier measurement, to explain why it changed.
-EARLIER = {("experiments/methods/README.md", "+1.50"), ("experiments/adaptive_beta/README.md", "+1.50")}
+_NUMBER = r"(?<![\d.])([+−]?\d+(?:\.\d+)?)"
+_INTERVAL = re.compile(rf"{_NUMBER} \[{_NUMBER},\s+{_NUMBER}\]")
+# What a page says of an earlier measurement, to explain why it changed, and of the cost of a step, from benchmarks/.
+EARLIER = {
+    ("experiments/methods/README.md", "+1.50"),
+    ("experiments/adaptive_beta/README.md", "+1.50"),
+    ("experiments/methods/README.md", "1.10"),
+}
 
 
 @pytest.mark.pages
@@ -22,8 +30,22 @@ def test_the_gpu_hours_of_the_pages_are_those_of_today():
 
 @pytest.mark.parametrize("values", sorted(cells.FOLDER.glob("**/*.per_seed.csv")), ids=lambda path: path.name)
 def test_the_intervals_of_a_committed_table_are_those_of_the_values_beside_it(values):
-    found = recomputed(values.with_name(values.name.replace(".per_seed.csv", ".md")), values)
-    assert len(found) > 2 and [said for _, said, _ in found] == [again for _, _, again in found]
+    """Means by Student's interval, ratios by the statistic of `tests.tables.in_numpy` with its own drawn quantiles."""
+    page = values.with_name(values.name.replace(".per_seed.csv", ".md")).read_text(encoding="utf-8")
+    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    numbers = rows(values, lines[0][2].split()[0])
+    base = lines[2][0]
+    for cells_ in lines[2:]:
+        assert cells_[2] == said(list(numbers[cells_[0]].values()), cells_[2], signed=False)
+    logs = {name: np.log(list(own.values())) for name, own in numbers.items()}
+    tested = [name for name in logs if name != base and (logs[name] != logs[base]).any()]
+    mean, half = intervals(np.array([logs[base], *(logs[name] for name in tested)]))
+    shown = {cells_[0]: [cell.strip("*") for cell in cells_[3:6]] for cells_ in lines[3:]}
+    for name, m, h in zip(tested, mean, half, strict=True):
+        ratio, ends, word = shown[name]
+        assert float(ratio) == pytest.approx(np.exp(m), abs=0.0051)
+        assert (abs(m) > h) == (word in ("better", "worse")) or word == "equal within 10 %"
+        assert [float(end) for end in ends.strip("[]").split(", ")] == pytest.approx(np.exp([m - h, m + h]), abs=0.02)
 
 
 def test_a_stale_page_is_noticed_and_written(tmp_path, monkeypatch, capsys):
@@ -39,16 +61,16 @@ def test_a_stale_page_is_noticed_and_written(tmp_path, monkeypatch, capsys):
     assert cells.main(["--check"]) == 0
 
 
-def test_differences_are_those_of_the_seeds(tmp_path):
+def test_ratios_are_those_of_the_seeds(tmp_path):
     values = {"p2": {0: 1.0, 1: 2.0, 2: 4.0}, "ddpm prediction=v": {1: 1.5, 2: 3.0, 3: 9.0}}
     with open(tmp_path / "s.csv", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for row, seeds in values.items():
             writer.writerows(("d", row, "run", seed, "fd", value, "") for seed, value in seeds.items())
-    row, page = "| p2 − ddpm prediction=v | +9 | [+8, +10] |", tmp_path / "README.md"
-    # 0.5 and 1.0: mean 0.75, standard deviation 0.3536, t(0.95, 1) = 12.706
-    assert cells.pairs(page, row, "s.csv", "fd") == "| p2 − ddpm prediction=v | +0.75 | [−2.43, +3.93] |"
+    row, page = "| p2 / ddpm prediction=v | 9 | [8, 10] |", tmp_path / "README.md"
+    # logarithms of 2/1.5 and 4/3, both 0.2877
+    assert cells.pairs(page, row, "s.csv", "fd") == "| p2 / ddpm prediction=v | 1.33 | [1.33, 1.33] |"
     assert cells.pairs(page, row, "missing.csv", "fd") == row
     with pytest.raises(ValueError, match="row=ddpm must have fd in"):
         cells.pairs(page, row.replace(" prediction=v", ""), "s.csv", "fd")
@@ -60,7 +82,8 @@ def test_every_interval_in_prose_and_in_tables_by_hand_stands_in_a_computed_tabl
     wrong = []
     for path in cells.FOLDER.glob("**/README.md"):
         name = str(path.relative_to(cells.FOLDER.parent))
-        for found in _SIGNED.finditer(path.read_text().replace(" | [", " [")):
+        by_hand = cells._BLOCK.sub("", path.read_text())
+        for found in _INTERVAL.finditer(by_hand.replace(" | [", " [")):
             if (name, found[1]) not in EARLIER and not any(_same(found.groups(), table) for table in known):
                 wrong.append(f"{name}: {found[0]}")
     assert wrong == []
@@ -82,9 +105,9 @@ def _table_intervals(text):
     """Of the tables of `report --table`, and of the blocks between two methods and of reproduced tables."""
     rows = [line for line in text.splitlines() if line.startswith("|")]
     for row in rows:
-        if re.search(r" n ?= ?\d", row) or " − " in row or " | [" in row:
-            merged = row.replace(" | [", " [").replace("*", "")
-            yield from (tuple(map(_number, found.groups())) for found in _SIGNED.finditer(merged))
+        if re.search(r" n ?= ?\d", row) or " / " in row or " | [" in row:
+            merged = row.replace("*", "").replace(" | [", " [")
+            yield from (tuple(map(_number, found.groups())) for found in _INTERVAL.finditer(merged))
 
 
 def _same(said, table):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from diffusion_lab.cli.table_files import conf_folders, load_table, table_names
-from diffusion_lab.reports.comparison.verdicts import CLAIM_SEEDS
 from diffusion_lab.tables.results import table_csv
+from diffusion_lab.verdicts import CLAIM_SEEDS
 from experiments.cells import FOLDER, result_files, results_of
 from tests.tables.in_numpy import check_intervals
 
@@ -49,4 +49,4 @@ def test_a_page_begins_with_the_answer_in_two_sentences_and_a_figure(page: Path)
     answer, figure, table = (text.index(mark) for mark in ("\n**", "\n![", "\n| "))
     assert answer < figure < table
     said = text[answer:figure].split("**")[1]
-    assert len(re.findall(r"[a-z0-9]\.(?= [A-Z]|$)", said)) == 2, said
+    assert len(re.findall(r"[a-z0-9)]\.(?= [A-Z]|$)", said)) == 2, said

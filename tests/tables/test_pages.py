@@ -161,9 +161,10 @@ def test_a_run_that_diverged_leaves_a_gap_that_is_said(tmp_path: Path, value: fl
     found = gather(TABLE, made, MetricAtSteps("fid"), never)
     assert sorted(found.values.of("ours", "linear", "250")) == [0, 2]
     assert sorted(found.values.of("base", "linear", "250")) == [0, 1, 2]
+    assert summarise(found.values, "lower").diverged == {("ours", "linear"): (1,)}
     assert found.missing == {("ours", "linear"): "seed 1 has no finite number at 250"}
     (outcome,) = summarise(found.values, "lower").outcomes
-    assert outcome.cell.difference is not None and outcome.cell.difference.n == 2 and outcome.word == "not decided"
+    assert outcome.compared.n == 2 and outcome.word == "not decided"
 
 
 def test_a_bar_in_a_setting_stays_in_its_cell(tmp_path: Path) -> None:

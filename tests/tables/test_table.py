@@ -32,6 +32,8 @@ def test_cells_are_called_by_the_papers_steps() -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
+        ({"estimand": "middle"}, "estimand=middle of paper/table9 must be one of end, training"),
+        ({"margin": 1}, "margin of paper/table9=1 must lie in .1, inf.; use 1.1: equal within 10 %"),
         ({"kind": "tabel"}, "kind=tabel of paper/table9 must be one of table, figure, ablation"),
         ({"baseline": "bass"}, "baseline=bass of paper/table9 must be a row; use one of base, ours, other"),
         (

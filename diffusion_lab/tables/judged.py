@@ -1,0 +1,122 @@
+"""The numbers of a column of a table that are compared, and their verdicts by `diffusion_lab.verdicts`.
+
+The family is the rows of a column: they are decided together, so that of 20 columns without any difference one has a
+false verdict. Columns have runs of their own as baseline and are families of their own, as is each cell of a column;
+the verdict is that of the cell that decides (`Table.estimand`), the others stand beside it.
+
+A seed of a row has diverged if its last value is missing, or above twice its own best and above three times the
+baseline's at that step (of the baseline: three times the median of the other rows'). It is counted, and left out of
+every mean, ratio and verdict of its row.
+
+Rows that are compared with a number of their own, and not with a row, share no noise: each has Student's interval of
+its difference at 1 - 5 %/m for m such rows (Bonferroni), and no margin of equality.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from diffusion_lab.intervals import mean_interval
+from diffusion_lab.tables.table import Table, TableColumn, cell_titles
+from diffusion_lab.tables.values import Values
+from diffusion_lab.verdicts import ALPHA, CLAIM_SEEDS, Scale, Verdict, Word, diverged, judge, over_training
+
+OVER_TRAINING = "over training"  # the cell with the mean over a column's cells
+
+Numbers = Mapping[str, Mapping[int, float]]  # row -> seed -> value
+
+
+def column_numbers(values: Values, column: TableColumn, scale: Scale, falling: bool) -> dict[str, Numbers]:
+    """Cell -> its numbers, without diverged seeds; with several cells also their mean over training.
+
+    Args:
+        values, column: of the table.
+        scale: whether the mean over training is geometric.
+        falling: whether lower is better; only then a run can diverge.
+    """
+    found = _numbers(values, column)
+    lost = diverged_seeds(values, column) if falling else {}
+    kept: dict[str, Numbers] = {
+        title: {row: {s: v for s, v in own.items() if s not in lost.get(row, ())} for row, own in rows.items()}
+        for title, rows in found.items()
+    }
+    return (
+        kept
+        if len(kept) == 1
+        else {**kept, OVER_TRAINING: _over_training(kept, scale, values.table.baseline_of(column))}
+    )
+
+
+def diverged_seeds(values: Values, column: TableColumn) -> dict[str, tuple[int, ...]]:
+    """Row -> its seeds that diverged, of the rows that have some."""
+    cells = list(_numbers(values, column).values())
+    baseline = values.table.baseline_of(column)
+    curves = {
+        row: {seed: _curve([cell[row].get(seed, math.inf) for cell in cells]) for seed in _seeds(cells, row)}
+        for row in cells[0]
+    }
+    lost = {}
+    for row, own in curves.items():
+        others = [name for name in curves if (name != row if row == baseline else name == baseline)]
+        lost[row] = tuple(
+            seed
+            for seed, curve in own.items()
+            if diverged(curve, _median([curves[name][seed] for name in others if seed in curves[name]]))
+        )
+    return {row: seeds for row, seeds in lost.items() if seeds}
+
+
+def verdicts_of(table: Table, column: TableColumn, numbers: Numbers, scale: Scale) -> dict[str, Verdict]:
+    """Row -> its verdict, of a cell; "better" stands for lower; no entry for the baseline and rows without pairs."""
+    baseline = table.baseline_of(column)
+    against = {row.name: row.against[column.name] for row in table.rows if column.name in row.against}
+    rows = [row for row in numbers if row != baseline and row not in against]
+    found: dict[str, Verdict | None] = {}
+    if numbers.get(baseline):
+        judged = judge([numbers[baseline], *(numbers[row] for row in rows)], scale, rising=False, margin=table.margin)
+        found = dict(zip(rows, judged[1:], strict=True))
+    numbered = {row: numbers[row] for row in against if numbers.get(row)}
+    found |= {row: _against(list(own.values()), against[row], len(numbered), scale) for row, own in numbered.items()}
+    return {row: verdict for row, verdict in found.items() if verdict is not None}
+
+
+def _against(values: Sequence[float], number: float, rows: int, scale: Scale) -> Verdict:
+    onto, back = (math.log, math.exp) if scale == "ratio" else (float, float)
+    mean, std, low, high, n = mean_interval([onto(value) - onto(number) for value in values], 1 - ALPHA / rows)
+    word: Word = "no claim" if n < CLAIM_SEEDS else "not decided"
+    if n >= CLAIM_SEEDS and low is not None and high is not None and (low > 0 or high < 0):
+        word = "better" if mean < 0 else "worse"
+    ends = [None if end is None else back(end) for end in (low, high)]
+    return Verdict(word, back(mean), ends[0], ends[1], n, std, rows + 1)
+
+
+def _numbers(values: Values, column: TableColumn) -> dict[str, Numbers]:
+    table = values.table
+    rows = [row.name for row in table.rows if column in table.columns_of(row)]
+    return {title: {row: values.of(row, column.name, title) for row in rows} for title in cell_titles(column)}
+
+
+def _over_training(cells: Mapping[str, Numbers], scale: Scale, baseline: str) -> Numbers:
+    """For each seed over the cells that the baseline has; a row that lacks one of them has none."""
+    found: dict[str, dict[int, float]] = {row: {} for row in next(iter(cells.values()))}
+    for seed in sorted({seed for cell in cells.values() for own in cell.values() for seed in own}):
+        used = [cell for cell in cells.values() if seed in cell.get(baseline, ())] or list(cells.values())
+        rows = [row for row in found if all(seed in cell[row] for cell in used)]
+        curves = [_curve([cell[row][seed] for cell in used]) for row in rows]
+        for row, mean in zip(rows, over_training(curves, scale) if rows else (), strict=True):
+            found[row][seed] = mean
+    return found
+
+
+def _seeds(cells: Sequence[Numbers], row: str) -> list[int]:
+    return sorted(set().union(*(cell[row] for cell in cells)))
+
+
+def _curve(numbers: Sequence[float]) -> dict[int, float]:
+    return dict(enumerate(numbers))
+
+
+def _median(curves: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    return {k: median(curve[k] for curve in curves) for k in (curves[0] if curves else ())}

@@ -1,0 +1,87 @@
+"""Cells of tables about a study, from the FILE.per_seed.csv that `report --table` has written beside the page."""
+
+from __future__ import annotations
+
+import csv
+import math
+from functools import cache
+from pathlib import Path
+
+from diffusion_lab.tables.text import ratio_text
+from diffusion_lab.verdicts import MARGIN, Verdict, judge, seeds_needed
+
+_OVER = " / "
+
+
+def seeds(path: Path, label: str, metric: str) -> dict[int, float]:
+    """seed -> value of a row of a study.
+
+    Raises:
+        ValueError: the file has no such row.
+    """
+    found = rows(path, metric)
+    if label not in found:
+        raise ValueError(f"row={label} must have {metric} in {path}; use the name that the table has")
+    return found[label]
+
+
+def rows(path: Path, metric: str) -> dict[str, dict[int, float]]:
+    """Row -> seed -> value, in the order of the file, whose first row is the baseline."""
+    found: dict[str, dict[int, float]] = {}
+    with open(path, newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            if line["metric"] == metric:
+                found.setdefault(line["row"], {})[int(line["seed"])] = float(line["value"])
+    return found
+
+
+def pairs(page: Path, row: str, file: str, metric: str) -> str:
+    """A row with the ratio of the two rows of the study that it names, which are decided by themselves: Student's
+    interval of the paired logarithms. As it is while FILE is not there."""
+    name = row.strip("| ").split(" | ")[0]
+    if not (page.parent / file).is_file():
+        return row
+    one, other = (seeds(page.parent / file, label, metric) for label in name.split(_OVER))
+    found = judge([other, one], "ratio", rising=False)[1]
+    assert found is not None
+    return f"| {name} | {' | '.join(ratio(found))} |"
+
+
+def judged(page: Path, row: str, metric: str) -> str:
+    """A row of a study's table with its ratio to the baseline, interval, verdict and seeds to decide, all rows decided
+    together; the cells before and after them stay."""
+    cells = [cell.strip() for cell in row.strip().strip("|").split("|")]
+    found = verdicts(page.with_suffix(".per_seed.csv"), metric)[cells[0]]
+    if found is None:
+        cells[3:7] = ["baseline", "", "", ""]
+        return f"| {' | '.join(cells)} |"
+    marked = "**{}**" if found.decided else "{}"
+    said = [marked.format(text) for text in (*ratio(found), word(found))]
+    cells[3:7] = [*said, needed(found)]
+    return f"| {' | '.join(cells)} |"
+
+
+@cache
+def verdicts(path: Path, metric: str) -> dict[str, Verdict | None]:
+    """Row -> its verdict against the first one of the file."""
+    found = rows(path, metric)
+    return dict(zip(found, judge(list(found.values()), "ratio", rising=False), strict=True))
+
+
+def ratio(found: Verdict) -> tuple[str, str]:
+    """`0.74` and `[0.61, 0.88]`."""
+    ends = [ratio_text(end) for end in (found.low, found.high) if end is not None]
+    return ratio_text(found.size), f"[{', '.join(ends)}]" if ends else ""
+
+
+def word(found: Verdict) -> str:
+    """`better`, `equal within 10 %`"""
+    return f"equal within {100 * (MARGIN - 1):.0f} %" if found.word == "equal" else found.word
+
+
+def needed(found: Verdict) -> str:
+    """Seeds that would decide a ratio of the measured size; empty for a row that is decided or equal."""
+    if found.word != "not decided" or not found.deviation:
+        return ""
+    n = seeds_needed(found.deviation, abs(math.log(found.size)), found.rows)
+    return "over 999" if n is None else f"{n}"
