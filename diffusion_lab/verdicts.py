@@ -128,6 +128,40 @@ def judge(
     return found
 
 
+def judge_alone(
+    rows: Sequence[Sequence[float]], scale: Scale, rising: bool, margin: float = MARGIN
+) -> list[Verdict | None]:
+    """A verdict for each of m rows that share no baseline, as cells with a control each; None for one without values.
+
+    Student's interval of each at 1 - 5 %/m (Bonferroni), equality by that at 1 - 10 %/m: intervals and verdicts hold
+    for all rows at once, and say the same.
+
+    Args:
+        rows: of each the ratio, or the difference, of every seed.
+        scale: which of the two.
+        rising: whether larger is better.
+        margin: ratio > 1 within which a row is equal to its control; differences are never equal.
+    """
+    onto, back = (math.log, math.exp) if scale == "ratio" else (float, float)
+    share = sum(len(row) >= CLAIM_SEEDS for row in rows) or 1
+    found: list[Verdict | None] = []
+    for row in rows:
+        if not row:
+            found.append(None)
+            continue
+        mean, std, low, high, n = mean_interval([onto(value) for value in row], 1 - ALPHA / share)
+        word: Word = "no claim" if n < CLAIM_SEEDS else "not decided" if std else "identical"
+        if n >= CLAIM_SEEDS and std and low is not None and high is not None:
+            equal = abs(mean) + student_quantile(1 - 2 * ALPHA / share, n - 1) * std / math.sqrt(n)
+            if low > 0 or high < 0:
+                word = "better" if (mean > 0) == rising else "worse"
+            elif scale == "ratio" and equal < math.log(margin):
+                word = "equal"
+        ends = [None if end is None else back(end) for end in (low, high)]
+        found.append(Verdict(word, back(mean), ends[0], ends[1], n, std, 2))
+    return found
+
+
 def over_training(curves: Sequence[Mapping[int, float]], scale: Scale) -> list[float]:
     """One number for each run of a seed: the mean over the snapshots that all of them have, geometric for ratios.
 

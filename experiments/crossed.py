@@ -10,8 +10,10 @@ Variance explained (`shares`): in a full cross with factors A, B, C and S seeds,
 
 the sums over all values; they add up to the total sum of squares, so each is a share of it. The rest is the seeds'.
 
-Gain of a sampler on a schedule (`gains`): the mean over the predictions of y(sampler) - y(uniform), same seed, with
-Student's interval over the seeds and Holm's correction over all pairs.
+Gain of a sampler on a schedule (`gains`): the ratio to uniform of the mean over the predictions, same seed. The
+samplers of a schedule are decided together (`diffusion_lab.verdicts.judge`), but for learned_beta: with the x0
+prediction some of its seeds fail, and a row that varies far more than the others would widen all intervals. It is
+decided by itself.
 
 Prediction from ln SNR alone (`predicted`): the y of a schedule's cell is estimated from the cells of the other
 schedules with the same prediction, as a mean with weights exp(-d^2/2 h^2), d the total variation between their
@@ -29,10 +31,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffusion_lab.intervals import Interval, holm, mean_interval
+from diffusion_lab.verdicts import Verdict, judge
 
 FOLDER = Path(__file__).resolve().parent / "schedule_by_sampler"
 EDGES = np.linspace(-12, 12, 25)  # bins of ln SNR, of one nat; what lies beyond is in the outer ones
+ALONE = ("learned_beta",)  # samplers that are decided by themselves
 WIDTHS = np.linspace(0.02, 0.6, 30)  # h that are tried
 
 
@@ -108,14 +111,17 @@ def cross(values: Values, weighting: str = "unit") -> tuple[np.ndarray, tuple[li
 
 def gains(
     y: np.ndarray, names: tuple[list[str], list[str], list[str]], baseline: str = "uniform"
-) -> dict[tuple[str, str], tuple[Interval, float]]:
-    """(schedule, sampler) -> interval of the mean difference to the baseline, and its p corrected for all of them."""
+) -> dict[tuple[str, str], Verdict]:
+    """(schedule, sampler) -> its verdict against the baseline."""
     schedules, _, samplers = names
-    difference = (y - y[:, :, [samplers.index(baseline)]]).mean(1)  # (schedules, samplers, seeds)
-    pairs = [(a, c) for a in schedules for c in samplers if c != baseline]
-    found = [mean_interval(difference[schedules.index(a), samplers.index(c)].tolist()) for a, c in pairs]
-    corrected = holm([1.0 if one.p_value is None else one.p_value for one in found])
-    return dict(zip(pairs, zip(found, corrected, strict=True), strict=True))
+    found = {}
+    for schedule, of in zip(schedules, np.exp(y.mean(1)), strict=True):  # (samplers, seeds)
+        rows = {sampler: dict(enumerate(own.tolist())) for sampler, own in zip(samplers, of, strict=True)}
+        together = [name for name in samplers if name not in (baseline, *ALONE)]
+        for family in (together, *([name] for name in ALONE if name in rows)):
+            judged = judge([rows[baseline], *(rows[name] for name in family)], "ratio", rising=False)
+            found |= {(schedule, name): one for name, one in zip(family, judged[1:], strict=True) if one}
+    return {(a, c): found[a, c] for a in schedules for c in samplers if c != baseline}
 
 
 def predicted(values: Values, allocations: Mapping[Cell, np.ndarray]) -> tuple[np.ndarray, np.ndarray, list[Cell]]:

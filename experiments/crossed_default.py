@@ -1,16 +1,30 @@
 """Whether the crossed study's best cell should be the default of `diffusion-lab train`, for its page.
 
 The best of many cells is partly luck, so it is compared with the papers' default again, on seeds and on data sets that
-had no part in the choice; Holm's correction is over these comparisons.
+had no part in the choice; their intervals hold for all of these comparisons at once.
 """
 
 from __future__ import annotations
 
 import math
 
-from diffusion_lab.intervals import Interval, holm, mean_interval
+from diffusion_lab.intervals import mean_interval
+from diffusion_lab.verdicts import Verdict, judge_alone
 from experiments.crossed import FOLDER, Cell, Values, values_of
-from experiments.crossed_page import DEFAULT, FIRST_SEEDS, first, ranked, ratio, shown, table, title, values
+from experiments.crossed_page import (
+    DEFAULT,
+    FIRST_SEEDS,
+    decided,
+    first,
+    ranked,
+    ratio,
+    ratios,
+    shown,
+    table,
+    title,
+    values,
+)
+from experiments.study_cells import word
 
 CHOSEN_ON = "digits"
 LONGER = "digits_longer"  # both cells with four times the steps, evaluated every 200
@@ -21,8 +35,8 @@ def best() -> Cell:
     return ranked(first(values(CHOSEN_ON)))[0]
 
 
-def confirming() -> list[tuple[str, list[int], Interval]]:
-    """(data set, seeds, interval of ln best - ln default) of all that had no part in the choice."""
+def confirming() -> list[tuple[str, list[int], Verdict]]:
+    """(data set, seeds, verdict on best over default) of all that had no part in the choice."""
     names = sorted(path.name.removesuffix(".values.csv") for path in FOLDER.glob("*.values.csv"))
     found = []
     for name in (name for name in names if name != LONGER):
@@ -30,18 +44,18 @@ def confirming() -> list[tuple[str, list[int], Interval]]:
         common = sorted(set(of.get(best(), ())) & set(of.get(DEFAULT, ())))
         seeds = [seed for seed in common if name != CHOSEN_ON or seed not in FIRST_SEEDS]
         if seeds:
-            found.append((name, seeds, ratio(of, best(), DEFAULT, seeds)))
-    return found
+            found.append((name, seeds, ratios(of, best(), DEFAULT, seeds)))
+    judged = judge_alone([sizes for *_, sizes in found], "ratio", rising=False)
+    return [(name, seeds, one) for (name, seeds, _), one in zip(found, judged, strict=True) if one is not None]
 
 
 def confirmed(_: str) -> str:
     """A table of the best cell beside the default: where it was chosen, then all that confirm it."""
-    found = confirming()
-    corrected = holm([1.0 if one.p_value is None else one.p_value for *_, one in found])
-    lines = [[f"{CHOSEN_ON} (chosen on)", *_line(values(CHOSEN_ON), list(FIRST_SEEDS)), ""]]
-    for (name, seeds, _interval), p in zip(found, corrected, strict=True):
-        lines.append([name, *_line(values(name), seeds), f"{p:.1g}"])
-    head = ["images", "seeds", f"`{title(DEFAULT)}`", f"`{title(best())}`", "ratio", "p, corrected"]
+    chosen = shown(ratio(values(CHOSEN_ON), best(), DEFAULT, list(FIRST_SEEDS)))
+    lines = [[f"{CHOSEN_ON} (chosen on)", *_line(values(CHOSEN_ON), list(FIRST_SEEDS)), chosen, ""]]
+    for name, seeds, one in confirming():
+        lines.append([name, *_line(values(name), seeds), decided(one), word(one)])
+    head = ["images", "seeds", f"`{title(DEFAULT)}`", f"`{title(best())}`", "ratio", "verdict"]
     return table(head, lines)
 
 
@@ -69,10 +83,10 @@ def evaluated() -> list[int]:
 
 
 def _line(of: Values, seeds: list[int]) -> list[str]:
-    """Seeds, both geometric means with their intervals, and the ratio."""
+    """Seeds, and both geometric means with their intervals."""
     words = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
     logs = [[math.log(of[cell][seed]) for seed in seeds] for cell in (DEFAULT, best())]
-    return [words, *(shown(mean_interval(own)) for own in logs), shown(ratio(of, best(), DEFAULT, seeds))]
+    return [words, *(shown(mean_interval(own)) for own in logs)]
 
 
 PARTS = {part.__name__: part for part in (confirmed, sooner)}

@@ -1,7 +1,8 @@
 """The parts of the crossed study's page that follow from its committed values: `<!-- cells: crossed DATA PART -->`.
 
 All values are Fréchet distances, averaged and compared as logarithms: a mean is a geometric mean, a difference of two
-cells is a ratio, and 0.7 [0.6, 0.8] reads "0.7 times the other's, 95 % interval over seeds from 0.6 to 0.8".
+cells is a ratio, and 0.7 [0.6, 0.8] reads "0.7 times the other's, 95 % interval over seeds from 0.6 to 0.8". Tables
+with bold cells have intervals that hold for many cells at once; any other interval is Student's of that cell alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import rankdata
 
-from diffusion_lab.intervals import Interval, holm, mean_interval
+from diffusion_lab.intervals import Interval, mean_interval
+from diffusion_lab.tables.text import ratio_words
+from diffusion_lab.verdicts import Verdict, judge_alone
 from experiments.crossed import (
     FOLDER,
     Cell,
@@ -29,7 +32,6 @@ from experiments.crossed import (
 
 DEFAULT = Cell("linear", "eps", "uniform", "unit")  # the papers' default
 FIRST_SEEDS = range(5)  # those that the best cell is chosen on; the others confirm it
-SIGNIFICANT = 0.05
 FACTORS = ("schedule", "prediction", "sampler")
 OWN_PREDICTIONS = "v, velocity or EDM's F"  # by schedule
 
@@ -57,8 +59,13 @@ def ranked(found: Values) -> list[Cell]:
 
 def ratio(found: Values, cell: Cell, other: Cell, seeds: Sequence[int] | range | None = None) -> Interval:
     """Interval of ln cell - ln other over the seeds that both have."""
+    return mean_interval([math.log(one) for one in ratios(found, cell, other, seeds)])
+
+
+def ratios(found: Values, cell: Cell, other: Cell, seeds: Sequence[int] | range | None = None) -> list[float]:
+    """cell over other, of the seeds that both have."""
     common = sorted(set(found[cell]) & set(found[other]) & set(found[cell] if seeds is None else seeds))
-    return mean_interval([math.log(found[cell][seed] / found[other][seed]) for seed in common])
+    return [found[cell][seed] / found[other][seed] for seed in common]
 
 
 def title(cell: Cell) -> str:
@@ -113,7 +120,7 @@ def samplers(data: str) -> str:
     rows = []
     for sampler in (name for name in names[2] if name != "uniform"):
         cells = [found[schedule, sampler] for schedule in names[0]]
-        rows.append([f"`{sampler}`", *(_bold(shown(interval), p) for interval, p in cells)])
+        rows.append([f"`{sampler}`", *map(decided, cells)])
     return table(["sampler", *names[0]], rows)
 
 
@@ -121,11 +128,11 @@ def weightings(data: str) -> str:
     """A table of min_snr's ratio to the unit weighting, for each cell that has both with all seeds."""
     found = first(values(data))
     pairs = _weighted(found)
-    intervals = [ratio(found, cell, cell._replace(weighting="unit")) for cell in pairs]
-    corrected = holm([1.0 if one.p_value is None else one.p_value for one in intervals])
+    judged = judge_alone([ratios(found, cell, cell._replace(weighting="unit")) for cell in pairs], "ratio", False)
     rows = [
-        [f"`{title(cell)}`", _of(found, cell), _bold(shown(one), p)]
-        for cell, one, p in zip(pairs, intervals, corrected, strict=True)
+        [f"`{title(cell)}`", _of(found, cell), decided(one)]
+        for cell, one in zip(pairs, judged, strict=True)
+        if one is not None
     ]
     return table(["cell", "Fréchet distance", "ratio to unit weighting"], rows)
 
@@ -176,8 +183,10 @@ def _of(found: Values, cell: Cell) -> str:
     return shown(mean_interval(_logs(found[cell]).tolist()))
 
 
-def _bold(text: str, p: float) -> str:
-    return f"**{text}**" if p < SIGNIFICANT else text
+def decided(found: Verdict) -> str:
+    """`**0.70 [0.61, 0.80]**`, bold where the interval excludes 1; "=" before one that is equal within 10 %."""
+    text = " ".join(ratio_words(found))
+    return f"**{text}**" if found.decided else f"= {text}" if found.word == "equal" else text
 
 
 def _confirmed(found: Values, best: Cell) -> str:
@@ -190,10 +199,9 @@ def _best_samplers(y: np.ndarray, names: tuple[list[str], list[str], list[str]])
     words = []
     for schedule in names[0]:
         own = {sampler: found[schedule, sampler] for sampler in names[2] if sampler != "uniform"}
-        best = min(own, key=lambda sampler: own[sampler][0].mean)
-        interval, p = own[best]
-        decided = "" if p < SIGNIFICANT else ", not decided"
-        words.append(f"on {schedule} `{best}` gains most over uniform, {shown(interval)}{decided}")
+        best = min(own, key=lambda sampler: own[sampler].size)
+        said = " ".join(ratio_words(own[best])) + ("" if own[best].decided else ", not decided")
+        words.append(f"on {schedule} `{best}` gains most over uniform, {said}")
     return "; ".join(words)
 
 

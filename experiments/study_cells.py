@@ -7,7 +7,7 @@ import math
 from functools import cache
 from pathlib import Path
 
-from diffusion_lab.tables.text import ratio_text
+from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import MARGIN, Verdict, judge, seeds_needed
 
 _OVER = " / "
@@ -44,7 +44,7 @@ def pairs(page: Path, row: str, file: str, metric: str) -> str:
     one, other = (seeds(page.parent / file, label, metric) for label in name.split(_OVER))
     found = judge([other, one], "ratio", rising=False)[1]
     assert found is not None
-    return f"| {name} | {' | '.join(ratio(found))} |"
+    return f"| {name} | {' | '.join(ratio_words(found))} |"
 
 
 def judged(page: Path, row: str, metric: str) -> str:
@@ -56,7 +56,7 @@ def judged(page: Path, row: str, metric: str) -> str:
         cells[3:7] = ["baseline", "", "", ""]
         return f"| {' | '.join(cells)} |"
     marked = "**{}**" if found.decided else "{}"
-    said = [marked.format(text) for text in (*ratio(found), word(found))]
+    said = [marked.format(text) for text in (*ratio_words(found), word(found))]
     cells[3:7] = [*said, needed(found)]
     return f"| {' | '.join(cells)} |"
 
@@ -66,12 +66,6 @@ def verdicts(path: Path, metric: str) -> dict[str, Verdict | None]:
     """Row -> its verdict against the first one of the file."""
     found = rows(path, metric)
     return dict(zip(found, judge(list(found.values()), "ratio", rising=False), strict=True))
-
-
-def ratio(found: Verdict) -> tuple[str, str]:
-    """`0.74` and `[0.61, 0.88]`."""
-    ends = [ratio_text(end) for end in (found.low, found.high) if end is not None]
-    return ratio_text(found.size), f"[{', '.join(ends)}]" if ends else ""
 
 
 def word(found: Verdict) -> str:

@@ -9,7 +9,15 @@ import pytest
 from scipy import stats
 
 from diffusion_lab import verdicts
-from diffusion_lab.verdicts import critical_values, diverged, judge, over_training, seeds_needed, statistics
+from diffusion_lab.verdicts import (
+    critical_values,
+    diverged,
+    judge,
+    judge_alone,
+    over_training,
+    seeds_needed,
+    statistics,
+)
 
 BASE = {0: 1.0, 1: 1.3, 2: 1.15, 3: 0.9}
 OTHER = {0: 0.8, 1: 1.1, 2: 1.0, 3: 0.78}
@@ -135,6 +143,20 @@ def test_an_interval_can_be_recomputed_with_a_few_lines_of_numpy() -> None:
             assert one.low == pytest.approx(low, rel=0.01)
         if one.high != 1:
             assert one.high == pytest.approx(high, rel=0.01)
+
+
+def test_rows_without_a_common_baseline_have_students_intervals_for_all_of_them() -> None:
+    rows = [[0.5, 0.55, 0.52], [1.01, 0.99, 1.005], [1.0, 2.0, 0.7], [], [1.0, 1.0, 1.0], [0.5, 0.6]]
+    found = judge_alone(rows, "ratio", rising=False)
+    assert [one and one.word for one in found] == ["better", "equal", "not decided", None, "identical", "no claim"]
+    logs = np.log(rows[0])
+    half = stats.t.ppf(1 - 0.025 / 4, 2) * logs.std(ddof=1) / math.sqrt(3)
+    first = found[0]
+    assert first is not None and first.low is not None and first.high is not None
+    assert np.log([first.low, first.size, first.high]) == pytest.approx(logs.mean() + half * np.array([-1, 0, 1]))
+    alone = judge_alone([[0.9, 0.8, 0.86]], "ratio", rising=False)[0]  # by itself decided, as one of four not
+    among = judge_alone([[0.9, 0.8, 0.86], *rows[:3]], "ratio", rising=False)[0]
+    assert alone is not None and among is not None and (alone.word, among.word) == ("better", "not decided")
 
 
 def test_the_mean_over_training_is_over_common_snapshots() -> None:

@@ -8,8 +8,7 @@ A seed of a row has diverged if its last value is missing, or above twice its ow
 baseline's at that step (of the baseline: three times the median of the other rows'). It is counted, and left out of
 every mean, ratio and verdict of its row.
 
-Rows that are compared with a number of their own, and not with a row, share no noise: each has Student's interval of
-its difference at 1 - 5 %/m for m such rows (Bonferroni), and no margin of equality.
+Rows that are compared with a number of their own, and not with a row, share no baseline: `judge_alone`.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from diffusion_lab.intervals import mean_interval
 from diffusion_lab.tables.table import Table, TableColumn, cell_titles
 from diffusion_lab.tables.values import Values
-from diffusion_lab.verdicts import ALPHA, CLAIM_SEEDS, Scale, Verdict, Word, diverged, judge, over_training
+from diffusion_lab.verdicts import Scale, Verdict, diverged, judge, judge_alone, over_training
 
 OVER_TRAINING = "over training"  # the cell with the mean over a column's cells
 
@@ -77,19 +75,12 @@ def verdicts_of(table: Table, column: TableColumn, numbers: Numbers, scale: Scal
     if numbers.get(baseline):
         judged = judge([numbers[baseline], *(numbers[row] for row in rows)], scale, rising=False, margin=table.margin)
         found = dict(zip(rows, judged[1:], strict=True))
-    numbered = {row: numbers[row] for row in against if numbers.get(row)}
-    found |= {row: _against(list(own.values()), against[row], len(numbered), scale) for row, own in numbered.items()}
+    sizes = {
+        row: [value / number if scale == "ratio" else value - number for value in numbers.get(row, {}).values()]
+        for row, number in against.items()
+    }
+    found |= dict(zip(sizes, judge_alone(list(sizes.values()), scale, rising=False, margin=table.margin), strict=True))
     return {row: verdict for row, verdict in found.items() if verdict is not None}
-
-
-def _against(values: Sequence[float], number: float, rows: int, scale: Scale) -> Verdict:
-    onto, back = (math.log, math.exp) if scale == "ratio" else (float, float)
-    mean, std, low, high, n = mean_interval([onto(value) - onto(number) for value in values], 1 - ALPHA / rows)
-    word: Word = "no claim" if n < CLAIM_SEEDS else "not decided"
-    if n >= CLAIM_SEEDS and low is not None and high is not None and (low > 0 or high < 0):
-        word = "better" if mean < 0 else "worse"
-    ends = [None if end is None else back(end) for end in (low, high)]
-    return Verdict(word, back(mean), ends[0], ends[1], n, std, rows + 1)
 
 
 def _numbers(values: Values, column: TableColumn) -> dict[str, Numbers]:

@@ -6,7 +6,7 @@ side by side, because a distance under features of digits and a published FID ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from diffusion_lab.intervals import Interval
 from diffusion_lab.reports.comparison.cells import Cell, Comparison, decimals, number
@@ -157,8 +157,17 @@ def within(table: Table) -> str:
 def compared_words(results: Results, verdict: Verdict, places: int) -> tuple[str, str]:
     """`0.81` and `[0.76, 0.86]`; of differences `−0.46` and `[−1.04, +0.12]`; no interval for
     one seed. The end of an interval that is exactly no difference is not in it, and has a round bracket."""
-    none = 1.0 if results.scale == "ratio" else 0.0
-    said = ratio_text if results.scale == "ratio" else lambda value: _signed(value, places)
+    if results.scale == "ratio":
+        return ratio_words(verdict)
+    return _words(verdict, lambda value: _signed(value, places), 0.0)
+
+
+def ratio_words(verdict: Verdict) -> tuple[str, str]:
+    """`0.81` and `[0.76, 0.86]`."""
+    return _words(verdict, ratio_text, 1.0)
+
+
+def _words(verdict: Verdict, said: Callable[[float], str], none: float) -> tuple[str, str]:
     if verdict.low is None or verdict.high is None:
         return said(verdict.size), ""
     first = "(" if verdict.decided and verdict.low == none else "["

@@ -38,9 +38,18 @@ def test_what_no_factor_explains_is_the_seeds() -> None:
 def test_a_gain_is_found_where_it_is_and_not_where_it_is_not() -> None:
     values = study(lambda c: -0.5 * (c.sampler == "speed") * (c.schedule == "a"), noise=0.02)
     found = gains(*cross(values))
-    interval, p = found["a", "speed"]
-    assert interval.mean == pytest.approx(-0.5, abs=0.03) and p < 0.01
-    assert all(p > 0.05 for (schedule, _), (_, p) in found.items() if schedule != "a")
+    assert found["a", "speed"].word == "better"
+    assert found["a", "speed"].size == pytest.approx(np.exp(-0.5), rel=0.03)
+    assert all(one.word == "equal" for (schedule, _), one in found.items() if schedule != "a")
+
+
+def test_a_sampler_whose_seeds_fail_does_not_widen_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    y, names = cross(study(lambda c: -0.5 * (c.sampler == "speed"), noise=0.02))
+    failing = np.concatenate([y, y[:, :, :1] + np.array([0.0, 3.0, 0.0, 2.0, 0.0])], axis=2)
+    levels = (names[0], names[1], [*names[2], "learned_beta"])
+    assert gains(failing, levels)["a", "speed"] == gains(y, names)["a", "speed"]
+    monkeypatch.setattr("experiments.crossed.ALONE", ())
+    assert not gains(failing, levels)["a", "speed"].decided
 
 
 def test_an_unfinished_cross_is_one_sentence() -> None:

@@ -45,7 +45,7 @@ def test_the_intervals_of_a_committed_table_are_those_of_the_values_beside_it(va
         ratio, ends, word = shown[name]
         assert float(ratio) == pytest.approx(np.exp(m), abs=0.0051)
         assert (abs(m) > h) == (word in ("better", "worse")) or word == "equal within 10 %"
-        assert [float(end) for end in ends.strip("[]").split(", ")] == pytest.approx(np.exp([m - h, m + h]), abs=0.02)
+        assert [float(end) for end in ends.strip("[]()").split(", ")] == pytest.approx(np.exp([m - h, m + h]), abs=0.02)
 
 
 def test_a_stale_page_is_noticed_and_written(tmp_path, monkeypatch, capsys):
