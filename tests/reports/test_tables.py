@@ -248,7 +248,7 @@ def test_values_on_the_latents_of_the_runs_seed_are_not_compared_with_those_of_o
     _edit_protocol(tmp_path / "logit_normal-0", seed="the run's")
     assert rows_of(tmp_path)[1].note == "n/a (mixed protocols)"
     _edit_protocol(tmp_path / "logit_normal-1", seed="the run's")
-    assert rows_of(tmp_path)[1].difference.mean == pytest.approx(-0.5)
+    assert rows_of(tmp_path)[1].effect.size == pytest.approx(math.sqrt(1.0 / 1.5 * 2.0 / 2.5))
 
 
 def test_losses_of_different_predictions_are_not_compared(tmp_path):

@@ -11,8 +11,9 @@ import pytest
 
 from diffusion_lab.reports import group_runs, read_runs
 from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.reports.figures import (
-    differences,
+    effects,
     loss_by_log_snr,
     loss_by_timestep,
     loss_over_training,
@@ -59,18 +60,22 @@ def test_quality_against_images_ends_at_the_mean_between_lowest_and_highest_seed
     assert ends == [(300 * BATCH, 3.0), (300 * BATCH, pytest.approx(1.75))]
 
 
-def test_differences_are_drawn_where_the_table_has_them(groups: list[Group], drawn: list[Any]) -> None:
-    """1 - 2 and 2.5 - 4: -1.25, with t(0.95, 1) = 12.706 times 0.25 on each side."""
-    assert differences(groups, FD) is not None
+def test_ratios_are_drawn_where_the_table_has_them(tmp_path: Path, drawn: list[Any]) -> None:
+    """On the axis of logarithms, with t(0.95, 2) = 4.302653 standard errors on each side."""
+    values = {"uniform": [2.0, 4.0, 5.0], "logit_normal": [1.5, 3.2, 3.6]}
+    for k, (method, seed) in enumerate((method, seed) for method in values for seed in range(3)):
+        write(tmp_path / str(k), method, seed, values[method][seed], 0.1, 100.0, 10.0)
+    assert effects(tabulate(group_runs(read_runs(tmp_path).runs), FD)) is not None
     lines = drawn[0].axes[0].lines
+    logs = np.log(np.divide(values["logit_normal"], values["uniform"]))
     (mean,) = [line.get_xdata() for line in lines if line.get_marker() == "D"]
-    assert list(mean) == [pytest.approx(-1.25)]
+    assert list(mean) == [pytest.approx(logs.mean())]
     (ends,) = [line.get_xdata() for line in lines if line.get_linewidth() in (1.3, 2.4) and len(line.get_xdata()) == 2]
+    half = 4.302653 * logs.std(ddof=1) / np.sqrt(3)
     left, right = drawn[0].axes[0].get_xlim()
-    assert list(ends) == pytest.approx(np.clip([-1.25 - 3.17655, -1.25 + 3.17655], left, right), rel=1e-4)
-    assert -1.25 < ends[1] and ends[0] < -1.25
+    assert list(ends) == pytest.approx([logs.mean() - half, logs.mean() + half]) and left < ends[0] and ends[1] < right
     seeds = [sorted(line.get_xdata()) for line in lines if line.get_marker() == "o"]
-    assert seeds == [[-1.5, -1.0]]
+    assert seeds == [pytest.approx(sorted(logs))]
 
 
 def test_only_numbers_of_images_that_all_seeds_have_are_averaged() -> None:
