@@ -201,6 +201,7 @@ def test_the_command_says_it_before_anything_else(user: Path) -> None:
         ({"needs": frozenset({"sample"})}, " (did you mean 'samples'?); correct it in the class"),
         ({"needs": frozenset()}, "Own.needs={} must be some of features"),
         ({"better": "bigger"}, "Own.better='bigger' must be one of lower, higher, neither"),
+        ({"compared_by": "quotient"}, "Own.compared_by='quotient' must be one of ratio, difference"),
         ({"better": "highest"}, "neither (did you mean 'higher'?); correct"),
         ({"name": ""}, "Own.name='' must be the name that is typed in metrics.names; correct"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -89,3 +90,22 @@ def test_a_metric_of_which_neither_direction_is_better_has_no_arrow_and_no_verdi
     assert line.own.effect is not None and line.verdict is None
     said = table_of(both, [line]).legend
     assert "fewer than" not in said and said.endswith("; there is no verdict")
+
+
+@pytest.mark.parametrize(
+    ("said", "scale"),
+    [
+        ({"better": "lower"}, "ratio"),  # version 0.1.0
+        ({"better": "higher"}, "difference"),
+        ({"better": "lower", "compared_by": "difference"}, "difference"),
+        ({"better": "higher", "compared_by": "ratio"}, "ratio"),
+        ({"better": "higher", "compared_by": "x"}, "difference"),  # a damaged record
+    ],
+)
+def test_the_record_says_whether_values_are_compared_by_ratio(tmp_path: Path, said: dict[str, Any], scale: str) -> None:
+    table = tabulate(groups_with(tmp_path, said), NAME)
+    assert table.scale == scale
+    effect = table.rows[1].effect
+    base, own = ([start + 0.1 * s + 0.001 * start * s for s in range(3)] for start in (1.0, 2.0))
+    mean = sum(math.log(a / b) if scale == "ratio" else a - b for a, b in zip(own, base, strict=True)) / 3
+    assert effect is not None and effect.size == pytest.approx(math.exp(mean) if scale == "ratio" else mean)
