@@ -85,6 +85,8 @@ def _value(run: Run, name: str) -> tuple[str, str] | None:
         return (name, f"not finite (at step {run.step_of_last(name)})") if run.is_not_finite(name) else None
     curve = run.curve(name if "/" in name else f"metrics/{name}")
     remarks, step = [], run.step_of_last(name)
+    if ends := run.interval(name):
+        remarks.append(f"95 % interval {ends[0]:.3g} to {ends[1]:.3g}")
     if step not in (None, run.step):  # it was evaluated before the run went on
         remarks.append(f"at step {step}")
     if len(curve.values) > 1:

@@ -153,11 +153,21 @@ class Run:
         return self.last(name) is None and self.step_of_last(name) is not None
 
     def protocol(self, name: str) -> dict[str, Any]:
-        """How the newest value of a metric was measured: of the lines with its name, the last with its value."""
+        """How the newest value of a metric was measured."""
+        protocol = self._line_of_last(name).get("protocol")
+        return protocol if isinstance(protocol, dict) else {}
+
+    def interval(self, name: str) -> tuple[float, float] | None:
+        """The interval of the newest value of a metric; None if none is recorded."""
+        ends = self._line_of_last(name).get("interval")
+        low, high = map(finite, ends) if isinstance(ends, list) and len(ends) == 2 else (None, None)
+        return None if low is None or high is None else (low, high)
+
+    def _line_of_last(self, name: str) -> dict[str, Any]:
+        """Of the lines with the name of a metric, the last one with its newest value; {} without one."""
         value = self.last(name)
         lines = [line for line in self.evaluations if line["name"] == name and line.get("value") == value]
-        protocol = lines[-1].get("protocol") if lines else None
-        return protocol if isinstance(protocol, dict) else {}
+        return lines[-1] if lines else {}
 
     def better(self, name: str) -> str | None:
         """Which direction of a metric is better, "lower", "higher" or "neither"; None if it is not recorded."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from diffusion_lab.intervals import Interval
 from diffusion_lab.reports.comparison.answer import answer
+from diffusion_lab.reports.comparison.copying import copying_notes
 from diffusion_lab.reports.comparison.effects import effect_text, minus
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS, with_arrow
@@ -86,7 +87,8 @@ def compare(
     widest = [max(len(cell.text) for cell in line) for line in zip(*lines, strict=True)]
     wide = sum(max(len(one.heading), width) + 2 for one, width in zip(found, widest, strict=True)) > WIDTH
     titles = [one.brief if wide and one.brief else one.heading for one in found]
-    notes = [*cautions(table), *unnamed_difference_sentences(groups, first), *of_other_hours(rows, first.label)]
+    notes = [*copying_notes(rows, metric), *cautions(table), *unnamed_difference_sentences(groups, first)]
+    notes += of_other_hours(rows, first.label)
     return Comparison(titles, lines, legend(table), notes, answer=answer(table))
 
 

@@ -1,0 +1,72 @@
+"""When a better Fréchet distance may come from copied training images.
+
+A distance to the training images rewards a model that copies them. A row that is better by it is suspected if
+
+    its share of copies (`metrics.copying`) is larger than the baseline's, so that the interval of the difference paired
+    by seed excludes 0, and the interval of the share itself, its ends averaged over the seeds, excludes 0.5; or
+    the interval of its difference in the distance to held-out images, paired by seed, includes 0 or is above it.
+
+The ends are averaged because all seeds are compared with the same images, whose choice is part of the interval. Neither
+shows that there are copies: the second is also the case where held-out images are few.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from statistics import fmean
+
+from diffusion_lab.intervals import Interval, paired_difference
+from diffusion_lab.reports.comparison.groups import Group
+from diffusion_lab.reports.comparison.metrics import pairs, values
+from diffusion_lab.reports.comparison.rows import Row
+
+DISTANCE = re.compile(r"(?:fid|fd)(\d+k?)")  # and the number of samples
+
+
+def copying_notes(rows: Sequence[Row], metric: str) -> list[str]:
+    """A sentence for each row whose better distance may come from copies; empty if the metric is no Fréchet distance to
+    training images, or if neither copies nor the distance to held-out images were measured."""
+    base = next((row.group for row in rows if row.is_baseline), None)
+    found = DISTANCE.match(metric)
+    if base is None or found is None:
+        return []
+    notes = []
+    for row in rows:
+        if row.verdict is None or row.verdict.word != "better":
+            continue
+        reasons = [_more_copies(row.group, base, found[1]), _not_held_out(row.group, base, f"test_{metric}")]
+        if said := " and ".join(filter(None, reasons)):
+            notes.append(f"The difference of {row.group.label} to {base.label} may come from copied images: {said}.")
+    return notes
+
+
+def _more_copies(group: Group, base: Group, count: str) -> str:
+    """How much larger the share of copies is; "" if it is not."""
+    name = next((name for name in group.done[0].metric_names if re.match(rf"copying{count}(?!\d)", name)), "")
+    difference = _paired(group, base, name)
+    ends = [interval for run in group.done if (interval := run.interval(name)) is not None]
+    if difference is None or not difference.low or difference.low <= 0 or not ends:
+        return ""
+    low, high = (fmean(end) for end in zip(*ends, strict=True))
+    if low <= 0.5:
+        return ""
+    share, other = (fmean(values(one, name).values()) for one in (group, base))
+    return (
+        f"{share:.2f} [{low:.2f}, {high:.2f}] of its samples are nearer to training images than to as many held-out "
+        f"ones, of {base.label} {other:.2f}"
+    )
+
+
+def _not_held_out(group: Group, base: Group, name: str) -> str:
+    """That the distance to held-out images does not show the difference; "" if it does, or was not measured."""
+    difference = _paired(group, base, name)
+    if difference is None or difference.high is None or difference.high < 0:
+        return ""
+    ends = f"{difference.low:+.2g}, {difference.high:+.2g}"
+    return f"the distance to held-out images, {name}, does not show it ({difference.mean:+.2g} [{ends}])"
+
+
+def _paired(group: Group, base: Group, name: str) -> Interval | None:
+    common = pairs(values(group, name), values(base, name)) if name else []
+    return paired_difference([own for own, _ in common], [other for _, other in common]) if common else None
