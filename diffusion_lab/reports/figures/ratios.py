@@ -181,7 +181,10 @@ def _axis(table: Table, curves: Sequence[EffectCurve]) -> Any:
     images_axis(axis)
     label = with_units([row.group for row in table.rows], table.metric)
     axis.set_title(f"{_of(table.scale)} {label} to {table.base.label}")
-    ends = [(float(one.size[-1]), one.group.label, line_style(one.index).color) for one in curves]
+    last = np.clip(
+        [one.size[-1] for one in curves], *axis.get_ylim()
+    )  # the name of a line that is cut stands at the edge
+    ends = [(float(y), one.group.label, line_style(one.index).color) for y, one in zip(last, curves, strict=True)]
     name_lines(figure, [axis], [ends])
     return figure
 
