@@ -11,8 +11,9 @@ Two methods that used the same seeds are compared by the interval of v_i(a) - v_
 common. The gain from pairing varies: with V = (var(a) + var(b)) / var(a - b), the committed tables of
 experiments/methods have a median V of 1.9 on digits (n = 5, 21 rows) and of 1.35 on Fashion-MNIST (n = 3, 17 rows),
 and V < 1 in 8 of the 38. An unpaired interval also has 2n - 2 degrees of freedom instead of n - 1, so with n = 3 its
-median width is 0.75 of the paired one. A report therefore prints the ratio of the two widths. The paired interval
-should nevertheless be used: it is valid whether the two correlate or not, and the choice must not depend on the result.
+median width is 0.75 of the paired one. The paired interval should nevertheless be used: it is valid whether the two
+correlate or not, and the choice must not depend on the result. Tables of several methods use the spread of all rows
+instead (`diffusion_lab.verdicts`).
 
 The latents of the evaluated samples belong to the seed, so their effect is part of the spread. If all seeds share one
 set of latents (`metrics.seed=0`), v_i = m + T_i + E + (T E)_i, where the effect E of the latents is equal for all i: it
@@ -127,44 +128,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
         corrected[i] = largest
     return corrected
-
-
-def width_ratio(a: Sequence[float], b: Sequence[float], level: float = 0.95) -> float | None:
-    """Width of the unpaired interval of mean(a) - mean(b), of 2n - 2 degrees of freedom, over that of the paired one.
-
-    Above 1 where pairing narrows the interval; None for n = 1 and where all differences are equal.
-    """
-    paired, one, other = paired_difference(a, b, level), mean_interval(a, level), mean_interval(b, level)
-    if not paired.std or one.std is None or other.std is None:
-        return None
-    quantiles = student_quantile(level, 2 * paired.n - 2) / student_quantile(level, paired.n - 1)
-    return math.hypot(one.std, other.std) / paired.std * quantiles
-
-
-def seeds_needed(std: float, size: float, alpha: float = 0.05, power: float = 0.8, most: int = 9999) -> int | None:
-    """Pairs needed to detect a difference of `size` with probability `power` at p <= alpha; None: more than `most`.
-
-    The least n >= 3 with (t(1 - alpha, n - 1) + t(2 power - 1, n - 1)) std / sqrt(n) <= size.
-
-    Args:
-        std: standard deviation of the paired differences.
-        size: in the units of the metric, > 0.
-        alpha: for the strictest of m tests under `holm`: 0.05 / m.
-        power: in (0.5, 1).
-        most: largest number that is tried.
-    """
-
-    def enough(n: int) -> bool:
-        quantiles = student_quantile(1 - alpha, n - 1) + student_quantile(2 * power - 1, n - 1)
-        return quantiles * std <= size * math.sqrt(n)
-
-    if not enough(most):
-        return None
-    low, high = 2, most  # not enough (or not asked), enough
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
 
 
 @lru_cache(maxsize=1024)

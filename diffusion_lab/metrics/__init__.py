@@ -1,14 +1,6 @@
 """Metrics of samples and models: features, the evaluation of a model, intervals over seeds, means per timestep."""
 
-from diffusion_lab.intervals import (
-    Interval,
-    holm,
-    mean_interval,
-    paired_difference,
-    seeds_needed,
-    student_quantile,
-    width_ratio,
-)
+from diffusion_lab.intervals import Interval, holm, mean_interval, paired_difference, student_quantile
 from diffusion_lab.metrics.bits_per_dim import BitsPerDim
 from diffusion_lab.metrics.copying import Copying
 from diffusion_lab.metrics.dinov2 import DINOv2Features
@@ -49,5 +41,5 @@ __all__ = [
     "SampleNoise", "SampleVariance", "ScoreSums", "Statistics", "TimestepMean", "Totals", "evaluate_images", "extract",
     "frechet_distance", "frechet_from_statistics", "generate", "generate_batches", "grid", "holm", "inception_score",
     "kernel_distance", "mean_interval", "over_seeds", "paired_difference", "precision_recall", "reference_statistics",
-    "save_grid", "seeds_needed", "statistics", "student_quantile", "width_ratio",
+    "save_grid", "statistics", "student_quantile",
 ]  # fmt: skip
