@@ -126,6 +126,7 @@ docs: setup
 
 pages: setup
 	$(BIN)/python -m experiments.crossed_figures digits
+	$(BIN)/python -m experiments.study_figures
 	$(BIN)/python -m experiments.option_figures
 	$(BIN)/python -m experiments.option_pages
 	$(BIN)/python -m experiments.cells

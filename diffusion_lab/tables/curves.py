@@ -20,7 +20,7 @@ from diffusion_lab.reports import figures
 from diffusion_lab.reports.comparison.cells import Cell, Comparison
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.figures import Figure
-from diffusion_lab.reports.figures.table_rows import IntervalLine, interval_lines, limits
+from diffusion_lab.reports.figures.table_rows import IntervalLine, interval_lines, limits, with_band
 from diffusion_lab.reports.pair.speedup_of_runs import HOW, cell, in_images, in_seconds, turned
 from diffusion_lab.runs.run import Run
 from diffusion_lab.tables.results import Results
@@ -28,6 +28,7 @@ from diffusion_lab.tables.said import said_of, when_words
 from diffusion_lab.tables.table import Table, TableColumn, cell_titles
 from diffusion_lab.tables.text import within
 from diffusion_lab.tables.values import Gathered
+from diffusion_lab.verdicts import Scale
 
 DIFFERENCES = "differences.svg"
 LEGEND = (
@@ -84,7 +85,7 @@ def differences(results: Results) -> dict[str, Figure]:
         interval = Interval(onto(verdict.size), None, low, high, verdict.n)
         lines.append(IntervalLine(said.where, interval, text, verdict.decided))
     with style():
-        image = data_uri(_interval_figure(results, lines))
+        image = data_uri(interval_figure(lines, results.values.quantity, results.scale, results.table.margin))
     title = "Ratio to the baseline" if results.scale == "ratio" else "Difference to the baseline"
     return {DIFFERENCES: Figure(title, _caption(results), image)}
 
@@ -103,21 +104,22 @@ def _caption(results: Results) -> str:
     return f"{text} Grey: equal {within(results.table)}." if ratio else text
 
 
-def _interval_figure(results: Results, lines: Sequence[IntervalLine]) -> Any:
+def interval_figure(lines: Sequence[IntervalLine], quantity: str, scale: Scale, margin: float) -> Any:
+    """A line for each row; ratios as logarithms, on an axis that is labelled with ratios, with the band of equality."""
     low, high = limits([line.difference for line in lines if line.difference])
     decided = [line.difference for line in lines if line.bold and line.difference]  # never beyond the edge
     gap = 0.06 * (high - low)
     low = min([low, *((one.mean if one.low is None else one.low) - gap for one in decided)])
     high = max([high, *((one.mean if one.high is None else one.high) + gap for one in decided)])
+    if scale == "ratio":
+        low, high = with_band((low, high), math.log(margin))
     figure, axis = interval_lines(lines, (low, high))
-    if results.scale == "difference":
-        axis.set_xlabel(f"difference in {results.values.quantity}")
-        return figure
-    margin = math.log(results.table.margin)
-    axis.axvspan(max(low, -margin), min(high, margin), color="#888888", alpha=0.15, linewidth=0, zorder=0)
-    ticks = [ratio for ratio in _round_ratios(math.exp(high - low)) if low <= math.log(ratio) <= high]
-    axis.set_xticks([math.log(ratio) for ratio in ticks], [f"{ratio:.3g}" for ratio in ticks])
-    axis.set_xlabel(f"ratio in {results.values.quantity}")
+    axis.set_xlabel(f"{scale} in {quantity}")
+    if scale == "ratio":
+        band = math.log(margin)
+        axis.axvspan(max(low, -band), min(high, band), color="#888888", alpha=0.15, linewidth=0, zorder=0)
+        ticks = [ratio for ratio in _round_ratios(math.exp(high - low)) if low <= math.log(ratio) <= high]
+        axis.set_xticks([math.log(ratio) for ratio in ticks], [f"{ratio:.3g}" for ratio in ticks])
     return figure
 
 

@@ -1,0 +1,45 @@
+"""Draws the ratios of the studies' tables, with the intervals and verdicts of their pages (`make pages`).
+
+python -m experiments.study_figures
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from diffusion_lab.files import write_whole
+from diffusion_lab.intervals import Interval
+from diffusion_lab.plotting import style, svg
+from diffusion_lab.reports.figures.table_rows import IntervalLine
+from diffusion_lab.tables.curves import interval_figure
+from diffusion_lab.tables.text import ratio_words
+from diffusion_lab.verdicts import MARGIN, Verdict
+from experiments.study_cells import verdicts
+
+FOLDER = Path(__file__).resolve().parent
+STUDIES = {"digits": "fd1k_digits", "fashion_mnist": "fd512_fashion_mnist"}
+FIGURES = {"methods": "difference-to-ddpm.svg", "precision": "difference-to-the-baseline.svg"}
+
+
+def line(name: str, found: Verdict) -> IntervalLine:
+    """A row with its ratio, in logarithms."""
+    low, high = (None if end is None else math.log(end) for end in (found.low, found.high))
+    return IntervalLine(
+        name, Interval(math.log(found.size), None, low, high, found.n), " ".join(ratio_words(found)), found.decided
+    )
+
+
+def main() -> int:
+    """Write all figures; returns 0."""
+    for study, file in FIGURES.items():
+        for data, metric in STUDIES.items():
+            found = verdicts(FOLDER / study / f"{data}.per_seed.csv", metric)
+            lines = [line(name, one) for name, one in found.items() if one is not None]
+            with style():
+                write_whole(FOLDER / study / data / file, svg(interval_figure(lines, metric, "ratio", MARGIN)))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
