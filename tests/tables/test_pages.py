@@ -65,6 +65,15 @@ def test_the_values_are_those_of_the_evaluations(tmp_path: Path) -> None:
         assert values.of("ours", "linear", "125")[seed] == power_law(STEPS, 2.5, 1 + 0.02 * seed)[3]
 
 
+def test_whose_latents_they_are_is_the_protocols_word(tmp_path: Path) -> None:
+    runs = trained(tmp_path)
+    assert {value.latents for value in gather(TABLE, runs, MetricAtSteps("fid"), never).values.values} == {"common"}
+    for file in tmp_path.glob("*/evaluations.jsonl"):
+        file.write_text(re.sub(r'"seed": ?\d+', '"seed": "the run\'s"', file.read_text()))
+    found = gather(TABLE, runs, MetricAtSteps("fid"), never)
+    assert found.values.latents == "by seed"
+
+
 def test_a_run_that_is_not_done_is_named_and_left_out(tmp_path: Path) -> None:
     runs = trained(tmp_path)
     (runs[-1].folder / "result.json").unlink()
