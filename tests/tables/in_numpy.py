@@ -63,11 +63,10 @@ def _check_column(table: Table, baseline: str, lines: list[dict[str, str]], numb
     onto, back = (np.log, np.exp) if scale == "ratio" else (np.asarray, np.asarray)
     rows = [line for line in lines if line[scale]]
     with_number = [line for line in rows if table.row(line["row"]).against.get(line["column"]) is not None]
+    share = sum(len(numbers[line["row"]]) > 2 for line in with_number) or 1
     for line in with_number:
         x = np.array(list(numbers[line["row"]].values())) - table.row(line["row"]).against[line["column"]]
-        half = (
-            stats.t.ppf(1 - 0.025 / len(with_number), len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else 0
-        )
+        half = stats.t.ppf(1 - 0.025 / share, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else 0
         _same(line, scale, [x.mean(), x.mean() - half, x.mean() + half], 1e-9)
     rest = [line for line in rows if line not in with_number]
     pairs = {line["row"]: _differences(numbers[line["row"]], numbers[baseline], onto) for line in rest}
