@@ -123,7 +123,11 @@ def reproduced(name: str, scale: str) -> str:
         for said, reference in zip((said_of(results, one) for one in results.outcomes), references, strict=True)
     ]
     used = [k for k in range(len(titles)) if any(line[k] for line in lines)]
-    cells = [[Cell(line[k]) for k in used] for line in lines]
+    decided = range(titles.index("verdict") - 2, titles.index("verdict") + 1)
+    cells = [
+        [Cell(line[k], one.compared.decided and k in decided) for k in used]
+        for line, one in zip(lines, results.outcomes, strict=True)
+    ]
     shown = markdown(Comparison([titles[k] for k in used], cells, "", [], left=sum(k < 3 for k in used)))
     said = f"**{answer(results)}** [All numbers of {table.title} at scale {scale}]({place}/table.md)."
     meaning = [part for part in legend(results).split("; ")[1:] if "common scale" not in part]
