@@ -14,6 +14,7 @@ from diffusion_lab.cli.cost.cost import Cost, cost_of
 from diffusion_lab.cli.cost.counts import rows_per_pass
 from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.processes import world_size
+from diffusion_lab.cli.question import question_of, words
 from diffusion_lab.cli.validate import missing_here
 from diffusion_lab.printable import make_console
 from diffusion_lab.progress import waiting
@@ -31,21 +32,29 @@ def dry_run(cfgs: list[DictConfig], folders: list[Path]) -> None:
         cfgs: the checked configurations of all jobs.
         folders: their run folders.
     """
+    costs, missing = costs_of(cfgs)
+    console = make_console()
+    if len(cfgs) > 1:
+        head = ("job", "parameters", "images/s", "memory", "time", "checkpoints", "basis")
+        print_rows(console, head, list(map(_job_row, cfgs, costs, folders)))
+    else:
+        print_rows(console, ("", ""), _rows(cfgs[0], costs[0], folders[0]))
+    for text in missing:
+        console.print(f"missing here: {text}", soft_wrap=True)
+    if len(cfgs) > 1:
+        console.print(f"question: {words(question_of(cfgs))}", soft_wrap=True)
+    console.print(_summary(costs), soft_wrap=True)
+
+
+def costs_of(cfgs: list[DictConfig]) -> tuple[list[Cost], list[str]]:
+    """The cost of each job, and what this machine lacks for them."""
     groups = [group_hash(cfg) for cfg in cfgs]
     distinct = {group: cfg for group, cfg in zip(groups, cfgs, strict=True)}
     missing = {group: list(map(str, missing_here(cfg))) for group, cfg in distinct.items()}
     budget = BUDGET_S / len(distinct)
     with waiting("timing some steps"):
         cost = {group: cost_of(cfg, budget, bool(missing[group])) for group, cfg in distinct.items()}
-    costs, console = [cost[group] for group in groups], make_console()
-    if len(cfgs) > 1:
-        head = ("job", "parameters", "images/s", "memory", "time", "checkpoints", "basis")
-        _print(console, head, list(map(_job_row, cfgs, costs, folders)))
-    else:
-        _print(console, ("", ""), _rows(cfgs[0], costs[0], folders[0]))
-    for text in dict.fromkeys(text for texts in missing.values() for text in texts):
-        console.print(f"missing here: {text}", soft_wrap=True)
-    console.print(_summary(costs), soft_wrap=True)
+    return [cost[group] for group in groups], list(dict.fromkeys(text for some in missing.values() for text in some))
 
 
 def _summary(costs: list[Cost]) -> str:
@@ -100,7 +109,7 @@ def _job_row(cfg: DictConfig, cost: Cost, folder: Path) -> tuple[str, ...]:
     return (folder.name, *numbers, duration(cost.seconds), size(cost.disk), cost.basis)
 
 
-def _print(console: Console, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def print_rows(console: Console, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     """A table on a terminal; elsewhere one line per row with cells separated by tabs, so that nothing is cut."""
     if not console.is_terminal:
         for row in [head, *rows] if any(head) else rows:

@@ -32,6 +32,7 @@ WITHOUT_EFFECT = (
     "cost",
     "most_samples",  # the number of samples that follows from it counts
     "objective",
+    "question",
     "threads",
     "logger",
     "callbacks.progress",

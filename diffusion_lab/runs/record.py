@@ -171,12 +171,20 @@ def read_question(folder: Path, top: Path | None = None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def write_sweep(folder: Path, command: str, jobs: list[dict[str, Any]]) -> None:
-    """Add a command and its jobs to those of the sweep folder; a job with the same folder is replaced."""
+def write_sweep(
+    folder: Path, command: str, jobs: list[dict[str, Any]], question: dict[str, Any] | None = None
+) -> dict[str, Any] | None:
+    """Add a command and its jobs to those of the sweep folder; a job with the same folder is replaced.
+
+    Returns:
+        The question of the sweep, which is that of its first command that had one.
+    """
     commands, old = read_sweep(folder)
+    question = read_question(folder) or question
     kept = [job for job in old if job["dir"] not in {new["dir"] for new in jobs}]
     content = {"name": folder.name, "commands": list(dict.fromkeys([*commands, command]))}
-    write_json(folder / SWEEP, content | {"jobs": kept + jobs})
+    write_json(folder / SWEEP, content | ({"question": question} if question else {}) | {"jobs": kept + jobs})
+    return question
 
 
 def as_list(value: Any) -> list[Any]:

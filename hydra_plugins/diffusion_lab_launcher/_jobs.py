@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from diffusion_lab.cli.config import config_hash
+from diffusion_lab.cli.question import question_of, words
 from diffusion_lab.runs.record import is_done, is_pruned, read_result, write_sweep
 
 T = TypeVar("T")
@@ -96,6 +98,10 @@ def _subdir(config: DictConfig, index: int) -> str:
 
 
 def name_jobs(folder: Path, typed: list[str], jobs: list[Job]) -> None:
-    """Write sweep.json: the command and all jobs of this folder, also of earlier commands, for the report."""
+    """Write sweep.json: the command, all jobs of this folder, also of earlier commands, and the question of the first,
+    for the report. A command that asks another one is told so."""
     new = [{"dir": job.folder.name, "overrides": job.overrides, "config_hash": config_hash(job.config)} for job in jobs]
-    write_sweep(folder, shlex.join(["diffusion-lab", *typed]), new)
+    asked = question_of([job.task_cfg for job in jobs]) if jobs and "question" in jobs[0].config else None
+    stated = write_sweep(folder, shlex.join(["diffusion-lab", *typed]), new, asked)
+    if asked and stated and any(asked[key] != stated.get(key) for key in asked.keys() - {"seeds"}):
+        print(f"question: {words(asked)}; {folder} keeps the first: {json.dumps(stated)}")

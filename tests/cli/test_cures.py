@@ -15,7 +15,7 @@ from rich.console import Console
 from diffusion_lab.cli.checks.settings import check_settings
 from diffusion_lab.cli.checks.typed_keys import with_keys_to_type
 from diffusion_lab.cli.config import plain, run_name
-from diffusion_lab.cli.dry_run import _print
+from diffusion_lab.cli.dry_run import print_rows
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.outcome import nothing_to_do, outcome
 from diffusion_lab.cli.same_run import shorter_run
@@ -126,7 +126,7 @@ def test_jobs_can_be_told_apart_on_a_narrow_terminal(capsys: pytest.CaptureFixtu
     names = [f"digits-logit_normal-with-a-long-name-s{seed}-0123abcd" for seed in range(2)]
     head = ("job", "parameters", "images/s", "memory", "time", "checkpoints", "basis")
     rows = [(name, "1,234,567", "123.4", "1.23 GB", "2 h 05 min", "34.5 MB", "measured here") for name in names]
-    _print(Console(force_terminal=True, width=80, no_color=True), head, rows)
+    print_rows(Console(force_terminal=True, width=80, no_color=True), head, rows)
     text = capsys.readouterr().out
     assert "…" not in text
     column = "".join(line.split("│")[1].strip() for line in text.splitlines() if line.count("│") > 2)

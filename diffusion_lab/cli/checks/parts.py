@@ -6,9 +6,6 @@ because the check also runs for invalid configurations and for every job of a sw
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import torch
 from omegaconf import DictConfig
 
@@ -29,6 +26,7 @@ from diffusion_lab.cli.checks.machine import check_disk
 from diffusion_lab.cli.checks.method import MethodCheck
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.metric_files import misnamed
+from diffusion_lab.cli.question import metric_fault
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.training import DiffusionModel, ShardedStrategy
@@ -70,7 +68,11 @@ class _PartsCheck(MethodCheck):
             acting = {path.partition(".")[2]: self.objects[path] for path in callbacks}
             self.say(*missing_callbacks(self.objects, acting.values()), *unfit_callbacks(kind, acting))
             self.say(*unfit_metrics(kind.generates, self.objects["metrics"].metrics))
-            self._check_sweep_metric(acting.values())
+            data = self.objects["dataset"]
+            results = [name for one in acting.values() for name in getattr(one, "results", lambda data: ())(data)]
+            self._check_sweep_metric(results)
+            beside = [name for name in results if name.startswith("val/")]
+            self.say(metric_fault(self.cfg, self.objects["metrics"], data, beside))
         self.say(*deleted_faults(self.cfg, typed()))
         self.say(coupling_fault(self.cfg, self.objects.get("coupling")))
         self._check_optimizer()
@@ -87,13 +89,12 @@ class _PartsCheck(MethodCheck):
             weights = sum([parameter.numel() for parameter in self.objects["network"].parameters()])
             self.errors += check_disk(self.cfg, weights)
 
-    def _check_sweep_metric(self, callbacks: Iterable[Any]) -> None:
-        """The key `objective` must name a metric that this run measures, and one is needed by a sweeper that
+    def _check_sweep_metric(self, names: list[str]) -> None:
+        """The key `objective` must be one of the `names` that this run measures, and one is needed by a sweeper that
         searches."""
         wanted = self.cfg.get("objective")
         if wanted is None and self.searching is None:
             return
-        names = [name for c in callbacks for name in getattr(c, "results", lambda data: ())(self.objects["dataset"])]
         if wanted is None:
             which = f"one of {', '.join(names)}" if names else "a metric, and this run measures none"
             cure = f"use objective={names[0]}" if names else "leave callbacks.validation as it is"

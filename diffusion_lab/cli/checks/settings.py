@@ -15,6 +15,7 @@ from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.options.defaults import defaults
+from diffusion_lab.cli.question import ESTIMANDS
 from diffusion_lab.runs.names import CHECKPOINTS
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # weights, averages and tables are float32 in all of them
@@ -62,6 +63,10 @@ SETTINGS = {
     "anew": Setting(bool, "use anew=false to go on with what the folder holds"),
     "hang_timeout_min": Setting(float, "use 5", least=0, open=True),
     "objective": Setting(str, "give a metric, e.g. metrics/fd1k_digits", null=True),
+    "question.metric": Setting(str, "give one of metrics.names, e.g. question.metric=fid", null=True),
+    "question.estimand": Setting(str, "use question.estimand=end", among=tuple(ESTIMANDS)),
+    "question.margin": Setting(float, "use question.margin=1.1", least=1, open=True),
+    "question.seeds": Setting(int, "use null for the number of seeds of the sweep", least=1, null=True),
     "threads": Setting(int, "use null for one per core", least=1, null=True),
     "dry_run": Setting(bool, "use dry_run=true"),
     "cost.device": Setting(str, "use cost.device=A100", among=tuple(GPUS)),
@@ -92,7 +97,7 @@ def check_settings(cfg: DictConfig) -> list[ConfigError]:
         if key not in known:
             hint = nearest(str(key), known)
             errors.append(f"{key}: there is no setting {key}{hint}; `diffusion-lab train --help` lists them")
-    for group in ("paths", "cost"):
+    for group in ("paths", "cost", "question"):
         for key in cfg[group] if isinstance(cfg.get(group), DictConfig) else ():
             if key not in plain[group]:
                 hint = nearest(str(key), plain[group])

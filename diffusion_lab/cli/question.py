@@ -1,0 +1,78 @@
+"""The question that a sweep answers, stated before its first run: the node `question` of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from diffusion_lab.cli.errors import nearest
+
+if TYPE_CHECKING:
+    from diffusion_lab.data import ImageDataModule
+    from diffusion_lab.metrics import Evaluation
+
+ESTIMANDS = {"end": "at the end", "training": "over training"}
+
+
+def question_of(cfgs: Sequence[DictConfig]) -> dict[str, Any]:
+    """What sweep.json records: metric (the name of its values, e.g. fd1k_digits; None if there is none, or several),
+    estimand, margin, and the numbers of seeds and of samples (None without any, or if runs differ).
+
+    Args:
+        cfgs: the checked configurations of all jobs.
+    """
+    node = cfgs[0].question
+    found = {one.metrics.get("num_samples") or None for one in cfgs}
+    seeds = node.seeds or len({cfg.seed for cfg in cfgs})
+    return {
+        "metric": _metric(cfgs),
+        "estimand": node.estimand,
+        "margin": node.margin,
+        "seeds": seeds,
+        "samples": found.pop() if len(found) == 1 else None,
+    }
+
+
+def words(question: Mapping[str, Any]) -> str:
+    """`fd1k_digits at the end; equal up to a ratio of 1.1; 4 seeds, 1,000 samples`."""
+    metric, samples = question["metric"] or "the report's metric", question["samples"]
+    count = f"{question['seeds']} seed{'s' * (question['seeds'] != 1)}" + (f", {samples:,} samples" if samples else "")
+    return f"{metric} {ESTIMANDS[question['estimand']]}; equal up to a ratio of {question['margin']:g}; {count}"
+
+
+def metric_fault(cfg: DictConfig, evaluation: Evaluation, data: ImageDataModule, beside: Iterable[str]) -> str | None:
+    """The sentence about a metric that this run does not measure; None if it does, or measures none at all.
+
+    Args:
+        cfg: of the run.
+        evaluation: the metrics of the run.
+        data: its data.
+        beside: other values that can be asked for, such as val/loss.
+    """
+    wanted, measured = cfg.question.metric, [metric.name for metric in evaluation.measured(data)]
+    known = [*measured, *beside]
+    if wanted is None or not measured or wanted in known:
+        return None
+    which = f"one of {', '.join(known)}, which this run measures"
+    return f"question.metric={wanted} must be {which}{nearest(wanted, known)}; use question.metric={known[0]}"
+
+
+def _metric(cfgs: Sequence[DictConfig]) -> str | None:
+    """The name of the values that decide; None if it is not the same for all data sets of the sweep."""
+    from diffusion_lab.cli.metric_files import with_metrics
+    from diffusion_lab.cli.run_parts import part
+
+    wanted, found = cfgs[0].question.metric, dict[str, str | None]()
+    if wanted is None or "/" in wanted:
+        return wanted
+    for cfg in cfgs:
+        key = OmegaConf.to_yaml(OmegaConf.create({"metrics": cfg.metrics, "dataset": cfg.dataset}))
+        if key not in found:
+            evaluation, data = part(with_metrics(cfg), "metrics"), part(cfg, "dataset")
+            same = [metric for metric in evaluation.measured(data) if metric.name == wanted]
+            names = [one.public_name(one.count(evaluation.num_samples, data), data.features) for one in same]
+            found[key] = next(iter(names), None)
+    different = set(found.values())
+    return different.pop() if len(different) == 1 else None
