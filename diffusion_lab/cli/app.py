@@ -12,7 +12,7 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,6 +84,7 @@ class App:
         self.checked = False  # True in a job of a sweep: the launcher checks all jobs before job 0
         self.sweep_folder: Path | None = None  # set by the launcher
         self.searching: str | None = None  # the sweeper that needs a value of each job; also set by the launcher
+        self.answer: Callable[[list[DictConfig], list[Path]], None] | None = None  # of a dry run of a sweep; its cost
         self.error: BaseException | None = None
         self.own = ""  # the part of the user's own that it comes from
         self.called = False  # whether Hydra has called the task; it makes the run folder before

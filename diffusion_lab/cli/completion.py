@@ -13,7 +13,7 @@ from diffusion_lab.cli.command_line import PLACED
 from diffusion_lab.cli.help import COMMANDS
 from diffusion_lab.runs.names import is_run
 
-KEYS = ("run", "resume", "init_from")  # whose value is a run folder
+KEYS = ("run", "resume", "init_from", "pilot")  # whose value is a run folder
 MOST = 200  # suggestions
 
 

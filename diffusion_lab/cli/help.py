@@ -9,6 +9,7 @@ from diffusion_lab.cli.options.defaults import defaults
 
 COMMANDS = {
     "train": "train one model, or with -m a sweep over several settings",
+    "plan": "before a sweep: which ratio how many seeds and samples decide, and in how many hours",
     "evaluate": "FID, KID, inception score, precision and recall of a trained run",
     "sample": "images from a trained run, by seed",
     "analyze": "a measurement of trained runs with a figure and a sentence, such as the loss at every timestep",
@@ -33,6 +34,7 @@ first steps
   diffusion-lab train                                      digits, a few minutes on a CPU, then a sample grid
   diffusion-lab train dry_run=true                         its cost, without training
   diffusion-lab train -m sampler=uniform,logit_normal seed=0,1
+  diffusion-lab plan sampler=uniform,logit_normal          how many seeds and samples it takes
   diffusion-lab report runs/sweep-digits                   the comparison, as a table and a web page
 
 `diffusion-lab list` shows what can be chosen, `diffusion-lab list sampler=mode` one option with its formula and keys.

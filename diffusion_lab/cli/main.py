@@ -112,14 +112,14 @@ def _complete(words: list[str]) -> int:
     if query:
         from diffusion_lab.cli.completion import suggestions
 
-        if (found := suggestions(line, HYDRA_COMMANDS)) is not None:
+        if (found := suggestions(line, (*HYDRA_COMMANDS, "plan"))) is not None:
             print(" ".join(found))
             return 0
     if query:
         os.environ["COMP_LINE"] = " ".join([program, *line[1:]])
     from diffusion_lab.cli.app import App
 
-    return App(line[0], words, typed=words).run()
+    return App("train" if line[0] == "plan" else line[0], words, typed=words).run()
 
 
 def leave(code: int) -> int:

@@ -166,8 +166,9 @@ class DiffusionLabLauncher(Launcher):
         from diffusion_lab.cli.dry_run import dry_run
 
         torch.set_num_threads(threads)  # nothing is forked any more
+        answer = getattr(self.task, "answer", None) or dry_run
         try:
-            jobs[0].with_hydra_config(lambda: dry_run([job.task_cfg for job in jobs], [job.folder for job in jobs]))
+            jobs[0].with_hydra_config(lambda: answer([job.task_cfg for job in jobs], [job.folder for job in jobs]))
         finally:
             forget_sweep(folder)
         if self.searching:  # there is no value to go on with

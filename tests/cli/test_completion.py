@@ -30,6 +30,7 @@ def runs(in_folder: Path) -> Path:
         (f"analyze analysis=slots run={ONE},runs/s", [f"run={ONE},runs/sweep-digits/"]),
         ("train resume=runs/d", [f"resume={ONE}"]),
         ("train sampler=mode init_from=runs/d", [f"init_from={ONE}"]),
+        ("plan experiment=demo pilot=runs/s", ["pilot=runs/sweep-digits/"]),
         ("report r", ["runs/"]),
         ("compare runs/ runs/d", [ONE]),
         ("report data", []),

@@ -175,17 +175,18 @@ def _times(cfg: DictConfig, counts: Counts, bytes_: float, budget_s: float) -> t
             return step, beside, f"estimated: {basis}"
         trial = take_steps(cfg, budget_s / 2, counts.beside.rows)
     calls = counts.beside.calls * trial.call / processes
-    return trial.step, calls + _saving_seconds(counts), f"measured over {trial.steps} steps"
+    return trial.step, calls + saving_seconds(counts), f"measured over {trial.steps} steps"
 
 
 def _from_flops(cfg: DictConfig, counts: Counts, rate: float) -> tuple[float, float]:
     """Seconds of one step, and outside the steps, at `rate` FLOP/s on each process."""
     each = rate * world_size(cfg)
-    beside = counts.beside.calls * counts.forward / each + _saving_seconds(counts)
+    beside = counts.beside.calls * counts.forward / each + saving_seconds(counts)
     return counts.training * cfg.batch_size / each, beside
 
 
-def _saving_seconds(counts: Counts) -> float:
+def saving_seconds(counts: Counts) -> float:
+    """Of all checkpoints."""
     return counts.beside.checkpoints * counts.checkpoint / DISK_BYTES_PER_S
 
 

@@ -1,0 +1,112 @@
+"""`diffusion-lab plan`: its table and sentence from given costs, its source, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from diffusion_lab.cli import dry_run, plan
+from diffusion_lab.cli.cost.cost import Cost, Counts
+from diffusion_lab.cli.cost.counts import Beside, Memory
+from diffusion_lab.cli.errors import ConfigError
+from diffusion_lab.cli.main import main
+from diffusion_lab.planning import ARCHIVE, Price, cheapest_samples, ratio_decided, two_figures
+from tests.harness import Child
+from tests.runs.test_pilot import write_all
+
+QUICK = ["metrics.names=[fid]", "metrics_every=0", "snapshot_every=1000", "max_steps=2000", "solver.steps=10"]
+CALL, STEP = 1e-4, 0.05  # seconds
+
+
+@pytest.fixture
+def sweep(composed, monkeypatch: pytest.MonkeyPatch):
+    """sweep(*overrides): the configurations of two methods with four seeds, whose costs are known."""
+
+    def costs_of(cfgs):
+        from diffusion_lab.cli.cost.counts import count_beside
+        from diffusion_lab.cli.run_parts import part
+
+        beside = count_beside(cfgs[0], part(cfgs[0], "dataset"))
+        counts = Counts(1, 1, 3, Beside(beside.calls, 1, 0), 0)
+        return [Cost(counts, Memory(0, 0, ""), STEP, 2000, CALL * beside.calls, "invented", 0, 0) for _ in cfgs], []
+
+    monkeypatch.setattr(dry_run, "costs_of", costs_of)
+
+    def make(*overrides: str):
+        rows = [composed(*QUICK, *overrides, f"sampler={sampler}") for sampler in ("uniform", "logit_normal")]
+        return [OmegaConf.merge(cfg, {"seed": seed}) for cfg in rows for seed in range(4)]
+
+    return make
+
+
+def test_the_table_is_that_of_the_formulas(sweep, capsys: pytest.CaptureFixture[str]) -> None:
+    plan.answer(sweep("question.metric=fid"), [], None)
+    lines = capsys.readouterr().out.splitlines()
+    cells = [line.split("\t") for line in lines if line.count("\t") == 3]
+    validations = 2 * 360 * CALL  # of the training's price, as it does not depend on the samples
+    price = Price(2000 * STEP + validations, 10 * CALL, 2)
+    least = two_figures(cheapest_samples(ARCHIVE["end"], price))
+    assert least > 1000 and cells[0] == ["seeds", "samples", "ratio decided", "hours"]
+    assert cells[1:] == [
+        [str(n), f"{m:,}", f"{ratio_decided(ARCHIVE['end'], m, n, 2):.2f}", f"{price.hours(2, n, m):.2g}"]
+        for m in (1000, least)
+        for n in (3, 4, 5, 8)
+    ]
+    said = f"With 4 seeds and {least:,} samples a ratio of {ratio_decided(ARCHIVE['end'], least, 4, 2):.2f} is decided"
+    assert any(line.startswith(said) for line in lines)
+    assert "question: fd1k_digits at the end; equal up to a ratio of 1.1; 4 seeds, 1,000 samples; 2 rows" in lines[-3]
+    assert "(digits: 144 cells" in lines[-2] and lines[-1].endswith("invented; nothing was written")
+
+
+def test_a_pilot_takes_the_place_of_the_archive(sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_all(tmp_path / "pilot", 3, 4)
+    plan.answer(sweep(), [], tmp_path / "pilot")
+    out = capsys.readouterr().out
+    assert f"fd1k_digits of {tmp_path / 'pilot'}: 2 rows, 3 seeds, 4 sets of latents)" in out
+    write_all(tmp_path / "alone", 3, 0)
+    plan.answer(sweep(), [], tmp_path / "alone")
+    assert "3 seeds, 1 set of latents; measuring: digits: 144 cells" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["question.metric=is", "metrics.names=[is]"], "question.metric=is1k_digits must have a pilot"),
+        (["metrics=none"], "metrics.num_samples must be the same number >= 1"),
+    ],
+)
+def test_what_cannot_be_planned(sweep, overrides: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        plan.answer(sweep(*overrides), [], None)
+
+
+def test_one_row_and_a_folder_that_is_no_pilot(sweep, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="plan must have two rows"):
+        plan.answer(sweep()[:4], [], None)
+    with pytest.raises(ConfigError, match="must be an existing folder"):
+        plan.answer(sweep(), [], tmp_path / "nowhere")
+    write_all(tmp_path / "one", 1, 0)
+    with pytest.raises(ConfigError, match="must hold finished runs of two methods"):
+        plan.answer(sweep(), [], tmp_path / "one")
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--help"]) == 0
+    assert "pilot=DIR" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_command_plans_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ["network.base_channels=8", "solver.steps=4", "trainer.accelerator=cpu", "sampler=uniform,stratified"]
+
+    def work() -> None:
+        raise SystemExit(main(["plan", *small, "seed=0,1,2"]))
+
+    Child(work, tmp_path / "log").succeed()
+    text = (tmp_path / "log").read_text()
+    assert "With 3 seeds and" in text and "measured over" in text and "nothing was written" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
