@@ -88,7 +88,7 @@ def test_numbers_and_names_are_no_formulas() -> None:
     for entry in ("-1.5", "+3", "-inf", "1e-7", "-1e-7", "-", "a=b", "nan", "", "0.1-0.2", -1.5, 3, None):
         assert csv_cell(entry) == entry
     text = per_seed_csv([Value("=a", "b", "c", 1, 0, "-1+1", -0.5, "@run")])
-    assert text == f"{','.join(COLUMNS)}\n'=a,b,c,1,0,'-1+1,-0.5,'@run\n"
+    assert text == f"{','.join(COLUMNS)}\n'=a,b,c,1,0,'-1+1,-0.5,'@run,\n"
 
 
 def test_the_files_of_a_report_hold_text_alone(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,20 +47,24 @@ def effects(table: Table) -> Figure | None:
         return None
     ends = _extent(compared, table)
     shown = 0 < table.band < max(map(abs, ends))  # else the band would be all there is
-    numbers = {row.group.label: row.effect.n for row in compared if row.effect}
-    counted = seeds_text([row.group for row in compared], lambda group: range(numbers[group.label]))
     what, none = ("Ratio", "1") if table.scale == "ratio" else ("Difference", "0")
     mean = "geometric means" if table.scale == "ratio" else "means"
     caption = (
         f"{table.metric} {WORDS[table.estimand]}, {table.scale} to {table.base.label} at the same seed: diamonds are "
-        f"{mean} over the common seeds ({counted}), dots single seeds, lines 95 % intervals for all rows together. "
-        f"Filled and bold: better or worse; such an interval excludes {none}. An arrow at the edge points to values "
+        f"{mean} over the common seeds ({_seeds(compared)}), dots single seeds, lines 95 % intervals for all rows "
+        f"together. Filled and bold: better or worse; such an interval excludes {none}. An arrow at the edge points to values "
         "beyond it."
     )
     if shown:
         caption += f" Grey: equal {table.question.within}."
     name = table.base.label if len(table.base.label) <= SHORT_NAME else "the baseline"
     return Figure.drawn(f"{what} to {name}", caption, _lines, table, ends, shown)
+
+
+def _seeds(compared: Sequence[Row]) -> str:
+    """`5 seeds each`, of those that a row and the baseline have."""
+    numbers = {row.group.label: row.effect.n for row in compared if row.effect}
+    return seeds_text([row.group for row in compared], lambda group: range(numbers[group.label]))
 
 
 def _extent(rows: Sequence[Row], table: Table) -> tuple[float, float]:
@@ -151,6 +155,7 @@ def effects_over_training(table: Table) -> Figure | None:
     what = "Ratio" if table.scale == "ratio" else "Difference"
     enough = any(row.effect.n >= CLAIM_SEEDS for row in table.rows if row.effect)
     caption = f"{table.scale.capitalize()} of {table.metric} to that of {table.base.label} at equal images and seeds"
+    caption += f" ({_seeds([table.rows[i] for i in rows])})"
     caption += ", shaded: 95 % interval for all rows together, at each snapshot by itself." if enough else "."
     caption += f" Grey: equal {table.question.within}."
     return Figure.drawn(f"{what} over training", caption, _panels if many(len(rows)) else _axis, table, curves)

@@ -110,7 +110,8 @@ def _tex_pieces(tables: Mapping[str, Comparison], note: str, commands: Sequence[
 
 def _portable(table: Comparison) -> Comparison:
     lines = [[Cell(portable(cell.text), cell.bold) for cell in line] for line in table.lines]
-    return table._replace(lines=lines, notes=[portable(note) for note in table.notes])
+    titles, notes = ([portable(text) for text in texts] for texts in (table.titles, table.notes))
+    return table._replace(titles=titles, lines=lines, notes=notes, legend=portable(table.legend))
 
 
 def training_commands(folder: RunFolder) -> list[str]:
