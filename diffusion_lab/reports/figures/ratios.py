@@ -52,8 +52,8 @@ def effects(table: Table) -> Figure | None:
     caption = (
         f"{table.metric} {WORDS[table.estimand]}, {table.scale} to {table.base.label} at the same seed: diamonds are "
         f"{mean} over the common seeds ({_seeds(compared)}), dots single seeds, lines 95 % intervals for all rows "
-        f"together. Filled and bold: better or worse; such an interval excludes {none}. An arrow at the edge points to values "
-        "beyond it."
+        f"together. Filled and bold: better or worse; such an interval excludes {none}. An arrow at the edge "
+        "points to values beyond it."
     )
     if shown:
         caption += f" Grey: equal {table.question.within}."
