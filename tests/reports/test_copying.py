@@ -70,6 +70,7 @@ def test_both_reasons_are_one_sentence(tmp_path):
         (COPIES | {"fd": BASE["fd"][::-1]}, {}),  # no verdict
         (COPIES | {"fd": [4.0, 4.3, 3.9, 4.1]}, {}),  # worse
         (COPIES, {"width": 0.14}),  # 0.5 is in the interval of the share
+        (BETTER | {"held_out": [2.4, 4.3, 2.2, 3.9]}, {}),  # held-out images are too few to tell
         ({"fd": BETTER["fd"]}, {}),  # as in folders of before
     ],
 )

@@ -4,10 +4,12 @@ A distance to the training images rewards a model that copies them. A row that i
 
     its share of copies (`metrics.copying`) is larger than the baseline's, so that the interval of the difference paired
     by seed excludes 0, and the interval of the share itself, its ends averaged over the seeds, excludes 0.5; or
-    the interval of its difference in the distance to held-out images, paired by seed, includes 0 or is above it.
+    the distance to training images falls by more than that to held-out ones: the interval of the difference of the two
+    differences, all paired by seed, is below 0, and that of the held-out difference includes 0 or is above it.
 
-The ends are averaged because all seeds are compared with the same images, whose choice is part of the interval. Neither
-shows that there are copies: the second is also the case where held-out images are few.
+The ends are averaged because all seeds are compared with the same images, whose choice is part of the interval. Few
+held-out images enlarge their distance for all methods alike, which a difference cancels. Neither shows that there are
+copies.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import re
 from collections.abc import Sequence
 from statistics import fmean
 
-from diffusion_lab.intervals import Interval, paired_difference
+from diffusion_lab.intervals import Interval, mean_interval, paired_difference
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import pairs, values
 from diffusion_lab.reports.comparison.rows import Row
@@ -35,7 +37,7 @@ def copying_notes(rows: Sequence[Row], metric: str) -> list[str]:
     for row in rows:
         if row.verdict is None or row.verdict.word != "better":
             continue
-        reasons = [_more_copies(row.group, base, found[1]), _not_held_out(row.group, base, f"test_{metric}")]
+        reasons = [_more_copies(row.group, base, found[1]), _not_held_out(row.group, base, metric)]
         if said := " and ".join(filter(None, reasons)):
             notes.append(f"The difference of {row.group.label} to {base.label} may come from copied images: {said}.")
     return notes
@@ -58,13 +60,24 @@ def _more_copies(group: Group, base: Group, count: str) -> str:
     )
 
 
-def _not_held_out(group: Group, base: Group, name: str) -> str:
+def _not_held_out(group: Group, base: Group, metric: str) -> str:
     """That the distance to held-out images does not show the difference; "" if it does, or was not measured."""
-    difference = _paired(group, base, name)
-    if difference is None or difference.high is None or difference.high < 0:
+    gains = {name: _gains(group, base, name) for name in (metric, f"test_{metric}")}
+    common = sorted(gains[metric].keys() & gains[f"test_{metric}"].keys())
+    if not common:
         return ""
-    ends = f"{difference.low:+.2g}, {difference.high:+.2g}"
-    return f"the distance to held-out images, {name}, does not show it ({difference.mean:+.2g} [{ends}])"
+    held_out = mean_interval([gains[f"test_{metric}"][seed] for seed in common])
+    beyond = mean_interval([gains[metric][seed] - gains[f"test_{metric}"][seed] for seed in common])
+    if held_out.high is None or held_out.high < 0 or beyond.high is None or beyond.high >= 0:
+        return ""
+    ends = f"{held_out.low:+.2g}, {held_out.high:+.2g}"
+    return f"the distance to held-out images, test_{metric}, does not show it ({held_out.mean:+.2g} [{ends}])"
+
+
+def _gains(group: Group, base: Group, name: str) -> dict[int, float]:
+    """Seed -> difference of the two groups' values."""
+    own, other = values(group, name), values(base, name)
+    return {seed: own[seed] - other[seed] for seed in own.keys() & other.keys()}
 
 
 def _paired(group: Group, base: Group, name: str) -> Interval | None:
