@@ -63,7 +63,7 @@ def _more_copies(group: Group, base: Group, count: str) -> str:
 def _not_held_out(group: Group, base: Group, metric: str) -> str:
     """That the distance to held-out images does not show the difference; "" if it does, or was not measured."""
     gains = {name: _gains(group, base, name) for name in (metric, f"test_{metric}")}
-    common = sorted(gains[metric].keys() & gains[f"test_{metric}"].keys())
+    common = gains[metric].keys() & gains[f"test_{metric}"].keys()
     if not common:
         return ""
     held_out = mean_interval([gains[f"test_{metric}"][seed] for seed in common])
@@ -74,7 +74,7 @@ def _not_held_out(group: Group, base: Group, metric: str) -> str:
     return f"the distance to held-out images, test_{metric}, does not show it ({held_out.mean:+.2g} [{ends}])"
 
 
-def _gains(group: Group, base: Group, name: str) -> dict[int, float]:
+def _gains(group: Group, base: Group, name: str) -> dict[int | None, float]:
     """Seed -> difference of the two groups' values."""
     own, other = values(group, name), values(base, name)
     return {seed: own[seed] - other[seed] for seed in own.keys() & other.keys()}
