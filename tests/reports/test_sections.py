@@ -82,7 +82,7 @@ def test_terminal_page_and_files_show_every_section(mixed, tmp_path, capsys):
         assert "digits: fd1k_digits" in said and "image_folder: fd512_inception" in said
     assert table.count("| uniform | n=3 |") == 2 and table.count("| 1 |") == 2  # the cost of each baseline
     names = {path.name for path in (tmp_path / "f").iterdir()}
-    assert {"digits-fd1k-digits-difference-to-uniform.svg", "image-folder-fd512-inception-cost.svg"} <= names
+    assert {"digits-fd1k-digits-ratio-to-uniform.svg", "image-folder-fd512-inception-cost.svg"} <= names
 
 
 def test_a_baseline_of_which_a_section_has_nothing_finished_is_that_of_the_others(mixed):
