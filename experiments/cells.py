@@ -16,11 +16,12 @@ table of which the last cells are written, and the first ones say what for:
     crossed DATA PART       the whole text: a part of the crossed study's page, from schedule_by_sampler/DATA.*.csv
 
 The results of papers' tables, PAPER/results/SCALE/TABLE, are functions of per_seed.csv and conf/table, but for the
-sections of table.md that need the runs, which stay as they are.
+sections of table.md that need the runs and the data sets in table.csv, which stay as they are.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -162,9 +163,18 @@ def result_files(folder: Path) -> dict[str, str]:
     kept = {
         title: f"{text.rstrip()}\n" for title, text in zip(parts[::2], parts[1::2], strict=True) if title in OF_RUNS
     }
-    texts = {"table.md": markdown_of(results, missing, scale, kept)}
+    texts = {"table.md": markdown_of(results, missing, scale, kept), "table.csv": _table_csv(folder, results)}
     texts["table.tex"] = as_latex(tables(results, missing), legend(results))
     return texts | {file: figure.svg.decode() for file, figure in differences(results).items()}
+
+
+def _table_csv(folder: Path, results: Results) -> str:
+    """table.csv, with the data sets of the runs that it has."""
+    from diffusion_lab.tables.results import table_csv
+
+    lines = list(csv.DictReader((folder / "table.csv").read_text(encoding="utf-8").splitlines()))
+    data = {(line["row"], line["column"]): line["data"] for line in lines} if "data" in lines[0] else None
+    return table_csv(results, data)
 
 
 def result_folders() -> list[Path]:

@@ -21,7 +21,7 @@ from diffusion_lab.planning import (
     ratio_decided,
     training_component,
 )
-from diffusion_lab.verdicts import critical_values, statistics
+from diffusion_lab.simultaneous import critical_values, statistics
 
 PARTS = Components(0.006, 0.0036, 1000)
 PRICE = Price(training=50.0, sample=0.02, evaluations=2)

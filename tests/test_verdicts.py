@@ -8,16 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from diffusion_lab import verdicts
-from diffusion_lab.verdicts import (
-    critical_values,
-    diverged,
-    judge,
-    judge_alone,
-    over_training,
-    seeds_needed,
-    statistics,
-)
+from diffusion_lab import simultaneous
+from diffusion_lab.simultaneous import critical_values, stand_out, statistics
+from diffusion_lab.verdicts import diverged, judge, judge_alone, over_training, seeds_needed
 
 BASE = {0: 1.0, 1: 1.3, 2: 1.15, 3: 0.9}
 OTHER = {0: 0.8, 1: 1.1, 2: 1.0, 3: 0.78}
@@ -51,14 +44,14 @@ def test_differences_where_the_metric_says_so() -> None:
 
 def test_many_equal_variances_and_known_correlation_are_dunnetts(monkeypatch: pytest.MonkeyPatch) -> None:
     """With variances known to be equal, c is the quantile of Dunnett's t with correlation 1/2."""
-    monkeypatch.setattr(verdicts, "_NOMINAL", 0.05)
-    monkeypatch.setattr(verdicts, "_PRIOR", 10_000)
-    verdicts._quantiles.cache_clear()
-    verdicts._null.cache_clear()
+    monkeypatch.setattr(simultaneous, "_NOMINAL", 0.05)
+    monkeypatch.setattr(simultaneous, "_PRIOR", 10_000)
+    simultaneous._quantiles.cache_clear()
+    simultaneous._null.cache_clear()
     rows, seeds = 6, 9
     half = critical_values(np.full(rows - 1, 1e9), np.ones((rows, seeds), dtype=bool))[0]
-    verdicts._quantiles.cache_clear()
-    verdicts._null.cache_clear()
+    simultaneous._quantiles.cache_clear()
+    simultaneous._null.cache_clear()
     dunnett = stats.multivariate_t(None, (np.eye(rows - 1) + 1) / 2, (rows - 1) * (seeds - 1), seed=0)  # type: ignore[arg-type]
     assert dunnett.cdf(np.full(rows - 1, half), lower_limit=np.full(rows - 1, -half)) == pytest.approx(0.95, abs=0.003)
 
@@ -134,7 +127,7 @@ def test_an_interval_can_be_recomputed_with_a_few_lines_of_numpy() -> None:
 
     random = np.random.default_rng(99)
     mean, error = effects(random.normal(size=(40_000, 5, 4)) * np.sqrt(4 / random.chisquare(4, (40_000, 5, 1))))
-    c = np.quantile(np.abs(mean / error).max(1), 0.96)
+    c = np.quantile(np.abs(mean / error).max(1), 0.9625)
     mean, error = effects(np.log([list(row.values()) for row in rows]))
     for k, one in enumerate(found[1:]):
         low, high = math.exp(mean[k] - c * error[k]), math.exp(mean[k] + c * error[k])
@@ -191,3 +184,29 @@ def test_statistics_of_one_table_and_of_many_are_the_same() -> None:
     many = statistics(y, there)
     for i in range(3):
         assert all(np.array_equal(a[i], b) for a, b in zip(many, statistics(y[i], there), strict=True))
+
+
+def test_a_row_that_nearly_repeats_the_baseline_is_told_by_its_own_differences() -> None:
+    """The others, with their own noise, would hide it; and with it among them they are judged as without it."""
+    random = np.random.default_rng(7)
+    rows = table(random, 4, 4, -0.4, 0.1)
+    nearly = {seed: value * math.exp(0.001 * (seed - 1.5)) for seed, value in rows[0].items()}
+    found = judge([*rows, nearly], "ratio", rising=False)
+    one = found[-1]
+    assert one is not None and one.word == "equal" and one.high is not None and one.high < 1.01
+    own = np.log([nearly[s] / rows[0][s] for s in rows[0]])
+    half = stats.t.ppf(1 - 0.05 / 4 / 2, 3) * own.std(ddof=1) / 2
+    assert one.high == pytest.approx(math.exp(own.mean() + half))
+    assert [one and one[:4] for one in found[:-1]] == [one and one[:4] for one in judge(rows, "ratio", rising=False)]
+
+
+def test_a_row_that_is_far_noisier_does_not_widen_the_others() -> None:
+    rows = table(np.random.default_rng(8), 5, 4, -0.4, 0.05)
+    noisy = {seed: value * math.exp((2.0, -2.0, 1.5, -1.0)[seed]) for seed, value in rows[0].items()}
+    y = np.log([list(row.values()) for row in [*rows, noisy]])
+    assert stand_out(y, np.ones(y.shape, dtype=bool)).tolist() == [False] * 4 + [True]
+    found, without = (judge(some, "ratio", rising=False) for some in ([*rows, noisy], rows))
+    assert [one and (one.word, one.low, one.high) for one in found[:-1]] == [
+        one and (one.word, one.low, one.high) for one in without
+    ]
+    assert not stand_out(y[:3], np.ones((3, 4), dtype=bool)).any()

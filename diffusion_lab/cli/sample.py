@@ -89,6 +89,6 @@ def _measurable(trained: TrainedModel) -> list[str]:
         if trained.data.features is not None:
             trained.data.features.check()
             return []
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # no weights, or too few images to train them
         pass
     return ["metrics.names=[sample_variance]"]

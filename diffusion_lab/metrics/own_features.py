@@ -236,7 +236,7 @@ def _one_at_a_time(path: Path) -> Iterator[None]:
     with ExitStack() as held:
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            lock = held.enter_context(open(path.with_suffix(".lock"), "ab", opener=regular))
+            lock = held.enter_context(open(path.with_suffix(".held"), "wb", opener=regular))
             with waiting(f"waiting for another process, which makes {path.name}"):
                 fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -25,7 +25,7 @@ def test_the_run_stands_whole_above_the_table_and_what_is_not_finite_is_warned_o
     folder = tmp_path / "digits-early-v-capped-with-a-name-that-is-wider-than-the-table-s0-e4be345c"
     folder.mkdir()
     monkeypatch.chdir(tmp_path)
-    evaluate.run(OmegaConf.create(f"{{run: {folder.name}, weights: ema, seeds: {seeds}}}"))
+    evaluate.run(OmegaConf.create(f"{{run: {folder.name}, weights: ema, seeds: {seeds}, metrics: {{seed: 0}}}}"))
     out, err = capsys.readouterr()
     assert out.splitlines()[0] == f"{folder.name} at step 4"
     assert err.splitlines() == [

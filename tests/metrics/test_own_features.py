@@ -236,7 +236,14 @@ def test_metrics_are_named_and_those_of_classes_left_out_where_there_are_none(el
     evaluation = Evaluation(num_samples=40, metrics=named())
     evaluation.check(data)
     results = evaluation(elementwise, DDIM(steps=2), data, keep=0).results
-    assert [result.name for result in results] == ["fd40_own", "kd40_own", "precision40_own", "recall40_own"]
+    assert [result.name for result in results] == [
+        "fd40_own",
+        "kd40_own",
+        "precision40_own",
+        "recall40_own",
+        "test_fd40_own",
+        "copying40",
+    ]
     digest = {"name": "own", "weights_sha256": data.features.weights_sha256}
     assert all(result.protocol["extractor"] == digest for result in results)
 
@@ -245,7 +252,13 @@ def test_a_conditional_model_is_judged_by_the_classes(elementwise):
     images, labels = some(channels=1, side=8), torch.arange(140) % 2
     data = ImageDataModule(Given(images, labels), 8, conditional=True, features=OwnFeatures())
     results = Evaluation(num_samples=40, metrics=named("fid", "is"))(elementwise, DDIM(steps=2), data, keep=0).results
-    assert {result.name for result in results} == {"fd40_own", "is40_own", "agreement40_own"}
+    assert {result.name for result in results} == {
+        "fd40_own",
+        "is40_own",
+        "agreement40_own",
+        "test_fd40_own",
+        "copying40",
+    }
 
 
 def test_too_few_images_are_refused_before_training():

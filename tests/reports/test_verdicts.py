@@ -56,7 +56,7 @@ def recomputed(table, values, suffix=""):
     else:
         random = np.random.default_rng(99)
         null = random.normal(size=(40_000, k, n)) * np.sqrt(4 / random.chisquare(4, (40_000, k, 1)))
-        c = np.quantile(np.abs(np.divide(*effects(null))).max(1), 0.96)
+        c = np.quantile(np.abs(np.divide(*effects(null))).max(1), 0.9625)
     assert np.allclose(e.sum(-1), 0)
     said = [cells[3].strip("*") for cells in lines[3:]]
     ends = [np.exp([m, m - c * s, m + c * s]).tolist() for m, s in zip(mean, error, strict=True)]

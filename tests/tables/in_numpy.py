@@ -92,7 +92,35 @@ def intervals(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         d, n = y[1] - y[0], y.shape[1]
         return np.array([d.mean()]), np.array([stats.t.ppf(0.975, n - 1) * d.std(ddof=1) / np.sqrt(n)])
     mean, error = effects(y)
-    return mean, critical(*y.shape) * error
+    half = critical(*y.shape) * error
+    if (out := stand_out(y)).any():
+        k, n = len(out), y.shape[1]
+        out |= k - out.sum() == 1
+        d = y[1:] - y[:1]
+        half = stats.t.ppf(1 - 0.025 / k, n - 1) * d.std(1, ddof=1) / np.sqrt(n)
+        if not out.all():
+            half[~out] = intervals(y[[True, *~out]])[1]
+    return mean, half
+
+
+def stand_out(y: np.ndarray) -> np.ndarray:
+    """Rows whose differences vary outside the central 99.9 % of what rows of tables without any difference do."""
+    if len(y) < 4:
+        return np.zeros(len(y) - 1, dtype=bool)
+    low, high = usual(*y.shape)
+    return (relative_variance(y) < low) | (relative_variance(y) > high)
+
+
+def relative_variance(y: np.ndarray) -> np.ndarray:
+    variance = (y[..., 1:, :] - y[..., :1, :]).var(-1, ddof=1)
+    return variance / np.median(variance, -1, keepdims=True)
+
+
+@lru_cache
+def usual(rows: int, seeds: int) -> np.ndarray:
+    random = np.random.default_rng(98)
+    tables = random.normal(size=(20_000, rows, seeds)) * np.sqrt(4 / random.chisquare(4, (20_000, rows, 1)))
+    return np.quantile(relative_variance(tables), [0.0005, 0.9995])
 
 
 def effects(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -107,11 +135,11 @@ def effects(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache
 def critical(rows: int, seeds: int) -> float:
-    """The 96 % quantile of the largest |T| of tables without any difference, drawn here with another seed."""
+    """The 96.25 % quantile of the largest |T| of tables without any difference, drawn here with another seed."""
     random = np.random.default_rng(99)
     tables = random.normal(size=(20_000, rows, seeds)) * np.sqrt(4 / random.chisquare(4, (20_000, rows, 1)))
     mean, error = effects(tables)
-    return float(np.quantile(np.abs(mean / error).max(1), 0.96))
+    return float(np.quantile(np.abs(mean / error).max(1), 0.9625))
 
 
 def _differences(own: dict[str, float], base: dict[str, float], onto) -> np.ndarray:
