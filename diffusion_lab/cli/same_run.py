@@ -70,7 +70,7 @@ def shorter_run(cfg: DictConfig, folder: Path) -> Path | None:
 def run_with_common_latents(cfg: DictConfig, folder: Path) -> Path | None:
     """A run beside the folder of a new one that differs from it in `metrics.seed=0` alone, as one of version 0.1.0: the
     same training, evaluated on the latents of one seed for all runs; None without one."""
-    beside = [path for path in folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*") if path != folder]
+    beside = any(path != folder for path in folder.parent.glob(f"*-{'?' * 8}"))
     if not beside or OmegaConf.select(cfg, "metrics.seed", default=0) is not None:
         return None
     former = copy.deepcopy(cfg)

@@ -38,7 +38,7 @@ def test_a_run_on_photographs_has_distances_in_its_report(conditional: bool, pho
     (run,) = Path("runs").iterdir()
     lines = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
     classes = {"is40_own", "agreement40_own"} if conditional else set()
-    assert {line["name"] for line in lines} == {"fd40_own"} | classes
+    assert {line["name"] for line in lines} == {"fd40_own", "copying40"} | classes
     assert main(["report", "runs", "--table", "table.md"]) == 0
     assert "fd40_own" in Path("table.md").read_text()
     assert main(["evaluate", f"run={run}", "metrics.names=[kid]", "metrics.num_samples=40"]) == 0

@@ -27,7 +27,7 @@ def measure(folder: Path, rank: int, world_size: int) -> None:
     data = ImageDataModule(Digits(), 16, features=OwnFeatures())
     denoiser = Denoiser(Shrink(), linear(50), Epsilon(), FixedLarge())
     evaluation = Evaluation(num_samples=140, metrics=named("fid"))
-    (result,) = evaluation(denoiser, DDIM(steps=2), data, keep=0).results
+    result, *_ = evaluation(denoiser, DDIM(steps=2), data, keep=0).results
     (folder / f"{rank}.json").write_text(json.dumps([result.value, result.protocol["extractor"]]))
     dist.destroy_process_group()
 
