@@ -44,7 +44,7 @@ SHORTER = [  # the same command about less
     (r"analysis=NAME", "analysis=per_timestep"),
     (r"run=A,B", f"run={SWEEP}"),
     (r"step-00000100|step-00001000", "step-00000002"),
-    (r"DIR_OF_RUNS", SWEEP),
+    (r"DIR_OF_RUNS|runs/sweep-image_folder", SWEEP),  # tests/cli/test_own_features.py reports a folder's
     (r"--steps 200", "--steps 2"),
     (r"contrast1k", "fd128_digits"),  # the runs that are there have no contrast
 ]
@@ -58,6 +58,7 @@ MORE = {  # by command, what keeps it small or in the house
 REFUSED = "features.weights=FILE"  # weights of 1.2 GB that the reader brings
 ELSEWHERE = (
     "analysis=spread",  # whose timesteps these runs lack; tests/cli/test_analyze.py
+    "pilot=DIR_OF_RUNS",  # which measured as many samples as the plan asks for; tests/cli/test_plan.py
     "dashboard adaptive_beta",  # half a minute; tests/cli/test_dashboard.py
 )
 
