@@ -158,7 +158,10 @@ def _price(cfgs: list[DictConfig], costs: list[Cost]) -> Price:
     samples, each, calls = cfg.metrics.num_samples, solver_calls(cfg), cost.counts.beside.calls
     twice = cfg.copy()
     OmegaConf.update(twice, "metrics.num_samples", 2 * samples)
-    evaluations = round((count_beside(twice, part(twice, "dataset")).calls - calls) / (samples * each))
+    once, doubled = (
+        count_beside(one, part(one, "dataset")).calls for one in (cfg, twice)
+    )  # of one seed, with one grid
+    evaluations = round((doubled - once) / (samples * each))
     second = (cost.evaluation_seconds - saving_seconds(cost.counts)) / calls
     if not evaluations:
         raise ConfigError("metrics.names=[] must name what is measured; use metrics=default")
