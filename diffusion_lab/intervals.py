@@ -34,11 +34,14 @@ report n with every interval.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from diffusion_lab.arguments import check_number
+
+Estimand = Literal["end", "training"]  # the number of a run: its last value, or the mean over its snapshots
+ESTIMANDS: Mapping[Estimand, str] = {"end": "at the end", "training": "over training"}
 
 
 class Interval(NamedTuple):

@@ -17,8 +17,8 @@ least at
 Half or twice of it costs at most an eighth more: with x = m / m_opt, a = sqrt(s_T^2 c_T) and b = sqrt(s_E^2 m_0 E c_E)
 the product is (a + b)^2 + a b (x + 1/x - 2).
 
-**Ratio decided.** n seeds decide with a probability of 80 % log ratios from (c + 0.84) sqrt(v(m) / n) on, with the
-critical value c of the table (`verdicts.size_decided`).
+**Ratio decided.** n seeds decide with a probability of 80 % log ratios from `verdicts.size_decided` on, of a deviation
+sqrt(v(m)): drawn from the statistic that decides, for tables of K rows.
 
 **Components.** y_ksl is the logarithm of the metric of row k, training seed s and set of latents l; what all rows share
 with the same s and l is removed, r_ksl = y_ksl - y_.sl. The mean variance of a difference of two rows is 2/(K - 1)
@@ -37,13 +37,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from diffusion_lab.intervals import Estimand
 from diffusion_lab.verdicts import size_decided
 
-Estimand = Literal["end", "training"]
 HOUR = 3600.0  # seconds
 
 

@@ -11,6 +11,7 @@ from scipy import stats
 from diffusion_lab import simultaneous
 from diffusion_lab.simultaneous import critical_values, stand_out, statistics
 from diffusion_lab.verdicts import diverged, judge, judge_alone, over_training, seeds_needed
+from tests.tables.in_numpy import intervals
 
 BASE = {0: 1.0, 1: 1.3, 2: 1.15, 3: 0.9}
 OTHER = {0: 0.8, 1: 1.1, 2: 1.0, 3: 0.78}
@@ -117,20 +118,9 @@ def test_an_interval_can_be_recomputed_with_a_few_lines_of_numpy() -> None:
     rows = table(np.random.default_rng(4), 5, 4, -0.3)
     found = judge(rows, "ratio", rising=False)
 
-    def effects(y):  # (.., K, n) -> means and their errors
-        k, n = y.shape[-2:]
-        e = y - y.mean(-1, keepdims=True) - y.mean(-2, keepdims=True) + y.mean((-1, -2), keepdims=True)
-        s2 = (e**2).sum(-1) / (n - 1)
-        pooled = s2.mean(-1, keepdims=True) * k / (k - 1)
-        v = (4 * pooled + (n - 1) * np.maximum((s2 - pooled / k) / (1 - 2 / k), 0)) / (4 + n - 1)
-        return (y[..., 1:, :] - y[..., :1, :]).mean(-1), np.sqrt((v[..., 1:] + v[..., :1]) / n)
-
-    random = np.random.default_rng(99)
-    mean, error = effects(random.normal(size=(40_000, 5, 4)) * np.sqrt(4 / random.chisquare(4, (40_000, 5, 1))))
-    c = np.quantile(np.abs(mean / error).max(1), 0.9625)
-    mean, error = effects(np.log([list(row.values()) for row in rows]))
+    mean, half = intervals(np.log([list(row.values()) for row in rows]))
     for k, one in enumerate(found[1:]):
-        low, high = math.exp(mean[k] - c * error[k]), math.exp(mean[k] + c * error[k])
+        low, high = math.exp(mean[k] - half[k]), math.exp(mean[k] + half[k])
         assert one is not None and one.size == pytest.approx(math.exp(mean[k]))
         if one.low != 1:
             assert one.low == pytest.approx(low, rel=0.01)

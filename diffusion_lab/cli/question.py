@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from diffusion_lab.cli.errors import nearest
+from diffusion_lab.intervals import ESTIMANDS
 
 if TYPE_CHECKING:
     from diffusion_lab.data import ImageDataModule
     from diffusion_lab.metrics import Evaluation
-
-ESTIMANDS = {"end": "at the end", "training": "over training"}
 
 
 def question_of(cfgs: Sequence[DictConfig]) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diffusion_lab.intervals import Estimand
 from diffusion_lab.planning import (
     Components,
-    Estimand,
     NextHour,
     Price,
     components,

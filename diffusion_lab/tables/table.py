@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from diffusion_lab.arguments import check_number
+from diffusion_lab.intervals import ESTIMANDS
 from diffusion_lab.verdicts import MARGIN
 
 KINDS = ("table", "figure", "ablation")
-ESTIMANDS = ("end", "training")
 Overrides = tuple[str, ...]
 
 

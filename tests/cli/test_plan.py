@@ -83,6 +83,17 @@ def test_what_cannot_be_planned(sweep, overrides: list[str], said: str) -> None:
         plan.answer(sweep(*overrides), [], None)
 
 
+def test_the_grid_of_a_later_seed_is_no_evaluation(sweep) -> None:
+    """The dry run's cost is of the job with most calls: a seed above 0 makes its grid beside the samples."""
+    from diffusion_lab.cli.cost.counts import count_beside
+    from diffusion_lab.cli.run_parts import part
+
+    cfgs = sweep("metrics.num_samples=128")
+    costs, _ = dry_run.costs_of(cfgs[1:])
+    assert costs[0].counts.beside.calls > count_beside(cfgs[0], part(cfgs[0], "dataset")).calls
+    assert plan._price(cfgs, costs).evaluations == 2  # at steps 1000 and 2000
+
+
 def test_one_row_and_a_folder_that_is_no_pilot(sweep, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="plan must have two rows"):
         plan.answer(sweep()[:4], [], None)

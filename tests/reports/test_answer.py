@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.reports import Question, compare, group_runs, read_runs
 from diffusion_lab.reports.comparison.answer import answer
-from diffusion_lab.reports.comparison.rows import tabulate
+from diffusion_lab.reports.comparison.rows import MOVE_A_LOSS, tabulate
 from diffusion_lab.verdicts import judge
 from tests.reports.curves import FD, STEPS, write_curves
 from tests.reports.test_tables import write_seeds
@@ -142,6 +144,12 @@ def test_a_loss_does_not_decide_between_samplers_and_the_report_says_what_could(
     line = {title: cell for title, cell in zip(made.titles, made.lines[1], strict=True)}
     assert "verdict" not in line and not any(cell.bold for cell in made.lines[1])
     assert re.fullmatch(r"0\.\d\d", line["ratio to uniform at the end"].text)  # no interval that looks like a verdict
+
+
+def test_what_moves_a_loss_is_all_that_makes_the_objective() -> None:
+    """The parts of a denoiser beside its network, and what is drawn and weighted."""
+    parts = set(inspect.signature(Denoiser).parameters) - {"network", "timesteps", "null_label"}
+    assert set(MOVE_A_LOSS) == parts | {"sampler", "weighting", "coupling"}
 
 
 def test_a_loss_decides_between_rows_that_differ_in_nothing_that_moves_it(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ import re
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from diffusion_lab.reports import Question, compare, group_runs, read_runs, sections_of, write_per_seed, write_table
 from diffusion_lab.reports.comparison.effects import effect_text
 from diffusion_lab.verdicts import Verdict
 from tests.reports.curves import FD, STEPS, power_law, write_curves
 from tests.reports.test_tables import write_seeds
+from tests.tables.in_numpy import intervals
 
 
 @pytest.mark.parametrize(
@@ -47,30 +47,10 @@ def recomputed(table, values, suffix=""):
                 seen.setdefault(line["row"], {})[int(line["seed"])] = math.log(float(line["value"]))
     names = [cells[0] for cells in lines[2:]]
     y = np.array([[seen[name][seed] for seed in sorted(seen[name])] for name in names])
-    k, n = y.shape
-    e = y - y.mean(-1, keepdims=True) - y.mean(-2, keepdims=True) + y.mean()
-    mean, error = effects(y)
-    c = stats.t.ppf(0.975, n - 1)
-    if k == 2:
-        error = (y[1:] - y[0]).std(-1, ddof=1) / math.sqrt(n)
-    else:
-        random = np.random.default_rng(99)
-        null = random.normal(size=(40_000, k, n)) * np.sqrt(4 / random.chisquare(4, (40_000, k, 1)))
-        c = np.quantile(np.abs(np.divide(*effects(null))).max(1), 0.9625)
-    assert np.allclose(e.sum(-1), 0)
+    mean, half = intervals(y)
     said = [cells[3].strip("*") for cells in lines[3:]]
-    ends = [np.exp([m, m - c * s, m + c * s]).tolist() for m, s in zip(mean, error, strict=True)]
+    ends = [np.exp([m, m - h, m + h]).tolist() for m, h in zip(mean, half, strict=True)]
     return list(zip(names[1:], said, ends, strict=True))
-
-
-def effects(y):
-    """Means and errors (.., K-1) of tables (.., K, n), as in `diffusion_lab.verdicts`."""
-    k, n = y.shape[-2:]
-    e = y - y.mean(-1, keepdims=True) - y.mean(-2, keepdims=True) + y.mean((-1, -2), keepdims=True)
-    s2 = (e**2).sum(-1) / (n - 1)
-    pooled = s2.mean(-1, keepdims=True) * k / (k - 1)
-    v = (4 * pooled + (n - 1) * np.maximum((s2 - pooled / k) / (1 - 2 / k if k > 2 else 1), 0)) / (4 + n - 1)
-    return (y[..., 1:, :] - y[..., :1, :]).mean(-1), np.sqrt((v[..., 1:] + v[..., :1]) / n)
 
 
 def same(said, ends):

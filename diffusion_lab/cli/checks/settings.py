@@ -15,7 +15,7 @@ from diffusion_lab.cli.conf_folder import conf_dir, yaml_file
 from diffusion_lab.cli.cost.devices import GPUS
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.options.defaults import defaults
-from diffusion_lab.cli.question import ESTIMANDS
+from diffusion_lab.intervals import ESTIMANDS
 from diffusion_lab.runs.names import CHECKPOINTS
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # weights, averages and tables are float32 in all of them

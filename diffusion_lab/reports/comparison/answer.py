@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from diffusion_lab.intervals import ESTIMANDS
 from diffusion_lab.reports.comparison.effects import effect_text
 from diffusion_lab.reports.comparison.metrics import directed, metric_names
-from diffusion_lab.reports.comparison.question import WORDS
 from diffusion_lab.reports.comparison.rows import Row, Table
 from diffusion_lab.verdicts import CLAIM_SEEDS, Word, seeds_needed
 
@@ -60,7 +60,7 @@ def _decided(table: Table, rows: Sequence[Row], word: str, of: str) -> list[str]
     effects = sorted((row.effect for row in rows if row.effect), key=lambda effect: effect.size)
     if not rows:
         return []
-    ratio, when = table.scale == "ratio", WORDS[table.estimand]
+    ratio, when = table.scale == "ratio", ESTIMANDS[table.estimand]
     of = of or f"that of {table.base.label}"
     if len(rows) > 1:
         ends = [effect_text(one._replace(low=None), table.scale, 3) for one in (effects[0], effects[-1])]
@@ -71,7 +71,7 @@ def _decided(table: Table, rows: Sequence[Row], word: str, of: str) -> list[str]
     way = f"it has {_text(table, row)} times {of}" if ratio else f"it differs by {_text(table, row)} from {of}"
     beside = ""
     if row.beside and row.beside.low is not None:
-        other = WORDS["training" if table.estimand == "end" else "end"]
+        other = ESTIMANDS["training" if table.estimand == "end" else "end"]
         beside = f", and {effect_text(row.beside, table.scale, 3)} {other}"
     return [f"{row.group.label} is {word}: {way} {when}{beside}"]
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from diffusion_lab.intervals import Interval
+from diffusion_lab.intervals import ESTIMANDS, Interval
 from diffusion_lab.reports.comparison.answer import answer
 from diffusion_lab.reports.comparison.copying import copying_notes
 from diffusion_lab.reports.comparison.effects import effect_text, minus
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS, with_arrow
-from diffusion_lab.reports.comparison.question import WORDS, Question
+from diffusion_lab.reports.comparison.question import Question
 from diffusion_lab.reports.comparison.rows import Row, Table, tabulate
 from diffusion_lab.reports.comparison.sentences import cautions, legend, of_other_hours, unnamed_difference_sentences
 from diffusion_lab.runs.run import status_words
@@ -104,7 +104,8 @@ def columns(table: Table, metric: str, by: str | None = None) -> list[Column]:
     base = label if len(label) <= 24 else "baseline"
     places = decimals([row.metric.mean for row in table.rows if row.metric])
     training = table.evidence.training is not None
-    when, other = (WORDS["end"], WORDS["training"]) if table.estimand == "end" else (WORDS["training"], WORDS["end"])
+    when = ESTIMANDS[table.estimand]
+    other = ESTIMANDS["training" if table.estimand == "end" else "end"]
     first = f"{scale} to {base}{f' {when}' * training}"
     return [
         Column(by or "method", lambda row: row.group.label),

@@ -10,14 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from diffusion_lab.intervals import ESTIMANDS, Estimand
 from diffusion_lab.printable import one_line
 from diffusion_lab.runs.run import Run
 from diffusion_lab.verdicts import MARGIN
-
-Estimand = Literal["end", "training"]
-WORDS: Mapping[Estimand, str] = {"end": "at the end", "training": "over training"}
 
 
 class Question(NamedTuple):
@@ -83,4 +81,4 @@ def asked(recorded: Question | None, metric: str, estimand: Estimand | None, mar
 
 def _words(question: Question) -> str:
     name = one_line(question.metric) or "its first metric"
-    return f"{name} {WORDS[question.estimand]}, with equality {question.within}"
+    return f"{name} {ESTIMANDS[question.estimand]}, with equality {question.within}"

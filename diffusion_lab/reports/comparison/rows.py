@@ -10,7 +10,7 @@
                 are positive, where both shared the hours (`same_hours`)
 
 A single finished run (n=1) has no interval. Values with different protocols are neither averaged nor compared. A loss
-decides nothing between rows that differ in `MOVE_A_LOSS`: these say how small a loss can become.
+decides nothing between rows that differ in `MOVE_A_LOSS`: these say how small a loss can become, and where.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from diffusion_lab.intervals import Interval, mean_interval
+from diffusion_lab.intervals import Estimand, Interval, mean_interval
 from diffusion_lab.reports.comparison.baselines import baseline
 from diffusion_lab.reports.comparison.evidence import BySeed, Evidence, evidence
 from diffusion_lab.reports.comparison.groups import Group
@@ -35,12 +35,12 @@ from diffusion_lab.reports.comparison.metrics import (
     shared_protocol,
     values,
 )
-from diffusion_lab.reports.comparison.question import Estimand, Question
+from diffusion_lab.reports.comparison.question import Question
 from diffusion_lab.verdicts import Scale, Verdict, judge
 
 BASELINE = "baseline"
 Silent = Literal["", "loss", "direction"]
-MOVE_A_LOSS = ("sampler", "weighting", "prediction", "schedule")
+MOVE_A_LOSS = ("sampler", "weighting", "prediction", "schedule", "preconditioning", "variance", "time", "coupling")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from diffusion_lab.intervals import Estimand
 from diffusion_lab.reports.comparison.baselines import able_baselines, no_baseline, with_baseline
 from diffusion_lab.reports.comparison.differences import (
     MISSING,
@@ -24,7 +25,7 @@ from diffusion_lab.reports.comparison.differences import (
 from diffusion_lab.reports.comparison.groups import Group, collect, source_of
 from diffusion_lab.reports.comparison.labels import check_key, configuration_words, label_groups, matching
 from diffusion_lab.reports.comparison.metrics import choose_metric, shared_protocol, values
-from diffusion_lab.reports.comparison.question import Estimand, Question, asked, recorded_question
+from diffusion_lab.reports.comparison.question import Question, asked, recorded_question
 from diffusion_lab.runs.run import Run
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from diffusion_lab.intervals import Interval
+from diffusion_lab.intervals import ESTIMANDS, Interval
 from diffusion_lab.plotting import (
     SHORT_NAME,
     images_axis,
@@ -23,7 +23,6 @@ from diffusion_lab.reports.comparison.effects import effect_text
 from diffusion_lab.reports.comparison.evidence import BySeed
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import directed, rising, with_units
-from diffusion_lab.reports.comparison.question import WORDS
 from diffusion_lab.reports.comparison.rows import Row, Table
 from diffusion_lab.reports.figures.base import GREY, Figure, panel_per_group, seeds_text
 from diffusion_lab.reports.figures.table_rows import IntervalLine, interval_lines, limits, with_band
@@ -50,8 +49,8 @@ def effects(table: Table) -> Figure | None:
     what, none = ("Ratio", "1") if table.scale == "ratio" else ("Difference", "0")
     mean = "geometric means" if table.scale == "ratio" else "means"
     caption = (
-        f"{table.metric} {WORDS[table.estimand]}, {table.scale} to {table.base.label} at the same seed: diamonds are "
-        f"{mean} over the common seeds ({_seeds(compared)}), dots single seeds, lines 95 % intervals for all rows "
+        f"{table.metric} {ESTIMANDS[table.estimand]}, {table.scale} to {table.base.label} at the same seed: diamonds "
+        f"are {mean} over the common seeds ({_seeds(compared)}), dots single seeds, lines 95 % intervals for all rows "
         f"together. Filled and bold: better or worse; such an interval excludes {none}. An arrow at the edge "
         "points to values beyond it."
     )

@@ -19,11 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from diffusion_lab.files import write_whole
+from diffusion_lab.intervals import ESTIMANDS
 from diffusion_lab.markup import csv_text, markdown_cell, markdown_text
 from diffusion_lab.printable import one_line
 from diffusion_lab.reports.comparison.cells import Cell, Comparison
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS
-from diffusion_lab.reports.comparison.question import WORDS
 from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.reports.comparison.sections import Section
 from diffusion_lab.runs.run import Run, RunFolder, status_words
@@ -194,7 +194,7 @@ def _section_lines(section: Section) -> Iterator[tuple[object, ...]]:
                 gone = name == section.metric and run.seed in diverged
                 yield group.label, *_line(run, f"{name} (diverged)" if gone else name, value, run.protocol(name))
             if run.seed in means:
-                yield group.label, *_line(run, f"{section.metric} {WORDS['training']}", means[run.seed], {})
+                yield group.label, *_line(run, f"{section.metric} {ESTIMANDS['training']}", means[run.seed], {})
 
 
 def _values(run: Run, metric: str) -> dict[str, float]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from diffusion_lab.intervals import ESTIMANDS
 from diffusion_lab.reports.comparison.answer import answer
 from diffusion_lab.reports.comparison.cells import Column, Comparison, decimals, verdict_text, with_interval
 from diffusion_lab.reports.comparison.differences import (
@@ -33,7 +34,7 @@ from diffusion_lab.reports.comparison.metrics import (
     values,
     with_arrow,
 )
-from diffusion_lab.reports.comparison.question import WORDS, Question, asked
+from diffusion_lab.reports.comparison.question import Question, asked
 from diffusion_lab.reports.comparison.rows import Row, Table, tabulate
 from diffusion_lab.reports.comparison.sections import data_name, subject
 from diffusion_lab.reports.comparison.sentences import cautions, verdict_words
@@ -265,7 +266,7 @@ def table_of(pair: Pair, lines: list[PairRow]) -> Comparison:
         Column("", _beside),
     ]
     estimand = lines[0].table.estimand
-    columns[-1] = columns[-1]._replace(heading=WORDS["training" if estimand == "end" else "end"])
+    columns[-1] = columns[-1]._replace(heading=ESTIMANDS["training" if estimand == "end" else "end"])
     columns = [column for column in columns if any(map(column.cell, lines))]
     cells = [[column.of(line) for column in columns] for line in lines]
     notes = [note for line in lines if line.decides for note in cautions(line.table)]
