@@ -6,6 +6,7 @@ import gc
 import logging
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -65,14 +66,29 @@ def _no_waits_of_other_tests() -> None:
         sys.modules["diffusion_lab.progress"]._waits.clear()
 
 
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    """Restore the root logger, which a command sets up in the test's process as Hydra's configuration says."""
+@contextmanager
+def _root_logger_restored() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Restore the root logger, which a command sets up in the test's process as Hydra's configuration says."""
+    with _root_logger_restored():
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
+    """The same for a command that a fixture of several tests runs, which is set up before those of each test."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with _root_logger_restored():
+        return (yield)
 
 
 @pytest.fixture
