@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help setup demo demo-analyses reproduce-smoke test test-quick test-slow test-pages test-learning test-exhaustive mutants faults bench profile lint type wheel pages notebook docs clean
 
 help:
-	@echo "make setup      make .venv and install the package with its tests' requirements"
+	@echo "make setup      make .venv and install the package with its tests' requirements: 6.1 GB; CPU=1 without CUDA: 1.7 GB"
 	@echo "make demo       compare four timestep samplers on digits, then show the report (below 7 minutes with the installation)"
 	@echo "make demo-analyses  train small models of all kinds, and run every analysis on them (about 20 minutes)"
 	@echo "make reproduce-smoke  every table of the papers with runs of 20 steps, to its pages (below 20 minutes)"
@@ -28,10 +28,28 @@ help:
 	@echo "make notebook   run docs/notebook.ipynb and keep its outputs (3 minutes)"
 	@echo "make clean      remove .venv, caches and build results; runs/ stays"
 
+# PyTorch's index of builds for CPUs, or your mirror of it.
+CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# Install with uv, the machine's or one that pip brings into the environment, and with pip where uv cannot be had or fails.
+define install
+uv=$$(command -v uv || command -v $(BIN)/uv || { $(PIP) uv && echo $(BIN)/uv; }); \
+if [ -n "$$uv" ] && "$$uv" pip install --python $(BIN)/python -c constraints.txt $(1); then :; else \
+echo "uv cannot install it here; with pip it takes a few minutes"; $(PIP) $(1); fi
+endef
+
 $(VENV)/.done: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "diffusion-lab needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+ifdef CPU
+	@echo "$(VENV): diffusion-lab, what its tests need, and PyTorch for CPUs: 1.7 GB"
+	@$(call install,--no-deps --index-url $(CPU_INDEX) torch torchvision) || { \
+	echo "CPU=1 needs $(CPU_INDEX), or CPU_INDEX=URL of a mirror; without CPU=1, PyTorch with CUDA comes from PyPI" >&2; exit 1; }
+else
+	@echo "$(VENV): diffusion-lab, what its tests need, and PyTorch with CUDA: 6.1 GB (without CUDA 1.7 GB: make setup CPU=1)"
+endif
+	@$(call install,-e ".[dev]")
 	touch $@
 
 setup: $(VENV)/.done
@@ -91,7 +109,7 @@ faults: setup
 	$(BIN)/python -m tests.faults $(ARGS)
 
 $(VENV)/.bench: $(VENV)/.done
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,bench]"
+	@$(call install,-e ".[dev,bench]")
 	touch $@
 
 profile: $(VENV)/.bench
@@ -112,14 +130,14 @@ wheel: setup
 
 # In a folder of its own, because it trains.
 notebook: setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	@$(call install,-e ".[docs]")
 	rm -rf build/notebook && mkdir -p build/notebook
 	cp docs/notebook.ipynb build/notebook/
 	cd build/notebook && $(CURDIR)/$(BIN)/jupyter execute --inplace notebook.ipynb
 	cp build/notebook/notebook.ipynb docs/
 
 docs: setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	@$(call install,-e ".[docs]")
 	$(BIN)/python -m experiments.site build/site
 	$(BIN)/mkdocs build --quiet --config-file build/site/mkdocs.yml --site-dir $(CURDIR)/site
 	@echo "site/index.html"
