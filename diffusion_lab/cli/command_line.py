@@ -4,6 +4,7 @@ and its folder; and the command that repeats a job.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ from pathlib import Path
 from diffusion_lab.cli.conf_folder import config_dirs
 from diffusion_lab.cli.errors import ConfigError, config_errors, nearest, refuse
 from diffusion_lab.cli.untrusted_run import recorded_init_identity, resume_overrides
+from diffusion_lab.intervals import ESTIMANDS
 from diffusion_lab.runs.identity import words_for_latents
 from diffusion_lab.runs.record import read_record
 from diffusion_lab.runs.shell_commands import setting
@@ -67,6 +69,31 @@ def parsed(parser: ArgumentParser, words: Sequence[str]) -> Namespace:
     except ConfigError as error:
         raise SystemExit(refuse(error)) from error
     return parser.parse_args(words)
+
+
+def add_question(parser: ArgumentParser) -> None:
+    """Add the options that ask a table another question than the recorded one."""
+    parser.add_argument(
+        "--estimand",
+        choices=tuple(ESTIMANDS),
+        help="what decides: the last value, or the mean over the snapshots; default: what the sweep records, else end",
+    )
+    parser.add_argument(
+        "--margin",
+        metavar="RATIO",
+        type=float,
+        help="ratio within which methods are equal; default: what the sweep records, else 1.1",
+    )
+
+
+def check_question(options: Namespace) -> None:
+    """Check the values of `add_question`.
+
+    Raises:
+        ValueError: the margin is no ratio above 1.
+    """
+    if options.margin is not None and not 1 < options.margin < math.inf:
+        raise ValueError(f"margin={options.margin:g} must be a ratio above 1; use e.g. --margin 1.05")
 
 
 def options_first(arguments: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diffusion_lab.cli.command_line import parsed
+from diffusion_lab.cli.command_line import add_question, check_question, parsed
 from diffusion_lab.cli.errors import refuse
 from diffusion_lab.files import refuse_folder
 from diffusion_lab.progress import waiting
@@ -29,6 +29,7 @@ def main(argv: list[str]) -> int:
     from diffusion_lab.reports.pages.files import save
 
     try:
+        check_question(options)
         refuse_folder(Path(options.out))
         with waiting("reading the runs and drawing the figures"):
             report, text, left_out = _made(options)
@@ -57,7 +58,7 @@ def _made(options: argparse.Namespace) -> tuple[PairReport, str, list[Run]]:
     def paired(a: RunFolder, b: RunFolder) -> Pair:
         groups = group_of(one._replace(folder=a), read_run_config), group_of(other._replace(folder=b), read_run_config)
         recorded = recorded_question([run for group in groups for run in group.runs], a.questions | b.questions)
-        return pair(*groups, options.metric, recorded)
+        return pair(*groups, options.metric, recorded, options.estimand, options.margin)
 
     def able(a: RunFolder, b: RunFolder) -> tuple[RunFolder, RunFolder]:
         paired(a, b)
@@ -89,15 +90,19 @@ def _parser() -> argparse.ArgumentParser:
     what = "a run, or runs that differ in their seed alone; of a folder with several methods FOLDER:NAME"
     parser.add_argument("a", metavar="A", help=f"the baseline: {what}")
     parser.add_argument("b", metavar="B", help="what is compared with it, in the same form")
-    parser.add_argument("--metric", metavar="NAME", help="metric of the curves and the speed-up, e.g. fd1k_digits")
+    parser.add_argument(
+        "--metric", metavar="NAME", help="metric that decides, and of the curves and the speed-up, e.g. fd1k_digits"
+    )
+    add_question(parser)
     parser.add_argument("--out", metavar="FILE", default="compare.html", help="file of the page; default compare.html")
     return parser
 
 
 def _command(options: argparse.Namespace) -> str:
     """The command that makes this comparison."""
-    metric = ["--metric", options.metric] if options.metric else []
-    return shlex.join(["diffusion-lab", "compare", options.a, options.b, *metric])
+    chosen = [(key, getattr(options, key)) for key in ("metric", "estimand", "margin")]
+    words = [word for key, value in chosen if value is not None for word in (f"--{key}", f"{value}")]
+    return shlex.join(["diffusion-lab", "compare", options.a, options.b, *words])
 
 
 def _print(report: PairReport, page: Path, left_out: Sequence[Run]) -> None:

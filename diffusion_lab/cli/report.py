@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from diffusion_lab.cli.command_line import parsed
+from diffusion_lab.cli.command_line import add_question, check_question, parsed
 from diffusion_lab.cli.errors import refuse
 from diffusion_lab.files import refuse_folder
 from diffusion_lab.printable import one_line
@@ -33,8 +32,7 @@ def main(argv: list[str]) -> int:
     try:
         if options.table:
             check_suffix(options.table)
-        if options.margin is not None and not 1 < options.margin < math.inf:
-            raise ValueError(f"margin={options.margin:g} must be a ratio above 1; use e.g. --margin 1.05")
+        check_question(options)
         if options.folder is None:
             options.folder = "runs"
             found = runs_folders(Path(options.folder))
@@ -114,17 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--metric", metavar="NAME", help="metric to compare, e.g. fd1k_digits, precision or val/loss")
     parser.add_argument("--by", metavar="KEY", help="configuration key that names the rows, e.g. solver.steps")
     parser.add_argument("--baseline", metavar="NAME", help="row to compare with, or words of it; default: the first")
-    parser.add_argument(
-        "--estimand",
-        choices=("end", "training"),
-        help="what decides: the last value, or the mean over the snapshots; default: what the sweep records, else end",
-    )
-    parser.add_argument(
-        "--margin",
-        metavar="RATIO",
-        type=float,
-        help="ratio within which methods are equal; default: what the sweep records, else 1.1",
-    )
+    add_question(parser)
     parser.add_argument("--out", metavar="FILE", help="file of the page; default FOLDER/report.html")
     parser.add_argument("--figures", metavar="DIR", help="also write the figures as SVG files")
     parser.add_argument(

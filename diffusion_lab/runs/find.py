@@ -37,6 +37,7 @@ LONGEST_NAME = 255  # bytes of a file name
 
 def read_runs(path: str | Path) -> RunFolder:
     """Read every run at or below a folder: sweeps in the order of their jobs, then single runs as they were started.
+    The question of a single run is that of the sweep in whose folder it lies.
 
     Raises:
         FileNotFoundError: there is no such folder.
@@ -49,6 +50,8 @@ def read_runs(path: str | Path) -> RunFolder:
     single: dict[Path, Run] = {}
     sweeps: dict[Path, tuple[str, ...]] = {}
     questions: dict[Path, dict[str, Any]] = {}
+    if is_run(path) and (question := read_question(_real(path).parent)):
+        questions[path.parent] = question
     for folder in _folders(path):
         commands, jobs = read_sweep(folder, path)
         if commands:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from diffusion_lab.cli.compare import main
+from diffusion_lab.cli.report import main as report_main
 from diffusion_lab.plotting import line_style
 from diffusion_lab.reports.pair import page as pair_page
 from tests.reports.curves import FD, STEPS, power_law, write_curves
@@ -78,6 +79,44 @@ def test_b_is_described_relative_to_a(folder: Path, tmp_path: Path, capsys: pyte
     assert text.startswith("uniform compared with logit_normal") and "val/loss does not decide" in text
     why = "uniform does not reach the final val/loss of logit_normal in 3 of 3 seeds"
     assert f"No speed-up can be given: {why}." in text and "to reach" not in text.lower().replace(why, "")
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """A sweep that was to decide over training: logit_normal begins at half of the distance and ends near it."""
+    for seed, level in enumerate(LEVELS):
+        write_curves(tmp_path / f"uniform-{seed}", "uniform", seed, power_law(STEPS, level=level))
+        ratio = np.linspace(0.5, 0.97, len(STEPS)) * (1 + 0.05 * (seed - 1))
+        write_curves(tmp_path / f"logit_normal-{seed}", "logit_normal", seed, ratio * power_law(STEPS, level=level))
+    question = {"metric": FD, "estimand": "training", "margin": 1.05, "seeds": 3, "samples": 1000}
+    (tmp_path / "sweep.json").write_text(json.dumps({"question": question, "commands": [], "jobs": []}))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_it_answers_the_recorded_question_as_report_does(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sides = [f"{sweep}:uniform", f"{sweep}:logit_normal", "--out", str(sweep / "c.html")]
+
+    def answers(*options: str) -> tuple[list[str], list[str]]:
+        assert main([*sides, *options]) == report_main([str(sweep), "--baseline", "uniform", *options]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        said = [line for line in lines if line.startswith("At n = 3,")]
+        return said, [line for line in lines if "to decide by" in line]
+
+    (own, of_report), others = answers()
+    assert own == of_report and own.startswith("At n = 3, logit_normal is better: it has 0.72 [0.63, 0.81] times the")
+    assert "over training" in own and others == []
+    (own, of_report), others = answers("--estimand", "end", "--margin", "1.2")
+    assert own == of_report == "At n = 3, logit_normal is equal to uniform within 20 %."
+    assert len(others) == 2 and others[0] == others[1] and others[0].endswith("which is another question.")
+    assert "--estimand end --margin 1.2" in (sweep / "c.html").read_text()
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_single_runs_of_a_sweep_answer_its_question(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(sweep / "uniform-1"), str(sweep / "logit_normal-1"), "--out", str(sweep / "c.html")]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"{FD} ")]
+    assert re.split(r"\s{2,}", line)[4:6] == ["0.72 times", "no claim"]  # over training, and 0.97 at the end
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -191,6 +230,7 @@ def test_runs_without_training_time_have_no_speed_up_in_seconds(
         ("{runs}:uniform", "{failed}", [], "B must have a metric in common with A"),
         ("{runs}:uniform", "{runs}:logit_normal", ["--metric", "kid"], "metric=kid must be one that the runs have"),
         ("{runs}:uniform", "{runs}:logit_normal", ["--metric", "train/x"], "metric=train/x must be one"),
+        ("{runs}:uniform", "{runs}:logit_normal", ["--margin", "1"], "margin=1 must be a ratio above 1"),
     ],
 )
 def test_bad_input_is_one_sentence_and_code_2(folder: Path, tmp_path: Path, capsys, a, b, more, says) -> None:

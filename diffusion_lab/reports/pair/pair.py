@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from diffusion_lab.intervals import ESTIMANDS
+from diffusion_lab.intervals import ESTIMANDS, Estimand
 from diffusion_lab.reports.comparison.answer import answer
 from diffusion_lab.reports.comparison.cells import Column, Comparison, decimals, verdict_text, with_interval
 from diffusion_lab.reports.comparison.differences import (
@@ -118,7 +118,14 @@ def group_of(side: Side, read: ConfigReader = read_config_alone) -> Group:
     raise ValueError(f"{option}={text} must hold runs that differ in their seed alone; use one of {labels}")
 
 
-def pair(base: Group, own: Group, metric: str | None = None, recorded: Question | None = None) -> Pair:
+def pair(
+    base: Group,
+    own: Group,
+    metric: str | None = None,
+    recorded: Question | None = None,
+    estimand: Estimand | None = None,
+    margin: float | None = None,
+) -> Pair:
     """The two groups with names that distinguish them, and the metrics that both have.
 
     Args:
@@ -126,6 +133,8 @@ def pair(base: Group, own: Group, metric: str | None = None, recorded: Question 
         own: B.
         metric: None: the recorded one if both have it, else that of `choose_metric`.
         recorded: the question that their sweeps recorded.
+        estimand: which number of a run decides; None: the recorded question's.
+        margin: ratio within which methods are equal; None: the recorded question's.
 
     Raises:
         ValueError: they are the same configuration, have other data or another task, or no metric in common; or
@@ -162,7 +171,7 @@ def pair(base: Group, own: Group, metric: str | None = None, recorded: Question 
         raise ValueError(
             f"metric={chosen} must be one of which finished runs of A and of B have a value; use {', '.join(common)}"
         )
-    question = asked(recorded, chosen, None, None)
+    question = asked(recorded, chosen, estimand, margin)
     return Pair(base, own, chosen, list(dict.fromkeys([chosen, *common])), question)
 
 
