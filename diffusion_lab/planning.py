@@ -42,7 +42,7 @@ from typing import NamedTuple
 import numpy as np
 
 from diffusion_lab.intervals import Estimand
-from diffusion_lab.verdicts import size_decided
+from diffusion_lab.verdicts import CLAIM_SEEDS, size_decided
 
 HOUR = 3600.0  # seconds
 
@@ -156,31 +156,37 @@ class NextHour(NamedTuple):
     """What one more hour buys, or one more seed where that takes longer.
 
     Attributes:
-        now: the ratio that is decided with 80 %.
-        share: of measuring in the variance of a log ratio, in [0, 1].
+        now: the ratio that is decided with 80 %; None with fewer than 3 seeds, which decide nothing.
+        share: of measuring in the variance of a log ratio, in [0, 1]; None: not known.
         hours: that either costs.
         seeds: more seeds of every row, and the ratio that is then decided.
-        samples: samples in a new measurement of every finished run, and the ratio then; None: not more than now.
+        samples: samples in a new measurement of every finished run, and the ratio then; None: not more than now, or not
+            known.
     """
 
-    now: float
-    share: float
+    now: float | None
+    share: float | None
     hours: float
     seeds: tuple[int, float]
     samples: tuple[int, float] | None
 
     def __str__(self) -> str:
         count, ratio = self.seeds
-        seeds = f"{count} more seed{'s' * (count != 1)}: {ratio:.2f}"
-        samples = f"; {self.samples[0]:,} samples of every run: {self.samples[1]:.2f}" if self.samples else ""
-        return (
-            f"{self.share:.0%} of the variance of a log ratio come from measuring, {1 - self.share:.0%} from training. "
-            f"The ratio decided with 80 % is {self.now:.2f}, and for {self.hours:.2g} h more: {seeds}{samples}."
-        )
+        more = f"{self.hours:.2g} h more buy {count} more seed{'s' * (count != 1)}, which decide {ratio:.2f}"
+        if self.samples:
+            more += f", or {self.samples[0]:,} samples of every run, which decide {self.samples[1]:.2f}"
+        now = "Nothing is decided now" if self.now is None else f"A ratio of {self.now:.2f} is decided with 80 % now"
+        said = f"{now}; {more}{' with 80 %' * (self.now is None)}."
+        if self.share is None:
+            return said
+        measuring = (self.share, "measuring"), (1 - self.share, "training")
+        (most, first), (least, second) = sorted(measuring, reverse=True)
+        return f"Of the variance of a log ratio {most:.0%} come from {first} and {least:.0%} from {second}. {said}"
 
 
-def next_hour(parts: Components, price: Price, samples: int, seeds: int, rows: int) -> NextHour:
-    """What one more hour buys after a sweep.
+def next_hour(parts: Components, price: Price, samples: int, seeds: int, rows: int, estimand: Estimand) -> NextHour:
+    """What one more hour buys after a sweep. Over training only seeds do: a finished run can be measured again at its
+    end alone.
 
     Args:
         parts: of the log ratios.
@@ -188,16 +194,18 @@ def next_hour(parts: Components, price: Price, samples: int, seeds: int, rows: i
         samples: m of the sweep.
         seeds: n >= 2 of the sweep.
         rows: K, with the baseline.
+        estimand: which values are compared.
     """
     one = price.hours(rows, 1, samples)
     more = max(1, math.floor(1 / one))
     hours = more * one
     m = two_figures(hours * HOUR / (seeds * rows * price.sample))
-    measured = (m, ratio_decided(parts, m, seeds, rows)) if m > samples else None
+    measured = (m, ratio_decided(parts, m, seeds, rows)) if m > samples and estimand == "end" else None
+    enough = seeds >= CLAIM_SEEDS
     return NextHour(
-        ratio_decided(parts, samples, seeds, rows),
+        ratio_decided(parts, samples, seeds, rows) if enough else None,
         1 - parts.training / parts.variance(samples),
         hours,
         (more, ratio_decided(parts, samples, seeds + more, rows)),
-        measured,
+        measured if enough else None,
     )

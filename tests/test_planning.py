@@ -106,7 +106,7 @@ def test_the_stated_variances_are_those_of_the_archive() -> None:
 
 def test_what_one_more_hour_buys() -> None:
     price = Price(training=600.0, sample=0.1)
-    found = next_hour(PARTS, price, samples=1000, seeds=3, rows=2)  # a seed of both rows takes 1,400 s
+    found = next_hour(PARTS, price, samples=1000, seeds=3, rows=2, estimand="end")  # a seed of both rows takes 1,400 s
     assert found.now == ratio_decided(PARTS, 1000, 3, 2) and found.share == pytest.approx(0.0036 / 0.0096)
     assert found.hours == pytest.approx(2 * 1400 / 3600) and found.seeds == (2, ratio_decided(PARTS, 1000, 5, 2))
     assert found.samples and found.samples == (
@@ -114,10 +114,19 @@ def test_what_one_more_hour_buys() -> None:
         ratio_decided(PARTS, 4600, 3, 2),
     )  # 2,800 s for six runs at 0.1 s per sample: 4,666
     assert str(found) == (
-        "38% of the variance of a log ratio come from measuring, 62% from training. The ratio decided with 80 % is "
-        f"{found.now:.2f}, and for 0.78 h more: 2 more seeds: {found.seeds[1]:.2f}; 4,600 samples of every run: "
-        f"{found.samples[1]:.2f}."
+        "Of the variance of a log ratio 62% come from training and 38% from measuring. A ratio of "
+        f"{found.now:.2f} is decided with 80 % now; 0.78 h more buy 2 more seeds, which decide {found.seeds[1]:.2f}, "
+        f"or 4,600 samples of every run, which decide {found.samples[1]:.2f}."
     )
-    assert found.now < found.samples[1] < found.seeds[1] < 1
-    dear = next_hour(PARTS, price, samples=100_000, seeds=3, rows=2)  # a seed takes six hours
+    assert str(found._replace(share=None, samples=None)) == (
+        f"A ratio of {found.now:.2f} is decided with 80 % now; 0.78 h more buy 2 more seeds, which decide "
+        f"{found.seeds[1]:.2f}."
+    )
+    two = next_hour(PARTS, price, 1000, 2, 2, "end")
+    assert two.now is two.samples is None and str(two).endswith(
+        f"Nothing is decided now; 0.78 h more buy 2 more seeds, which decide {two.seeds[1]:.2f} with 80 %."
+    )
+    assert next_hour(PARTS, price, 1000, 3, 2, "training") == found._replace(samples=None)  # no weights of snapshots
+    assert found.now and found.now < found.samples[1] < found.seeds[1] < 1
+    dear = next_hour(PARTS, price, samples=100_000, seeds=3, rows=2, estimand="end")  # a seed takes six hours
     assert dear.seeds[0] == 1 and dear.hours > 5 and dear.samples is None

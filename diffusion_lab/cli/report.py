@@ -158,6 +158,8 @@ def _print(report: Report, page: Path) -> None:
         for note in filter(None, [*part.table.notes, notes.also_measured(part.section.groups, part.section.metric)]):
             say(note)
         say(part.table.legend, "dim")
+        if part.table.next_hour:
+            say(part.table.next_hour)
     troubles, waiting = notes.listed(notes.troubles(folder, report.metric))
     for trouble in troubles:
         say(f"{trouble.status:<12}{trouble.run}  {trouble.progress}  {trouble.cause}")

@@ -60,7 +60,8 @@ class Pilot(NamedTuple):
 
 
 def pilot_of(rows: Rows, metric: str, estimand: Estimand) -> Pilot | None:
-    """The values of runs; None if there are not two rows with a common seed, with values > 0 at equal samples.
+    """The values of runs; None if there are not two rows with a common seed, with values > 0 of equal samples by one
+    extractor.
 
     Args:
         rows: the finished runs of each row.
@@ -72,9 +73,9 @@ def pilot_of(rows: Rows, metric: str, estimand: Estimand) -> Pilot | None:
     seeds = sorted(set.intersection(*map(set, by_seed)) - {None}) if len(by_seed) > 1 else []
     table = [[row[seed] for seed in seeds] for row in by_seed]
     runs = [run for row in table for run in row]
-    samples = {run.protocol(metric).get("samples") for run in runs}
-    count = samples.pop() if len(samples) == 1 else None
-    if not isinstance(count, int):
+    rulers = [{key: run.protocol(metric).get(key) for key in ("samples", "extractor")} for run in runs]
+    count = rulers[0]["samples"] if rulers else None
+    if not isinstance(count, int) or any(ruler != rulers[0] for ruler in rulers):
         return None
     found = [[_sets(run, metric) for run in row] for row in table]
     common = min(len(values) for row in found for values in row)
@@ -104,20 +105,27 @@ def price_of(runs: Sequence[Run], metric: str, samples: int) -> Price | None:
 
 
 def what_next(rows: Rows, metric: str, estimand: Estimand = "end") -> NextHour | None:
-    """What one more hour buys; None unless the runs know it: two seeds, several sets of latents of each run, and times.
+    """What one more hour buys; None unless the runs have two common seeds, with latents of their own, and times.
+
+    With several sets of latents of each run it is known what measuring contributes, whatever the latents of the seeds.
 
     Args:
         rows: the finished runs of each row of a table.
         metric: name of the values that decide.
         estimand: which values are compared.
     """
-    pilot = pilot_of(rows, metric, estimand)
-    if pilot is None or min(pilot.sets.shape) < 2:
+    pilot, runs = pilot_of(rows, metric, estimand), [run for row in rows for run in row]
+    if pilot is None or pilot.sets.shape[1] < 2:
         return None
-    price = price_of([run for row in rows for run in row], metric, pilot.samples)
-    count, seeds, _ = pilot.sets.shape
+    count, seeds, sets = pilot.sets.shape
+    if sets == 1 and any(isinstance(run.protocol(metric).get("seed"), int) for run in runs):
+        return None  # the variance of these seeds is without that of their common latents
+    price = price_of(runs, metric, pilot.samples)
     parts = pilot.components(Components(0.0, 0.0, pilot.samples))
-    return price and next_hour(parts, price, pilot.samples, seeds, count)
+    if price is None or not parts.variance(pilot.samples):
+        return None
+    found = next_hour(parts, price, pilot.samples, seeds, count, estimand)
+    return found if sets > 1 else found._replace(share=None, samples=None)
 
 
 def _sets(run: Run, metric: str) -> list[float]:

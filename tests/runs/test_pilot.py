@@ -13,6 +13,7 @@ from diffusion_lab.planning import training_component as trained
 from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.pilot import pilot_of, price_of, what_next
 from diffusion_lab.runs.run import Run
+from diffusion_lab.verdicts import size_decided
 
 FD, KNOWN = "fd1k_digits", ARCHIVE["end"]
 DRAWN = np.exp(np.random.default_rng(0).normal(0, 0.1, (2, 3, 4)))  # rows, seeds, sets of latents
@@ -22,12 +23,14 @@ def lines(path: Path, *rows: dict) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def write(folder: Path, row: int, seed: int, sets: int = 0, samples: int = 1000, clock: bool = True) -> Run:
+def write(
+    folder: Path, row: int, seed: int, sets: int = 0, samples: int = 1000, clock: bool = True, latents="the run's"
+):
     """A run of 20 steps of 8 images with the values DRAWN, twice as large at step 10."""
     folder = folder / f"{row}-{seed}"
     folder.mkdir(parents=True)
     values = DRAWN[row, seed].tolist()
-    protocol = {"samples": samples, "seed": "the run's"}
+    protocol = {"samples": samples, "seed": latents}
     (folder / "run.json").write_text(
         json.dumps({"seed": seed, "group_hash": str(row), "global_batch": 8, "config": {}})
     )
@@ -85,6 +88,12 @@ def test_what_is_no_pilot(tmp_path: Path) -> None:
     assert pilot_of([rows[0][:1], rows[1][1:]], FD, "end") is None  # no seed in common
     other = write(tmp_path / "other", 1, 0, samples=2000)
     assert pilot_of([rows[0], [other]], FD, "end") is None
+    features = tmp_path / "features"
+    own = [write(features, row, 0) for row in range(2)]  # of two networks that have one name
+    assert pilot_of([[run] for run in own], FD, "end") is not None
+    path = own[1].folder / "evaluations.jsonl"
+    path.write_text(path.read_text().replace('"samples"', '"extractor": {"weights_sha256": "a"}, "samples"'))
+    assert pilot_of([[read_run(run.folder)] for run in own], FD, "end") is None
 
 
 def test_the_price_is_what_the_clock_says(tmp_path: Path) -> None:
@@ -94,9 +103,18 @@ def test_the_price_is_what_the_clock_says(tmp_path: Path) -> None:
 
 
 def test_what_one_more_hour_buys_is_said_where_it_is_known(tmp_path: Path) -> None:
-    wanted = next_hour(components(DRAWN, 1000), Price(30.0, 0.01, 2), 1000, 3, 2)
+    wanted = next_hour(components(DRAWN, 1000), Price(30.0, 0.01, 2), 1000, 3, 2, "end")
     found = what_next(write_all(tmp_path / "known", 3, 4), FD)
     assert found is not None and found.hours == pytest.approx(wanted.hours) and found.now == wanted.now
     assert "36 more seeds" in str(found)  # an hour of 50 s for each of two rows
-    assert what_next(write_all(tmp_path / "unknown", 3, 0), FD) is None
     assert what_next(write_all(tmp_path / "no seeds", 1, 4), FD) is None
+    assert what_next(write_all(tmp_path / "no clock", 3, 4, clock=False), FD) is None
+
+
+def test_one_set_of_latents_tells_what_seeds_buy_if_it_belongs_to_the_seed(tmp_path: Path) -> None:
+    found = what_next(write_all(tmp_path / "own", 3, 0), FD)
+    deviation = np.log(DRAWN[1, :, 0] / DRAWN[0, :, 0]).std(ddof=1)
+    assert found is not None and found.now == pytest.approx(np.exp(-size_decided(deviation, 3, 2)))
+    assert (found.share, found.samples, found.seeds[0]) == (None, None, 36)
+    assert what_next(write_all(tmp_path / "common", 3, 0, latents=0), FD) is None  # as in 0.1.0
+    assert what_next(write_all(tmp_path / "sets", 3, 4, latents=0), FD) is not None

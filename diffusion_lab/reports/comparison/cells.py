@@ -12,6 +12,7 @@ from diffusion_lab.reports.comparison.copying import copying_notes
 from diffusion_lab.reports.comparison.effects import effect_text, minus
 from diffusion_lab.reports.comparison.groups import Group
 from diffusion_lab.reports.comparison.metrics import VAL_LOSS, with_arrow
+from diffusion_lab.reports.comparison.more_hours import next_hour_words
 from diffusion_lab.reports.comparison.question import Question
 from diffusion_lab.reports.comparison.rows import Row, Table, tabulate
 from diffusion_lab.reports.comparison.sentences import cautions, legend, of_other_hours, unnamed_difference_sentences
@@ -38,6 +39,7 @@ class Comparison(NamedTuple):
         notes: further differences between the rows, and the assumptions of the verdicts.
         left: how many of the first columns are words, aligned on the left.
         answer: the table in a sentence or two; "" for a table without a question.
+        next_hour: what one more hour would buy; "" if the runs do not tell.
     """
 
     titles: list[str]
@@ -46,6 +48,7 @@ class Comparison(NamedTuple):
     notes: list[str]
     left: int = 2
     answer: str = ""
+    next_hour: str = ""
 
 
 class Column(NamedTuple):
@@ -89,7 +92,7 @@ def compare(
     titles = [one.brief if wide and one.brief else one.heading for one in found]
     notes = [*copying_notes(rows, metric), *cautions(table), *unnamed_difference_sentences(groups, first)]
     notes += of_other_hours(rows, first.label)
-    return Comparison(titles, lines, legend(table), notes, answer=answer(table))
+    return Comparison(titles, lines, legend(table), notes, answer=answer(table), next_hour=next_hour_words(table))
 
 
 def columns(table: Table, metric: str, by: str | None = None) -> list[Column]:
