@@ -5,6 +5,7 @@ from diffusion_lab.metrics.bits_per_dim import BitsPerDim
 from diffusion_lab.metrics.copying import Copying
 from diffusion_lab.metrics.dinov2 import DINOv2Features
 from diffusion_lab.metrics.evaluation import Evaluated, Evaluation
+from diffusion_lab.metrics.excess_loss import ExcessLoss
 from diffusion_lab.metrics.features import ClassifierFeatures, FeatureExtractor, Features, extract
 from diffusion_lab.metrics.fidelity import (
     FrechetDistance,
@@ -35,11 +36,11 @@ from diffusion_lab.metrics.timestep_mean import TimestepMean, Totals
 
 __all__ = [
     "Agreement", "Batch", "BitsPerDim", "ClassifierFeatures", "Copying", "DINOv2Features", "Evaluated", "Evaluation",
-    "FeatureExtractor", "Features", "FrechetDistance", "Generated", "Given", "HeldOutFrechetDistance", "HueError",
-    "InceptionFeatures", "InceptionScore", "Interval", "KernelDistance", "Latents", "Metric", "MetricResult", "Model",
-    "Moments", "OwnFeatures", "PSNR", "Precision", "PrecisionRecall", "Recall", "Reference", "SampleMetric",
-    "SampleNoise", "SampleVariance", "ScoreSums", "Statistics", "TimestepMean", "Totals", "evaluate_images", "extract",
-    "frechet_distance", "frechet_from_statistics", "generate", "generate_batches", "grid", "holm", "inception_score",
-    "kernel_distance", "mean_interval", "over_seeds", "paired_difference", "precision_recall", "reference_statistics",
-    "save_grid", "statistics", "student_quantile",
+    "ExcessLoss", "FeatureExtractor", "Features", "FrechetDistance", "Generated", "Given", "HeldOutFrechetDistance",
+    "HueError", "InceptionFeatures", "InceptionScore", "Interval", "KernelDistance", "Latents", "Metric",
+    "MetricResult", "Model", "Moments", "OwnFeatures", "PSNR", "Precision", "PrecisionRecall", "Recall", "Reference",
+    "SampleMetric", "SampleNoise", "SampleVariance", "ScoreSums", "Statistics", "TimestepMean", "Totals",
+    "evaluate_images", "extract", "frechet_distance", "frechet_from_statistics", "generate", "generate_batches",
+    "grid", "holm", "inception_score", "kernel_distance", "mean_interval", "over_seeds", "paired_difference",
+    "precision_recall", "reference_statistics", "save_grid", "statistics", "student_quantile",
 ]  # fmt: skip

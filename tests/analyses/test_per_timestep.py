@@ -24,6 +24,7 @@ from diffusion_lab.diffusion import (
     linear,
     vlb_terms,
 )
+from diffusion_lab.metrics.floor import image_floor
 from diffusion_lab.streams import Streams
 from tests.analyses.models import Constant, Copy, Optimal, source, trained
 
@@ -257,7 +258,7 @@ def test_little_memory_gives_the_same_floor(tmp_path, monkeypatch):
     images, model = pictures(6, flip=True)
     whole, small = (tmp_path / name for name in ("whole", "small"))
     (expected,) = least_losses([model], torch.arange(T), 4, Work(whole, Streams(0)))
-    monkeypatch.setitem(least_losses.__globals__, "ENTRIES", 3 * images[0].numel())
+    monkeypatch.setitem(image_floor.__globals__, "ENTRIES", 3 * images[0].numel())
     (found,) = least_losses([model], torch.arange(T), 4, Work(small, Streams(0)))
     assert np.allclose(found.mean, expected.mean, rtol=1e-9, atol=1e-300)
 

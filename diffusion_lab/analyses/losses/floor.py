@@ -1,31 +1,25 @@
 """The loss that no model can beat, at each timestep, for the data that a model was trained on.
 
 The source's closed form where it has one (`ImageSource.loss_floor`). Otherwise that of the exact denoiser of the
-training images (`diffusion.empirical_floor`), a mean over some of them, each with a noise of its own. With conditions
-the exact denoiser knows them too: only training images with the same conditions take part. With random flips each image
-takes part twice, once mirrored.
+training images (`metrics.floor`), a mean over some of them, each with a noise of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from diffusion_lab.data.conditions import Cond
-from diffusion_lab.diffusion import empirical_floor
+from diffusion_lab.metrics.floor import formula_floor, image_floor
 
 if TYPE_CHECKING:
     from diffusion_lab.analyses.base import Work
-    from diffusion_lab.data import ImageDataModule
     from diffusion_lab.diffusion import Denoiser
     from diffusion_lab.training import TrainedDiffusion
-
-ENTRIES = 2**22  # numbers in the largest array, 32 MB, whatever the size of the images and of the set
 
 
 class Floor(NamedTuple):
@@ -52,18 +46,13 @@ def least_losses(trained: Sequence[TrainedDiffusion], t: Tensor, images: int, wo
     ]
     first = [kinds.index(kind) for kind in kinds]
     snr = trained[0].denoiser.schedule.snr.cpu()[t]
-    found = {m: _closed(trained[m], t, snr) for m in dict.fromkeys(first)}
+    found = {m: _closed(trained[m], t) for m in dict.fromkeys(first)}
     sampled = [m for m, floor in found.items() if floor is None]
 
     def one(m: int, i: int) -> Mapping[str, np.ndarray]:
         data = trained[m].data
-        x0, cond = data.conditions.of_images(data.source.train(), torch.tensor([i]))
-        eps = work.streams.normal(tuple(x0.shape), "analysis", i, 1)
-        parts = [
-            empirical_floor(x0, eps, some, _possible(data, cond, max(1, ENTRIES // max(len(some), x0.numel()))))
-            for some in snr.split(max(1, ENTRIES // x0.numel()))
-        ]
-        return {"floor": torch.cat(parts).numpy()}
+        eps = work.streams.normal((1, *data.shape), "analysis", i, 1)
+        return {"floor": image_floor(data, i, eps, snr).numpy()}
 
     total = {m: len(trained[m].data.source.train()) for m in sampled}
     tasks = [(m, k * total[m] // n) for m in sampled for n in [min(images, total[m])] for k in range(n)]
@@ -96,28 +85,7 @@ def bound_floor(denoiser: Denoiser, t: Tensor, x0_floor: np.ndarray) -> np.ndarr
     return torch.where(t == 0, torch.nan, least).numpy()
 
 
-def _closed(model: TrainedDiffusion, t: Tensor, snr: Tensor) -> Floor | None:
+def _closed(model: TrainedDiffusion, t: Tensor) -> Floor | None:
     """The source's formula, if it has one for what the model is given."""
-    conditions = model.data.conditions
-    eps_loss = model.data.source.loss_floor(model.denoiser.schedule, conditions.conditional)
-    if eps_loss is None or conditions.task.names:
-        return None
-    mean = (eps_loss.cpu()[t] / snr).numpy()
-    return Floor(mean, np.zeros_like(mean), "the distribution of the data")
-
-
-def _possible(data: ImageDataModule, cond: Cond, rows: int) -> Iterator[Tensor]:
-    """The training images with these conditions (1,...), as the model sees them, in chunks of at most `rows`."""
-    split = data.source.train()
-    for ids in torch.arange(len(split)).split(rows):
-        images, conds = data.conditions.of_images(split, ids)
-        chunks = [(images, conds)]
-        if data.flip:
-            mirrored = images.flip(-1)
-            chunks.append((mirrored, conds | data.conditions.task.condition(mirrored)))
-        for some, given in chunks:
-            same = torch.ones(len(some), dtype=torch.bool)
-            for key, value in given.items():
-                same &= (value == cond[key]).flatten(1).all(1) if value.ndim > 1 else value == cond[key]
-            if same.any():
-                yield some[same]
+    found = formula_floor(model.data, model.denoiser.schedule)
+    return found if found is None else Floor(found[t].numpy(), np.zeros(len(t)), "the distribution of the data")

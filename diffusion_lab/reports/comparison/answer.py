@@ -115,8 +115,8 @@ def loss_sentence(table: Table) -> str:
     return (
         f"A sampler or weighting moves where the loss is low, so {table.metric} does not decide between "
         f"{table.base.label} and rows that differ from it in sampler, weighting, prediction or schedule: "
-        f"{names(silent)}. What could is bits_per_dim on one schedule, or a distance of samples such as a Fréchet "
-        f"distance{command}."
+        f"{names(silent)}. What could is excess_loss, bits_per_dim on one schedule, or a distance of samples such as a "
+        f"Fréchet distance{command}."
     )
 
 

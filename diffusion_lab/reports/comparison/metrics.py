@@ -125,13 +125,17 @@ def protocols(group: Group, metric: str) -> list[dict[str, Any]]:
 
 def shared_protocol(group: Group, metric: str) -> list[dict[str, Any]]:
     """The settings that two groups must share to be compared: extractor, reference, samples, whose latents these start
-    from, but not the solver.
+    from, levels of noise, but not the solver; and the schedule for a metric of the model's own timesteps.
 
     For a loss these are the data set, the prediction, the noise schedule and the settings of validation.
     """
     shared = {"extractor": "extractor", "samples": "samples", "reference": "reference", "latents": "seed"}
+    shared |= {"levels": "levels", "timesteps": "timesteps"}
     measured = [
-        {name: protocol.get(key) for name, key in shared.items()} for protocol in protocols(group, metric) if protocol
+        {name: protocol.get(key) for name, key in shared.items()}
+        | ({"schedule": group.config.get("schedule")} if "timesteps" in protocol else {})
+        for protocol in protocols(group, metric)
+        if protocol
     ]
     if measured:
         return measured

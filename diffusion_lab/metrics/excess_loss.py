@@ -1,0 +1,146 @@
+"""How far a model's loss on test images lies above the floor, at common log SNRs, in bits per dimension.
+
+    excess = D / (2 ln 2) sum_k (E_k - floor_k),     D = (high - low) / K,     log SNR_k = low + (k + 1/2) D
+
+E_k is the eps-loss at the timestep whose log SNR is nearest to level k, SNR |x0 estimate - x0|^2 per dimension, a mean
+over the test images; floor_k is the least eps-loss there (`floor.py`). In continuous time the part of the bound between
+two log SNRs is the integral of E / (2 ln 2) over log SNR, whatever the schedule (Kingma et al. 2021, "Variational
+Diffusion Models", section 5.1): `excess` is what an exact model would save of it. All levels have the same weight
+whatever sampler, weighting, prediction or schedule a model was trained with, so the loss decides between them.
+
+The noise of an image at a level is a function of (seed, image, k), and the floor's of (seed, image): methods with one
+seed differ in the model alone.
+
+The floor is the closed form where the source has one, else that of the training images, a mean over some of them. The
+latter lies in expectation below the loss on images that training never saw, also of the best model, so the excess of a
+perfect model of their distribution is not 0.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from diffusion_lab.arguments import check_integer, check_number
+from diffusion_lab.data import ImageDataModule
+from diffusion_lab.diffusion import Denoiser, NoiseSchedule
+from diffusion_lab.distributed import rank, sum_, world_size
+from diffusion_lab.metrics.floor import formula_floor, image_floor
+from diffusion_lab.metrics.metric import Given, Metric, Model
+from diffusion_lab.metrics.result import of_test_images
+from diffusion_lab.metrics.sampling import SampleNoise
+from diffusion_lab.progress import progress as shown
+
+log = logging.getLogger(__name__)
+
+
+class ExcessLoss(Metric):
+    """The loss of `num_samples` test images above the floor, with `levels` network calls for each; no samples are
+    generated.
+
+    It has no value, and a warning says so, for a schedule that does not reach from `low` to `high`.
+
+    Args:
+        levels: K, number of log SNRs.
+        low: where they begin, log SNR.
+        high: where they end, log SNR; at 6 the noise is a twentieth of the signal.
+        floor_images: training images over which the floor is a mean, evenly spread.
+
+    Raises:
+        ValueError: an argument out of range.
+    """
+
+    name, better, units = "excess_loss", "lower", "bits/dim"
+    needs = frozenset({"model"})
+    compared_by = "ratio"
+    models = Denoiser
+
+    def __init__(self, levels: int = 24, low: float = -6.0, high: float = 6.0, floor_images: int = 64) -> None:
+        self.levels = check_integer("levels", levels, 1, "use 24")
+        self.low = check_number("low", low, "()", -50, 50, "use -6")
+        self.high = check_number("high", high, "()", low, 50, "use 6")
+        self.floor_images = check_integer("floor_images", floor_images, 1, "use 64")
+        self._floors: dict[tuple[Any, ...], Tensor] = {}  # of earlier snapshots
+
+    def __call__(self, given: Given) -> float | None:
+        model, schedule = given.model, given.model.denoiser.schedule
+        if not schedule.log_snr[-1] <= self.low < self.high <= schedule.log_snr[0]:
+            log.warning(
+                "metrics.names=[%s] is not measured: its levels are log SNRs from %g to %g, and this schedule has %.3g "
+                "to %.3g; use another one, or a metric of your own with other `low` and `high`",
+                *(self.name, self.low, self.high, schedule.log_snr[-1], schedule.log_snr[0]),
+            )
+            return None
+        t, width = self.timesteps(schedule), (self.high - self.low) / self.levels
+        excess = eps_losses(model, t, self.count(given.num_samples, model.data)) - self._floor(model, t)
+        return float(excess.sum()) * width / (2 * math.log(2))
+
+    def timesteps(self, schedule: NoiseSchedule) -> Tensor:
+        """(K,) int64 the timestep nearest to each level."""
+        levels = self.low + (torch.arange(self.levels) + 0.5) * (self.high - self.low) / self.levels
+        return (schedule.log_snr.cpu() - levels[:, None]).abs().argmin(1)
+
+    def count(self, num_samples: int, data: ImageDataModule) -> int:
+        return min(num_samples, len(data.source.test()))
+
+    def settings(self, given: Given) -> dict[str, Any]:
+        data, count = given.model.data, self.count(given.num_samples, given.model.data)
+        return {
+            "images": count,
+            "levels": {"count": self.levels, "log_snr": [self.low, self.high], "floor_images": self.floor_images},
+            "noises": "one for each image and level",
+            "seed": given.model.latents.rule,
+            "reference": of_test_images(data, count),
+        }
+
+    def _floor(self, model: Model, t: Tensor) -> Tensor:
+        """(K,) float64 the least eps-loss at timesteps t."""
+        data, schedule = model.data, model.denoiser.schedule
+        snr = schedule.snr.cpu()[t]
+        if (known := formula_floor(data, schedule)) is not None:
+            return known[t] * snr
+        key = (data.source.train().fingerprint(), data.flip, *sorted(data.conditions.names), model.seed, *snr.tolist())
+        if key not in self._floors:
+            whole = len(data.source.train())
+            count = min(self.floor_images, whole)
+            chosen = [k * whole // count for k in range(count)][rank() :: world_size()]
+            total = torch.zeros(len(t), dtype=torch.float64)
+            with shown("floor of the loss", len(chosen), "images", show=model.progress) as task:
+                for i in chosen:
+                    total += image_floor(data, i, SampleNoise(model.seed, [i], data.shape).start(), snr)
+                    task.advance(1)
+            self._floors[key] = sum_(total.to(model.device)).cpu() / count * snr
+        return self._floors[key]
+
+
+@torch.no_grad()
+def eps_losses(model: Model, t: Tensor, images: int) -> Tensor:
+    """Mean eps-loss of test images at timesteps t (K,): (K,) float64. Must be called on all ranks.
+
+    Args:
+        model: what is evaluated, and how; the noise of image i at t[k] is a function of (seed, i, k).
+        t: (K,) int64.
+        images: evenly spread over the test split.
+    """
+    denoiser, data = model.denoiser, model.data
+    split, training = data.source.test(), denoiser.training
+    mine = (torch.arange(images) * len(split) // images)[rank() :: world_size()]
+    total = torch.zeros(len(t), dtype=torch.float64, device=model.device)
+    denoiser.eval()
+    with shown("loss of test images", len(mine) * len(t), "network calls", show=model.progress) as task:
+        for ids in mine.split(model.batch_size):
+            images_here, given = data.conditions.of_images(split, ids)
+            x0, cond = images_here.to(model.device), {key: value.to(model.device) for key, value in given.items()}
+            noise = SampleNoise(model.seed, ids.tolist(), tuple(x0.shape[1:]))
+            for k, at in enumerate(t.tolist()):
+                rows = torch.full((len(x0),), at, device=x0.device)
+                x_t = denoiser.schedule.perturb(x0, noise(k, x0), rows)
+                error = denoiser.estimate(x_t, rows, **cond).x0.double() - x0
+                total[k] += error.square().flatten(1).mean(1).sum()
+                task.advance(len(x0))
+    denoiser.train(training)
+    return (sum_(total) / images).cpu() * denoiser.schedule.snr.cpu()[t]
