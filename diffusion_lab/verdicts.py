@@ -21,14 +21,14 @@ import bisect
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from statistics import median
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from diffusion_lab.intervals import mean_interval, student_quantile
+from diffusion_lab.intervals import CLAIM_SEEDS, mean_interval, student_quantile
 from diffusion_lab.simultaneous import ALPHA, effects, largest, statistics
 
-CLAIM_SEEDS = 3  # fewer pairs support no claim
 MARGIN = 1.1  # ratio up to which two methods count as equal
 _POWER = 0.8
 
@@ -157,17 +157,24 @@ def over_training(curves: Sequence[Mapping[int, float]], scale: Scale) -> list[f
     return [back(math.fsum(onto(curve[at]) for at in common) / len(common)) for curve in curves]
 
 
-def diverged(curve: Mapping[int, float], baseline: Mapping[int, float]) -> bool:
-    """Whether a run of a metric that falls has diverged: its last value is not finite, or is above twice its own best
-    and above three times the baseline's at the same number of images.
+def diverged(
+    curve: Mapping[int, float], baseline: Mapping[int, float], others: Sequence[Mapping[int, float]] = ()
+) -> bool:
+    """Whether a run of a metric that falls has diverged: its last value is not finite, or is above three times the
+    baseline's at the same number of images and also above twice its own best, or three times the median of the row's
+    other seeds there: a run that is lost before its first snapshot has no better value of its own. A row of which all
+    seeds are as bad has not diverged, it is worse.
 
     Args:
         curve: images seen -> value, of the run.
         baseline: of the baseline's run with the same seed.
+        others: of the other seeds of its row.
     """
     last = max(curve)
     value, best = curve[last], min(curve.values())
-    return not math.isfinite(value) or (value > 2 * best and value > 3 * baseline.get(last, math.inf))
+    beside = [other[last] for other in others if last in other]
+    alone = bool(beside) and value > 3 * median(beside)
+    return not math.isfinite(value) or (value > 3 * baseline.get(last, math.inf) and (value > 2 * best or alone))
 
 
 def seeds_needed(deviation: float, size: float, rows: int, most: int = 999) -> int | None:

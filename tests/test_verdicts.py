@@ -158,6 +158,16 @@ def test_a_run_has_diverged_if_it_is_far_above_itself_and_the_baseline() -> None
     assert diverged({100: 1.0, 200: math.inf}, base)
 
 
+def test_a_run_that_is_lost_before_its_first_snapshot_has_diverged_unless_its_whole_row_is_as_bad() -> None:
+    base, lost, good = {100: 2.0, 200: 1.0}, {100: 9.0, 200: 9.0}, {100: 2.0, 200: 1.2}
+    assert not diverged(lost, base)  # one seed may be the method
+    assert diverged(lost, base, [good, good]) and diverged({200: 9.0}, base, [good])
+    assert not diverged(lost, base, [lost, good, lost])  # the method is worse
+    assert not diverged({200: 2.9}, base, [{200: 0.5}])  # less than three times the baseline's
+    assert not diverged({200: 9.0}, base, [{200: 3.1}])  # less than three times its row's
+    assert not diverged({200: 9.0}, base, [{100: 1.0}])  # nothing at that step
+
+
 def test_seeds_needed_give_the_power() -> None:
     n = seeds_needed(0.1, 0.15, rows=2)
     assert n is not None and seeds_needed(0.1, 0.05, rows=2, most=5) is None

@@ -4,9 +4,8 @@ The family is the rows of a column: they are decided together, so that of 20 col
 false verdict. Columns have runs of their own as baseline and are families of their own, as is each cell of a column;
 the verdict is that of the cell that decides (`Table.estimand`), the others stand beside it.
 
-A seed of a row has diverged if its last value is missing, or above twice its own best and above three times the
-baseline's at that step (of the baseline: three times the median of the other rows'). It is counted, and left out of
-every mean, ratio and verdict of its row.
+A seed of a row has diverged if its last value is missing, or by `verdicts.diverged` (of the baseline: compared with the
+median of the other rows). It is counted, and left out of every mean, ratio and verdict of its row.
 
 Rows that are compared with a number of their own, and not with a row, share no baseline: `judge_alone`.
 """
@@ -57,11 +56,15 @@ def diverged_seeds(values: Values, column: TableColumn) -> dict[str, tuple[int, 
     }
     lost = {}
     for row, own in curves.items():
-        others = [name for name in curves if (name != row if row == baseline else name == baseline)]
+        against = [name for name in curves if (name != row if row == baseline else name == baseline)]
         lost[row] = tuple(
             seed
             for seed, curve in own.items()
-            if diverged(curve, _median([curves[name][seed] for name in others if seed in curves[name]]))
+            if diverged(
+                curve,
+                _median([curves[name][seed] for name in against if seed in curves[name]]),
+                [other for of, other in own.items() if of != seed],
+            )
         )
     return {row: seeds for row, seeds in lost.items() if seeds}
 

@@ -10,6 +10,7 @@ import pytest
 
 from diffusion_lab.reports import Question, compare, group_runs, read_runs, sections_of, write_per_seed, write_table
 from diffusion_lab.reports.comparison.effects import effect_text
+from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.verdicts import Verdict
 from tests.reports.curves import FD, STEPS, power_law, write_curves
 from tests.reports.test_tables import write_seeds
@@ -117,6 +118,21 @@ def test_a_diverged_run_has_another_name_in_the_file(tmp_path):
     assert ("logit_normal", 1, f"{FD} (diverged)") in names and ("logit_normal", 1, FD) not in names
     assert ("logit_normal", 0, FD) in names and ("logit_normal", 0, f"{FD} over training") in names
     assert ("logit_normal", 1, f"{FD} over training") not in names
+
+
+def test_a_seed_that_is_lost_from_its_first_snapshot_is_counted_and_left_out(tmp_path):
+    """Of either row; the third is bad with every seed."""
+    for seed in range(3):
+        for method, factor, lost in (("uniform", 1, 1), ("logit_normal", 0.8, 2), ("stratified", 9, None)):
+            metric = power_law(STEPS) * factor * (20 if seed == lost else 1) * (1 + seed / 100)
+            write_curves(tmp_path / f"{method}{seed}", method, seed, metric)
+    order = ["uniform", "logit_normal", "stratified"]
+    groups = sorted(group_runs(read_runs(tmp_path).runs), key=lambda group: order.index(group.label))
+    table = tabulate(groups, FD)
+    assert table.evidence.diverged == [[1], [2], []]
+    assert [row.diverged for row in table.rows] == [1, 1, 0]
+    assert table.rows[1].effect.size == pytest.approx(0.8) and table.rows[1].effect.n == 1
+    assert table.rows[2].effect.size == pytest.approx(9.0) and table.rows[2].effect.n == 2
 
 
 def test_a_question_that_is_not_the_recorded_one_is_called_another(tmp_path):

@@ -2,7 +2,8 @@
 
 scale       ratios where the metric says so and all values are positive, else differences; of a metric that does not
             say so, ratios where lower is better and all values are positive
-diverged    runs by `verdicts.diverged`, of a metric that falls; in all others those whose last value is not finite
+diverged    runs by `verdicts.diverged`, of a metric that falls (those of the baseline against the median of the other
+            rows); in all others those whose last value is not finite
 training    the mean over the snapshots, at equal images, that all runs of the table have (`verdicts.over_training`)
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +60,20 @@ def evidence(groups: Sequence[Group], metric: str, compared: Sequence[bool], bas
     everything = [{run.seed: course(run, metric) for run in group.done if run.seed is not None} for group in groups]
     courses = [{seed: one for seed, one in row.items() if one} for row in everything]
     falls = directed(groups, metric) and not rising(groups, metric)
-    lost = [[seed for seed, one in row.items() if _is_lost(one, courses[base].get(seed, {}), falls)] for row in courses]
+    rows = [row for i, row in enumerate(courses) if compared[i] and i != base]
+    lost = [
+        [
+            seed
+            for seed, one in row.items()
+            if _is_lost(
+                one,
+                _median([other[seed] for other in rows if seed in other]) if i == base else courses[base].get(seed, {}),
+                [other for of, other in row.items() if of != seed],
+                falls,
+            )
+        ]
+        for i, row in enumerate(courses)
+    ]
     kept = [
         {seed: one for seed, one in row.items() if seed not in gone} for row, gone in zip(courses, lost, strict=True)
     ]
@@ -96,7 +111,13 @@ def course(run: Run, metric: str) -> Course:
     return {run.step * run.batch: value}
 
 
-def _is_lost(one: Course, base: Course, falls: bool) -> bool:
+def _is_lost(one: Course, base: Course, others: Sequence[Course], falls: bool) -> bool:
     if falls and np.min(list(one.values())) > 0:
-        return diverged(one, base)
+        return diverged(one, base, others)
     return not math.isfinite(one[max(one)])
+
+
+def _median(courses: Sequence[Course]) -> Course:
+    """At the images seen that all have."""
+    common = set.intersection(*map(set, courses)) if courses else set[int]()
+    return {at: median(one[at] for one in courses) for at in common}
