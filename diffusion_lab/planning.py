@@ -162,6 +162,8 @@ class NextHour(NamedTuple):
         seeds: more seeds of every row, and the ratio that is then decided.
         samples: samples in a new measurement of every finished run, and the ratio then; None: not more than now, or not
             known.
+        training: the snapshots that all runs have, and the ratio that their mean over training would decide; None: at
+            most one.
     """
 
     now: float | None
@@ -169,6 +171,7 @@ class NextHour(NamedTuple):
     hours: float
     seeds: tuple[int, float]
     samples: tuple[int, float] | None
+    training: tuple[int, float] | None = None
 
     def __str__(self) -> str:
         count, ratio = self.seeds
@@ -177,6 +180,10 @@ class NextHour(NamedTuple):
             more += f", or {self.samples[0]:,} samples of every run, which decide {self.samples[1]:.2f}"
         now = "Nothing is decided now" if self.now is None else f"A ratio of {self.now:.2f} is decided with 80 % now"
         said = f"{now}; {more}{' with 80 %' * (self.now is None)}."
+        if self.training:
+            said += (
+                f" Over training, the {self.training[0]} snapshots of these runs would decide {self.training[1]:.2f}."
+            )
         if self.share is None:
             return said
         measuring = (self.share, "measuring"), (1 - self.share, "training")

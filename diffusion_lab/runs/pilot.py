@@ -18,6 +18,7 @@ from diffusion_lab.planning import (
     components,
     measuring_component,
     next_hour,
+    ratio_decided,
     training_component,
 )
 from diffusion_lab.runs.curve import finite
@@ -34,11 +35,13 @@ class Pilot(NamedTuple):
         own: (K, S) the value of each row and seed, at the end or over training.
         sets: (K, S, L) at the end, with several sets of latents; L = 1 without.
         samples: of each value.
+        snapshots: whose mean `own` is; 1 at the end.
     """
 
     own: np.ndarray
     sets: np.ndarray
     samples: int
+    snapshots: int = 1
 
     @property
     def words(self) -> str:
@@ -80,14 +83,14 @@ def pilot_of(rows: Rows, metric: str, estimand: Estimand) -> Pilot | None:
     found = [[_sets(run, metric) for run in row] for row in table]
     common = min(len(values) for row in found for values in row)
     sets = np.array([[values[:common] for values in row] for row in found])
-    own = sets[:, :, 0]
+    own, snapshots = sets[:, :, 0], 1
     if estimand == "training":
         curves = [[_curve(run, metric) for run in row] for row in table]
-        try:
-            own = np.array([over_training(one, "ratio") for one in zip(*curves, strict=True)]).T
-        except ValueError:  # no snapshot in common
+        snapshots = len(set.intersection(*(set(curve) for row in curves for curve in row)))
+        if not snapshots:
             return None
-    return Pilot(own, sets, count) if (sets > 0).all() else None
+        own = np.array([over_training(one, "ratio") for one in zip(*curves, strict=True)]).T
+    return Pilot(own, sets, count, snapshots) if (sets > 0).all() else None
 
 
 def price_of(runs: Sequence[Run], metric: str, samples: int) -> Price | None:
@@ -125,7 +128,12 @@ def what_next(rows: Rows, metric: str, estimand: Estimand = "end") -> NextHour |
     if price is None or not parts.variance(pilot.samples):
         return None
     found = next_hour(parts, price, pilot.samples, seeds, count, estimand)
-    return found if sets > 1 else found._replace(share=None, samples=None)
+    found = found if sets > 1 else found._replace(share=None, samples=None)
+    curves = pilot_of(rows, metric, "training") if estimand == "end" and found.now is not None else None
+    if curves is None or curves.snapshots < 2:
+        return found
+    varied = curves.components(Components(0.0, 0.0, pilot.samples))
+    return found._replace(training=(curves.snapshots, ratio_decided(varied, pilot.samples, seeds, count)))
 
 
 def _sets(run: Run, metric: str) -> list[float]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffusion_lab.planning import ARCHIVE, Price, components, measuring_component, next_hour
+from diffusion_lab.planning import ARCHIVE, NextHour, Price, components, measuring_component, next_hour
 from diffusion_lab.planning import training_component as trained
 from diffusion_lab.runs.find import read_run
 from diffusion_lab.runs.pilot import pilot_of, price_of, what_next
@@ -109,6 +109,26 @@ def test_what_one_more_hour_buys_is_said_where_it_is_known(tmp_path: Path) -> No
     assert "36 more seeds" in str(found)  # an hour of 50 s for each of two rows
     assert what_next(write_all(tmp_path / "no seeds", 1, 4), FD) is None
     assert what_next(write_all(tmp_path / "no clock", 3, 4, clock=False), FD) is None
+
+
+def test_snapshots_are_what_the_question_over_training_would_decide(tmp_path: Path) -> None:
+    """The values of `write` differ by the same factor at both snapshots, so both questions decide the same."""
+    found = what_next(write_all(tmp_path / "two", 3, 0), FD)
+    assert found is not None and found.training == (2, pytest.approx(found.now))
+    assert str(found).endswith(f"Over training, the 2 snapshots of these runs would decide {found.now:.2f}.")
+    rows = write_all(tmp_path / "one", 3, 0)
+    for run in (run for row in rows for run in row):
+        path = run.folder / "metrics.jsonl"
+        path.write_text(path.read_text().splitlines(keepends=True)[-1])
+    once = what_next([[read_run(run.folder) for run in row] for row in rows], FD)
+    assert once is not None and once.training is None and once == found._replace(training=None, **prices(once))
+    over = what_next(write_all(tmp_path / "over", 3, 0), FD, "training")
+    assert over is not None and over.training is None
+
+
+def prices(found: NextHour) -> dict[str, object]:
+    """What depends on the number of evaluations."""
+    return {"hours": found.hours, "seeds": found.seeds}
 
 
 def test_one_set_of_latents_tells_what_seeds_buy_if_it_belongs_to_the_seed(tmp_path: Path) -> None:
