@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from diffusion_lab.files import object_in, read_object, write_json
 from diffusion_lab.files_inside import NotInside
 from diffusion_lab.held_folder import current
+from diffusion_lab.intervals import CLAIM_SEEDS
 from diffusion_lab.runs.lines import read_lines
 from diffusion_lab.runs.names import EVALUATIONS, METRICS, RECORD, RESULT, SWEEP
 from diffusion_lab.runs.signature import signed
@@ -177,10 +178,13 @@ def write_sweep(
     """Add a command and its jobs to those of the sweep folder; a job with the same folder is replaced.
 
     Returns:
-        The question of the sweep, which is that of its first command that had one.
+        The question of the sweep, which is that of its first command that had one. Fewer than 3 seeds decide nothing,
+        so they were a trial, and a later command states the number.
     """
     commands, old = read_sweep(folder)
-    question = read_question(folder) or question
+    stated = read_question(folder)
+    trial = isinstance(stated.get("seeds"), int) and stated["seeds"] < CLAIM_SEEDS
+    question = stated | ({"seeds": question["seeds"]} if trial and question else {}) if stated else question
     kept = [job for job in old if job["dir"] not in {new["dir"] for new in jobs}]
     content = {"name": folder.name, "commands": list(dict.fromkeys([*commands, command]))}
     write_json(folder / SWEEP, content | ({"question": question} if question else {}) | {"jobs": kept + jobs})

@@ -103,5 +103,8 @@ def name_jobs(folder: Path, typed: list[str], jobs: list[Job]) -> None:
     new = [{"dir": job.folder.name, "overrides": job.overrides, "config_hash": config_hash(job.config)} for job in jobs]
     asked = question_of([job.task_cfg for job in jobs]) if jobs and "question" in jobs[0].config else None
     stated = write_sweep(folder, shlex.join(["diffusion-lab", *typed]), new, asked)
-    if asked and stated and any(asked[key] != stated.get(key) for key in asked.keys() - {"seeds"}):
+    if not asked or not stated:
+        return
+    counted = {"seeds"} if jobs[0].task_cfg.question.seeds is None else set()  # not stated by this command
+    if any(asked[key] != stated.get(key) for key in asked.keys() - counted):
         print(f"question: {words(asked)}; {folder} keeps the first: {json.dumps(stated)}")

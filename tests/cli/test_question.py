@@ -59,6 +59,12 @@ def test_what_is_recorded(composed) -> None:
     assert question_of(two)["metric"] is None and question_of(two)["samples"] is None
 
 
+@pytest.mark.parametrize("metric", ["bits_per_dim", "excess_loss"])
+def test_a_loss_that_is_a_metric_may_decide(composed, metric: str) -> None:
+    cfg = composed(f"metrics.names=[fid,{metric}]", f"question.metric={metric}", "metrics.num_samples=200")
+    assert check(cfg) == [] and question_of([cfg])["metric"] == f"{metric}200"
+
+
 def test_the_question_is_no_part_of_a_run(composed) -> None:
     assert config_hash(composed(*ASKED)) == config_hash(composed())
 
@@ -72,6 +78,14 @@ def test_the_first_question_of_a_sweep_stays(tmp_path: Path) -> None:
     assert content["question"] == first and len(content["jobs"]) == 3
 
 
+def test_a_trial_states_no_number_of_seeds(tmp_path: Path) -> None:
+    """Of a sweep with one seed, then two, then five and eight: five."""
+    asked = {"metric": "fd1k_digits", "estimand": "end"}
+    found = [write_sweep(tmp_path, "a", [], asked | {"seeds": seeds}) for seeds in (1, 2, 5, 8)]
+    assert found == [asked | {"seeds": seeds} for seeds in (1, 2, 5, 5)]
+    assert write_sweep(tmp_path, "a", [], {"metric": "kd1k_digits", "seeds": 8}) == found[-1]
+
+
 def test_a_sweep_writes_its_question_and_a_command_with_another_one_is_told(composed, tmp_path: Path, capsys) -> None:
     def command(*overrides: str) -> str:
         cfgs = [composed("question.metric=fid", *overrides, f"seed={seed}") for seed in (0, 1)]
@@ -82,6 +96,9 @@ def test_a_sweep_writes_its_question_and_a_command_with_another_one_is_told(comp
     first = {"metric": "fd1k_digits", "estimand": "end", "margin": 1.1, "seeds": 2, "samples": 1000}
     assert json.loads((tmp_path / SWEEP).read_text())["question"] == first
     assert command() == ""
+    assert "keeps the first" not in command("question.seeds=5") + command()
+    first |= {"seeds": 5}
+    assert f"keeps the first: {json.dumps(first)}" in command("question.seeds=8")
     said = command("question.estimand=training")
     assert said.startswith("question: fd1k_digits over training;") and f"keeps the first: {json.dumps(first)}" in said
     assert json.loads((tmp_path / SWEEP).read_text())["question"] == first

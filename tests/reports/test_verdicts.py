@@ -143,7 +143,7 @@ def test_a_question_that_is_not_the_recorded_one_is_called_another(tmp_path):
     (tmp_path / "sweep.json").write_text(json.dumps({"question": record, "commands": [], "jobs": []}))
     folder = read_runs(tmp_path)
     (section,) = sections_of(folder.runs, recorded=folder.questions)
-    assert section.question == Question("training", 1.05, FD) and section.metric == FD
+    assert section.question == Question("training", 1.05, FD, seeds=3) and section.metric == FD
     (section,) = sections_of(folder.runs, recorded=folder.questions, estimand="end")
     assert section.question[:2] == ("end", 1.05) and section.question.note == (
         f"The sweep was to decide by {FD} over training, with equality within 5 %; this table decides by {FD} at the "
@@ -154,3 +154,15 @@ def test_a_question_that_is_not_the_recorded_one_is_called_another(tmp_path):
     assert "this table decides by val/loss over training" in section.question.note
     (section,) = sections_of(folder.runs)
     assert section.question == Question(metric=FD)
+
+
+@pytest.mark.parametrize(("stated", "said"), [(3, True), (4, False), (1, False), ("3", False)])
+def test_more_seeds_than_stated_are_called_more(tmp_path, stated, said):
+    for seed in range(4):
+        for method in ("uniform", "logit_normal"):
+            write_curves(tmp_path / f"{method}-{seed}", method, seed, power_law(STEPS, level=1 + seed / 9))
+    (tmp_path / "sweep.json").write_text(json.dumps({"question": {"seeds": stated}, "commands": [], "jobs": []}))
+    folder = read_runs(tmp_path)
+    (section,) = sections_of(folder.runs, recorded=folder.questions)
+    notes = compare(section.groups, FD, question=section.question).notes
+    assert ("The sweep was to have 3 seeds, and 4 are compared." in notes) == said

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from diffusion_lab.intervals import ESTIMANDS, Estimand
 from diffusion_lab.printable import one_line
 from diffusion_lab.runs.run import Run
-from diffusion_lab.verdicts import MARGIN
+from diffusion_lab.verdicts import CLAIM_SEEDS, MARGIN
 
 
 class Question(NamedTuple):
@@ -26,12 +26,14 @@ class Question(NamedTuple):
         margin: ratio above 1 within which two methods are equal; for differences, 1 plus the share of the baseline.
         metric: the recorded one; "" if none is.
         note: a sentence if this is not the question that the sweep recorded; else "".
+        seeds: the recorded number; 0 if none is, or one that decides nothing.
     """
 
     estimand: Estimand = "end"
     margin: float = MARGIN
     metric: str = ""
     note: str = ""
+    seeds: int = 0
 
     @property
     def within(self) -> str:
@@ -52,11 +54,12 @@ def recorded_question(runs: Iterable[Run], recorded: Mapping[Path, Mapping[str, 
 
 def _read(record: Mapping[str, Any]) -> Question:
     """A recorded question; entries that are none are left at their defaults."""
-    margin, metric = record.get("margin"), record.get("metric")
+    margin, metric, seeds = record.get("margin"), record.get("metric"), record.get("seeds")
     return Question(
         "training" if record.get("estimand") == "training" else "end",
         float(margin) if isinstance(margin, int | float) and 1 < margin < math.inf else MARGIN,
         metric if isinstance(metric, str) else "",
+        seeds=seeds if isinstance(seeds, int) and seeds >= CLAIM_SEEDS else 0,
     )
 
 
@@ -70,7 +73,7 @@ def asked(recorded: Question | None, metric: str, estimand: Estimand | None, mar
         margin: None: the recorded one.
     """
     planned = recorded or Question()
-    made = Question(estimand or planned.estimand, margin or planned.margin, metric)
+    made = Question(estimand or planned.estimand, margin or planned.margin, metric, seeds=planned.seeds)
     if recorded is None or made == recorded._replace(metric=recorded.metric or metric):
         return made
     return made._replace(

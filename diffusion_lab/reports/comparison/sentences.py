@@ -86,7 +86,10 @@ def cautions(table: Table) -> list[str]:
         if row.diverged:
             rest = "" if row.note else "; its numbers are those of the others"
             notes.append(f"{row.diverged} of {len(row.group.done)} seeds of {row.group.label} diverged{rest}.")
-    if any(row.verdict and row.verdict.n >= CLAIM_SEEDS for row in table.rows):
+    counts = [row.verdict.n for row in table.rows if row.verdict and row.verdict.n >= CLAIM_SEEDS]
+    if counts and 0 < table.question.seeds < max(counts):
+        notes.append(f"The sweep was to have {table.question.seeds} seeds, and {max(counts)} are compared.")
+    if counts:
         notes.append(
             "Fix the number of seeds before the first run: adding seeds from n = 3 to 12 until a row is decided "
             "finds a difference where there is none in 18 % of the cases instead of 5 % (simulated for one row)."
