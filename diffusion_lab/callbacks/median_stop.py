@@ -63,13 +63,14 @@ class MedianStop(StepCallback):
     def reason(self, step: int) -> str:
         """Why the run should end after `step`; "" if it should go on."""
         own = Run(self.directory, "running")
-        better = own.better(self.objective.removeprefix("metrics/"))
+        name = self.objective.removeprefix("metrics/")
+        better, ruler = own.better(name), own.protocol(name).get("extractor")
         if better == "neither":
             return ""
         lower = better != "higher"
         mine = _best(own, self.objective, step, lower)
-        others = [_best(run, self.objective, step, lower) for run in self._finished()]
-        values = [value for value in others if value is not None]
+        alike = [run for run in self._finished() if run.protocol(name).get("extractor") == ruler]
+        values = [value for run in alike if (value := _best(run, self.objective, step, lower)) is not None]
         if mine is None or len(values) < self.siblings:
             return ""
         middle = median(values)

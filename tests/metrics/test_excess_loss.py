@@ -7,8 +7,11 @@ import math
 
 import pytest
 import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 from torch import nn
 
+from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.data import Digits, GaussianMixture, ImageDataModule
 from diffusion_lab.diffusion import X0, Denoiser, Epsilon, cosine, empirical_floor, laplace, linear
 from diffusion_lab.metrics import Evaluation, ExcessLoss, SampleNoise
@@ -115,6 +118,14 @@ def test_a_schedule_that_does_not_reach_the_levels_has_no_value(caplog):
     assert measured(Denoiser(Zero(), laplace(), Epsilon())) == []
     assert "metrics.names=[excess_loss] is not measured: its levels are log SNRs from -6 to 6" in caplog.text
     assert "-10.1 to 3.11" in caplog.text
+
+
+def test_the_default_levels_are_on_every_schedule_but_laplace():
+    metric, short = ExcessLoss(), []
+    for path in (conf_dir() / "schedule").glob("*.yaml"):
+        reach = instantiate(OmegaConf.load(path)).log_snr
+        short += [path.stem] if not reach[-1] <= metric.low < metric.high <= reach[0] else []
+    assert short == ["laplace"]
 
 
 @pytest.mark.parametrize("wrong", [{"levels": 0}, {"low": 6.0}, {"floor_images": 0}, {"high": 60.0}])
