@@ -179,15 +179,17 @@ def write_sweep(
 
     Returns:
         The question of the sweep, which is that of its first command that had one. Fewer than 3 seeds decide nothing,
-        so they were a trial, and a later command states the number.
+        so they were a trial, and a later command states the number: its own, or that of all jobs if it is larger.
     """
     commands, old = read_sweep(folder)
+    every = [job for job in old if job["dir"] not in {new["dir"] for new in jobs}] + jobs
     stated = read_question(folder)
-    trial = isinstance(stated.get("seeds"), int) and stated["seeds"] < CLAIM_SEEDS
-    question = stated | ({"seeds": question["seeds"]} if trial and question else {}) if stated else question
-    kept = [job for job in old if job["dir"] not in {new["dir"] for new in jobs}]
+    if stated and question and isinstance(stated.get("seeds"), int) and stated["seeds"] < CLAIM_SEEDS:
+        seeds = {word for job in every for word in as_list(job.get("overrides")) if str(word).startswith("seed=")}
+        stated["seeds"] = max(question["seeds"], len(seeds))
+    question = stated or question
     content = {"name": folder.name, "commands": list(dict.fromkeys([*commands, command]))}
-    write_json(folder / SWEEP, content | ({"question": question} if question else {}) | {"jobs": kept + jobs})
+    write_json(folder / SWEEP, content | ({"question": question} if question else {}) | {"jobs": every})
     return question
 
 

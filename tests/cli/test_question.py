@@ -86,6 +86,14 @@ def test_a_trial_states_no_number_of_seeds(tmp_path: Path) -> None:
     assert write_sweep(tmp_path, "a", [], {"metric": "kd1k_digits", "seeds": 8}) == found[-1]
 
 
+def test_the_seeds_of_a_trial_count(tmp_path: Path) -> None:
+    """One seed, then four others: five."""
+    for number, seeds in ((1, [0]), (5, [1, 2, 3, 4])):
+        jobs = [{"dir": f"{i}", "overrides": ["sampler=uniform", f"seed={i}"]} for i in seeds]
+        found = write_sweep(tmp_path, "a", jobs, {"metric": "fd1k_digits", "seeds": len(seeds)})
+        assert found and found["seeds"] == number
+
+
 def test_a_sweep_writes_its_question_and_a_command_with_another_one_is_told(composed, tmp_path: Path, capsys) -> None:
     def command(*overrides: str) -> str:
         cfgs = [composed("question.metric=fid", *overrides, f"seed={seed}") for seed in (0, 1)]
