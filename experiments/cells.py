@@ -8,8 +8,8 @@ table of which the last cells are written, and the first ones say what for:
 
     gpu_hours            | text | `experiment` | GPU hours |  as `dry_run=true precision=bf16-mixed` prints them
     pairs FILE METRIC    | row / row | ratio | interval |     paired by seed, from a FILE of `report --table`
-    judged METRIC        | row | .. | .. | ratio | interval | verdict | seeds | ..    of PAGE.per_seed.csv, all rows
-                                                              decided together against the first
+    judged METRIC        | row | n | mean | ratio | interval | verdict | seeds | val loss | ..    of PAGE.per_seed.csv,
+                                                              all rows decided together against the first
     published PAPER/TABLE   the whole table: a paper's numbers, from conf/table
     reproduced PAPER/TABLE SCALE    the whole text: answer, figure and a verdict for each row, from
                                     PAPER/results/SCALE/TABLE/per_seed.csv

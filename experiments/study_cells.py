@@ -6,7 +6,11 @@ import csv
 import math
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 
+from diffusion_lab.intervals import mean_interval
+from diffusion_lab.reports.comparison.cells import decimals, number, with_interval
+from diffusion_lab.reports.comparison.metrics import VAL_LOSS
 from diffusion_lab.tables.text import ratio_words
 from diffusion_lab.verdicts import MARGIN, Verdict, judge, seeds_needed
 
@@ -25,6 +29,7 @@ def seeds(path: Path, label: str, metric: str) -> dict[int, float]:
     return found[label]
 
 
+@cache
 def rows(path: Path, metric: str) -> dict[str, dict[int, float]]:
     """Row -> seed -> value, in the order of the file, whose first row is the baseline."""
     found: dict[str, dict[int, float]] = {}
@@ -48,16 +53,19 @@ def pairs(page: Path, row: str, file: str, metric: str) -> str:
 
 
 def judged(page: Path, row: str, metric: str) -> str:
-    """A row of a study's table with its ratio to the baseline, interval, verdict and seeds to decide, all rows decided
-    together; the cells before and after them stay."""
+    """A row of a study's table, from PAGE.per_seed.csv: n, mean, ratio to the baseline, interval, verdict, seeds to
+    decide (all rows decided together) and validation loss; further cells, which only the runs know, stay."""
     cells = [cell.strip() for cell in row.strip().strip("|").split("|")]
-    found = verdicts(page.with_suffix(".per_seed.csv"), metric)[cells[0]]
-    if found is None:
-        cells[3:7] = ["baseline", "", "", ""]
-        return f"| {' | '.join(cells)} |"
-    marked = "**{}**" if found.decided else "{}"
-    said = [marked.format(text) for text in (*ratio_words(found), word(found))]
-    cells[3:7] = [*said, needed(found)]
+    file = page.with_suffix(".per_seed.csv")
+    found, of_rows, label = verdicts(file, metric)[cells[0]], rows(file, metric), cells[0]
+    places = decimals([fmean(own.values()) for own in of_rows.values()])
+    mean = with_interval(mean_interval(list(of_rows[label].values())), places)
+    said = ["baseline", "", "", ""]
+    if found is not None:
+        marked = "**{}**" if found.decided else "{}"
+        said = [*(marked.format(text) for text in (*ratio_words(found), word(found))), needed(found)]
+    loss = number(fmean(rows(file, VAL_LOSS)[label].values()))
+    cells[1:8] = [f"n={len(of_rows[label])}", mean, *said, loss]
     return f"| {' | '.join(cells)} |"
 
 
