@@ -13,20 +13,20 @@ from diffusion_lab.cli.hydra_version import initialized
 
 NAMES = sorted(path.stem for path in (conf_dir() / "analysis").glob("*.yaml"))
 AT_MOST = {
-    "images": 4,
-    "points": 5,
-    "draws": 4,
-    "vectors": 3,
+    "images": 2,
+    "points": 3,
+    "draws": 2,
+    "vectors": 2,
     "steps": 4,
     "count": 2,
-    "repeats": 3,
+    "repeats": 2,
     "warmup": 1,
-    "pairs": 3,
+    "pairs": 2,
     "noises": 2,
-    "samples": 4,
+    "samples": 2,
     "num_windows": 2,
     "num_slots": 3,
-    "sketch": 64,
+    "sketch": 16,
 }
 INSTEAD = {"batch_sizes": [4, 8], "sizes": [1, 2], "shown": [1], "timesteps": [0, 500], "ranges": [[1, 500]], "last": 0}
 

@@ -27,7 +27,7 @@ from tests.data.test_recorded import folder
 
 TRAIN = """train dataset=image_folder dataset.conditional=true dataset.source.image_size=8 base=ddpm network=unet_tiny
     network.base_channels=8 batch_size=8 metrics=none ~callbacks.generation trainer=cpu threads=1 hydra.run.dir=run
-    dataset.source.root=set dataset.source.cache_dir=cache""".split()
+    schedule.num_timesteps=40 solver.steps=4 dataset.source.root=set dataset.source.cache_dir=cache""".split()
 
 
 def data(composed, root: Path):

@@ -28,6 +28,7 @@ from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.metric_files import misnamed
 from diffusion_lab.cli.question import metric_fault
 from diffusion_lab.cli.run_parts import RunParts
+from diffusion_lab.diffusion.schedules import MAX_TIMESTEPS
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.training import DiffusionModel, ShardedStrategy
 
@@ -62,6 +63,8 @@ class _PartsCheck(MethodCheck):
         maths = [path for path in MATHS if path not in kind.unused]
         for path in (*maths, "metrics", "dataset", *callbacks):
             self.build(path)
+            if path == "schedule" and self.errors and self.cfg.schedule.get("num_timesteps", 0) > MAX_TIMESTEPS:
+                return  # the others would make tables of as many numbers first: 20 s and gigabytes
         if "metrics" in self.objects:
             self.say(*misnamed(self.cfg, self.objects["metrics"].metrics))
         if not self.errors:
