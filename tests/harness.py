@@ -157,6 +157,19 @@ def train_child(cfg: DictConfig, before: Callable[[], object] | None = None) -> 
     return Child(work, Path(cfg.paths.run_dir) / "child.log")
 
 
+def command_child(words: Sequence[str], folder: Path, log: str = "log") -> Child:
+    """`diffusion-lab WORDS` in a working folder, with its output in a file of it; processes that it starts by its own
+    command line, as the ranks of `trainer=ddp`, are fresh ones."""
+
+    def work() -> None:
+        os.chdir(folder)
+        module = importlib.import_module("diffusion_lab.cli.main")
+        sys.modules["__main__"], sys.argv = module, ["diffusion-lab", *words]
+        raise SystemExit(module.main(list(words)))
+
+    return Child(work, folder / log)
+
+
 def wait_for_step(child: Child, folder: Path, step: int, limit: float = 60.0) -> None:
     """Until metrics.jsonl has a line of this step, or the child ends."""
     path, end = folder / "metrics.jsonl", time.monotonic() + limit

@@ -7,13 +7,16 @@ import os
 import pty
 import struct
 import subprocess
+import sys
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pyte
+
+from tests.harness import Child
 
 
 class Recording(NamedTuple):
@@ -27,9 +30,12 @@ class Recording(NamedTuple):
 
 
 def on_a_terminal(
-    command: Sequence[str], columns: int = 80, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    command: Sequence[str] | Callable[[], int],
+    columns: int = 80,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Recording:
-    """Run a command with standard output and error on a terminal of 40 lines."""
+    """Run a command, or a function in a fork, with standard output and error on a terminal of 40 lines."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     screen = pyte.HistoryScreen(columns, 40, history=2000)
@@ -38,7 +44,10 @@ def on_a_terminal(
     for name in ("COLUMNS", "LINES", "NO_COLOR"):
         surroundings.pop(name, None)
     start = time.monotonic()
-    process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, cwd=cwd, env=surroundings)
+    if callable(command):
+        wait = Child(lambda: _on(its, command, surroundings, cwd), Path(os.devnull)).wait
+    else:
+        wait = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, cwd=cwd, env=surroundings).wait
     os.close(its)
     screens: list[tuple[float, str]] = []
     while True:
@@ -54,4 +63,15 @@ def on_a_terminal(
     above = ["".join(line[x].data for x in range(columns)) for line in screen.history.top]
     last = [line.rstrip() for line in [*above, *screen.display] if line.strip()]
     shown = "\n".join(text for _, text in screens)
-    return Recording(process.wait(), shown, last, screens[0][0] if screens else float("inf"), screens)
+    return Recording(wait(), shown, last, screens[0][0] if screens else float("inf"), screens)
+
+
+def _on(terminal: int, work: Callable[[], int], surroundings: Mapping[str, str], cwd: Path | None) -> None:
+    """Call a function in this process, whose standard streams are the terminal from now on."""
+    for number in range(3):
+        os.dup2(terminal, number)
+    sys.stdin, sys.stdout, sys.stderr = (open(number, "w" if number else "r", closefd=False) for number in range(3))
+    os.environ.clear()
+    os.environ.update(surroundings)
+    os.chdir(cwd or Path())
+    raise SystemExit(work())

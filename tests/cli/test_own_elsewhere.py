@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from diffusion_lab.cli.main import main
 from diffusion_lab.cli.targets import own_folders
-from tests.harness import Child
+from tests.harness import command_child
 
 SMALL = ("scale=smoke", "metrics=none", "max_steps=2", "network.base_channels=8", "trainer.accelerator=cpu")
 FILES = {
@@ -119,13 +117,10 @@ def test_commands_that_are_printed_for_own_parts_repeat_the_config_dir(
 def test_a_sweep_and_processes_of_a_run_import_them(own: list[str]) -> None:
     """Jobs are forked; ranks are commands of their own, which get the option again."""
     words = ["train", "-m", *own, "sampler=late,uniform", "weighting=square", *SMALL, "paths.root=swept"]
-    Child(lambda: sys.exit(main(words)), Path("log")).succeed()
+    command_child(words, Path()).succeed()
     two = ["trainer.devices=2", "trainer.strategy=ddp", "hydra.run.dir=run"]
-    command = [sys.executable, "-m", "diffusion_lab.cli.main", "train", *own, "sampler=late", *SMALL, *two]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    command_child(["train", *own, "sampler=late", *SMALL, *two], Path()).succeed()
     runs = [*Path("swept").glob("*/*/run.json"), Path("run/run.json")]
     assert sorted(json.loads(path.read_text())["world_size"] for path in runs) == [1, 1, 2]
-    again = [*command[:4], "resume=run", "max_steps=3"]  # the ranks know the run as their user's, too
-    done = subprocess.run(again, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    # the ranks know the run as their user's, too
+    command_child(["train", "resume=run", "max_steps=3"], Path()).succeed()

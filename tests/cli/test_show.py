@@ -10,6 +10,7 @@ import pytest
 
 from diffusion_lab.cli.main import main
 from diffusion_lab.reports.timestep_numbers import TimestepNumbers, plot_lines
+from tests.harness import command_child
 
 IMPORTS = """
 import sys
@@ -144,9 +145,7 @@ def test_what_is_shown_is_what_a_run_logs(tmp_path, capsys):
         f"paths.root={tmp_path}",
         "metrics.names=[]",
     ]
-    command = [sys.executable, "-m", "diffusion_lab.cli.main", "train", *words, *few]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    command_child(["train", *words, *few], tmp_path).succeed()
     logged = [json.loads(line) for file in tmp_path.rglob("metrics.jsonl") for line in file.read_text().splitlines()]
     (row,) = [row for row in logged if "sampler/p" in row]
     assert np.allclose(row["sampler/p"], shown[:, 2], rtol=1e-5)

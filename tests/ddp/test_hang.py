@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,18 +13,18 @@ import pytest
 from diffusion_lab.callbacks.heartbeat import _Listening
 from diffusion_lab.training.checkpoint_io import load
 from tests.ddp.test_killed_process import LIMIT_S, alive, started_by, wait_for_checkpoint
+from tests.harness import Child, command_child
 
 SECONDS = 6
 COMMAND = [
-    *(sys.executable, "-m", "diffusion_lab.cli.main", "train", "trainer=ddp_cpu", "scale=smoke", "max_steps=400"),
+    *("train", "trainer=ddp_cpu", "scale=smoke", "max_steps=400"),
     *("checkpoint_every=5", "snapshot_every=0", "network.base_channels=8", "hydra.run.dir=run"),
     f"hang_timeout_min={SECONDS / 60}",
 ]
 
 
-def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
-    with (folder / "log").open("ab") as log:
-        return subprocess.Popen([*COMMAND, *more], cwd=folder, stdout=log, stderr=log)
+def start(folder: Path, *more: str) -> Child:
+    return command_child([*COMMAND, *more], folder)
 
 
 @pytest.mark.slow

@@ -6,26 +6,20 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from diffusion_lab.training.checkpoint_io import load
+from tests.harness import Child, command_child
 
 pytestmark = pytest.mark.slow
 COMMAND = [
-    *(sys.executable, "-m", "diffusion_lab.cli.main", "train", "trainer=ddp_cpu", "scale=smoke", "max_steps=40"),
+    *("train", "trainer=ddp_cpu", "scale=smoke", "max_steps=40"),
     *("checkpoint_every=5", "snapshot_every=0", "network.base_channels=8", "hydra.run.dir=run"),
 ]
 LIMIT_S = 60.0  # the promise
-
-
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    with (folder / "log").open("ab") as log:
-        return subprocess.Popen(COMMAND, cwd=folder, stdout=log, stderr=log)
 
 
 def started_by(pid: int) -> list[int]:
@@ -40,7 +34,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_for_checkpoint(process: subprocess.Popen[bytes], folder: Path) -> None:
+def wait_for_checkpoint(process: Child, folder: Path) -> None:
     end = time.monotonic() + 2 * LIMIT_S
     while not (folder / "run" / "checkpoints" / "previous.ckpt").exists():
         assert process.poll() is None and time.monotonic() < end, (folder / "log").read_text()
@@ -49,7 +43,7 @@ def wait_for_checkpoint(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 @pytest.mark.parametrize("killed", [pytest.param("first", marks=pytest.mark.exhaustive), "second"])
 def test_the_other_process_ends_and_the_checkpoint_is_good(killed: str, tmp_path: Path) -> None:
-    first = start(tmp_path)
+    first = command_child(COMMAND, tmp_path)
     wait_for_checkpoint(first, tmp_path)
     (second,) = started_by(first.pid)
     os.kill(first.pid if killed == "first" else second, signal.SIGKILL)
@@ -61,7 +55,7 @@ def test_the_other_process_ends_and_the_checkpoint_is_good(killed: str, tmp_path
     saved = load(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"]
     assert 5 <= saved < 40 and saved % 5 == 0
     if killed == "second":
-        assert start(tmp_path).wait(2 * LIMIT_S) == 0
+        command_child(COMMAND, tmp_path).succeed(2 * LIMIT_S)
         assert f"run from step {saved} (last.ckpt)" in (tmp_path / "log").read_text()
         result = json.loads((tmp_path / "run" / "result.json").read_text())
         assert (result["status"], result["step"]) == ("done", 40)
