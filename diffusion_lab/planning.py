@@ -73,12 +73,12 @@ class Price(NamedTuple):
 
 # Log ratios on digits, with 1,000 samples. Both together without the part of the latents that all seeds shared: 144
 # cells with 5 seeds of experiments/schedule_by_sampler/digits.values.csv (0.0114 at the end, 0.0074 over training).
-# Latents 0.0013, latents with seeds 0.0023: logit_normal and uniform of the demo, 4 seeds with 5 sets of latents each.
+# Latents 0.0013, latents with seeds 0.0023: logit_normal and uniform of release 0.1.0's demo, 4 seeds with 5 sets each.
 ARCHIVE: Mapping[Estimand, Components] = {
     "end": Components(0.0091, 0.0036, 1000),
     "training": Components(0.0051, 0.0036, 1000),
 }
-ARCHIVE_SOURCE = "digits: 144 cells with 5 seeds of the crossed study; latents of two methods of the demo"
+ARCHIVE_SOURCE = "digits: 144 cells with 5 seeds of the crossed study; latents of two methods of the demo of 0.1.0"
 
 
 def components(values: np.ndarray, samples: int) -> Components:

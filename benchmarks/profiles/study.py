@@ -1,9 +1,9 @@
 """A study of 24 short runs from its command to its report.
 
-CPU time of all processes of `diffusion-lab train experiment=demo` with six distributions of t and four seeds (digits,
-420 steps of 128 images, validation every 105, at the end 1,000 samples with 20 network calls each and their metrics),
-two jobs at a time, and of `diffusion-lab report` on it. A job's own clock tells its parts apart; the launcher is the
-sweep without its jobs.
+CPU time of all processes of `diffusion-lab train experiment=demo` with six distributions of t, four seeds and 420 steps
+of 128 images (digits, validation every 105, at the end 1,000 samples with 20 network calls each and their metrics), two
+jobs at a time, and of `diffusion-lab report` on it. A job's own clock tells its parts apart; the launcher is the sweep
+without its jobs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from diffusion_lab.callbacks import Checkpoint, Generation, Validation
 
 HERE = str(Path(__file__).resolve().parents[2])  # the class of the clock must be in the working folder
 SAMPLERS = "uniform,logit_normal,beta,speed,stratified,loss_second_moment"
+SETTINGS = ["max_steps=420", "batch_size=128", "metrics.names=[fid,precision,recall]"]
 CLOCK = "+callbacks.clock={_target_: benchmarks.profiles.study.PartsClock, folder: %s}"
 BEFORE, FIT, TRAINING = "jobs, before their fit", "fit", "training"
 WATCHED: dict[type[Callback], str] = {
@@ -43,7 +44,7 @@ def rows() -> Iterator[tuple[str, ...]]:
 def measured(*words: str) -> dict[str, float]:
     """Part -> CPU seconds of the study, with further words for its training."""
     with tempfile.TemporaryDirectory() as folder:
-        own = ["experiment=demo", f"sampler={SAMPLERS}", "seed=0,1,2,3", f"paths.root={folder}"]
+        own = ["experiment=demo", *SETTINGS, f"sampler={SAMPLERS}", "seed=0,1,2,3", f"paths.root={folder}"]
         sweep = spend(["train", *own, CLOCK % folder, *words], HERE)
         jobs: Counter[str] = Counter()
         for path in Path(folder).glob("*.parts"):
