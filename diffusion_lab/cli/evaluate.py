@@ -121,8 +121,17 @@ def _measure(
             latents=Latents.of_run(trained.config["seed"], number),
         )
     if not results:
-        raise ConfigError("dataset.features=null must name a feature extractor for metrics; use features=own")
+        raise nothing_measured([metric.name for metric in evaluation.measured(trained.data)])
     return results
+
+
+def nothing_measured(names: Sequence[str]) -> ConfigError:
+    """The error for metrics without a value: none can be measured on the data, or none is defined for the model."""
+    if not names:
+        return ConfigError("dataset.features=null must name a feature extractor for metrics; use features=own")
+    return ConfigError(
+        f"metrics.names=[{','.join(names)}] must be defined for this model, and is not; use another metric"
+    )
 
 
 def _features_of(cfg: DictConfig, trained: TrainedModel) -> str:

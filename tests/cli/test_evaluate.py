@@ -32,3 +32,8 @@ def test_the_run_stands_whole_above_the_table_and_what_is_not_finite_is_warned_o
         "warning: metrics/mine50 is not finite at step 4 (nan)",
         *["warning: metrics/mine50_mean_of_2 is not finite at step 4 (nan)"] * (SEEDS[seeds] - 1),
     ]
+
+
+def test_the_reason_for_no_value_is_the_data_or_the_model() -> None:
+    assert "dataset.features=null must name" in str(evaluate.nothing_measured([]))
+    assert str(evaluate.nothing_measured(["excess_loss"])).startswith("metrics.names=[excess_loss] must be defined for")
