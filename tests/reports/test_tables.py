@@ -16,6 +16,7 @@ from diffusion_lab.reports.comparison.cells import columns, decimals, duration, 
 from diffusion_lab.reports.comparison.rows import tabulate
 from diffusion_lab.reports.comparison.sentences import legend
 from diffusion_lab.reports.pages.files import latex, markdown, tex
+from diffusion_lab.reports.pages.notes import protocol_table
 from experiments.cells import FOLDER
 from tests.reports.synthetic import METHODS, set_rate, write_run
 
@@ -249,6 +250,16 @@ def test_values_on_the_latents_of_the_runs_seed_are_not_compared_with_those_of_o
     assert rows_of(tmp_path)[1].note == "n/a (mixed protocols)"
     _edit_protocol(tmp_path / "logit_normal-1", seed="the run's")
     assert rows_of(tmp_path)[1].effect.size == pytest.approx(math.sqrt(1.0 / 1.5 * 2.0 / 2.5))
+
+
+def test_settings_of_a_protocol_that_are_several_are_written_side_by_side(tmp_path):
+    write_seeds(tmp_path, [1.0, 2.0], "uniform")
+    for seed in range(2):
+        reference = {"dataset": "digits", "split": "train and test", "fingerprint": ["0a", "1b"], "n": 360}
+        _edit_protocol(tmp_path / f"uniform-{seed}", seed=["the run's", "the run's, set 1"], reference=reference)
+    (line,) = protocol_table(group_runs(read_runs(tmp_path).runs), [FD]).lines
+    shown = [cell.text for cell in line]
+    assert shown[-2:] == ["digits train and test, 360 images, 0a; 1b", "the run's; the run's, set 1"]
 
 
 def test_losses_of_different_predictions_are_not_compared(tmp_path):

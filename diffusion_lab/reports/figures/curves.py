@@ -115,8 +115,9 @@ def _course(groups: Sequence[Group], keys: Sequence[str], title: str) -> Figure 
         )
     if VAL_LOSS in keys:
         caption += (
-            " The validation loss is unweighted, on fixed images, timesteps and noise, so runs with different samplers "
-            "can be compared, but not runs with different predictions."
+            " The validation loss is unweighted, on fixed images, timesteps and noise. Between runs with different "
+            "samplers or weightings it shows where in t they trained, not which samples are better; runs with "
+            "different predictions cannot be compared by it."
         )
     if many(len(lines)):
         return Figure.drawn(title, caption, _line_panels, lines, keys[0], "images seen")

@@ -44,7 +44,7 @@ class Measurement(NamedTuple):
         always has the weights, has only what the metric needs."""
         found = word(self.protocol.get(key))
         if found not in (None, ""):
-            return str(found)
+            return _joined(found)
         return "not needed" if "ema_decay" in self.protocol and key not in self.protocol else "not recorded"
 
 
@@ -96,8 +96,12 @@ def _reference(reference: Any) -> str:
     parts = [known.get("dataset") or known.get("name"), known.get("split")]
     words = [" ".join(str(part) for part in parts if part)]
     words += [f"{known['n']} images"] if known.get("n") else []
-    words += [str(known["fingerprint"])] if known.get("fingerprint") else []
+    words += [_joined(known["fingerprint"])] if known.get("fingerprint") else []
     return ", ".join(words)
+
+
+def _joined(value: Any) -> str:
+    return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def earlier_steps(group: Group, metric: str) -> list[int]:
