@@ -122,6 +122,22 @@ def _of_folder(path: Path) -> DashboardSource:
     runs = [run for run in read_runs(path).runs if run.step > 0]
     if not runs:
         raise ValueError(f"dashboard={path} must hold a run that has begun to train; start one or give another folder")
+    project, groups = wandb_places(path, runs)
+    jobs = {"": [_recorded(run) for run in runs]}
+    mirrored = sum(bool(_wandb(run)) for run in runs)
+    name = path.resolve().name
+    own = list(dict.fromkeys(folder for run in runs for folder in config_dirs_of(run.info)))
+    return DashboardSource(
+        name, project, RunSelection(groups=groups), logged_by(runs), jobs, path / "dashboard", mirrored, own
+    )
+
+
+def wandb_places(path: Path, runs: Sequence[Run]) -> tuple[str, tuple[str, ...]]:
+    """The W&B project of the runs of a folder, and their groups.
+
+    Raises:
+        ValueError: several projects, or a name that W&B does not accept.
+    """
     for run in runs:  # a record may come from anybody, and these names go into W&B
         for key, check in {"project": check_project, "group": check_name}.items():
             if key in _wandb(run):
@@ -129,17 +145,8 @@ def _of_folder(path: Path) -> DashboardSource:
     groups = tuple(dict.fromkeys(_wandb(run).get("group") or sweep_name_of(run.config, _choices(run)) for run in runs))
     projects = list(dict.fromkeys(_wandb(run)["project"] for run in runs if "project" in _wandb(run)))
     if len(projects) > 1:
-        raise ValueError(
-            f"dashboard={path} must hold runs of one W&B project, not of {', '.join(projects)}; choose one"
-        )
-    jobs = {"": [_recorded(run) for run in runs]}
-    mirrored = sum(bool(_wandb(run)) for run in runs)
-    project = projects[0] if projects else PROJECT
-    name = path.resolve().name
-    own = list(dict.fromkeys(folder for run in runs for folder in config_dirs_of(run.info)))
-    return DashboardSource(
-        name, project, RunSelection(groups=groups), logged_by(runs), jobs, path / "dashboard", mirrored, own
-    )
+        raise ValueError(f"folder={path} must hold runs of one W&B project, not of {', '.join(projects)}; choose one")
+    return (projects[0] if projects else PROJECT), groups
 
 
 def _recorded(run: Run) -> list[str]:

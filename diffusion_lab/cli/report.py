@@ -44,8 +44,10 @@ def main(argv: list[str]) -> int:
             refuse_folder(Path(path))
         with waiting("reading the runs and drawing the figures"):
             report, text = _made(options)
-        if options.table and not report.parts:
-            raise ValueError(f"table={options.table} must have a run that has begun to train; leave --table out")
+        for option in ("table", "wandb"):
+            if getattr(options, option) and not report.parts:
+                given = f"{option}={getattr(options, option)}"
+                raise ValueError(f"{given} must have a run that has begun to train; leave --{option} out")
         save(page, text.encode(), "out")
         written = {}
         if options.table:
@@ -60,6 +62,17 @@ def main(argv: list[str]) -> int:
     for what, paths in written.items():
         for path in paths:
             print(one_line(f"{what}: {path}"))
+    return _log(report, _command(options)) if options.wandb else 0
+
+
+def _log(report: Report, command: str) -> int:
+    """Log the report to W&B; returns 0, or 2 if its runs have no place there."""
+    from diffusion_lab.cli.report_wandb import log_report
+
+    try:
+        log_report(report, command)
+    except ValueError as error:
+        return refuse(error)
     return 0
 
 
@@ -117,6 +130,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--figures", metavar="DIR", help="also write the figures as SVG files")
     parser.add_argument(
         "--table", metavar="FILE", help="also write the table, as .md or .tex, and its values per seed as .csv"
+    )
+    parser.add_argument(
+        "--wandb", action="store_true", help="also log the table and its verdicts to W&B, as a run in the runs' group"
     )
     return parser
 

@@ -227,6 +227,21 @@ class WandbLogger(RunLogger):
             self._log(panel, step)
 
     @rank_zero_only
+    def log_summary(
+        self, values: Mapping[str, float | str], tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[str]]]]
+    ) -> None:
+        """Set entries of the run's summary, and log tables, key -> columns and rows of text."""
+
+        def give(run: Any) -> None:
+            import wandb
+
+            run.summary.update(dict(values))
+            made = {key: wandb.Table(columns=list(columns), data=list(rows)) for key, (columns, rows) in tables.items()}
+            run.log(made)
+
+        self._do("logging a summary", give)
+
+    @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """The run's configuration, a dict of plain values."""
         values = vars(params) if isinstance(params, Namespace) else params

@@ -3,12 +3,15 @@
 import logging
 import sys
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from diffusion_lab.cli.report import main
 from diffusion_lab.loggers import WandbLogger, log_config, log_curve, log_directions, log_image, log_values
 from tests.loggers.wandb_file import read_run
+from tests.reports.curves import FD, STEPS, power_law, write_curves
 
 NOTICE = "diffusion_lab.loggers.wandb"
 
@@ -298,3 +301,36 @@ def test_an_id_that_leads_elsewhere_is_not_read(tmp_path):
     (folder / "run_id").symlink_to(tmp_path / "private")
     assert WandbLogger(tmp_path / "run", mode="offline")._stable_id() != "secret"
     assert (tmp_path / "private").read_text() == "secret" and not (folder / "run_id").is_symlink()
+
+
+def test_a_report_is_a_run_with_the_verdicts(tmp_path, capsys, monkeypatch):
+    """In the project and group of its runs; a second report is the same W&B run."""
+    monkeypatch.setattr("diffusion_lab.reports.figures.of_section", lambda *of: [])
+    logger = {"wandb": {"_target_": "diffusion_lab.loggers.WandbLogger", "project": "lab", "group": "sweep"}}
+    for seed, noise in enumerate((1.0, 1.02, 0.97)):
+        for method, factor in (("uniform", 1.0), ("logit_normal", 0.7 * noise), ("stratified", 1.0)):
+            write_curves(tmp_path / f"{method}-{seed}", method, seed, factor * power_law(STEPS), logger=logger)
+    assert main([str(tmp_path), "--baseline", "uniform", "--wandb"]) == 0
+    out = capsys.readouterr().out
+    assert "to upload it: wandb login && wandb sync" in out and f"{tmp_path / 'report' / 'wandb'}" in out
+    run = read_run(tmp_path / "report")
+    assert (run["project"], run["run_group"], run["job_type"]) == ("lab", "sweep", "report")
+    assert run["config"]["command"] == f"diffusion-lab report {tmp_path} --baseline uniform" and run["exit_code"] == 0
+    said = {key.removeprefix(f"{FD}/"): value for key, value in run["summary"].items() if key.startswith(FD)}
+    logs = np.log(0.7 * np.array([1.0, 1.02, 0.97]))
+    assert said["logit_normal/ratio"] == pytest.approx(np.exp(logs.mean())) and said["logit_normal/n"] == 3
+    assert 0 < said["logit_normal/low"] < said["logit_normal/ratio"] < said["logit_normal/high"] < 1
+    assert said["logit_normal/verdict"] == "better" and said["stratified/verdict"] == "identical"
+    assert "stratified/low" not in said and not any(key.startswith("uniform/") for key in said)
+    assert said["answer"] in out and said["answer"].startswith("At n = 3, logit_normal is better: it has 0.70 [")
+    assert (said["baseline"], said["estimand"], said["margin"]) == ("uniform", "end", 1.1)
+    again = WandbLogger(tmp_path / "report")
+    assert again._stable_id() == run["run_id"]
+
+
+def test_a_report_of_runs_in_two_projects_has_no_place(tmp_path, capsys):
+    for project in ("lab", "other"):
+        logger = {"wandb": {"project": project}}
+        write_curves(tmp_path / project, "uniform", len(project), power_law(STEPS), logger=logger)
+    assert main([str(tmp_path), "--wandb"]) == 2
+    assert "must hold runs of one W&B project, not of lab, other" in capsys.readouterr().err

@@ -40,7 +40,7 @@ def read_run(folder):
 
     wandb.teardown()  # offline, `finish` returns before its service has written the last records; this waits for it
     (path,) = folder.glob("wandb/offline-run-*/*.wandb")
-    run = {"config": {}, "history": [], "axes": {}, "summaries": {}, "tables": {}, "exit_code": None}
+    run = {"config": {}, "history": [], "axes": {}, "summaries": {}, "tables": {}, "summary": {}, "exit_code": None}
     for payload in records(path):
         record = proto.Record()
         record.ParseFromString(payload)
@@ -56,6 +56,10 @@ def read_run(folder):
             # A value inside a value has the keys of both, e.g. samples and path.
             items = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
             run["history"].append(items)
+        elif kind == "summary":
+            run["summary"] |= {
+                item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.summary.update
+            }
         elif kind == "metric":
             name, summary = record.metric.name or record.metric.glob_name, record.metric.summary
             run["axes"][name] = record.metric.step_metric
