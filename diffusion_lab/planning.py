@@ -175,7 +175,7 @@ class NextHour(NamedTuple):
 
     def __str__(self) -> str:
         count, ratio = self.seeds
-        more = f"{self.hours:.2g} h more buy {count} more seed{'s' * (count != 1)}, which decide {ratio:.2f}"
+        more = f"{self.hours:.2g} h more buy {count:,} more seed{'s' * (count != 1)}, which decide {ratio:.2f}"
         if self.samples:
             more += f", or {self.samples[0]:,} samples of every run, which decide {self.samples[1]:.2f}"
         now = "Nothing is decided now" if self.now is None else f"A ratio of {self.now:.2f} is decided with 80 % now"
