@@ -6,7 +6,7 @@ import pytest
 
 from diffusion_lab.cli.report import main
 from diffusion_lab.reports import compare, group_runs, read_runs, write_table
-from diffusion_lab.reports.pages.files import portable
+from diffusion_lab.reports.pages.files import portable, tex
 from tests.reports.synthetic import write_run, write_sweep
 
 COMMAND = "diffusion-lab report runs/sweep --table digits.md"
@@ -20,7 +20,8 @@ def write(path, sweep, command=COMMAND):
 
 def test_markdown_has_table_legend_and_commands_and_no_heading(sweep, tmp_path):
     text, table = write(tmp_path / "digits.md", sweep)
-    rows, legend, unfinished, commands = text.split("\n\n")
+    rows, said, legend, unfinished, commands = text.split("\n\n")
+    assert said == table.answer and said.startswith("With 2 seeds there is no verdict")
     assert rows.startswith("| method | runs |") and len(rows.splitlines()) == 2 + len(table.lines)
     assert legend == table.legend and unfinished == "not finished: 1 failed, 1 running, 1 lost, 1 pending"
     assert commands.splitlines() == [
@@ -37,7 +38,7 @@ def test_latex_has_the_same(sweep, tmp_path):
     assert text.startswith(rf"\begin{{tabular}}{{ll{numbers}}}") and r"95 \% interval" in text
     assert r"\texttt{diffusion-lab report runs/sweep -{}-table digits.md}" in text
     assert r"sampler=uniform,\allowbreak{}logit\_normal,\allowbreak{}loss" in text
-    assert text.count("{") == text.count("}")
+    assert text.count("{") == text.count("}") and rf"\par\noindent {tex(table.answer)}" in text
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """The comparison in files: as Markdown or LaTeX, to be committed with a study, and the values of each seed as CSV.
 
-A table has its legend and the commands to reproduce it. It is a function of the runs and the command: it has no date,
-and paths are relative. Beside `digits.md` is `digits.per_seed.csv`, from which its intervals can be recomputed:
+A table has its answer, its legend and the commands to reproduce it. It is a function of the runs and the command: it
+has no date, and paths are relative. Beside `digits.md` is `digits.per_seed.csv`, from which its intervals can be
+recomputed:
 
     section,row,run,seed,metric,value,protocol
 
@@ -90,7 +91,7 @@ def _markdown_pieces(tables: Mapping[str, Comparison], note: str, commands: Sequ
     for title, table in tables.items():
         if len(tables) > 1:
             yield f"### {markdown_text(title)}\n"
-        yield f"{markdown(table)}\n{table.legend}\n"
+        yield f"{markdown(table)}\n{markdown_text(table.answer)}\n\n{table.legend}\n"
     if note:
         yield f"{note}\n"
     yield "".join(f"    {one_line(command)}\n" for command in commands)
@@ -101,7 +102,7 @@ def _tex_pieces(tables: Mapping[str, Comparison], note: str, commands: Sequence[
     for title, table in tables.items():
         if len(tables) > 1:
             yield rf"\subsubsection*{{{tex(title)}}}" + "\n"
-        yield f"{latex(table)}\n\\par\\noindent {tex(table.legend)}\n"
+        yield f"{latex(table)}\n\\par\\noindent {tex(table.answer)}\n\n\\par\\noindent {tex(table.legend)}\n"
     if note:
         yield rf"\par\noindent {tex(note)}" + "\n"
     texts = [tex(command).replace("--", "-{}-").replace(",", r",\allowbreak{}") for command in commands]
@@ -111,7 +112,8 @@ def _tex_pieces(tables: Mapping[str, Comparison], note: str, commands: Sequence[
 def _portable(table: Comparison) -> Comparison:
     lines = [[Cell(portable(cell.text), cell.bold) for cell in line] for line in table.lines]
     titles, notes = ([portable(text) for text in texts] for texts in (table.titles, table.notes))
-    return table._replace(titles=titles, lines=lines, notes=notes, legend=portable(table.legend))
+    texts = {"legend": portable(table.legend), "answer": portable(table.answer)}
+    return table._replace(titles=titles, lines=lines, notes=notes, **texts)
 
 
 def training_commands(folder: RunFolder) -> list[str]:
