@@ -1,7 +1,8 @@
 """What features of a data set's own see: the tables of docs/metrics.md.
 
 python -m experiments.own_features                     distances to digits and photographs to which something was done
-python -m experiments.own_features digits RUNS         rank correlation over the numbered checkpoints of digits runs
+python -m experiments.own_features digits RUNS         rank correlation over the numbered checkpoints of digits runs, of
+    diffusion-lab train -m experiment=demo metrics.names=[] seed=0 checkpoint_every=70 keep_every=70
 python -m experiments.own_features fashion_mnist14 RUNS   the same, over runs on dataset=fashion_mnist14
 """
 
@@ -92,19 +93,29 @@ def ranks(*values: list[float]) -> float:
 
 
 def over_checkpoints(name: str, folder: Path) -> None:
-    """Print the rank correlation of own features with the classifier of the package, over all runs of a folder."""
+    """Print the rank correlation of own features with the classifier of the package, over all numbered checkpoints of a
+    folder's runs and over those of the second half of the training, whose distances are near to one another."""
     from diffusion_lab import load_run
 
     saved = sorted(folder.glob("*/checkpoints/step-*.ckpt"))
+    if not saved:
+        sys.exit(f"RUNS={folder} must hold runs with numbered checkpoints; train them with keep_every=70")
     runs = [load_run(path.parents[1], path.stem) for path in saved]
-    samples = (run.samples(range(SAMPLES)) for run in runs)
-    sets = list({each.numpy().tobytes(): each for each in samples}.values())  # each once: runs may begin alike
-    source = runs[0].data.source
-    images = whole(source.train())
+    pairs = ((run.samples(range(SAMPLES)), run.step) for run in runs)
+    sets = {images.numpy().tobytes(): (images, step) for images, step in pairs}.values()  # runs may begin alike
+    source, steps = runs[0].data.source, [step for _, step in sets]
+    training = whole(source.train())
     (committed, labels, none) = (
-        distances(one, images, *sets) for one in (ClassifierFeatures(name), own(source), own(unlabelled(source)))
+        distances(one, training, *(images for images, _ in sets))
+        for one in (ClassifierFeatures(name), own(source), own(unlabelled(source)))
     )
-    print(f"{name}: n={len(sets)}, classes {ranks(committed, labels):.2f}, no classes {ranks(committed, none):.2f}")
+    for words, first in (("all", 0), ("later", max(steps) // 2 + 1)):
+        kept = [k for k, step in enumerate(steps) if step >= first]
+        theirs, classes, without = ([values[k] for k in kept] for values in (committed, labels, none))
+        print(
+            f"{name}, {words}: n={len(kept)}, classes {ranks(theirs, classes):.2f}, no classes "
+            f"{ranks(theirs, without):.2f}; {max(theirs) / min(theirs):.1f} between the largest and the least distance"
+        )
 
 
 def main() -> None:
