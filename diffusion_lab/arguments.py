@@ -54,6 +54,37 @@ def check_made(name: str, value: Any, kind: type, cure: str) -> Any:
     return value
 
 
+def check_overrides(part: object, method: str, *readers: str) -> None:
+    """ValueError if the class of `part` overrides `method` where nothing calls it: none of the `readers`, the methods
+    that call it in the base class, is overridden with it, and those of the class in between do without it."""
+    kind = type(part)
+    above = kind.__mro__[kind.__mro__.index(_definer(kind, method)) :]
+    owners = {reader: _definer(kind, reader) for reader in readers}
+    if any(owner not in above[1:] or _calls(above, reader, method) for reader, owner in owners.items()):
+        return
+    reader, owner = next(iter(owners.items()))
+    raise ValueError(
+        f"{kind.__name__} must override {reader} with {method}, because {reader} of {owner.__name__} does not call it; "
+        "define both, or choose another base class"
+    )
+
+
+def _definer(kind: type, method: str) -> type:
+    return next(one for one in kind.__mro__ if method in vars(one))
+
+
+def _calls(classes: Sequence[type], reader: str, method: str) -> bool:
+    """Whether `reader` as the first of the classes defines it, or one that it calls by super(), calls `method`."""
+    for one in classes:
+        if reader in vars(one):
+            code = getattr(vars(one)[reader], "__code__", None)
+            if code is None or method in code.co_names:  # None: decorated
+                return True
+            if not {"super", reader} <= set(code.co_names):
+                return False
+    return False
+
+
 def check_flag(name: str, value: Any, cure: str) -> bool:
     """`value` if it is true or false, else ValueError."""
     if not isinstance(value, bool):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from diffusion_lab.diffusion.network_input import Guidance, NetworkTime, Plain, Preconditioning, TimestepIndex
 from diffusion_lab.diffusion.prediction import Estimate, LossParts, Prediction
-from diffusion_lab.diffusion.schedule import NoiseSchedule, extract, working_dtype
+from diffusion_lab.diffusion.schedule import NoiseSchedule, copied, extract, working_dtype
 from diffusion_lab.diffusion.variance import FixedLarge, Variance, bound_term
 from diffusion_lab.diffusion.weighting import native_scales
 
@@ -86,12 +86,16 @@ class Denoiser(nn.Module):
         """T."""
         return self.schedule.num_timesteps
 
-    def respace(self, timesteps: Tensor) -> Denoiser:
+    def respace(self, timesteps: Tensor) -> Self:
         """The same network on a schedule that visits only `timesteps` (S,), increasing; indices then run to S-1."""
         kept = self.timesteps[timesteps.to(self.timesteps.device, non_blocking=True)]
         return self._with(self.network, self.schedule.respace(timesteps), kept)
 
-    def guided(self, scale: float, channels: int | None = None) -> Denoiser:
+    def with_network(self, network: nn.Module) -> Self:
+        """The same model, of the same class, with another network, such as one around its own."""
+        return self._with(network, self.schedule, self.timesteps)
+
+    def guided(self, scale: float, channels: int | None = None) -> Self:
         """The same model with classifier-free guidance, of the first `channels` of the image alone unless None.
 
         Raises:
@@ -103,12 +107,13 @@ class Denoiser(nn.Module):
                 f"scale={scale} must be left out: guidance needs a model that was trained with label dropout; train "
                 "on data with conditional=True and label_dropout=0.1"
             )
-        network = Guidance(self.network, scale, self.null_label, self.prediction.heads, channels)
-        return self._with(network, self.schedule, self.timesteps)
+        return self.with_network(Guidance(self.network, scale, self.null_label, self.prediction.heads, channels))
 
-    def _with(self, network: nn.Module, schedule: NoiseSchedule, timesteps: Tensor) -> Denoiser:
-        parts = self.prediction, self.variance, timesteps, self.preconditioning, self.null_label, self.time
-        return Denoiser(network, schedule, *parts)
+    def _with(self, network: nn.Module, schedule: NoiseSchedule, timesteps: Tensor) -> Self:
+        made = copied(self)
+        made.network, made.schedule, made.timesteps = network, schedule, timesteps
+        made._input_scale, made._times = self.preconditioning.input_scale(schedule), self.time.values(schedule)
+        return made
 
     def estimate(self, x_t: Tensor, t: Tensor, **cond: Tensor) -> Estimate:
         """x0 and eps, neither clipped: (B,C,H,W), (B,) -> Estimate."""

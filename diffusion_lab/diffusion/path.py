@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -79,15 +80,16 @@ class GaussianPath(NoiseSchedule):
     def noise_variance(self) -> Tensor:
         return self.noise_scale.square()
 
-    def respace(self, timesteps: Tensor) -> GaussianPath:
-        """The path at some timesteps only.
+    def respace(self, timesteps: Tensor) -> Self:
+        """The path at some timesteps only, of the same class.
 
         Args:
             timesteps: (S,) int64, increasing.
         """
         kept = timesteps.to(self.signal_scale.device)
         slopes = self.signal_slope[kept], self.noise_slope[kept]
-        return GaussianPath(self.signal_scale[kept], self.noise_scale[kept], self.position[kept], slopes)
+        path = GaussianPath(self.signal_scale[kept], self.noise_scale[kept], self.position[kept], slopes)
+        return self._respaced(path, timesteps)
 
 
 def _tables(alpha: Tensor, sigma: Tensor) -> dict[str, Tensor]:

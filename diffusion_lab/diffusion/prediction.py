@@ -17,14 +17,15 @@ What depends on more than the SNR, as the velocity of a path and EDM's F do, ask
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.arguments import check_number
+from diffusion_lab.arguments import check_number, check_overrides
 from diffusion_lab.diffusion.schedule import NoiseSchedule
 
 
@@ -51,6 +52,10 @@ class Prediction(nn.Module, ABC):
     """
 
     heads: int = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        check_overrides(self, "loss", "parts")
 
     @property
     def head_names(self) -> tuple[str, ...]:
@@ -166,8 +171,8 @@ class Velocity(Prediction):
         super().__init__()
         self._slopes: tuple[Tensor, Tensor] | None = None  # (B,) each
 
-    def at(self, schedule: NoiseSchedule, t: Tensor) -> Velocity:
-        made = Velocity()
+    def at(self, schedule: NoiseSchedule, t: Tensor) -> Self:
+        made = copy.copy(self)
         made._slopes = schedule.signal_slope[t], schedule.noise_slope[t]
         return made
 

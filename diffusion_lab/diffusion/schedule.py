@@ -25,14 +25,16 @@ The schedules themselves are in `schedules.py` and `path.py`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 # Below this A the float32 numbers 1/sqrt(A) and SNR are close to the ends of their range.
 SMALLEST_ALPHAS_CUMPROD = 1e-30
+Module = TypeVar("Module", bound=nn.Module)
 
 
 def working_dtype(x: Tensor) -> torch.dtype:
@@ -47,6 +49,17 @@ def extract(table: Tensor, t: Tensor, ndim: int = 1, dtype: torch.dtype = torch.
     check would wait for the device, and a negative t counts from the end as everywhere in PyTorch.
     """
     return table[t].to(dtype).reshape(-1, *[1] * (ndim - 1))
+
+
+def copied(module: Module) -> Module:
+    """A module of the same class with the same parameters, buffers and submodules, which can be replaced in it.
+
+    What a subclass overrides or keeps stays; its constructor is not called.
+    """
+    made = copy.copy(module)
+    for name in ("_parameters", "_buffers", "_modules"):
+        made.__dict__[name] = made.__dict__[name].copy()
+    return made
 
 
 class Tables(nn.Module):
@@ -160,10 +173,13 @@ class NoiseSchedule(Tables):
         coef2 = extract(self.posterior_mean_coef2, t, x0.ndim, dtype)
         return coef1 * x0 + coef2 * x_t
 
-    def respace(self, timesteps: Tensor) -> NoiseSchedule:
+    def respace(self, timesteps: Tensor) -> Self:
         """The schedule that visits only some timesteps, with the same A there (Nichol & Dhariwal 2021, section 4).
 
             b_k = 1 - A_{t_k} / A_{t_{k-1}}
+
+        It is of the same class. A subclass that keeps (T,) tables of its own in buffers has their entries at these
+        timesteps; anything else that depends on the timesteps it replaces in a `respace` of its own.
 
         Args:
             timesteps: (S,) int64, increasing.
@@ -175,10 +191,17 @@ class NoiseSchedule(Tables):
         schedule = NoiseSchedule(1 - a / torch.cat([a.new_ones(1), a[:-1]]))
         # Those of the path, not of its fewer points: the network was trained with them.
         schedule._register(dict(zip(names, kept, strict=True)))
-        schedule._register(
-            {name: table.to(self.betas.device, non_blocking=True) for name, table in schedule.named_buffers()}
-        )
-        return schedule
+        return self._respaced(schedule, timesteps)
+
+    def _respaced(self, made: NoiseSchedule, timesteps: Tensor) -> Self:
+        """This schedule with the tables of another at some timesteps of this one."""
+        device, total, result = self.betas.device, self.num_timesteps, copied(self)
+        for name, table in self.named_buffers(recurse=False):
+            if name not in made._buffers and table.shape[:1] == (total,):
+                result._buffers[name] = table[timesteps.to(device, non_blocking=True)]
+        for name, table in made._buffers.items():
+            result._buffers[name] = None if table is None else table.to(device, non_blocking=True)
+        return result
 
     def extra_repr(self) -> str:
         a = self.alphas_cumprod

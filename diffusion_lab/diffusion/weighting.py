@@ -18,7 +18,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.arguments import check_choice, check_integer, check_made
+from diffusion_lab.arguments import check_choice, check_integer, check_made, check_overrides
 from diffusion_lab.diffusion.prediction import Prediction
 from diffusion_lab.diffusion.schedule import NoiseSchedule
 from diffusion_lab.failure import WrongResult
@@ -61,6 +61,7 @@ class Weighting(nn.Module):
         if kind is not Weighting and kind.x0_weight is Weighting.x0_weight:
             if kind.native_weight is Weighting.native_weight:
                 raise ValueError(f"{kind.__name__} must define x0_weight(snr, step), the weight on the x0-loss")
+        check_overrides(self, "x0_weight", "native_weight", "forward")
         for method, names in ((self.x0_weight, ("snr", "step")), (self.native_weight, ("snr", "scale", "step"))):
             signature, asked = inspect.signature(method), f"{method.__name__}({', '.join(names)})"
             try:
@@ -168,6 +169,11 @@ class Uncertainty(Weighting):
     def __init__(self, base: Weighting, num_features: int = 128, normalize: str = "none") -> None:
         super().__init__(normalize)
         check_made("base", base, Weighting, "use one such as EDM()")
+        if type(base).forward is not Weighting.forward:
+            raise ValueError(
+                f"base={type(base).__name__} must be a weight of the noise, x0_weight or native_weight, and "
+                "overrides forward, which would not be called; use base=EDM()"
+            )
         if base.normalize != "none":
             raise ValueError(f"base.normalize={base.normalize} must be none; use the normalize of uncertainty itself")
         self.base = base

@@ -7,7 +7,8 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.diffusion import X0, Epsilon, Plain, Prediction, TimestepIndex, V
+from diffusion_lab.arguments import check_overrides
+from diffusion_lab.diffusion import X0, Denoiser, Epsilon, NoiseSchedule, Prediction, V
 from diffusion_lab.export.form import Form
 from diffusion_lab.networks.for_diffusers import ForDiffusers, InDiffusers
 from diffusion_lab.solvers import Guided, Solver
@@ -30,19 +31,23 @@ class DiffusersFolder(Form):
             raise FileNotFoundError(
                 "format=diffusers needs diffusers; run: python -m pip install 'diffusion-lab[diffusers]'"
             )
-        denoiser = trained.denoiser
+        denoiser, schedule = trained.denoiser, trained.denoiser.schedule
         for name, wrong, allowed in (
-            ("schedule", denoiser.schedule.norm is not None, "variance preserving, such as linear or cosine"),
+            ("model", type(denoiser) is not Denoiser, "diffusion, with no Denoiser of its own"),
+            ("schedule", _other_noise(schedule), "variance preserving, such as linear or cosine"),
             ("prediction", type(denoiser.prediction) not in PREDICTION_TYPES, "eps, x0 or v"),
             ("variance", denoiser.variance.channels > 0, "fixed, because the library's DDIM takes no learned one"),
-            ("preconditioning", not isinstance(denoiser.preconditioning, Plain), "none"),
-            ("time", not isinstance(denoiser.time, TimestepIndex), "the index of the timestep"),
+            ("preconditioning", denoiser.preconditioning.input_scale(schedule) is not None, "none"),
+            ("time", denoiser.time.values(schedule) is not None, "the index of the timestep"),
         ):
             if wrong:
                 raise ValueError(f"{name} must be {allowed} for format=diffusers, and this run's is not; {ELSE}")
+        kind = type(denoiser.network)
         if not isinstance(denoiser.network, InDiffusers):
-            kind = type(denoiser.network).__name__
-            raise ValueError(f"network must be one that diffusers has for format=diffusers, and {kind} is not; {ELSE}")
+            raise ValueError(
+                f"network must be one that diffusers has for format=diffusers, and {kind.__name__} is not; {ELSE}"
+            )
+        check_overrides(denoiser.network, "forward", "for_diffusers")
         denoiser.network.for_diffusers()
 
     def write(self, trained: TrainedDiffusion, folder: Path) -> None:
@@ -85,6 +90,11 @@ class DiffusersFolder(Form):
         if trained.data.source.decoding() is None:
             lines.append("images = x / 2 + 0.5  # in [0, 1]")
         return "\n".join(lines)
+
+
+def _other_noise(schedule: NoiseSchedule) -> bool:
+    """Whether x_t is another one than that of the schedule's betas."""
+    return schedule.norm is not None or type(schedule).perturb is not NoiseSchedule.perturb
 
 
 def _calls(trained: TrainedDiffusion, labelled: bool) -> list[str]:

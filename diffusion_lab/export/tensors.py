@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.export.form import Form
 from diffusion_lab.files import write_json, write_whole
 from diffusion_lab.training import TrainedDiffusion
@@ -25,7 +26,8 @@ class TensorFile(Form):
     """One file of tensors, named as in the network's `state_dict`, and `config.json`:
 
         network     `_target_`, the class, and all arguments of its constructor
-        parts       schedule, prediction, variance, preconditioning and time, as in the run's configuration
+        parts       schedule, prediction, variance, preconditioning and time, as in the run's configuration; also the
+                    model, if its denoiser is a class of its own
         classes     of a class-conditional model: the names of the labels 0, 1, ..
         null_label  of one that was trained with label dropout: the label of no class, the last of `num_classes`
 
@@ -39,7 +41,8 @@ class TensorFile(Form):
         weights = trained.denoiser.network.state_dict()  # nothing else has some
         tensors = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
         write_whole(folder / self.name, self.content(tensors))
-        parts = {key: trained.config.get(key) for key in PARTS}
+        own = () if type(trained.denoiser) is Denoiser else ("model",)
+        parts = {key: trained.config.get(key) for key in (*PARTS, *own)}
         write_json(folder / CONFIG, {"network": network_config(trained), "parts": parts} | _classes(trained))
 
     @abstractmethod

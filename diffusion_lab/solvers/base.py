@@ -157,6 +157,11 @@ class Guided(Solver):
         self.scale = check_number("scale", scale, "[)", 0, float("inf"), "use 1.5, or 1.0 for none")
         self.channels = check_channels(channels)
 
+    def with_steps(self, steps: Steps) -> Guided:
+        solver = copy.copy(self)
+        solver.base = self.base.with_steps(steps)
+        return solver
+
     def check(self, schedule: NoiseSchedule) -> None:
         self.base.check(schedule)
 
@@ -192,10 +197,11 @@ def network_calls(solver: Solver, denoiser: Denoiser) -> int:
 
     Args:
         solver: how to sample.
-        denoiser: gives schedule, prediction and variance; its network is not called.
+        denoiser: the model; its network is not called.
     """
     counter, device = _Counter(denoiser.prediction.heads + denoiser.variance.channels), denoiser.timesteps.device
-    counted = Denoiser(counter, denoiser.schedule, denoiser.prediction, denoiser.variance, null_label=1).to(device)
+    counted = denoiser.with_network(counter)
+    counted.null_label = 1
     start, label = torch.zeros(1, 1, 1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device)
     solver(counted, start, noise=lambda k, like: torch.zeros_like(like), label=label)
     return counter.calls
@@ -208,6 +214,6 @@ class _Counter(nn.Module):
         super().__init__()
         self.channels, self.calls = channels, 0
 
-    def forward(self, x: Tensor, t: Tensor, label: Tensor) -> Tensor:
+    def forward(self, x: Tensor, t: Tensor, **cond: Tensor) -> Tensor:
         self.calls += len(x)
         return x.new_zeros(len(x), self.channels, *x.shape[2:])

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.arguments import check_flag, check_integer, check_made
+from diffusion_lab.arguments import check_flag, check_integer, check_made, check_overrides
 from diffusion_lab.timesteps.context import Context, StepRecord
 
 
@@ -53,7 +53,7 @@ class TimestepSampler(nn.Module, ABC):
         reweight: whether the loss is weighted with 1/(T p_t), which keeps the uniform objective.
 
     Raises:
-        ValueError: T < 1.
+        ValueError: T < 1, or a subclass of a sampler overrides what the sampler's own draws do not use.
     """
 
     num_timesteps: int
@@ -64,6 +64,9 @@ class TimestepSampler(nn.Module, ABC):
 
     def __init__(self, num_timesteps: int, reweight: bool = False) -> None:
         super().__init__()
+        check_overrides(self, "probabilities", "quantile", "draw")
+        check_overrides(self, "quantile", "draw")
+        check_overrides(self, "weight", "draw")
         self.num_timesteps = check_integer("num_timesteps", num_timesteps, 1, "use 1000 as most papers do")
         self.reweight = check_flag("reweight", reweight, "true makes the loss unbiased for the uniform objective")
 

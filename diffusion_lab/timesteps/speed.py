@@ -75,6 +75,10 @@ class SpeeD(FixedSampler):
         p = 0.5 * (q + q.new_zeros(len(q)).index_add_(0, dual_of(torch.arange(len(q)), tau), q)) if dual else q
         super().__init__(p, reweight)
         self.dual, self.meaningful_steps = dual, tau
+        if self.dual and type(self).quantile is not FixedSampler.quantile and type(self).draw is SpeeD.draw:
+            raise ValueError(
+                f"dual=True must be false for {type(self).__name__}, whose quantile a pair is drawn without"
+            )
         self.register_buffer("_draw_cdf", q.cumsum(0), persistent=False)
 
     def draw(self, x0: Tensor, context: Context) -> Draw:

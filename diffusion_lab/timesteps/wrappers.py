@@ -71,8 +71,8 @@ class Spread(Wrapper):
         return self.base.weight(t, step)
 
     def draw(self, x0: Tensor, context: Context) -> Draw:
-        t = self.base.quantile(self.numbers(len(x0), context), context.step)
-        return Draw(t, self.base.weight(t, context.step))
+        t = self.quantile(self.numbers(len(x0), context), context.step)
+        return Draw(t, self.weight(t, context.step))
 
 
 class Stratified(Spread):

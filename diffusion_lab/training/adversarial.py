@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -213,7 +213,8 @@ class AdversarialModel(ModelKind):
         ValueError: a number out of range.
     """
 
-    trains, generates = AdversarialModule, Generator
+    trains: ClassVar[type[AdversarialModule]] = AdversarialModule
+    generates: ClassVar[type[Generator]] = Generator
     prefix = "networks."
     unused = tuple("schedule prediction variance preconditioning time coupling weighting sampler solver".split())
     chosen_by = "task=gan"
@@ -265,7 +266,7 @@ class AdversarialModel(ModelKind):
 
     def module(self, whole: AdversarialNetworks, parts: Parts, streams: Streams) -> AdversarialModule:
         ratio = self.discriminator_steps, self.discriminator_lr
-        return AdversarialModule(whole, parts["optimizer"], streams, *ratio)
+        return self.trains(whole, parts["optimizer"], streams, *ratio)
 
     def trained(
         self,

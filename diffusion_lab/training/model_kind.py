@@ -109,9 +109,13 @@ class ModelKind(ABC):
 
 
 class DiffusionModel(ModelKind):
-    """A denoiser that is trained at sampled timesteps, and sampled by a solver."""
+    """A denoiser that is trained at sampled timesteps, and sampled by a solver.
 
-    trains, generates = DiffusionModule, Denoiser
+    A subclass that names a `DiffusionModule` or a `Denoiser` of its own in `trains` and `generates` trains with these.
+    """
+
+    trains: ClassVar[type[DiffusionModule]] = DiffusionModule
+    generates: ClassVar[type[Denoiser]] = Denoiser
     prefix = "denoiser."
     parts = ("schedule", "prediction", "variance", "preconditioning", "time")
 
@@ -130,13 +134,13 @@ class DiffusionModel(ModelKind):
     def whole(self, network: nn.Module, parts: Parts) -> Denoiser:
         schedule, prediction, variance, preconditioning, time = (parts[name] for name in self.parts)
         null_label = parts["dataset"].conditions.null_label
-        return Denoiser(network, schedule, prediction, variance, None, preconditioning, null_label, time)
+        return self.generates(network, schedule, prediction, variance, None, preconditioning, null_label, time)
 
     def generating(self, whole: Denoiser) -> Denoiser:
         return whole
 
     def module(self, whole: Denoiser, parts: Parts, streams: Streams) -> DiffusionModule:
-        return DiffusionModule(whole, parts["weighting"], parts["optimizer"], streams, parts["coupling"])
+        return self.trains(whole, parts["weighting"], parts["optimizer"], streams, parts["coupling"])
 
     def trained(
         self,

@@ -14,7 +14,17 @@ from torch import Tensor
 
 from diffusion_lab import load_run
 from diffusion_lab.cli.main import main
-from diffusion_lab.diffusion import Denoiser, Epsilon, LearnedRange, PathPosition, Velocity, linear, rectified_flow
+from diffusion_lab.diffusion import (
+    Denoiser,
+    Epsilon,
+    LearnedRange,
+    NoiseSchedule,
+    PathPosition,
+    Plain,
+    Velocity,
+    linear,
+    rectified_flow,
+)
 from diffusion_lab.export import DiffusersFolder
 from diffusion_lab.networks import UNet, UViT
 from diffusion_lab.solvers import DDIM, Euler, Trailing
@@ -158,6 +168,33 @@ def test_what_the_library_cannot_express_is_refused_by_name() -> None:
     ):
         with pytest.raises(ValueError, match=f"{says}.*use format=safetensors"):
             DiffusersFolder().check(model(**wrong))
+
+
+def test_a_class_that_the_library_does_not_have_is_refused_however_little_it_overrides() -> None:
+    class Shown(Plain):
+        def input_scale(self, schedule: NoiseSchedule) -> Any:
+            return 2 * torch.ones_like(schedule.betas)
+
+    class Twice(UNet):
+        def forward(self, *inputs: Any, **cond: Any) -> Tensor:
+            return 2 * super().forward(*inputs, **cond)
+
+    class Shifted(NoiseSchedule):
+        def perturb(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
+            return super().perturb(x0, eps, t) + 1
+
+    class Self(Denoiser):
+        pass
+
+    unet, twice = (kind(1, 1, 8, 8, (1, 2), 1, ()) for kind in (UNet, Twice))
+    for made, says in (
+        (Self(unet, linear(), Epsilon()), "model must be diffusion, with no Denoiser of its own"),
+        (Denoiser(unet, Shifted(linear().betas), Epsilon()), "schedule must be variance preserving"),
+        (Denoiser(unet, linear(), Epsilon(), preconditioning=Shown()), "preconditioning must be none"),
+        (Denoiser(twice, linear(), Epsilon()), "Twice must override for_diffusers with forward"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            DiffusersFolder().check(SimpleNamespace(denoiser=made))  # type: ignore[arg-type]
 
 
 def test_settings_are_checked_before_anything_is_written(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

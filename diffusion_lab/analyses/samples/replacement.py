@@ -303,6 +303,7 @@ class TrueDenoiser(Denoiser):
     def __init__(self, base: Denoiser, truth: Tensor, replaced: Tensor) -> None:
         parts = base.prediction, base.variance, base.timesteps, base.preconditioning, base.null_label, base.time
         super().__init__(base.network, base.schedule, *parts)
+        self.base = base
         self.truth, self.replaced = truth, replaced.to(base.timesteps.device)
 
     def estimate(self, x_t: Tensor, t: Tensor, **cond: Tensor) -> Estimate:
@@ -311,7 +312,7 @@ class TrueDenoiser(Denoiser):
         eps = (x - alpha * self.truth) / sigma
         if known.all():
             return Estimate(self.truth, eps)
-        found = super().estimate(x_t, t, **cond)
+        found = self.base.estimate(x_t, t, **cond)
         return Estimate(torch.where(known, self.truth, found.x0), torch.where(known, eps, found.eps))
 
     def reverse(self, x_t: Tensor, t: Tensor, clip: bool = False, **cond: Tensor) -> Reverse:
@@ -319,7 +320,7 @@ class TrueDenoiser(Denoiser):
         if known.all() and not self.variance.channels:
             mean = self.schedule.posterior_mean(self.truth, x_t, t)
             return Reverse(mean, self.variance.log_variance(x_t[:, :0], t, self.schedule), self.truth)
-        found = super().reverse(x_t, t, clip, **cond)
+        found = self.base.reverse(x_t, t, clip, **cond)
         x0 = torch.where(known, self.truth, found.x0)
         return Reverse(self.schedule.posterior_mean(x0, x_t, t), found.log_variance, x0)
 
@@ -328,4 +329,4 @@ class TrueDenoiser(Denoiser):
         return self.replaced[self.timesteps[t]].view(-1, 1, 1, 1)
 
     def _with(self, network: torch.nn.Module, schedule: NoiseSchedule, timesteps: Tensor) -> Denoiser:
-        return TrueDenoiser(super()._with(network, schedule, timesteps), self.truth, self.replaced)
+        return TrueDenoiser(self.base._with(network, schedule, timesteps), self.truth, self.replaced)

@@ -27,11 +27,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from diffusion_lab.callbacks.evaluation import measured as is_measured
-from diffusion_lab.cli.build import part
 from diffusion_lab.cli.metric_files import with_metrics
 from diffusion_lab.cli.processes import world_size
+from diffusion_lab.cli.run_parts import RunParts, part
 from diffusion_lab.data import Conditions, ImageDataModule
-from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.networks.kernels import as_on_gpu
 from diffusion_lab.solvers import network_calls
 from diffusion_lab.timesteps import TimestepSampler
@@ -113,8 +112,8 @@ def _validation_images(data: ImageDataModule) -> int:
 
 def solver_calls(cfg: DictConfig) -> int:
     """Network calls of one row each that the solver makes for one sample."""
-    schedule, prediction, variance, solver = (part(cfg, n) for n in ("schedule", "prediction", "variance", "solver"))
-    return network_calls(solver, Denoiser(nn.Identity(), schedule, prediction, variance))
+    parts = RunParts(cfg)
+    return network_calls(parts["solver"], parts["model"].whole(nn.Identity(), parts))
 
 
 def rows_per_pass(cfg: DictConfig) -> int:
