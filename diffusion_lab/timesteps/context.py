@@ -69,10 +69,11 @@ class Context:
 
     Args:
         position: optimizer step k (the same in the `draw` and the `observe` of one update), process, microbatch.
-        streams: the run's random numbers; a draw uses the stream "timesteps".
+        streams: the run's random numbers; a draw uses the stream "timesteps", a second one "timesteps-1", and so on.
         device: of the random numbers.
         probe: evaluates losses, or None outside a run.
         cond: conditions of the current rows, the network's keywords.
+        draw: number of earlier draws for the same rows, for a step that needs two times of each image.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Context:
         device: torch.device | str = "cpu",
         probe: Probe | None = None,
         cond: dict[str, Tensor] | None = None,
+        draw: int = 0,
     ) -> None:
         self.step, self.rank, self.world_size, self.micro, self.accumulate = position
         self.probe = probe
@@ -89,6 +91,7 @@ class Context:
         self.device = device
         self._position = position
         self._streams = streams
+        self._stream = f"timesteps-{draw}" if draw else "timesteps"
         self._calls = 0
 
     def probe_for(self, sampler: object) -> Probe:
@@ -109,7 +112,7 @@ class Context:
         """
         self._calls += 1
         size = self._position.global_rows(n)
-        u = self._streams.uniform(size * (columns or 1), "timesteps", self.step, self._calls, device=self.device)
+        u = self._streams.uniform(size * (columns or 1), self._stream, self.step, self._calls, device=self.device)
         return u if columns is None else u.view(size, columns)
 
     def uniform(self, n: int, columns: int | None = None) -> Tensor:
@@ -128,7 +131,7 @@ class Context:
     def generator(self) -> torch.Generator:
         """A generator that is equal on every process and microbatch of this update; new numbers at each access."""
         self._calls += 1
-        return self._streams.generator(self.device, "timesteps", self.step, self._calls)
+        return self._streams.generator(self.device, self._stream, self.step, self._calls)
 
     def generator_of(self, stream: str) -> torch.Generator:
         """A generator of another stream, a function of seed, stream and step alone: equal on every process and in

@@ -16,7 +16,7 @@ from diffusion_lab.diffusion import Coupling, Denoiser, Weighting
 from diffusion_lab.distributed import gather_rows
 from diffusion_lab.optimizers import Weights
 from diffusion_lab.streams import Streams
-from diffusion_lab.timesteps import Context, Draw, StepRecord, Uniform
+from diffusion_lab.timesteps import Context, Draw, Position, StepRecord, Uniform
 from diffusion_lab.training.run_module import RunModule, seed_dropout
 from diffusion_lab.training.validation_loss import ValidationLoss, own_batches
 
@@ -60,6 +60,7 @@ class DiffusionModule(RunModule):
         self.weighting = weighting
         self.make_optimizer = optimizer
         self.coupling = coupling
+        self._draws: tuple[Position | None, int] = None, 0  # the last position of a draw, and its earlier draws there
         self._own_batches: OwnBatches | None = None
         self._validation: ValidationLoss | None = None
         self._uniform = [Uniform(denoiser.num_timesteps)]  # in a list, so that it is not registered as a submodule
@@ -75,8 +76,11 @@ class DiffusionModule(RunModule):
         return self.denoiser.network
 
     def context(self, x0: Tensor, cond: dict[str, Tensor], probe: Any = None) -> Context:
-        """What a sampler is given for these rows."""
-        return Context(self.position, self.streams, x0.device, probe, cond)
+        """What a sampler is given for these rows. Each call within a microbatch has random numbers of its own, so that
+        a step can draw several times."""
+        position, count = self._draws
+        self._draws = self.position, count + 1 if position is self.position else 0
+        return Context(self.position, self.streams, x0.device, probe, cond, draw=self._draws[1])
 
     def facts(self) -> dict[str, Any]:
         """ln SNR at up to 101 equally spaced timesteps, from the first to the last."""
