@@ -128,10 +128,11 @@ def choices_of(cfg: DictConfig) -> dict[str, Any]:
 
 
 def method_name(cfg: DictConfig) -> str:
-    """The method's name, or the sampler's with the other options that differ from the default."""
+    """The method's name, with the model if it is another than the method's; or the sampler's with the other options
+    that differ from the default."""
     choices = choices_of(cfg)
     if choices.get("method"):
-        return str(choices["method"])
+        return "-".join([str(choices["method"]), *_not_implied(cfg, "model")])
     words = {choices.get("sampler", "sampler"): None}  # each once: task=gan sets model=gan
     for group, default in DEFAULT_CHOICES.items():
         if choices.get(group, default) != default:
@@ -141,10 +142,15 @@ def method_name(cfg: DictConfig) -> str:
 
 def beside_method(cfg: DictConfig) -> list[str]:
     """Schedule and prediction if they differ from those of the preset, the method and train.yaml."""
+    # Without a method, `method_name` has the prediction.
+    return _not_implied(cfg, "schedule", *(["prediction"] if choices_of(cfg).get("method") else []))
+
+
+def _not_implied(cfg: DictConfig, *groups: str) -> list[str]:
+    """The options of the groups that differ from those of the preset, the method and train.yaml."""
     hydra, found = hydra_of(cfg), []
     choices = {} if hydra is None else dict(hydra.runtime.choices)
-    # Without a method, `method_name` has the prediction.
-    for group in ("schedule", "prediction") if choices.get("method") else ("schedule",):
+    for group in groups:
         option = choices.get(group)
         if option is not None and option not in implied_options(hydra, choices, group, conf_dir()):
             found.append(str(option))

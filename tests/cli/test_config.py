@@ -82,6 +82,8 @@ def test_plain_is_made_of_builtin_types_only(composed) -> None:
         (["method=ddpm", "schedule=linear", "prediction=eps"], "digits-ddpm-s0"),  # what it says itself
         (["method=iddpm"], "digits-iddpm-s0"),  # cosine by its own word
         (["method=iddpm", "schedule=linear"], "digits-iddpm-linear-s0"),
+        (["method=min_snr", "model=gan"], "digits-min_snr-gan-s0"),  # another model than the method's
+        (["method=biggan"], "digits-biggan-s0"),  # gan by its task's word
         (["experiment=demo"], "digits-uniform-v-s0"),  # cosine by the preset's word
         (["experiment=demo", "method=p2", "schedule=linear"], "digits-p2-linear-s0"),
         (["experiment=adaptive_beta/table1", "method=ddpm", "schedule=quadratic"], "cifar10-ddpm-s0"),  # it sweeps it

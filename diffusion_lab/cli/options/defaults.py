@@ -59,7 +59,7 @@ def _defaults(path: Path, changed: int) -> tuple[DefaultsEntry, ...]:
 
 def implied_options(hydra: Any, choices: dict[str, Any], group: str, conf: Path) -> tuple[str, ...]:
     """The options of a group that a run's name implies: those that the preset sweeps; else the one of the preset, else
-    of the method, else of the base that one of them states, else of train.yaml.
+    of the method, else of the task, else of the base that one of them states, else of train.yaml.
 
     Args:
         hydra: Hydra's node of the job.
@@ -74,7 +74,7 @@ def implied_options(hydra: Any, choices: dict[str, Any], group: str, conf: Path)
         return tuple(option.strip() for option in str(swept).split(","))
     sources = OmegaConf.select(hydra, "runtime.config_sources") or []
     folders = [Path(source.path) for source in sources if source.schema == "file"] or [conf]
-    for layer in ("experiment", "method", "base"):
+    for layer in ("experiment", "method", "task", "base"):
         if choices.get(layer) and (option := _overridden(tuple(folders), f"{layer}/{choices[layer]}", group)):
             return (option,)
     return tuple(entry.option or "" for entry in defaults(conf / "train.yaml") if entry.group == group)
