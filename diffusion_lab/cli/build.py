@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from diffusion_lab.cli.processes import on_cpu, srun_tasks
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.run_parts import part as part
 from diffusion_lab.data import ImageDataModule
+from diffusion_lab.networks.checks import keywords
 from diffusion_lab.streams import Streams
 from diffusion_lab.training import RunModule, VerifiedCheckpointIO
 from diffusion_lab.training.run_module import finish_at_the_last_step
@@ -49,7 +49,7 @@ def network_arguments(parts: RunParts) -> dict[str, int]:
     with config_errors("dataset.source"):
         channels, image_size, _ = data.shape
     labels = data.conditions.num_labels
-    if labels is not None and "num_classes" not in inspect.signature(parts["network"]).parameters:
+    if labels is not None and not keywords(parts["network"]).takes("num_classes"):
         raise ValueError(f"num_classes={labels} is unknown to this network; use dataset.conditional=false")
     out_channels = parts["model"].out_channels(channels, parts)
     given = {"in_channels": channels, "out_channels": out_channels, "image_size": image_size}

@@ -10,7 +10,6 @@ built, and its weights are read as tensors.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.cli.same_run import check_origin
 from diffusion_lab.cli.targets import Trust
 from diffusion_lab.cli.untrusted_run import recorded_config, recorded_init_identity
+from diffusion_lab.networks.checks import keywords
 from diffusion_lab.runs.names import CHECKPOINT, CHECKPOINTS
 from diffusion_lab.runs.record import read_record
 from diffusion_lab.training.weight_matching import WeightMatch, match_weights, without_prefix
@@ -164,7 +164,7 @@ def _free(parts: RunParts) -> set[str]:
     make, given = parts["network"], network_arguments(parts)
     own, free = _of_network(make, given), set[str]()
     others: list[dict[str, Any]] = [{"out_channels": 2 * given["out_channels"]}]
-    if "num_classes" in inspect.signature(make).parameters:
+    if keywords(make).takes("num_classes"):
         labels = given.get("num_classes")
         others += [{"num_classes": None}] if labels is not None else []
         others += [{"num_classes": (labels or 1) + 1}]

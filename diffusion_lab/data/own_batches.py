@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from diffusion_lab.data.pixels import Extremes, doubts, to_float
+from diffusion_lab.networks.checks import keywords
 
 KNOWN = "use (B,C,H,W) images, a pair (images, labels), or a dict with the key image"
 
@@ -29,12 +29,8 @@ class OwnBatches:
     """
 
     def __init__(self, network: nn.Module) -> None:
-        parameters = dict(list(inspect.signature(network.forward).parameters.items())[2:])  # behind x and t
-        self._any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-        self._names = set(parameters)
-        if getattr(network, "num_classes", 0) is None:
-            self._names.discard("label")
-            self._any = False
+        self._taken = keywords(network.forward, behind=2)
+        self._unlabelled = getattr(network, "num_classes", 0) is None
         self._checked = self._fits = False
 
     @contextmanager
@@ -75,7 +71,7 @@ class OwnBatches:
         return {"image": x0} | cond
 
     def _takes(self, key: str) -> bool:
-        return self._any or key in self._names
+        return self._taken.takes(key) and not (self._unlabelled and key == "label")
 
 
 def _parts(batch: Any) -> tuple[Tensor, dict[str, Any]]:

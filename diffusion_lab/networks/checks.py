@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from diffusion_lab.arguments import check_integer, check_number
+
+
+class Keywords(NamedTuple):
+    """What a function takes by keyword.
+
+    Attributes:
+        names: those that it names.
+        needed: of these, the ones without a default.
+        any: whether it takes every other keyword too, as `**kwargs`.
+    """
+
+    names: set[str]
+    needed: set[str]
+    any: bool
+
+    def takes(self, key: str) -> bool:
+        """Whether `key` may be given."""
+        return self.any or key in self.names
+
+
+def keywords(function: Callable[..., Any], behind: int = 0) -> Keywords:
+    """The keywords of a function, without those of its first positional arguments, as x and t of a network."""
+    parameters = list(inspect.signature(function).parameters.values())
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][behind:]
+    named += [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    needed = {p.name for p in named if p.default is p.empty}
+    return Keywords({p.name for p in named}, needed, any(p.kind is p.VAR_KEYWORD for p in parameters))
 
 
 def check_counts(

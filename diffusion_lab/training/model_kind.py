@@ -9,7 +9,6 @@ The usual kind is `DiffusionModel`.
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from diffusion_lab.averaging import Name
 from diffusion_lab.data import Conditions, ImageDataModule
 from diffusion_lab.diffusion import Denoiser
 from diffusion_lab.networks import AdversarialNetworks
+from diffusion_lab.networks.checks import keywords
 from diffusion_lab.solvers import Solver
 from diffusion_lab.streams import Streams
 from diffusion_lab.training.continuation import Continuation
@@ -162,14 +162,9 @@ class DiffusionModel(ModelKind):
 def condition_faults(network: nn.Module, conditions: Conditions) -> Iterator[str]:
     """The network must accept the keywords of the batches and require no others."""
     name = type(network).__name__
-    taken = dict(list(inspect.signature(network.forward).parameters.items())[2:])  # behind x and t
-    needed = set()
-    for key, parameter in taken.items():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            return
-        if parameter.default is parameter.empty:
-            needed.add(key)
-    for key in sorted(conditions.names - taken.keys(), key=lambda key: (key != "label", key)):
+    taken = keywords(network.forward, behind=2)
+    lacking = {key for key in conditions.names if not taken.takes(key)}
+    for key in sorted(lacking, key=lambda key: (key != "label", key)):
         yield (
             f"dataset.conditional=true must have a network that takes labels, and {name} takes none; set "
             "dataset.conditional=false or another network"
@@ -177,6 +172,6 @@ def condition_faults(network: nn.Module, conditions: Conditions) -> Iterator[str
             else f"task={type(conditions.task).__name__} must have a network that takes {key}, and {name} does not; "
             "use network=adm_sr_tiny, or task=image_generation"
         )
-    for key in sorted(needed - conditions.names):
+    for key in sorted(taken.needed - conditions.names):
         cure = "set dataset.conditional=true" if key == "label" else "use task=super_resolution"
         yield f"network={name} must be given {key}, which this run does not have; {cure} or another network"
