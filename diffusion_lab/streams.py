@@ -3,7 +3,7 @@
 Every number that a run draws is named by
 
     seed      the run's seed,
-    stream    its purpose: "init", "order", "augment", "timesteps", "rewards", "noise", "dropout", "eval",
+    stream    its purpose: "init", "order", "augment", "timesteps", "rewards", "noise", "dropout", "auxiliary", "eval",
     position  integers such as the optimizer step, the number of a draw, or the id of a sample.
 
 The numbers do not depend on how many were drawn before. A run can therefore be stopped and continued at any step, and
@@ -20,11 +20,31 @@ are drawn for the whole global batch and each process takes its rows; so the num
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from diffusion_lab.arguments import check_integer
+
+
+class Position(NamedTuple):
+    """The position of a microbatch: optimizer step, process, and microbatch within the update."""
+
+    step: int
+    rank: int = 0
+    world_size: int = 1
+    micro: int = 0
+    accumulate: int = 1
+
+    def rows(self, n: int) -> slice:
+        """The rows of the global batch that are the n rows of this process and microbatch."""
+        start = (self.micro * self.world_size + self.rank) * n
+        return slice(start, start + n)
+
+    def global_rows(self, n: int) -> int:
+        """Rows of the global batch, G, if each process and microbatch has n."""
+        return n * self.world_size * self.accumulate
 
 
 class Streams:

@@ -57,6 +57,7 @@ class TimestepLog(StepCallback):
         train/loss            mean native loss of the rows since the last log, at the timesteps that were drawn
         train/loss_q0..q3     the same by quarter of the timesteps (improved-diffusion's names)
         train/loss_t          the same by bin
+        train/aux_<name>      mean of an auxiliary loss over the rows since the last log, before its weight
         sampler/p             probabilities(step), summed by bin
         sampler/drawn         share of all rows since the start that fell into the bin
         sampler/objective     p_t E[weight] w_eps(t), normalised to sum 1 and summed by bin: the effective weight that
@@ -82,11 +83,12 @@ class TimestepLog(StepCallback):
         check_integer("bins", bins, 1, "use 20")
         self.bins, self.every = bins, check_interval("every", every)
         self.latest: float | None = None  # train/loss of the last log, None before the first
-        self._saved: dict[str, Tensor] | None = None
+        self._saved: dict[str, Any] | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         steps = diffusion(pl_module).denoiser.num_timesteps
         device = pl_module.device
+        self._auxiliary = torch.zeros(len(diffusion(pl_module).auxiliary), 2, dtype=torch.float64, device=device)
         self._recent = TimestepMean(steps).to(device)  # since the last log
         self._drawn = torch.zeros(steps, dtype=torch.float64, device=device)  # rows from the start to the last log
         bins = min(self.bins, steps)
@@ -98,11 +100,17 @@ class TimestepLog(StepCallback):
             *recent, drawn = self._own_share(self._saved["tables"], trainer).to(device)
             self._recent.load_state_dict(dict(zip(Totals._fields, recent, strict=True)))
             self._drawn.copy_(drawn)
+            if len(self._auxiliary):
+                self._auxiliary.copy_(self._own_share(self._saved["auxiliary"], trainer))
             self._saved = None
 
     def on_step_end(self, trainer: Trainer, module: DiffusionModule, step: int, records: list[StepRecord]) -> None:
         for record in records:
             self._recent.update(record.t, record.loss)
+            for place, name in enumerate(module.auxiliary if record.auxiliary else ()):
+                if name in record.auxiliary:
+                    self._auxiliary[place, 0] += record.auxiliary[name].double().sum()
+                    self._auxiliary[place, 1] += len(record.t)
         if due(step, self.every, last_step(trainer)):
             self._log(trainer, module, step)
 
@@ -117,6 +125,11 @@ class TimestepLog(StepCallback):
                 values |= {f"{name}{i}": value for i, value in enumerate(mean) if value == value}
             else:
                 values[name] = mean
+        if len(self._auxiliary):
+            for name, (total, count) in zip(module.auxiliary, sum_(self._auxiliary).tolist(), strict=True):
+                if count:
+                    values[f"train/aux_{name}"] = total / count
+            self._auxiliary.zero_()
         p, weights = effective_weights(trainer, module, step)
         values["sampler/p"] = _binned(p, self._bin).tolist()
         values["sampler/drawn"] = _binned(drawn / drawn.sum(), self._bin).tolist()
@@ -132,8 +145,10 @@ class TimestepLog(StepCallback):
         self._recent.reset()
 
     def state_dict(self) -> dict[str, Any]:
-        """(W,4,T): the tables of each process, so that a resumed run adds the same numbers in the same order."""
-        return {"tables": gather_rows(self._tables()[None]).cpu()}
+        """(W,4,T), and of auxiliary losses (W,n,2): the tables of each process, so that a resumed run adds the same
+        numbers in the same order."""
+        added = {"auxiliary": gather_rows(self._auxiliary[None]).cpu()} if len(self._auxiliary) else {}
+        return {"tables": gather_rows(self._tables()[None]).cpu()} | added
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._saved = state_dict

@@ -141,9 +141,14 @@ def method_name(cfg: DictConfig) -> str:
 
 
 def beside_method(cfg: DictConfig) -> list[str]:
-    """Schedule and prediction if they differ from those of the preset, the method and train.yaml."""
+    """Schedule, prediction and auxiliary losses if they differ from those of the preset, the method and train.yaml."""
     # Without a method, `method_name` has the prediction.
-    return _not_implied(cfg, "schedule", *(["prediction"] if choices_of(cfg).get("method") else []))
+    found = _not_implied(cfg, "schedule", *(["prediction"] if choices_of(cfg).get("method") else []))
+    # Not by the choice: Hydra keeps none for several of a family.
+    hydra, choices = hydra_of(cfg), choices_of(cfg)
+    if choices.get("auxiliary") not in implied_options(hydra, choices, "auxiliary", conf_dir()):
+        found += [str(name) for name, node in (cfg.get("auxiliary") or {}).items() if node is not None]
+    return found
 
 
 def _not_implied(cfg: DictConfig, *groups: str) -> list[str]:

@@ -54,6 +54,7 @@ from diffusion_lab.diffusion.path import GaussianPath, edm, rectified_flow
 from diffusion_lab.diffusion.prediction import X0, EDMPrediction, Epsilon, Estimate, LossParts, Prediction, V, Velocity
 from diffusion_lab.diffusion.schedule import NoiseSchedule, extract
 from diffusion_lab.diffusion.schedules import cosine, damped, fdm, laplace, linear, quadratic, sigmoid, sqrt_linear
+from diffusion_lab.diffusion.step import Step
 from diffusion_lab.diffusion.variance import FixedLarge, FixedSmall, LearnedRange, Variance
 from diffusion_lab.diffusion.weighting import Uncertainty, Unit, Weighting, native_scales, x0_weights
 from diffusion_lab.diffusion.weightings import (
@@ -79,7 +80,7 @@ __all__ = [
     "Loss", "MaxSNR", "MeanOfHeads", "MinSNR", "MinibatchOT", "MixedPrediction", "NativeSpace", "NetworkTime",
     "NoiseSchedule", "P2", "LossParts", "PathPosition", "PerBatch", "PerBin", "PerPixel", "PerSample", "Plain",
     "Preconditioning", "Prediction", "PreservingScale", "Reduction", "Reverse", "SNRHead", "SoftMin", "SoftMinSNR",
-    "Space", "ThreeHeads", "TimestepIndex", "TruncSNR", "Uncertainty", "Unit", "V", "VLB", "VSpace", "Variance",
+    "Space", "Step", "ThreeHeads", "TimestepIndex", "TruncSNR", "Uncertainty", "Unit", "V", "VLB", "VSpace", "Variance",
     "Velocity", "WarmupMin", "Weighting", "X0", "X0Space", "bits_per_dim", "bound_weights", "cosine", "damped", "edm",
     "empirical_floor", "extract", "fdm", "laplace", "linear", "native_scales", "prior_term", "quadratic",
     "rectified_flow", "sigmoid", "sqrt_linear", "vlb_terms", "x0_weights",

@@ -31,6 +31,8 @@ class Loss(NamedTuple):
     parts: LossParts  # (B,K) the native loss as a weighting takes it
     errors: Tensor  # (B,E) what the prediction tracks of its heads, detached; E = 0 with one head
     snr: Tensor  # (B,) signal-to-noise ratio of each row
+    x_t: Tensor | None = None  # (B,C,H,W) the noisy images
+    out: Tensor | None = None  # (B,heads*C,H,W) the network's output without the channels of the variance
 
 
 class Denoiser(nn.Module):
@@ -147,11 +149,16 @@ class Denoiser(nn.Module):
         native = parts.loss.sum(1)
         errors = prediction.errors(out.detach(), x0, x, alpha, sigma)
         if not self.variance.channels:
-            return Loss(native, torch.zeros_like(native), parts, errors, snr)
+            return Loss(native, torch.zeros_like(native), parts, errors, snr, x_t, out)
         x0_hat = prediction.estimate(out.detach(), x, alpha, sigma).x0
         log_variance = self.variance.log_variance(extra, t, self.schedule)
         term = bound_term(x0, x0_hat, log_variance, t, self.schedule)
-        return Loss(native, self.variance.loss_weight(self.schedule) * term, parts, errors, snr)
+        return Loss(native, self.variance.loss_weight(self.schedule) * term, parts, errors, snr, x_t, out)
+
+    def target(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
+        """What the network should answer: (B,C,H,W), (B,C,H,W), (B,) -> (B,heads*C,H,W)."""
+        _, alpha, sigma = self._point(x0, t)
+        return self.prediction.at(self.schedule, t).target(x0, eps, alpha, sigma)
 
     def head_losses(self, x0: Tensor, eps: Tensor, t: Tensor, **cond: Tensor) -> Tensor:
         """Mean square error of each head to its own target, in its native space, before any gate: -> (B,heads).

@@ -1,8 +1,9 @@
 """Timestep samplers: the timesteps of a training step and their weights in the loss."""
 
+from diffusion_lab.streams import Position
 from diffusion_lab.timesteps.base import Draw, FixedSampler, TimestepSampler
 from diffusion_lab.timesteps.beta_policy import Rewards, ShuffledRewards, ZeroRewards, f_statistic
-from diffusion_lab.timesteps.context import Context, Position, Probe, StepRecord
+from diffusion_lab.timesteps.context import Context, Probe, StepRecord
 from diffusion_lab.timesteps.continuous import (
     Beta,
     Cauchy,

@@ -1,38 +1,19 @@
-"""What a timestep sampler is given: its position in the run, the probe, the context of a call, the record of an update.
+"""What a timestep sampler is given: the probe, the context of a call, the record of an update.
 
 b rows of this process and microbatch, A microbatches of one update, W processes; G = b*A*W rows of the global batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from diffusion_lab.distributed import gather_rows
-from diffusion_lab.streams import Streams
-
-
-class Position(NamedTuple):
-    """The position of a microbatch: optimizer step, process, and microbatch within the update."""
-
-    step: int
-    rank: int = 0
-    world_size: int = 1
-    micro: int = 0
-    accumulate: int = 1
-
-    def rows(self, n: int) -> slice:
-        """The rows of the global batch that are the n rows of this process and microbatch."""
-        start = (self.micro * self.world_size + self.rank) * n
-        return slice(start, start + n)
-
-    def global_rows(self, n: int) -> int:
-        """Rows of the global batch, G, if each process and microbatch has n."""
-        return n * self.world_size * self.accumulate
+from diffusion_lab.streams import Position, Streams
 
 
 class Probe(Protocol):
@@ -152,6 +133,7 @@ class StepRecord:
         errors: (A*b, E) errors that a prediction of several heads tracks; None or E = 0 otherwise.
         accumulate: A.
         weight: (A*b,) weight of each row from the draw, or None.
+        auxiliary: name -> (A*b,) the rows of each auxiliary loss that was computed, before its weight.
     """
 
     x0: Tensor
@@ -162,6 +144,7 @@ class StepRecord:
     errors: Tensor | None = None
     accumulate: int = 1
     weight: Tensor | None = None
+    auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
     _all: tuple[Tensor, Tensor, Tensor] | None = field(default=None, repr=False)
 
     @staticmethod
@@ -177,7 +160,10 @@ class StepRecord:
         errors = torch.cat(tracked) if tracked else None
         weights = [r.weight for r in records if r.weight is not None]
         weight = torch.cat(weights) if weights else None
-        return StepRecord(x0, cond, t, loss, objective, errors, accumulate=len(records), weight=weight)
+        auxiliary = {name: torch.cat([r.auxiliary[name] for r in records]) for name in records[0].auxiliary}
+        return StepRecord(
+            x0, cond, t, loss, objective, errors, accumulate=len(records), weight=weight, auxiliary=auxiliary
+        )
 
     def gather(self, local: Tensor) -> Tensor:
         """Rows of all processes in the order of the global batch: (A*b, ...) -> (G, ...), equal on all of them.

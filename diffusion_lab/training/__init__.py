@@ -11,7 +11,7 @@ from diffusion_lab.training.checkpoint_io import (
 from diffusion_lab.training.continuation import Continuation
 from diffusion_lab.training.finite import NotFinite, not_finite
 from diffusion_lab.training.model_kind import DiffusionModel, ModelKind
-from diffusion_lab.training.module import DiffusionModule
+from diffusion_lab.training.module import DiffusionModule, Losses, Pairs
 from diffusion_lab.training.own_loop import LoopSampler
 from diffusion_lab.training.probe import DenoiserProbe
 from diffusion_lab.training.run_module import RunModule
@@ -22,6 +22,6 @@ from diffusion_lab.training.validation_loss import validation_losses
 __all__ = [
     "AdversarialModel", "AdversarialModule", "AdversarialRecord", "Continuation", "DamagedCheckpoint", "DenoiserProbe",
     "DiffusionModel", "DiffusionModule", "LoopSampler", "ModelKind", "NewerCheckpoint", "NoneIntact", "NotFinite",
-    "FixedSetLoss", "RunModule", "ShardedStrategy", "TrainedDiffusion", "TrainedGAN", "TrainedModel",
+    "FixedSetLoss", "Losses", "Pairs", "RunModule", "ShardedStrategy", "TrainedDiffusion", "TrainedGAN", "TrainedModel",
     "VerifiedCheckpointIO", "labels", "newest_good", "not_finite", "validation_losses",
 ]  # fmt: skip

@@ -216,7 +216,9 @@ class AdversarialModel(ModelKind):
     trains: ClassVar[type[AdversarialModule]] = AdversarialModule
     generates: ClassVar[type[Generator]] = Generator
     prefix = "networks."
-    unused = tuple("schedule prediction variance preconditioning time coupling weighting sampler solver".split())
+    unused = tuple(
+        "schedule prediction variance preconditioning time coupling weighting auxiliary sampler solver".split()
+    )
     chosen_by = "task=gan"
     why_unused = "a GAN has no timesteps"
     fixed = {

@@ -85,7 +85,7 @@ CONTENT: dict[Any, Kind] = {
         "RunRecord": {"config": _shallow, "config_hash": str, "lines": _named(is_count), "owed": [str]},
         "Progress": {"seconds": _time, "evaluating": _time},
         "EMA": _named(_weights),
-        "TimestepLog": {"tables": Tensor},
+        "TimestepLog": {"tables": Tensor, "auxiliary": Tensor},
         "AdversarialLog": {"sums": Tensor},
         ...: _shallow,  # of a sampler, or of a callback of the user's
     },

@@ -140,7 +140,9 @@ class DiffusionModel(ModelKind):
         return whole
 
     def module(self, whole: Denoiser, parts: Parts, streams: Streams) -> DiffusionModule:
-        return self.trains(whole, parts["weighting"], parts["optimizer"], streams, parts["coupling"])
+        weighting, optimizer, coupling = (parts[name] for name in ("weighting", "optimizer", "coupling"))
+        auxiliary = {name: loss for name, loss in (parts["auxiliary"] or {}).items() if loss is not None}
+        return self.trains(whole, weighting, optimizer, streams, coupling, auxiliary)
 
     def trained(
         self,

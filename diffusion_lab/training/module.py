@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
+from diffusion_lab.auxiliary import Auxiliary
 from diffusion_lab.data.own_batches import OwnBatches
-from diffusion_lab.diffusion import Coupling, Denoiser, Weighting
+from diffusion_lab.diffusion import Coupling, Denoiser, Step, Weighting
 from diffusion_lab.distributed import gather_rows
+from diffusion_lab.failure import WrongResult
 from diffusion_lab.optimizers import Weights
-from diffusion_lab.streams import Streams
-from diffusion_lab.timesteps import Context, Draw, Position, StepRecord, Uniform
+from diffusion_lab.streams import Position, Streams
+from diffusion_lab.timesteps import Context, Draw, StepRecord, Uniform
+from diffusion_lab.training.auxiliary_losses import AuxiliaryLosses
 from diffusion_lab.training.run_module import RunModule, seed_dropout
 from diffusion_lab.training.validation_loss import ValidationLoss, own_batches
 
@@ -26,11 +30,53 @@ LOG_SNR_POINTS = 101  # of the noise schedule in run.json
 DrawTimesteps = Callable[[Tensor, dict[str, Tensor]], Draw]
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """What the b rows of a microbatch are trained on. A step that needs more, such as a second time, adds a field in a
+    subclass.
+
+    Attributes:
+        x0: (b,C,H,W) clean images.
+        eps: (b,C,H,W) the noise of each.
+        t: (b,) int64 timesteps.
+        weight: (b,) of the draw.
+        cond: name -> (b,...) the network's conditions.
+    """
+
+    x0: Tensor
+    eps: Tensor
+    t: Tensor
+    weight: Tensor
+    cond: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What a step computes of its rows.
+
+    Attributes:
+        loss: (b,) what is logged as train/loss, and what samplers learn from.
+        objective: (b,) what is differentiated, before the draw's weight.
+        errors: (b,E) what a prediction of several heads tracks; None without them.
+        x_t: (b,C,H,W) noisy images; only for auxiliary losses.
+        out: (b,heads*C,H,W) the network's output at them; only for auxiliary losses.
+    """
+
+    loss: Tensor
+    objective: Tensor
+    errors: Tensor | None = None
+    x_t: Tensor | None = None
+    out: Tensor | None = None
+
+
 class DiffusionModule(RunModule):
     """Loss of one batch at sampled timesteps.
 
         t, w ~ sampler,   eps ~ N(0, I),   l_i = |target - network(x_t, t)|^2 / (C H W)
-        loss = mean_i  w_i (weighting(l_i) + variance term_i)
+        loss = mean_i  w_i (weighting(l_i) + variance term_i)  +  auxiliary losses
+
+    A step is `pair`, what is drawn, `losses`, of each row, and `total`, one number. A subclass overrides what differs
+    in it, and what surrounds it stays: conditions, positions, records, auxiliary losses.
 
     Timesteps come from the attribute `draw_timesteps`, which is uniform until a callback replaces it, so the module
     trains and loads without any callback.
@@ -41,6 +87,10 @@ class DiffusionModule(RunModule):
         optimizer: parameters -> optimizer.
         streams: the run's random numbers.
         coupling: pairs the noise of the global batch with its images; None for independent noise.
+        auxiliary: losses that are added, by name.
+
+    Raises:
+        ValueError: an auxiliary loss names a layer that the network does not have.
     """
 
     denoiser: Denoiser
@@ -54,6 +104,7 @@ class DiffusionModule(RunModule):
         optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
         streams: Streams,
         coupling: Coupling | None = None,
+        auxiliary: Mapping[str, Auxiliary] | None = None,
     ) -> None:
         super().__init__(streams)
         self.denoiser = denoiser
@@ -61,6 +112,7 @@ class DiffusionModule(RunModule):
         self.make_optimizer = optimizer
         self.coupling = coupling
         self._draws: tuple[Position | None, int] = None, 0  # the last position of a draw, and its earlier draws there
+        self.auxiliary = AuxiliaryLosses(auxiliary or {}, denoiser.network)
         self._own_batches: OwnBatches | None = None
         self._validation: ValidationLoss | None = None
         self._uniform = [Uniform(denoiser.num_timesteps)]  # in a list, so that it is not registered as a submodule
@@ -121,6 +173,11 @@ class DiffusionModule(RunModule):
                 "No TimestepSampling is among the trainer's callbacks, so timesteps are uniform; "
                 "use callbacks=[TimestepSampling(sampler)] for another sampler"
             )
+        for fault in self.auxiliary.accumulation_faults(self.trainer.accumulate_grad_batches):
+            raise ValueError(fault)
+
+    def logged(self, record: StepRecord) -> dict[str, Tensor]:
+        return super().logged(record) | {f"train/aux_{name}": rows for name, rows in record.auxiliary.items()}
 
     def on_train_start(self) -> None:
         super().on_train_start()
@@ -131,12 +188,47 @@ class DiffusionModule(RunModule):
         cond = dict(batch) if self._own_batches is None else self._own_batches.read(batch)
         x0 = cond.pop("image")
         seed_dropout(self.streams, self.position, x0.device)
+        pairs = self.pair(x0, cond)
+        with nullcontext() if self._own_batches is None else self._own_batches.fit(x0), self.auxiliary.watching():
+            losses = self.losses(pairs)
+        loss = self.total(pairs, losses)
+        added: dict[str, Tensor] = {}
+        if self.auxiliary:
+            added = self.auxiliary.rows(self._step_of(pairs, losses.x_t, losses.out))
+            loss = loss + self.auxiliary.total(added, self._position.step)
+        record = StepRecord(
+            x0,
+            cond,
+            pairs.t,
+            losses.loss.detach(),
+            losses.objective.detach(),
+            losses.errors,
+            weight=pairs.weight.detach(),
+            auxiliary={name: rows.detach() for name, rows in added.items()},
+        )
+        return {"loss": loss, "record": record}
+
+    def pair(self, x0: Tensor, cond: dict[str, Tensor]) -> Pairs:
+        """Timesteps and noise of these rows, (b,C,H,W) and the network's conditions."""
         t, weight = self.draw_timesteps(x0, cond)
-        with nullcontext() if self._own_batches is None else self._own_batches.fit(x0):
-            loss = self.denoiser.loss(x0, self.noise(x0), t, **cond)
-        objective = self.weighting(loss.parts.loss, loss.snr, loss.parts.scale, self._position.step) + loss.vlb
-        record = StepRecord(x0, cond, t, loss.native.detach(), objective.detach(), loss.errors, weight=weight.detach())
-        return {"loss": (weight * objective).mean(), "record": record}
+        return Pairs(x0, self.noise(x0), t, weight, cond)
+
+    def losses(self, pairs: Pairs) -> Losses:
+        """The loss of each row."""
+        loss = self.denoiser.loss(pairs.x0, pairs.eps, pairs.t, **pairs.cond)
+        weighted = self.weighting(loss.parts.loss, loss.snr, loss.parts.scale, self._position.step)
+        return Losses(loss.native, weighted + loss.vlb, loss.errors, loss.x_t, loss.out)
+
+    def total(self, pairs: Pairs, losses: Losses) -> Tensor:
+        """() what is differentiated, without the auxiliary losses. The mean over accumulated microbatches and processes
+        is taken of it."""
+        return (pairs.weight * losses.objective).mean()
+
+    def _step_of(self, pairs: Pairs, x_t: Tensor | None, out: Tensor | None) -> Step:
+        if x_t is None or out is None:
+            raise WrongResult.of(self, "losses", "Losses with x_t and out, as auxiliary losses are given both", None)
+        rows = pairs.x0, pairs.eps, pairs.t, pairs.cond, x_t, out
+        return Step(self.denoiser, *rows, self.position, self.streams, self.auxiliary.features)
 
     def noise(self, x0: Tensor) -> Tensor:
         """eps (b,C,H,W): this microbatch's rows of the step's noise, which is drawn for the whole global batch."""

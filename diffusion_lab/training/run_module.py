@@ -70,7 +70,7 @@ class RunModule(LightningModule):
         self._position = Position(-1)
         self._records: list[Any] = []
         self.gradient_norm: Tensor | None = None  # of the last update, before clipping; None without clipping
-        self._loss: LossMean | None = None  # of a trainer of one's own
+        self._means: dict[str, LossMean] | None = None  # of a trainer of one's own
         self._norms: list[Any] = [0.0, 0]  # their sum and number since the last call of `mean_gradient_norm`
 
     @property
@@ -93,6 +93,10 @@ class RunModule(LightningModule):
         (total, count), self._norms = self._norms, [0.0, 0]
         return total / count if count else None
 
+    def logged(self, record: Any) -> dict[str, Tensor]:
+        """Name -> (b,) of which a trainer of one's own logs the mean."""
+        return {"train/loss": record.loss}
+
     # -- position -----------------------------------------------------------------------------------------------
 
     @property
@@ -108,7 +112,7 @@ class RunModule(LightningModule):
         self._position = Position(
             -1, trainer.global_rank, trainer.world_size, accumulate=trainer.accumulate_grad_batches
         )
-        self._loss = None if isinstance(trainer.fit_loop, StepLoop) else LossMean()
+        self._means = None if isinstance(trainer.fit_loop, StepLoop) else {}
         if self.device.type == "cpu":
             # An optimizer checks for a GPU in every step, and with Lightning's setting of this variable the check opens
             # NVIDIA's library, which takes 0.1 to 0.4 ms without a GPU.
@@ -165,8 +169,9 @@ class RunModule(LightningModule):
     def on_train_batch_end(self, outputs: dict[str, Any], batch: dict[str, Tensor], batch_idx: int) -> None:
         """Call `after_step` after the last microbatch of an update, in which `global_step` has increased."""
         self._records.append(outputs["record"])
-        if self._loss is not None:
-            self._loss.add(outputs["record"].loss)
+        if self._means is not None:
+            for name, rows in self.logged(outputs["record"]).items():
+                self._means.setdefault(name, LossMean()).add(rows)
         step = self.global_step
         if step > self._position.step:
             records, self._records = self._records, []
@@ -179,9 +184,10 @@ class RunModule(LightningModule):
         self.log_train_loss()
 
     def log_train_loss(self) -> None:
-        """Log `train/loss`, the mean since it was last logged, through Lightning; our own trainer has `TimestepLog`."""
-        if self._loss:
-            self.log("train/loss", self._loss.take().float(), sync_dist=True)
+        """Log the means of `logged` since the last call, through Lightning; our own trainer has `TimestepLog`."""
+        for name, mean in (self._means or {}).items():
+            if mean:
+                self.log(name, mean.take().float(), sync_dist=True)
 
 
 def check_state(optimizer: torch.optim.Optimizer) -> None:

@@ -72,7 +72,8 @@ class ShardedStrategy(DDPStrategy):
 
 
 def shard(module: nn.Module) -> None:
-    """Shard the parameters of the denoiser's network and of a learned weighting over all processes, in place.
+    """Shard the parameters of the denoiser's network, of a learned weighting and of auxiliary losses over all
+    processes, in place.
 
     Raises:
         ValueError: a parameter lies elsewhere, so its gradients would not be summed over the processes.
@@ -82,10 +83,10 @@ def shard(module: nn.Module) -> None:
 
     device = next(module.parameters()).device.type
     mesh = init_device_mesh(device, (torch.distributed.get_world_size(),))
-    network = cast(Any, module).denoiser.network
+    network, added = cast(Any, module).denoiser.network, cast(Any, module).auxiliary.values()
     lists = [part for part in network.modules() if isinstance(part, nn.ModuleList)]
     blocks = [block for of in reversed(lists) for block in of if type(block).forward is not nn.Module.forward]
-    for part in (*blocks, network, cast(Any, module).weighting):  # inner modules first
+    for part in (*blocks, network, cast(Any, module).weighting, *added):  # inner modules first
         if any(True for _ in part.parameters()):
             fully_shard(part, mesh=mesh)
     left = [name for name, p in module.named_parameters() if not isinstance(p, DTensor)]

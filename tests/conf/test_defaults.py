@@ -37,6 +37,7 @@ OTHER = {
     "preconditioning": "fdm",
     "coupling": "immiscible",
     "weighting": "p2",
+    "auxiliary": "dispersive",
     "sampler": "speed",
     "optimizer": "another_adam",
     "annealing": "cosine",

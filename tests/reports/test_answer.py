@@ -149,7 +149,7 @@ def test_a_loss_does_not_decide_between_samplers_and_the_report_says_what_could(
 def test_what_moves_a_loss_is_all_that_makes_the_objective() -> None:
     """The parts of a denoiser beside its network, and what is drawn and weighted."""
     parts = set(inspect.signature(Denoiser).parameters) - {"network", "timesteps", "null_label"}
-    assert set(MOVE_A_LOSS) == parts | {"sampler", "weighting", "coupling"}
+    assert set(MOVE_A_LOSS) == parts | {"sampler", "weighting", "coupling", "auxiliary"}
 
 
 def test_a_loss_decides_between_rows_that_differ_in_nothing_that_moves_it(tmp_path: Path) -> None:

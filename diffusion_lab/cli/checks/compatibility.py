@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from diffusion_lab.annealing import Constant
+from diffusion_lab.auxiliary import Auxiliary
 from diffusion_lab.callbacks import AnnealingCallback, HeadTracking, TimestepSampling, WeightNormalization
 from diffusion_lab.data import Conditions, ImageSource
 from diffusion_lab.diffusion import Coupling
@@ -20,6 +21,7 @@ from diffusion_lab.metrics import Metric
 from diffusion_lab.solvers import Solver
 from diffusion_lab.timesteps import Uniform
 from diffusion_lab.training import ModelKind, RunModule
+from diffusion_lab.training.auxiliary_losses import accumulation_fault, layer_fault
 
 
 def clip_fault(solver: Solver, source: ImageSource) -> str | None:
@@ -51,6 +53,21 @@ def coupling_fault(cfg: DictConfig, coupling: Coupling | None) -> str | None:
         f"accumulate={cfg.accumulate} must be 1 with coupling={type(coupling).__name__}, which pairs the whole global "
         "batch; use accumulate=1 and more devices, a smaller batch_size, or coupling=null"
     )
+
+
+def accumulation_faults(cfg: DictConfig, losses: Mapping[str, Auxiliary]) -> Iterator[str]:
+    """The rows of an update must be there at once for a loss that compares them; `losses`: dotted path -> loss."""
+    for path, loss in losses.items():
+        if fault := accumulation_fault(path, loss, cfg.accumulate):
+            yield fault
+
+
+def layer_faults(network: nn.Module, losses: Mapping[str, Auxiliary]) -> Iterator[str]:
+    """Each layer that an auxiliary loss names must be inside the network."""
+    for path, loss in losses.items():
+        for layer in loss.layers:
+            if fault := layer_fault(network, layer):
+                yield f"{path}.{fault}"
 
 
 def missing_callbacks(parts: Mapping[str, Any], callbacks: Iterable[Any]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from diffusion_lab.cli.checks.typed_keys import key_to_type
 from diffusion_lab.cli.config import choices_of
 from diffusion_lab.cli.errors import ConfigError, nearest
 from diffusion_lab.cli.targets import Trust, resolve
+from diffusion_lab.runs.identity import parts as parts_of
 
 if TYPE_CHECKING:
     from diffusion_lab.training import ModelKind
@@ -43,6 +44,7 @@ KINDS = {  # group -> base class of its options
     "time": "diffusion_lab.diffusion.NetworkTime",
     "coupling": "diffusion_lab.diffusion.Coupling",
     "weighting": "diffusion_lab.diffusion.Weighting",
+    "auxiliary.*": "diffusion_lab.auxiliary.Auxiliary",
     "sampler": "diffusion_lab.timesteps.TimestepSampler",
     "optimizer": "torch.optim.Optimizer",
     "annealing": "diffusion_lab.annealing.Annealing",
@@ -86,8 +88,8 @@ def _kind_faults(cfg: DictConfig, kind: type[ModelKind]) -> Iterator[str]:
         if group not in kind.unused:
             if default is not None and not isinstance(node, DictConfig):
                 yield f"{group}=null must be one of the options of its group; use {group}={default}"
-        elif isinstance(node, DictConfig) and "_target_" in node:
-            option = choices_of(cfg).get(group) or node["_target_"].rpartition(".")[2]
+        elif isinstance(node, DictConfig) and (made := parts_of(cast(dict[str, Any], OmegaConf.to_container(node)))):
+            option = choices_of(cfg).get(group) or made[0][1]["_target_"].rpartition(".")[2]
             yield f"{group}={option} must be null, because {kind.why_unused}; leave it out{cure}"
     for key, (allowed, why) in kind.fixed.items():
         value = OmegaConf.select(cfg, key)

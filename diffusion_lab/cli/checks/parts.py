@@ -12,10 +12,12 @@ from omegaconf import DictConfig
 from diffusion_lab.annealing import Constant
 from diffusion_lab.cli.build import build_network
 from diffusion_lab.cli.checks.compatibility import (
+    accumulation_faults,
     clip_fault,
     coupling_fault,
     deleted_faults,
     guidance_fault,
+    layer_faults,
     missing_callbacks,
     sharding_faults,
     typed,
@@ -57,11 +59,11 @@ class _PartsCheck(MethodCheck):
         self.searching = searching
 
     def run(self, world_size: int) -> None:
-        callbacks = [f"callbacks.{name}" for name, node in self.cfg.callbacks.items() if node is not None]
+        callbacks, auxiliary = (self._family(name) for name in ("callbacks", "auxiliary"))
         self.build("model")
         kind = type(self.objects.get("model", DiffusionModel()))
         maths = [path for path in MATHS if path not in kind.unused]
-        for path in (*maths, "metrics", "dataset", *callbacks):
+        for path in (*maths, *auxiliary, "metrics", "dataset", *callbacks):
             self.build(path)
             if path == "schedule" and self.errors and self.cfg.schedule.get("num_timesteps", 0) > MAX_TIMESTEPS:
                 return  # the others would make tables of as many numbers first: 20 s and gigabytes
@@ -78,6 +80,8 @@ class _PartsCheck(MethodCheck):
             self.say(metric_fault(self.cfg, self.objects["metrics"], data, beside))
         self.say(*deleted_faults(self.cfg, typed()))
         self.say(coupling_fault(self.cfg, self.objects.get("coupling")))
+        self._losses = {path: self.objects[path] for path in auxiliary if path in self.objects}
+        self.say(*accumulation_faults(self.cfg, self._losses))
         self._check_optimizer()
         if "dataset" in self.objects:
             self._check_data(world_size)
@@ -91,6 +95,10 @@ class _PartsCheck(MethodCheck):
         if "network" in self.objects and "optimizer" in self.objects:
             weights = sum([parameter.numel() for parameter in self.objects["network"].parameters()])
             self.errors += check_disk(self.cfg, weights)
+
+    def _family(self, name: str) -> list[str]:
+        """Paths of the parts of a family, without those that are null."""
+        return [f"{name}.{key}" for key, node in (self.cfg.get(name) or {}).items() if node is not None]
 
     def _check_sweep_metric(self, names: list[str]) -> None:
         """The key `objective` must be one of the `names` that this run measures, and one is needed by a sweeper that
@@ -152,6 +160,7 @@ class _PartsCheck(MethodCheck):
                 f"{'null' if labels is None else labels}; set dataset.conditional=true for labels"
             )
         self.say(*self.objects["model"].faults(self.objects["network"], data))
+        self.say(*layer_faults(self.objects["network"], self._losses))
 
     def _check_annealing(self) -> None:
         """Check lr factor and betas at up to 65 steps of the run, including the first and the last."""

@@ -15,6 +15,7 @@ ABOUT = {
     "time": "the time that the network is given",
     "coupling": "which noise goes to which image of a batch",
     "weighting": "how much the loss counts at each timestep",
+    "auxiliary": "losses that are added to that of the prediction",
     "sampler": "how often each timestep is drawn in training",
     "sampler/distribution": "the distribution of ln SNR for sampler=log_snr",
     "sampler/rewards": "controls of the reward of sampler=learned_beta",

@@ -40,7 +40,8 @@ from diffusion_lab.verdicts import Scale, Verdict, judge
 
 BASELINE = "baseline"
 Silent = Literal["", "loss", "direction"]
-MOVE_A_LOSS = ("sampler", "weighting", "prediction", "schedule", "preconditioning", "variance", "time", "coupling")
+MOVE_A_LOSS = ("sampler", "weighting", "prediction", "schedule", "preconditioning", "variance", "time")
+MOVE_A_LOSS += ("coupling", "auxiliary")
 
 
 @dataclass(frozen=True)

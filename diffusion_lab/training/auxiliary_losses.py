@@ -1,0 +1,126 @@
+"""The auxiliary losses of a run, and what the layers that they name return in a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from diffusion_lab.arguments import check_made, nearest
+from diffusion_lab.auxiliary import Auxiliary
+from diffusion_lab.diffusion import Step
+from diffusion_lab.failure import Failure, WrongResult
+
+SHOWN = 8  # layers named in a message
+
+
+def layer_fault(network: nn.Module, name: str) -> str | None:
+    """The message for a name that is no module inside the network, else None."""
+    inside = [key for key, _ in network.named_modules() if key]
+    if name in inside:
+        return None
+    blocks = [key for key in inside if key.rpartition(".")[2].isdigit() and key.count(".") == 1] or inside
+    return (
+        f"layers={name} must be a module inside {type(network).__name__}{nearest(name, inside)}; use one of its "
+        f"named_modules(), e.g. {', '.join(blocks[:SHOWN])}"
+    )
+
+
+def accumulation_fault(path: str, loss: Auxiliary, accumulate: int) -> str | None:
+    """The message for a loss that compares rows, named by its path, where those of an update are not there at once."""
+    if accumulate == 1 or not loss.of_batch:
+        return None
+    return (
+        f"accumulate={accumulate} must be 1 with {path}={type(loss).__name__}, which compares the rows of the whole "
+        f"batch; use accumulate=1 and more devices, a smaller batch_size, or {path}=null"
+    )
+
+
+class AuxiliaryLosses(nn.ModuleDict):
+    """name -> `Auxiliary`. What the layers return is kept only inside `watching`: the hooks do nothing in evaluations,
+    nor where activations are computed again in the backward pass.
+
+    Args:
+        losses: in the order in which they are added.
+        network: whose layers they name; not yet compiled.
+
+    Raises:
+        ValueError: a layer does not exist, or a value is no auxiliary loss.
+    """
+
+    def __init__(self, losses: Mapping[str, Auxiliary], network: nn.Module) -> None:
+        super().__init__()
+        self._open, self._kept = False, {}
+        for name, loss in losses.items():
+            self[name] = check_made(f"auxiliary.{name}", loss, Auxiliary, "use one such as Dispersive(layers=[...])")
+            for layer in loss.layers:
+                if fault := layer_fault(network, layer):
+                    raise ValueError(f"auxiliary.{name}.{fault}")
+        self._layers = list(dict.fromkeys(layer for loss in self.losses.values() for layer in loss.layers))
+        for layer in self._layers:
+            network.get_submodule(layer).register_forward_hook(self._keeps(layer))
+
+    @property
+    def losses(self) -> dict[str, Auxiliary]:
+        return dict(self.items())  # pyright: ignore[reportReturnType]
+
+    @property
+    def features(self) -> Mapping[str, Tensor]:
+        """Layer -> its result in the network's last call inside `watching`."""
+        missing = [layer for layer in self._layers if layer not in self._kept]
+        if missing:
+            raise Failure(
+                f"layers={missing[0]} must be called in a training step, and the network did not call it; name another "
+                "layer of the auxiliary loss"
+            )
+        return self._kept
+
+    def accumulation_faults(self, accumulate: int) -> list[str]:
+        """One sentence for each loss that cannot be computed of so many microbatches."""
+        found = [accumulation_fault(f"auxiliary.{name}", loss, accumulate) for name, loss in self.losses.items()]
+        return [fault for fault in found if fault]
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Keep the results of the network's calls inside."""
+        return self._watching() if self._layers else nullcontext()
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        self._open, self._kept = True, {}
+        try:
+            yield
+        finally:
+            self._open = False
+
+    def rows(self, step: Step) -> dict[str, Tensor]:
+        """name -> (b,) of the losses that have a weight in this step."""
+        k = step.position.step
+        found = {name: loss(step) for name, loss in self.losses.items() if loss.weight_at(k)}
+        self._kept = {}
+        return found
+
+    def total(self, rows: Mapping[str, Tensor], step: int) -> Tensor | float:
+        """() the sum of the means of `rows`, weighted as at this step.
+
+        Weights of losses that have ended get the gradient 0: several processes wait for one of each.
+        """
+        total: Tensor | float = 0.0
+        for name, loss in self.losses.items():
+            if name in rows:
+                total = total + loss.weight_at(step) * rows[name].mean()
+            else:
+                own = [p for p in loss.parameters() if p.requires_grad and not isinstance(p, DTensor)]
+                total = total + sum(0.0 * p.sum() for p in own)
+        return total
+
+    def _keeps(self, name: str) -> Any:
+        def keep(layer: nn.Module, inputs: Any, result: Any) -> None:
+            if self._open:
+                if not isinstance(result, Tensor):
+                    raise WrongResult.of(layer, "forward", "a tensor, because an auxiliary loss asks for it", result)
+                self._kept[name] = result
+
+        return keep
