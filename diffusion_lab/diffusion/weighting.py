@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -28,8 +29,28 @@ NORMALIZATIONS = ("none", "mean1_uniform", "mean1_sampler")
 FEATURES_SEED = 0
 
 
+class Observed(Protocol):
+    """The rows of one update on this process, detached: what a weighting learns from; `timesteps.StepRecord` is one."""
+
+    x0: Tensor  # (n,C,H,W)
+    cond: dict[str, Tensor]
+    t: Tensor  # (n,) int64
+    loss: Tensor  # (n,) native
+    objective: Tensor  # (n,) weighted
+
+    def gather(self, local: Tensor) -> Tensor:
+        """Rows of all processes in the order of the global batch: (n,...) -> (G,...)."""
+        ...
+
+    def gathered(self, objective: bool = False) -> tuple[Tensor, Tensor]:
+        """t (G,) and loss (G,) float64 of all processes."""
+        ...
+
+
 class Weighting(nn.Module):
-    """Weight of each row's loss. A subclass gives `x0_weight`; a module, because a weighting may learn.
+    """Weight of each row's loss. A subclass gives `x0_weight`; a module, because a weighting may learn: by gradients,
+    with parameters, or from what it sees of each update in `observe`, with buffers. One that looks at more of a row
+    than its SNR sets `uses_record` and takes `record` in `forward`.
 
     With `normalize` the weights are multiplied by one number, so that their mean is 1 and the size of the loss, to
     which gradient clipping reacts, does not depend on the weighting:
@@ -48,6 +69,7 @@ class Weighting(nn.Module):
     """
 
     factor: Tensor
+    uses_record: bool = False  # whether `forward` is given `record`, a `diffusion.Step`
 
     def __init__(self, normalize: str = "none") -> None:
         super().__init__()
@@ -69,6 +91,13 @@ class Weighting(nn.Module):
             except TypeError as error:
                 taken = f"{method.__name__}{signature}"
                 raise ValueError(f"{kind.__name__} must define {asked}, and defines {taken}: {error}") from error
+
+    def observe(self, record: Observed, snr: Tensor) -> None:
+        """Called after every optimizer step, on every process, with its rows and with snr (T,) of the schedule.
+
+        State that is not a parameter changes only here, and only by values that are equal on all processes, such as
+        `record.gathered()`; it belongs in buffers, which are in the checkpoint. By default nothing.
+        """
 
     @torch.no_grad()
     def refresh(self, snr: Tensor, scale: Tensor, probabilities: Tensor, step: int) -> None:

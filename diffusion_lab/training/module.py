@@ -173,8 +173,24 @@ class DiffusionModule(RunModule):
                 "No TimestepSampling is among the trainer's callbacks, so timesteps are uniform; "
                 "use callbacks=[TimestepSampling(sampler)] for another sampler"
             )
+        self._find_learning()
         for fault in self.auxiliary.accumulation_faults(self.trainer.accumulate_grad_batches):
             raise ValueError(fault)
+
+    def _find_learning(self) -> None:
+        """The weightings that learn from updates, also inside others, are shown those that follow."""
+        self._learning = [
+            part
+            for part in self.weighting.modules()
+            if isinstance(part, Weighting) and type(part).observe is not Weighting.observe
+        ]
+        if self._learning:  # for others, joining the records would copy the images
+            self.after_step.append(self._show_weighting)
+
+    def _show_weighting(self, step: int, records: list[StepRecord]) -> None:
+        record = StepRecord.join(records)
+        for part in self._learning:
+            part.observe(record, self.denoiser.schedule.snr)
 
     def logged(self, record: StepRecord) -> dict[str, Tensor]:
         return super().logged(record) | {f"train/aux_{name}": rows for name, rows in record.auxiliary.items()}
@@ -216,7 +232,8 @@ class DiffusionModule(RunModule):
     def losses(self, pairs: Pairs) -> Losses:
         """The loss of each row."""
         loss = self.denoiser.loss(pairs.x0, pairs.eps, pairs.t, **pairs.cond)
-        weighted = self.weighting(loss.parts.loss, loss.snr, loss.parts.scale, self._position.step)
+        seen = {"record": self._step_of(pairs, loss.x_t, loss.out)} if self.weighting.uses_record else {}
+        weighted = self.weighting(loss.parts.loss, loss.snr, loss.parts.scale, self._position.step, **seen)
         return Losses(loss.native, weighted + loss.vlb, loss.errors, loss.x_t, loss.out)
 
     def total(self, pairs: Pairs, losses: Losses) -> Tensor:
