@@ -21,6 +21,7 @@ README = (ROOT / "README.md").read_text()
 OWN_PARTS = (ROOT / "docs" / "own-parts.md").read_text()
 METRICS = (ROOT / "docs" / "metrics.md").read_text()
 EXAMPLES = dict(re.findall(r"<!-- example: (\S+) -->\n```\w+\n(.*?)```", OWN_PARTS + METRICS, re.S))
+YAML = sorted(name for name in EXAMPLES if name.startswith("my_conf/"))
 SAMPLER = ("late.py", "my_conf/sampler/late.yaml")
 SMALL = [
     "network.base_channels=8",
@@ -50,15 +51,23 @@ def test_the_sampler_of_the_guide_is_20_lines_and_its_test_passes(workplace):
     importlib.import_module("test_late").test_late()
 
 
-def test_the_weighting_of_the_guide_keeps_the_contract(workplace):
-    check_weighting(importlib.import_module("between").Between)
+@pytest.mark.parametrize("weighting", ["between.Between", "steady.Steady"])
+def test_the_weightings_of_the_guide_keep_the_contract(weighting, workplace):
+    module, _, name = weighting.partition(".")
+    check_weighting(getattr(importlib.import_module(module), name))
 
 
-@pytest.mark.parametrize("kind", ["sampler", "weighting", "network", "analysis", "metric"])
-def test_a_guide_has_both_files_of_a_part_of_each_kind_whole(kind, workplace):
+def test_the_guides_have_parts_of_each_kind():
+    kinds = {name.split("/")[1] for name in YAML}
+    assert kinds == {"sampler", "weighting", "auxiliary", "model", "network", "analysis", "metric"}
+
+
+@pytest.mark.parametrize("file", YAML)
+def test_a_guide_has_both_files_of_a_part_whole(file, workplace):
     """A class with a docstring, and a yaml file that has each of its arguments but those which other parts give."""
-    (text,) = [text for name, text in EXAMPLES.items() if name.startswith(f"my_conf/{kind}/")]
-    settings = yaml.safe_load(text)
+    kind = file.split("/")[1]
+    settings = yaml.safe_load(EXAMPLES[file])
+    settings = next(iter(settings.values())) if kind == "auxiliary" else settings  # a family
     module, _, name = settings["_target_"].partition(".")
     found = getattr(importlib.import_module(module), name)
     assert found.__doc__ and found.__doc__ != found.__mro__[1].__doc__
@@ -79,6 +88,19 @@ def test_the_sampler_and_the_network_of_the_guide_train_from_the_command_line(wo
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     p = next(line["sampler/p"] for line in lines if "sampler/p" in line)
     assert p == sorted(p) and p[-1] > 3 * p[0]
+
+
+@pytest.mark.pages
+def test_the_loss_the_step_and_the_weighting_of_the_guide_train_together(workplace):
+    command = [sys.executable, "-m", "diffusion_lab.cli.main", "train", "--config-dir", "./my_conf", *SMALL]
+    command += ["auxiliary=[quiet,dispersive]", "model=robust", "weighting=steady", "sampler=uniform"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": ""})
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (workplace / "runs").glob("digits-uniform-robust-v-steady-quiet-dispersive-s0-*")
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert len([line for line in lines if line.get("train/aux_quiet", 0) > 0 > line["train/aux_dispersive"]]) == 3
+    objectives = [line["sampler/objective"] for line in lines if "sampler/objective" in line]
+    assert objectives[0] != objectives[-1]  # the weights have moved
 
 
 def test_the_decision_of_the_demo_is_that_of_its_seeds():
