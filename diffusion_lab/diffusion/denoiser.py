@@ -8,7 +8,14 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.diffusion.network_input import Guidance, NetworkTime, Plain, Preconditioning, TimestepIndex
+from diffusion_lab.diffusion.network_input import (
+    Guidance,
+    NetworkTime,
+    Plain,
+    Preconditioning,
+    TimestepIndex,
+    time_window,
+)
 from diffusion_lab.diffusion.prediction import Estimate, LossParts, Prediction
 from diffusion_lab.diffusion.schedule import NoiseSchedule, copied, extract, working_dtype
 from diffusion_lab.diffusion.variance import FixedLarge, Variance, bound_term
@@ -97,19 +104,25 @@ class Denoiser(nn.Module):
         """The same model, of the same class, with another network, such as one around its own."""
         return self._with(network, self.schedule, self.timesteps)
 
-    def guided(self, scale: float, channels: int | None = None) -> Self:
-        """The same model with classifier-free guidance, of the first `channels` of the image alone unless None.
+    def guided(self, scale: float, channels: int | None = None, interval: tuple[float, float] | None = None) -> Self:
+        """The same model with classifier-free guidance, of the first `channels` of the image alone unless None, and at
+        noise levels low < sigma/alpha <= high unless the `interval` (low, high) is None.
 
         Raises:
-            ValueError: it was trained without label dropout, so it has no unconditional output; or a scale out of
-            range.
+            ValueError: it was trained without label dropout, so it has no unconditional output; a scale out of range;
+                or an interval without a noise level of the model.
         """
         if self.null_label is None:
             raise ValueError(
                 f"scale={scale} must be left out: guidance needs a model that was trained with label dropout; train "
                 "on data with conditional=True and label_dropout=0.1"
             )
-        return self.with_network(Guidance(self.network, scale, self.null_label, self.prediction.heads, channels))
+        window = None
+        if interval is not None:
+            times = self.timesteps if self._times is None else self._times
+            window = time_window(times.cpu(), self.schedule.noise_level.cpu(), interval)
+        heads = self.prediction.heads
+        return self.with_network(Guidance(self.network, scale, self.null_label, heads, channels, window))
 
     def _with(self, network: nn.Module, schedule: NoiseSchedule, timesteps: Tensor) -> Self:
         made = copied(self)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -150,33 +151,49 @@ class Guidance(nn.Module):
     The published code of DiT and SiT guides three of the four channels of its latents; the formula has no such
     exception, so all are guided by default.
 
+    Rows whose time lies outside of `window` have the labelled answer alone. Where all do, that is the only call, for
+    which the host waits for the device.
+
     Args:
         network: trained with label dropout.
         scale: >= 0.
         null_label: the label that stands for no condition.
         heads: the prediction's channels per image channel; the channels behind them are the variance's.
         channels: largest number of guided channels of each head, >= 1; None: all.
+        window: (low, high), the network's times between which it is guided; None: all.
 
     Raises:
         ValueError: a scale or a number of channels out of range.
     """
 
     def __init__(
-        self, network: nn.Module, scale: float, null_label: int, heads: int = 1, channels: int | None = None
+        self,
+        network: nn.Module,
+        scale: float,
+        null_label: int,
+        heads: int = 1,
+        channels: int | None = None,
+        window: tuple[float, float] | None = None,
     ) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.window = network, window
         self.scale = check_number("scale", scale, "[)", 0, float("inf"), "use 1.5, or 1.0 for none")
         self.null_label, self.heads = null_label, heads
         self.channels = check_channels(channels)
 
     def forward(self, x: Tensor, t: Tensor, label: Tensor, **cond: Tensor) -> Tensor:
         """As the network's: x (B,C,H,W), t (B,), label (B,) -> (B,out_channels,H,W)."""
+        scale: float | Tensor = self.scale
+        if self.window is not None:
+            inside = (t > self.window[0]) & (t < self.window[1])
+            if not inside.any():
+                return self.network(x, t, label=label, **cond)
+            scale = torch.where(inside, self.scale, 1.0)[:, None, None, None]
         labels = torch.cat([label, torch.full_like(label, self.null_label)])
         twice = {key: torch.cat([value, value]) for key, value in cond.items()}
         out, out_null = self.network(torch.cat([x, x]), torch.cat([t, t]), label=labels, **twice).chunk(2)
         guided = self.heads * x.shape[1]
-        prediction = out_null[:, :guided] + self.scale * (out[:, :guided] - out_null[:, :guided])
+        prediction = out_null[:, :guided] + scale * (out[:, :guided] - out_null[:, :guided])
         if self.channels is not None:
             channel = torch.arange(guided, device=x.device) % x.shape[1]
             prediction = torch.where((channel < self.channels)[:, None, None], prediction, out[:, :guided])
@@ -186,3 +203,41 @@ class Guidance(nn.Module):
 def check_channels(channels: int | None) -> int | None:
     """`channels` if it is None or an integer >= 1, else ValueError."""
     return channels if channels is None else check_integer("channels", channels, 1, "use 3 as DiT, or null for all")
+
+
+def check_interval(interval: Sequence[float] | None) -> tuple[float, float] | None:
+    """`interval` as (low, high) if it is None or two noise levels 0 <= low < high, else ValueError."""
+    if interval is None:
+        return None
+    cure = "use two noise levels such as [0.3, 5], or null for all"
+    if isinstance(interval, str) or len(interval) != 2:
+        raise ValueError(f"interval={interval!r} must be two numbers; {cure}")
+    low = check_number("interval[0]", interval[0], "[)", 0, math.inf, cure)
+    return low, check_number("interval[1]", interval[1], "()", low, math.inf, cure)
+
+
+def time_window(times: Tensor, levels: Tensor, interval: tuple[float, float]) -> tuple[float, float]:
+    """The times between which low < noise level <= high; an end lies halfway between two timesteps.
+
+    Args:
+        times: (T,) the network's time at each timestep, which rises or falls.
+        levels: (T,) noise levels, which rise.
+        interval: (low, high).
+
+    Raises:
+        ValueError: no timestep has such a noise level, or the times neither rise nor fall.
+    """
+    times, steps = times.double(), times.double().diff()
+    inside = ((levels > interval[0]) & (levels <= interval[1])).nonzero().flatten().tolist()
+    if not inside:
+        raise ValueError(
+            f"interval={list(interval)} must hold a noise level of the model, {levels[0]:.4g} to {levels[-1]:.4g}; use "
+            "null for all of them"
+        )
+    if not ((steps > 0).all() or (steps < 0).all()):
+        raise ValueError("interval must be null, because the network's time neither rises nor falls with the noise")
+    first, last = inside[0], inside[-1]
+    rising = len(times) < 2 or bool(steps[0] > 0)
+    low = -math.inf if first == 0 else float(times[first - 1] + times[first]) / 2
+    high = math.inf if last == len(times) - 1 else float(times[last] + times[last + 1]) / 2
+    return (low, high) if rising else (-math.inf if math.isinf(high) else high, math.inf if math.isinf(low) else low)

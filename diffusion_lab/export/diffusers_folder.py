@@ -103,6 +103,10 @@ def _calls(trained: TrainedDiffusion, labelled: bool) -> list[str]:
     if not isinstance(solver, Guided) or null is None:
         return [f"out = model(x, t.expand(16){', class_labels=labels' if labelled else ''}).sample"]
     kept = [] if solver.channels is None else [f"out[:, {solver.channels}:] = with_label[:, {solver.channels}:]"]
+    if solver.interval is not None:
+        levels = trained.denoiser.schedule.noise_level
+        inside = ((levels > solver.interval[0]) & (levels <= solver.interval[1])).nonzero().flatten().tolist()
+        kept.append(f"out = out if {inside[0]} <= t <= {inside[-1]} else with_label")
     return [
         f"both = torch.cat([labels, torch.full_like(labels, {null})])  # {null}: no class",
         "with_label, without = model(torch.cat([x, x]), t.expand(32), class_labels=both).sample.chunk(2)",
@@ -128,7 +132,7 @@ def _has_pipeline(trained: TrainedDiffusion, found: ForDiffusers) -> bool:
 
 def _clip(trained: TrainedDiffusion) -> bool:
     solver = _solver(trained)
-    return bool(getattr(solver.base if isinstance(solver, Guided) else solver, "clip", True))
+    return bool(getattr(getattr(solver, "base", solver), "clip", True))
 
 
 def _solver(trained: TrainedDiffusion) -> Solver | None:

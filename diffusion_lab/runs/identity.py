@@ -71,8 +71,12 @@ RECORDING = ("log_every", "snapshot_every", "metrics_every", "checkpoint_every",
 # key's node, or "" for the whole configuration -> {key: default}. A run without the key behaves as with its default, so
 # the key counts only if it has another value. A key with no `_target_` above it is dotted: {"": {"callbacks.new": 1}}.
 # Values are those of a resolved configuration. Entries never change: a default that is changed later makes another run.
-ADDED_LATER: dict[str, dict[str, Any]] = {"": {"auxiliary": None}}
-READ_FROM = {"probabilities": "path", "found": "folder"}  # what was read: the key of the place it was read from
+ADDED_LATER: dict[str, dict[str, Any]] = {
+    "": {"auxiliary": None},
+    "diffusion_lab.solvers.Guided": {"interval": None},
+}
+# What was read: the key of the place it was read from.
+READ_FROM = {"probabilities": "path", "found": "folder"}
 
 
 def containers(config: dict[Any, Any]) -> list[tuple[str, Any]]:

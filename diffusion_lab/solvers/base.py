@@ -1,4 +1,4 @@
-"""Solvers: sampling loops from noise to images along a denoiser's timesteps; with guidance; in one call."""
+"""Solvers: sampling loops from noise to images along a denoiser's timesteps; around another solver; in one call."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from diffusion_lab.arguments import check_made, check_number
+from diffusion_lab.arguments import check_made
 from diffusion_lab.diffusion import Denoiser, NoiseSchedule
-from diffusion_lab.diffusion.network_input import check_channels
 from diffusion_lab.progress import progress as shown
 from diffusion_lab.solvers.spacing import Steps, parse_counts, space_timesteps
 
@@ -53,6 +52,17 @@ class Solver(ABC):
         Raises:
             ValueError: the steps do not fit the schedule.
         """
+
+    def check_model(self, denoiser: Denoiser) -> None:  # noqa: B027 most solvers sample every model
+        """Raise the errors that sampling this model would raise, beside those of `check`.
+
+        Raises:
+            ValueError: the solver needs something else of the model.
+        """
+
+    def counted(self, model: Denoiser) -> Solver:
+        """This solver with `model`, which counts its calls, in place of every model of its own; see `network_calls`."""
+        return self
 
     def with_steps(self, steps: Steps) -> Solver:
         """A copy with other `steps`.
@@ -127,50 +137,41 @@ def _eval_mode(module: nn.Module) -> Iterator[None]:
             part.training = True
 
 
-class Guided(Solver):
-    """The sampling loop of `base` with the guided network (`diffusion.Guidance`); each call has twice the rows:
-
-        out = out_null + scale (out_label - out_null)
-
-    Reference: Ho and Salimans, "Classifier-free diffusion guidance", 2022, equation 6, with scale = 1 + w.
-
-    Use: with class-conditional models trained with label dropout, for better fidelity at the cost of variety.
+class Around(Solver, ABC):
+    """The sampling loop of another solver on a model that is made of the one given; a subclass defines `model`.
 
     Args:
-        base: the solver whose network calls are guided.
-        scale: strength of the guidance, >= 0; 1 is none. The 0.4 of U-ViT's paper is 1.4 here.
+        base: the solver whose loop it is.
         steps: replaces the steps of the base; None keeps them.
-        channels: number of channels of the image that are guided, the first ones; 3 in the published code of DiT and
-            SiT; None: all.
-
-    Raises:
-        ValueError: a scale or channels out of range; when called, a model that was trained without label dropout.
     """
 
-    needs_null_label = True
-
-    def __init__(
-        self, base: Solver, scale: float = 1.5, steps: Steps | None = None, channels: int | None = None
-    ) -> None:
+    def __init__(self, base: Solver, steps: Steps | None = None) -> None:
         check_made("base", base, Solver, "use one such as DDIM(steps=50)")
         self.base = base if steps is None else base.with_steps(steps)
-        self.scale = check_number("scale", scale, "[)", 0, float("inf"), "use 1.5, or 1.0 for none")
-        self.channels = check_channels(channels)
+        self.needs_null_label = self.needs_null_label or base.needs_null_label
 
-    def with_steps(self, steps: Steps) -> Guided:
+    @abstractmethod
+    def model(self, denoiser: Denoiser) -> Denoiser:
+        """What `base` samples."""
+
+    def with_steps(self, steps: Steps) -> Self:
         solver = copy.copy(self)
         solver.base = self.base.with_steps(steps)
+        return solver
+
+    def counted(self, model: Denoiser) -> Self:
+        solver = copy.copy(self)
+        solver.base = self.base.counted(model)
         return solver
 
     def check(self, schedule: NoiseSchedule) -> None:
         self.base.check(schedule)
 
-    def describe(self) -> str:
-        channels = "" if self.channels is None else f"-first{self.channels}"
-        return f"{self.base.describe()}-guided{self.scale:g}{channels}"
+    def check_model(self, denoiser: Denoiser) -> None:
+        self.base.check_model(denoiser)
 
     def solve(self, denoiser: Denoiser, x_T: Tensor, noise: Noise, bar: Bar, cond: dict[str, Tensor]) -> Tensor:
-        return self.base.solve(denoiser.guided(self.scale, self.channels), x_T, noise, bar, cond)
+        return self.base.solve(self.model(denoiser), x_T, noise, bar, cond)
 
 
 class OneCall(Solver):
@@ -195,6 +196,8 @@ class OneCall(Solver):
 def network_calls(solver: Solver, denoiser: Denoiser) -> int:
     """Network calls of one row each for one sample: the solver runs once on one pixel, with a network of zeros.
 
+    Those of a second model count like the first one's.
+
     Args:
         solver: how to sample.
         denoiser: the model; its network is not called.
@@ -203,7 +206,7 @@ def network_calls(solver: Solver, denoiser: Denoiser) -> int:
     counted = denoiser.with_network(counter)
     counted.null_label = 1
     start, label = torch.zeros(1, 1, 1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device)
-    solver(counted, start, noise=lambda k, like: torch.zeros_like(like), label=label)
+    solver.counted(counted)(counted, start, noise=lambda k, like: torch.zeros_like(like), label=label)
     return counter.calls
 
 

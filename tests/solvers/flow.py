@@ -53,7 +53,7 @@ class Exact(nn.Module):
     def respace(self, timesteps: Tensor) -> Exact:
         return Exact(self.schedule.respace(timesteps), self.factor)
 
-    def guided(self, scale: float, channels: int | None = None) -> Exact:
+    def guided(self, scale: float, channels: int | None = None, interval: object = None) -> Exact:
         return Exact(self.schedule, scale)
 
     def estimate(self, x_t: Tensor, t: Tensor) -> Estimate:
