@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from diffusion_lab.cli.conf_folder import conf_dir
 from diffusion_lab.cli.hydra_version import add_resolver, initialized
-from diffusion_lab.cli.init_weights import init_identity
+from diffusion_lab.cli.init_weights import checksum_of_run, init_identity
 from diffusion_lab.cli.options.defaults import implied_options
 from diffusion_lab.cli.processes import microbatches
 from diffusion_lab.distribution_file import numbers_or_fault
@@ -183,7 +183,8 @@ def sweep_name_of(config: Mapping[Any, Any], choices: Mapping[str, Any]) -> str:
 
 def register_resolvers() -> None:
     """Register `${run_name:}`, `${run_hash:}` (8 hex digits), `${sweep_name:}`, `${microbatches:}`, `${share:x,n}`,
-    `${at_most:m,n}`, the smaller of two numbers, `${numbers_of:path}` and `${architecture_of:folder}`.
+    `${at_most:m,n}`, the smaller of two numbers, `${numbers_of:path}`, `${architecture_of:folder}`,
+    `${checksum_of:run}`.
 
     May be called twice.
     """
@@ -198,6 +199,7 @@ def register_resolvers() -> None:
     add_resolver("at_most", lambda most, value: min(most, value))  # OmegaConf 2.4 reads signatures
     add_resolver("numbers_of", numbers_or_fault)
     add_resolver("architecture_of", architecture_or_fault)
+    add_resolver("checksum_of", checksum_of_run)
 
 
 def share(fraction: float, steps: int) -> int:

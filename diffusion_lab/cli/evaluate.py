@@ -176,7 +176,8 @@ def pick_solver(cfg: DictConfig, trained: TrainedModel) -> Solver:
         ConfigError: it does not fit the run's schedule, needs guidance for which the model was not trained, or clips
             unbounded data.
     """
-    from diffusion_lab.cli.checks.compatibility import clip_fault, guidance_fault
+    from diffusion_lab.cli.checks.compatibility import clip_fault, guidance_fault, other_images
+    from diffusion_lab.cli.load import open_runs, trusted
     from diffusion_lab.training import TrainedDiffusion
 
     assert trained.own_solver is not None, "load_run sets it"
@@ -184,9 +185,14 @@ def pick_solver(cfg: DictConfig, trained: TrainedModel) -> Solver:
         if cfg.get("solver"):
             raise ConfigError(f"solver must be null, because run={cfg.run} is one of {trained.kind}; leave it out")
         return trained.own_solver()
-    solver = RunParts(cfg)["solver"] if cfg.get("solver") else trained.own_solver()
+    parts = RunParts(cfg)
+    solver = parts["solver"] if cfg.get("solver") else trained.own_solver()
+    open_runs(parts, trusted(cfg))
+    if faults := [*other_images(parts, trained.data)]:
+        raise ConfigError(faults[0])
     with config_errors("solver"):
         solver.check(trained.denoiser.schedule)
+        solver.check_model(trained.denoiser)
     fault = guidance_fault(solver, trained.data.conditions) or clip_fault(solver, trained.data.source)
     if fault is not None:
         raise ConfigError(fault)

@@ -77,12 +77,28 @@ def parse_init_from(text: str) -> InitFrom:
     match = WORDS.fullmatch(text)
     if match is None:
         raise ConfigError(f"init_from={text!r} must name a run or a file of weights; {HOW}")
-    place = Path(match["place"]).expanduser()
-    place = place / OF_DIFFUSERS if os.path.isfile(place / OF_DIFFUSERS) else place
-    found = InitFrom(place, match["checkpoint"] or "last", match["weights"] or "ema")
+    found = named_weights(text)
+    if os.path.isfile(found.place / OF_DIFFUSERS):
+        found = found._replace(place=found.place / OF_DIFFUSERS)
     if found.is_file and (match["checkpoint"] or match["weights"]):
         raise ConfigError(f"init_from={text} must be the file alone, which holds one set of weights; leave :... out")
     return found
+
+
+def named_weights(text: str) -> InitFrom:
+    """The folder, the checkpoint and the average of DIR[:step-00001000][:raw]."""
+    match = WORDS.fullmatch(text)
+    words = match.groupdict() if match else {"place": text}
+    place = Path(words["place"]).expanduser()
+    return InitFrom(place, words.get("checkpoint") or "last", words.get("weights") or "ema")
+
+
+def checksum_of_run(text: object) -> str | None:
+    """`checksum` of a run's weights for a configuration's resolver, which must not raise; None if there are none."""
+    try:
+        return checksum(named_weights(str(text))) if text is not None else None
+    except (OSError, ValueError):
+        return None
 
 
 def init_identity(value: Any) -> Any:

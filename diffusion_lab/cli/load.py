@@ -15,7 +15,7 @@ from diffusion_lab.cli.build import build_model
 from diffusion_lab.cli.checks.recorded_config import check_recorded_config
 from diffusion_lab.cli.config import config_folders, plain
 from diffusion_lab.cli.errors import ConfigError, InvalidConfig, config_errors
-from diffusion_lab.cli.init_weights import checkpoint_content, config_in_checkpoint
+from diffusion_lab.cli.init_weights import checkpoint_content, checksum_of_run, config_in_checkpoint, named_weights
 from diffusion_lab.cli.moved_images import with_places
 from diffusion_lab.cli.own_run import with_own
 from diffusion_lab.cli.run_parts import RunParts
@@ -27,6 +27,7 @@ from diffusion_lab.data import ImageSource
 from diffusion_lab.runs.names import CHECKPOINTS
 from diffusion_lab.runs.record import read_record
 from diffusion_lab.runs.signature import is_own
+from diffusion_lab.runs.trained_run import TrainedRun
 from diffusion_lab.training import Continuation, TrainedModel
 
 PARTS = ("model", "dataset", "network", "optimizer")  # of every kind of model
@@ -91,8 +92,37 @@ def load_run(
     continuation = Continuation(parts["optimizer"], state, cfg.get("gradient_clip"))
     step, callbacks = content["global_step"], content["callbacks"]
     trained = kind.trained(identity, whole.eval(), data, step, decay, callbacks, continuation)
-    trained.own_solver = partial(kind.solver, parts)
+    trained.own_solver = partial(_own_solver, kind, parts, trust)
     return trained
+
+
+def open_runs(parts: RunParts, trust: Trust = PACKAGE_ONLY) -> None:
+    """Load the trained runs that parts use, of those that are built.
+
+    Args:
+        parts: of a configuration.
+        trust: the classes that their configurations may name.
+
+    Raises:
+        ConfigError, InvalidConfig: as `load_run`; or the weights are not those of the recorded checksum.
+    """
+    for path, made in parts.built():
+        if not isinstance(made, TrainedRun) or made.is_open:
+            continue
+        found, key = named_weights(made.run), f"{path}.run"
+        model = load_run(found.place, found.checkpoint, found.weights, trust, key, reads_data=False)
+        if checksum_of_run(made.run) != made.checksum:
+            raise ConfigError(
+                f"{key}={made.run} must have the weights of the checksum {made.checksum}, with which it was used "
+                "before, and they have changed; name a checkpoint that stays, as in DIR:step-00001000"
+            )
+        made.open(model)
+
+
+def _own_solver(kind: Any, parts: RunParts, trust: Trust) -> Any:
+    solver = kind.solver(parts)
+    open_runs(parts, trust)
+    return solver
 
 
 def _checked(saved: Any, trust: Trust, named: str) -> tuple[DictConfig, Any, set[str]]:

@@ -48,6 +48,10 @@ class RunParts:
         """A new object of the node at a path, with the arguments of the node and `more`."""
         return self._call(OmegaConf.select(self.cfg, path), path, more)
 
+    def built(self) -> list[tuple[str, Any]]:
+        """The parts that are built, by the paths of their nodes."""
+        return list(self._made.items())
+
     def fresh(self) -> RunParts:
         """The same parts, none of them built."""
         return RunParts(self.cfg, self._trust)

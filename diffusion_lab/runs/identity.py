@@ -76,7 +76,7 @@ ADDED_LATER: dict[str, dict[str, Any]] = {
     "diffusion_lab.solvers.Guided": {"interval": None},
 }
 # What was read: the key of the place it was read from.
-READ_FROM = {"probabilities": "path", "found": "folder"}
+READ_FROM = {"probabilities": "path", "found": "folder", "checksum": "run"}
 
 
 def containers(config: dict[Any, Any]) -> list[tuple[str, Any]]:
@@ -117,7 +117,7 @@ def effective(config: Mapping[str, Any], run_dir: str | None = None) -> dict[str
     content = json.loads(json.dumps(dict(config), default=str))  # a copy in which all keys are texts
     for _, node in containers(content):
         for kept, place in READ_FROM.items() if isinstance(node, dict) else ():
-            if kept in node:
+            if kept in node and (node[kept] is not None or node.get(place) is None):
                 node.pop(place, None)
         for key, value in node.items() if isinstance(node, dict) else enumerate(node):
             if isinstance(value, str) and isinstance(folder, str) and f"{value}/".startswith(f"{folder}/"):

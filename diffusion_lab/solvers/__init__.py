@@ -1,6 +1,7 @@
 """Solvers: from noise to images."""
 
 from diffusion_lab.solvers.ancestral import DDIM, DDPM
+from diffusion_lab.solvers.autoguided import Autoguided
 from diffusion_lab.solvers.base import Around, Noise, OneCall, Solver, network_calls
 from diffusion_lab.solvers.guided import Guided
 from diffusion_lab.solvers.multistep import DPMSolverPP, UniPC
@@ -8,7 +9,7 @@ from diffusion_lab.solvers.noise_level import Euler, Heun, NoiseLevelSolver, Ste
 from diffusion_lab.solvers.spacing import Karras, Listed, Spacing, Steps, Trailing, Uniform, space_timesteps
 
 __all__ = [
-    "Around", "DDIM", "DDPM", "DPMSolverPP", "Euler", "Guided", "Heun", "Karras", "Listed", "Noise",
+    "Around", "Autoguided", "DDIM", "DDPM", "DPMSolverPP", "Euler", "Guided", "Heun", "Karras", "Listed", "Noise",
     "NoiseLevelSolver", "OneCall", "Solver", "Spacing", "Step", "Steps", "Trailing", "Uniform", "UniPC",
     "network_calls", "space_timesteps",
 ]  # fmt: skip

@@ -132,6 +132,7 @@ ALLOWED = [
         "diffusion/denoiser.py:Denoiser.guided", TO_HOST, SAMPLING, "which timesteps are guided, with an interval"
     ),
     _allowed("diffusion/network_input.py:Guidance.forward", READ, SAMPLING, "whether a step is, with an interval"),
+    _allowed("solvers/autoguided.py:_equal", TO_HOST, SAMPLING, "whether the weak model fits, once for a batch"),
     _allowed("training/finite.py:not_finite", TO_HOST, CHECKPOINT, "whether all that is saved is finite"),
     _allowed("training/checkpoint_io.py:save", TO_HOST, CHECKPOINT, "weights, averages and the optimizer's state"),
     _allowed("callbacks/checkpoint.py:Checkpoint._write", READ, CHECKPOINT, "float16 alone: the loss scaler's numbers"),

@@ -15,9 +15,11 @@ from torch import nn
 from diffusion_lab.annealing import Constant
 from diffusion_lab.auxiliary import Auxiliary
 from diffusion_lab.callbacks import AnnealingCallback, HeadTracking, TimestepSampling, WeightNormalization
-from diffusion_lab.data import Conditions, ImageSource
+from diffusion_lab.cli.run_parts import RunParts
+from diffusion_lab.data import Conditions, ImageDataModule, ImageSource
 from diffusion_lab.diffusion import Coupling
 from diffusion_lab.metrics import Metric
+from diffusion_lab.runs.trained_run import TrainedRun
 from diffusion_lab.solvers import Solver
 from diffusion_lab.timesteps import Uniform
 from diffusion_lab.training import ModelKind, RunModule
@@ -43,6 +45,21 @@ def guidance_fault(solver: Solver, conditions: Conditions) -> str | None:
         f"solver={type(solver).__name__} must have a model that was trained with label dropout; train with "
         "dataset.conditional=true dataset.label_dropout=0.1, or use another solver"
     )
+
+
+def other_images(parts: RunParts, data: ImageDataModule) -> Iterator[str]:
+    """A trained run that a part uses must be of images of the same shape and with the same classes."""
+    for path, made in parts.built():
+        if isinstance(made, TrainedRun) and made.is_open:
+            other = made.opened().data
+            of = {"images of the shape": [one.shape for one in (data, other)]}
+            of["classes, in number,"] = [one.conditions.num_classes for one in (data, other)]
+            for what, (own, its) in of.items():
+                if own != its:
+                    yield (
+                        f"{path}.run={made.run} must have the {what} of this run, {own}, and has {its}; use a run on "
+                        "the same data"
+                    )
 
 
 def coupling_fault(cfg: DictConfig, coupling: Coupling | None) -> str | None:

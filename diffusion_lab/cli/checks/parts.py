@@ -19,6 +19,7 @@ from diffusion_lab.cli.checks.compatibility import (
     guidance_fault,
     layer_faults,
     missing_callbacks,
+    other_images,
     sharding_faults,
     typed,
     unfit_callbacks,
@@ -26,7 +27,8 @@ from diffusion_lab.cli.checks.compatibility import (
 )
 from diffusion_lab.cli.checks.machine import check_disk
 from diffusion_lab.cli.checks.method import MethodCheck
-from diffusion_lab.cli.errors import ConfigError, nearest
+from diffusion_lab.cli.errors import ConfigError, InvalidConfig, nearest
+from diffusion_lab.cli.load import open_runs, trusted
 from diffusion_lab.cli.metric_files import misnamed
 from diffusion_lab.cli.question import metric_fault
 from diffusion_lab.cli.run_parts import RunParts
@@ -85,9 +87,13 @@ class _PartsCheck(MethodCheck):
         self._check_optimizer()
         if "dataset" in self.objects:
             self._check_data(world_size)
+        self._open_runs()
         self.check_method()
         if "schedule" in self.objects and self.objects.get("solver") is not None:
             self.attempt("solver", self.objects["solver"].check, self.objects["schedule"])
+        if "network" in self.objects and self.objects.get("solver") is not None and not self.errors:
+            model = self.objects["model"].whole(self.objects["network"], self.parts)
+            self.attempt("solver", self.objects["solver"].check_model, model)
         if "annealing" in self.objects and "optimizer" in self.objects:
             self.attempt("annealing", self._check_annealing)
         if isinstance(self.cfg.trainer.get("strategy"), DictConfig):
@@ -99,6 +105,17 @@ class _PartsCheck(MethodCheck):
     def _family(self, name: str) -> list[str]:
         """Paths of the parts of a family, without those that are null."""
         return [f"{name}.{key}" for key, node in (self.cfg.get(name) or {}).items() if node is not None]
+
+    def _open_runs(self) -> None:
+        """Load the trained runs that parts use, and compare their images with those of this run."""
+        try:
+            open_runs(self.parts, trusted(self.cfg))
+        except InvalidConfig as error:
+            self.errors += error.errors
+        except ConfigError as error:
+            self.errors.append(error)
+        if "dataset" in self.objects:
+            self.say(*other_images(self.parts, self.objects["dataset"]))
 
     def _check_sweep_metric(self, names: list[str]) -> None:
         """The key `objective` must be one of the `names` that this run measures, and one is needed by a sweeper that
