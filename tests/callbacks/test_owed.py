@@ -89,8 +89,15 @@ def wanted_of_two(tmp_path_factory):
 CALLS = {"in the middle": 21, "at the end": 40}
 
 
-@pytest.mark.parametrize("way", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-@pytest.mark.parametrize("place", CALLS)
+@pytest.mark.parametrize(
+    ("place", "way"),
+    [
+        pytest.param("in the middle", signal.SIGTERM, id="in the middle-SIGTERM"),
+        pytest.param("at the end", signal.SIGKILL, id="at the end-SIGKILL"),
+        pytest.param("in the middle", signal.SIGKILL, id="in the middle-SIGKILL", marks=pytest.mark.exhaustive),
+        pytest.param("at the end", signal.SIGTERM, id="at the end-SIGTERM", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_what_was_owed_is_measured_first(place, way, wanted, tmp_path):
     folder = tmp_path / "run"
     cfg, marker = configuration(folder, *SAMPLES), tmp_path / "marker"
@@ -147,7 +154,7 @@ def test_a_run_that_only_lacks_its_result_gets_it(wanted, tmp_path):
     assert differences(wanted, state(folder)) == []
 
 
-@pytest.mark.parametrize("signalled", ["first", "second"])
+@pytest.mark.parametrize("signalled", [pytest.param("first", marks=pytest.mark.exhaustive), "second"])
 def test_two_processes_stop_together(signalled, wanted_of_two, tmp_path):
     folder = tmp_path / "run"
     cfg, marker = configuration(folder, *SAMPLES, *TWO), tmp_path / "marker"

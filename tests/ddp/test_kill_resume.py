@@ -1,6 +1,7 @@
 """SIGKILL at a random step, the same command again: equal to the bit to a run that was never interrupted."""
 
 import random
+import shutil
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from hydra.utils import instantiate
 
 from diffusion_lab.streams import Streams
 from diffusion_lab.timesteps import Context, Position
-from tests.harness import configuration, differences, trained
+from tests.harness import configuration, differences, train_child, trained, wait_for_step
 
 pytestmark = pytest.mark.slow
 STEPS = 24
@@ -17,6 +18,7 @@ SETUPS = {
     "plain": [],
     "accumulation": ["accumulate=2"],
     "workers": ["dataset.num_workers=2"],
+    "accumulation, workers": ["accumulate=2", "dataset.num_workers=2"],
     "dropout, warm-up and stratified": [
         "network.dropout=0.1",
         "annealing=warmup",
@@ -34,6 +36,9 @@ SETUPS = {
     ],
 }
 
+# Each of these is a part of another setup.
+ALONE = ("accumulation", "workers", "two processes")
+
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
@@ -46,12 +51,14 @@ def overrides_of(setup):
     return [f"max_steps={STEPS}", *sampler, *SETUPS[setup]]
 
 
-@pytest.mark.parametrize("setup", SETUPS)
+@pytest.mark.parametrize(
+    "setup", [pytest.param(name, marks=[pytest.mark.exhaustive] * (name in ALONE)) for name in SETUPS]
+)
 def test_killed_run_ends_as_an_uninterrupted_one(setup, plain, tmp_path):
     overrides = overrides_of(setup)
     cfg = configuration(tmp_path / "straight" / "run", *overrides)
     straight = plain if setup == "plain" else trained(cfg)
-    kills = sorted(random.Random(setup).sample(range(2, STEPS - 1), 2))
+    kills = sorted(random.Random(setup).sample(range(2, STEPS - 1), 2 if setup == "plain" else 1))
     killed = trained(configuration(tmp_path / "killed" / "run", *overrides), kills)
     assert differences(straight, killed) == [], f"killed at steps {kills}"
     assert straight["step"] == STEPS
@@ -94,10 +101,21 @@ def forget_the_averages():
     EMA.load_state_dict = lambda self, state: None
 
 
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory):
+    """The folder of the plain setup, killed at step 17."""
+    folder = tmp_path_factory.mktemp("cut") / "run"
+    child = train_child(configuration(folder, *overrides_of("plain")))
+    wait_for_step(child, folder, 17)
+    child.kill()
+    return folder
+
+
 @pytest.mark.parametrize(
     ("sabotage", "seen_in"),
     [(forget_the_sampler, "weights"), (start_the_order_again, "weights"), (forget_the_averages, "callbacks")],
 )
-def test_negative_control_a_forgetful_resume_differs(sabotage, seen_in, plain, tmp_path):
-    killed = trained(configuration(tmp_path / "run", *overrides_of("plain")), kills=[17], before=sabotage)
-    assert seen_in in differences(plain, killed)
+def test_negative_control_a_forgetful_resume_differs(sabotage, seen_in, plain, cut, tmp_path):
+    folder = shutil.copytree(cut, tmp_path / "run")
+    resumed = trained(configuration(folder, *overrides_of("plain")), before=sabotage)
+    assert seen_in in differences(plain, resumed)

@@ -7,6 +7,7 @@ The numbers below only make the methods act within a few steps. `make faults` ki
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,6 @@ SOONER = {  # by the class of the sampler
 }
 
 
-class Stopped(Exception):
-    """Raised in a step."""
-
-
 def configured(folder: Path, *overrides: str) -> DictConfig:
     cfg = configuration(folder, f"max_steps={STEPS}", "accumulate=2", *overrides)
     for key, value in SOONER.get(cfg.sampler._target_.rpartition(".")[2], {}).items():
@@ -59,21 +56,20 @@ def configured(folder: Path, *overrides: str) -> DictConfig:
 
 
 def straight_and_stopped(straight: DictConfig, stopped: DictConfig) -> None:
-    """Train both in this process, the second until a step raises an error, and again from its last checkpoint."""
+    """Train both in this process, the second from what lay in the folder of the first in the middle of a step, as if
+    it had been killed there."""
     from diffusion_lab.cli.train import run
     from diffusion_lab.training import DiffusionModule
 
-    run(straight)
-    step = DiffusionModule.training_step
+    step, there = DiffusionModule.training_step, Path(stopped.paths.run_dir)
 
-    def until(self: DiffusionModule, *args: Any) -> Any:
-        if self.trainer.global_step == STOP:
-            raise Stopped
+    def copied(self: DiffusionModule, *args: Any) -> Any:
+        if self.trainer.global_step == STOP and not there.exists():
+            shutil.copytree(straight.paths.run_dir, there)
         return step(self, *args)
 
-    DiffusionModule.training_step = until
-    with pytest.raises(Stopped):
-        run(stopped)
+    DiffusionModule.training_step = copied
+    run(straight)
     DiffusionModule.training_step = step
     run(stopped)
 
