@@ -13,15 +13,15 @@ from diffusion_lab.cli.hydra_version import initialized
 
 NAMES = sorted(path.stem for path in (conf_dir() / "analysis").glob("*.yaml"))
 AT_MOST = {
-    "images": 2,
+    "images": 3,
     "points": 3,
     "draws": 2,
-    "vectors": 2,
+    "vectors": 3,
     "steps": 4,
     "count": 2,
-    "repeats": 2,
+    "repeats": 3,
     "warmup": 1,
-    "pairs": 2,
+    "pairs": 3,
     "noises": 2,
     "samples": 2,
     "num_windows": 2,
