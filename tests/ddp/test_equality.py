@@ -55,7 +55,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, State]:
     return {False: run(folder / "plain" / "run"), True: run(folder / "labels" / "run", *LABELS)}
 
 
-@pytest.mark.parametrize("split", SPLITS)
+SECOND = "two processes, images per device"  # as with labels
+
+
+@pytest.mark.parametrize(
+    "split", [pytest.param(name, marks=[pytest.mark.exhaustive] * (name == SECOND)) for name in SPLITS]
+)
 def test_every_split_ends_at_the_same_weights(split: str, whole: dict[bool, State], tmp_path: Path) -> None:
     apart = run(tmp_path / "run", *SPLITS[split])
     assert distance(whole["labels" in split], apart) < TOLERANCE
