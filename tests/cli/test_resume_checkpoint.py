@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +11,7 @@ import torch
 from diffusion_lab.cli.main import main
 from diffusion_lab.training import checkpoint_io
 from diffusion_lab.training.checkpoint_io import load, save
+from tests.harness import Child
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")]
 SHORT = [
@@ -139,23 +137,20 @@ def test_a_record_that_is_gone_is_noticed(way, run_folder, capfd):
     assert [json.loads(line)["step"] for line in record.read_text().splitlines()] == [5, 6]
 
 
-def test_memory_that_does_not_suffice_is_a_sentence(in_folder, capfd):
+def test_memory_that_does_not_suffice_is_a_sentence(in_folder):
     """A real refusal of the allocator: 2 TB for the activations of one forward pass, in a process of its own."""
-    code = (
-        "import sys; from diffusion_lab.diffusion import Denoiser; import torch\n"
-        "original = Denoiser.loss\n"
-        "def loss(self, x0, *a, **k):\n"
-        "    torch.empty(1 << 49, dtype=torch.uint8)\n"
-        "Denoiser.loss = loss\n"
-        "from diffusion_lab.cli.main import main\n"
-        "sys.exit(main(sys.argv[1:]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *SHORT, "max_steps=2"], capture_output=True, text=True, env=dict(os.environ)
-    )
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr and "File " not in done.stderr
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("failed: ")]
+
+    def work():
+        from diffusion_lab.diffusion import Denoiser
+
+        Denoiser.loss = lambda *_, **__: torch.empty(1 << 49, dtype=torch.uint8)
+        raise SystemExit(main([*SHORT, "max_steps=2"]))
+
+    child = Child(work, in_folder / "log")
+    assert child.wait() == 1
+    said = child.log.read_text()
+    assert "Traceback" not in said and "File " not in said
+    (line,) = [line for line in said.splitlines() if line.startswith("failed: ")]
     assert "images_per_device=8" in line and "Use images_per_device=4" in line
 
 
