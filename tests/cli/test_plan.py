@@ -112,7 +112,8 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_the_command_plans_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    small = ["network.base_channels=8", "solver.steps=4", "trainer.accelerator=cpu", "sampler=uniform,stratified"]
+    small = ["network.base_channels=8", "solver.steps=4", "max_steps=20", "trainer.accelerator=cpu"]
+    small.append("sampler=uniform,stratified")
 
     def work() -> None:
         raise SystemExit(main(["plan", *small, "seed=0,1,2"]))

@@ -138,7 +138,7 @@ def test_a_terminal_has_a_table_of_the_jobs_that_run(tmp_path: Path, columns: in
         "trainer.accelerator=cpu",
         "metrics=none",
     ]
-    settings += ["solver.steps=2", "dataset.val_images=32"]
+    settings += ["solver.steps=2", "dataset.val_images=32", "batch_size=16"]
     sweep = ["max_steps=120", "callbacks.progress.line_every=0.2", "seed=0,1", "sampler=uniform,speed"]
     command = [sys.executable, "-m", "diffusion_lab.cli.main", "train", "-m", *settings, *sweep]
     seen = on_a_terminal([*command, f"paths.root={tmp_path}", "hydra.launcher.n_jobs=2"], columns)
