@@ -161,7 +161,7 @@ TINY = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [[], ["method=biggan"]])
+@pytest.mark.parametrize("more", [[], pytest.param(["method=biggan"], marks=pytest.mark.exhaustive)])
 def test_a_killed_and_resumed_run_is_equal_to_the_bit(more, tmp_path):
     straight, stopped = (compose_train([*TINY, *more], tmp_path / name) for name in ("a", "b"))
     one, two = trained(straight), trained(stopped, kills=[4])

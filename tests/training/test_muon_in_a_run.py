@@ -27,7 +27,7 @@ def forget() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["dit_tiny", "unet_tiny"])
+@pytest.mark.parametrize("network", ["dit_tiny", pytest.param("unet_tiny", marks=pytest.mark.exhaustive)])
 def test_a_killed_run_ends_with_the_same_bits(tmp_path: Path, network: str) -> None:
     states: dict[str, Any] = {}
     for name, kills, before in (("whole", [], None), ("killed", [4], None), ("forgetful", [4], forget)):

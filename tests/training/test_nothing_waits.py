@@ -186,10 +186,19 @@ def sizes(watch: Watch) -> Counter:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["ddpm", "logit_normal", "min_snr"])
-def test_no_work_grows_with_the_number_of_timesteps(method, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["method=logit_normal", "weighting=min_snr"],
+        *(
+            pytest.param([f"method={name}"], marks=pytest.mark.exhaustive)
+            for name in ("ddpm", "logit_normal", "min_snr")
+        ),
+    ],
+)
+def test_no_work_grows_with_the_number_of_timesteps(words, tmp_path, monkeypatch):
     short, long = (
-        watched(tmp_path / steps, monkeypatch, f"method={method}", f"schedule.num_timesteps={steps}", last=MANY)
+        watched(tmp_path / steps, monkeypatch, *words, f"schedule.num_timesteps={steps}", last=MANY)
         for steps in ("1000", "4000")
     )
     assert sizes(short) == sizes(long)
