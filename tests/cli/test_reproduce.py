@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import random
 import sys
 import time
 from contextlib import nullcontext
@@ -194,17 +193,21 @@ def test_a_row_of_each_table_has_its_numbers_at_smoke_scale(capsys, name: str, s
 
 
 @pytest.mark.slow
-def test_killed_three_times_it_ends_with_the_same_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
+def test_killed_while_it_trains_it_ends_with_the_same_table(kills: int, tmp_path: Path) -> None:
     def start(root: Path) -> Child:
         words = ["clts_mdlrc/table3", "scale=smoke", "--only", "id,ours", "--seeds", "0", f"paths.root={root}"]
         return Child(lambda: sys.exit(main(["reproduce", *words])), tmp_path / "log")
 
+    def states() -> set[tuple[str, int]]:
+        return {(str(path), path.stat().st_mtime_ns) for path in killed.rglob("checkpoints/last.ckpt")}
+
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     start(whole).wait()
-    draw = random.Random(0)
-    for _ in range(3):
-        child = start(killed)
-        time.sleep(draw.uniform(0.2, 3))
+    for _ in range(kills):
+        child, before = start(killed), states()
+        while states() == before and child.poll() is None:
+            time.sleep(0.005)
         child.kill()
         while any(is_locked(path.parent) for path in killed.rglob("run.json")):  # its jobs end when it has ended
             time.sleep(0.01)
