@@ -146,7 +146,7 @@ def beside_method(cfg: DictConfig) -> list[str]:
     found = _not_implied(cfg, "schedule", *(["prediction"] if choices_of(cfg).get("method") else []))
     # Not by the choice: Hydra keeps none for several of a family.
     hydra, choices = hydra_of(cfg), choices_of(cfg)
-    if choices.get("auxiliary") not in implied_options(hydra, choices, "auxiliary", conf_dir()):
+    if hydra is not None and choices.get("auxiliary") not in implied_options(hydra, choices, "auxiliary", conf_dir()):
         found += [str(name) for name, node in (cfg.get("auxiliary") or {}).items() if node is not None]
     return found
 
