@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 OWN_PARTS = (ROOT / "docs" / "own-parts.md").read_text()
 METRICS = (ROOT / "docs" / "metrics.md").read_text()
+NUMBERS = (ROOT / "docs" / "numbers.md").read_text()
 EXAMPLES = dict(re.findall(r"<!-- example: (\S+) -->\n```\w+\n(.*?)```", OWN_PARTS + METRICS, re.S))
 YAML = sorted(name for name in EXAMPLES if name.startswith("my_conf/"))
 SAMPLER = ("late.py", "my_conf/sampler/late.yaml")
@@ -103,9 +104,9 @@ def test_the_loss_the_step_and_the_weighting_of_the_guide_train_together(workpla
     assert objectives[0] != objectives[-1]  # the weights have moved
 
 
-@pytest.mark.parametrize(("seeds", "page"), [(range(4), README)], ids=["README"])
+@pytest.mark.parametrize(("seeds", "page"), [(range(4), README), (range(4, 8), NUMBERS), (range(8), NUMBERS)])
 def test_the_decisions_of_the_demo_are_those_of_its_seeds(seeds: range, page: str):
-    """docs/demo.csv: the values of `make demo`; the page states every verdict of the seeds."""
+    """docs/demo.csv: the values of `make demo`, and of four seeds more; the page states every verdict of the seeds."""
     values: dict[str, dict[int, float]] = {}
     for row in csv.DictReader((ROOT / "docs" / "demo.csv").read_text().splitlines()):
         if int(row["seed"]) in seeds:
