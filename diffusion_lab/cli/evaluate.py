@@ -149,6 +149,7 @@ def _table(measured: dict[str, list[MetricResult]], together: Sequence[MetricRes
 
     several = len(measured) > 1 and not together
     table = Table("metric", *(measured if len(measured) > 1 else ["value"]))
+    table.columns[0].no_wrap = True  # a narrow console cuts no name
     table.caption = "* best" if several else None
     rest = [{result.name: result for result in results} for results in measured.values()]
     for name, first in rest[0].items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,3 +38,12 @@ def test_the_run_stands_whole_above_the_table_and_what_is_not_finite_is_warned_o
 def test_the_reason_for_no_value_is_the_data_or_the_model() -> None:
     assert "dataset.features=null must name" in str(evaluate.nothing_measured([]))
     assert str(evaluate.nothing_measured(["excess_loss"])).startswith("metrics.names=[excess_loss] must be defined for")
+
+
+def test_a_narrow_console_cuts_no_name() -> None:
+    from rich.console import Console
+
+    console = Console(width=70, record=True, file=io.StringIO())
+    sets = {f"set {k}": [MetricResult("copying1k", 0.5, {}, "neither", "", interval=(0.4, 0.6))] for k in range(4)}
+    console.print(evaluate._table(sets, [MetricResult("fd1k_own_mean_of_4", 1.0, {}, "lower", "")]))
+    assert "fd1k_own_mean_of_4" in console.export_text()
