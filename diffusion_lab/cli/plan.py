@@ -21,6 +21,7 @@ from diffusion_lab.planning import (
 
 if TYPE_CHECKING:
     from diffusion_lab.cli.cost.cost import Cost
+    from diffusion_lab.runs.run import Run
 
 SEEDS = (3, 5, 8)
 USAGE = """usage: diffusion-lab plan [pilot=DIR] [key=value ...]
@@ -75,7 +76,7 @@ def answer(cfgs: list[DictConfig], folders: list[Path], pilot: Path | None) -> N
         )
     if asked["samples"] is None:
         raise ConfigError("metrics.num_samples must be the same number >= 1 for all rows; use metrics=default")
-    parts, source = _components(asked, pilot)
+    parts, source = _components(asked, pilot, cfgs[0])
     costs, missing = costs_of(cfgs)
     price, console = _price(cfgs, costs), make_console()
     least = two_figures(max(cheapest_samples(parts, price), 10)) if parts.training else asked["samples"]
@@ -111,11 +112,16 @@ def _table(
     return found
 
 
-def _components(asked: dict[str, Any], pilot: Path | None) -> tuple[Components, str]:
-    """The variances and their source: the pilot, or those of digits for a Fréchet distance."""
+def _components(asked: dict[str, Any], pilot: Path | None, cfg: DictConfig) -> tuple[Components, str]:
+    """The variances and their source: the pilot, or those of digits for a Fréchet distance.
+
+    Args:
+        asked: the question of the sweep.
+        pilot: finished runs.
+        cfg: of a job of the sweep.
+    """
     from diffusion_lab.runs.find import read_runs
     from diffusion_lab.runs.pilot import pilot_of
-    from diffusion_lab.runs.run import Run
 
     known, name = ARCHIVE[asked["estimand"]], asked["metric"] or "fid"
     if pilot is None:
@@ -128,6 +134,7 @@ def _components(asked: dict[str, Any], pilot: Path | None) -> tuple[Components, 
         done = [run for run in read_runs(pilot).runs if run.status == "done"]
     except (FileNotFoundError, ValueError) as error:
         raise ConfigError(f"pilot: {error}") from error
+    done = _on_one_data_set(done, cfg, pilot)
     names = dict.fromkeys(one for run in done for one in run.metric_names if run.better(one) == "lower")
     metric = name if name in names else next(iter(names), name)
     groups: dict[str, list[Run]] = {}
@@ -139,13 +146,34 @@ def _components(asked: dict[str, Any], pilot: Path | None) -> tuple[Components, 
             f"pilot={pilot} must hold finished runs of two methods, with values of {metric} for two seeds in common, "
             "or for several sets of latents; use `diffusion-lab evaluate run=DIR seeds=[0,1,2,3]`"
         )
-    return found.components(known), f"{metric} of {pilot}: {found.words}" + _other(found.sets.shape)
+    alike = metric.startswith(("fid", "fd"))  # varies as the known values do
+    parts = found.moderated(known) if alike else found.components(known)
+    return parts, f"{metric} of {pilot}: {found.words}" + _other(found.sets.shape, alike)
 
 
-def _other(shape: tuple[int, ...]) -> str:
-    """What the pilot does not tell."""
-    left = "training" if shape[1] == 1 else "measuring" if shape[2] == 1 else ""
-    return f"; {left}: {ARCHIVE_SOURCE}" if left else ""
+def _on_one_data_set(runs: list[Run], cfg: DictConfig, pilot: Path) -> list[Run]:
+    """The runs; of those on several data sets, whose values cannot be compared, the ones on that of the sweep."""
+    from diffusion_lab.reports.comparison.differences import canonical, lookup
+
+    by_source: dict[str, list[Run]] = {}
+    for run in runs:
+        by_source.setdefault(canonical(lookup(run.config, "dataset.source")), []).append(run)
+    if len(by_source) < 2:
+        return runs
+    same = by_source.get(canonical(OmegaConf.to_container(cfg.dataset.source, resolve=True)))
+    if same is None:
+        raise ConfigError(
+            f"pilot={pilot} must hold runs on the data set of the sweep, but has runs on {len(by_source)} others; "
+            "name a folder with runs on one data set"
+        )
+    return same
+
+
+def _other(shape: tuple[int, ...], alike: bool) -> str:
+    """What the pilot does not tell, or not alone."""
+    part = "a part of " * (shape[1] > 1)
+    left = ["measuring"] * (shape[2] == 1) + [f"{part}training"] * (shape[1] == 1 or alike)
+    return f"; {' and '.join(left)}: {ARCHIVE_SOURCE}" if left else ""
 
 
 def _price(cfgs: list[DictConfig], costs: list[Cost]) -> Price:

