@@ -58,7 +58,7 @@ MORE = {  # by command, what keeps it small or in the house
 REFUSED = "features.weights=FILE"  # weights of 1.2 GB that the reader brings
 ELSEWHERE = (
     "analysis=spread",  # whose timesteps these runs lack; tests/cli/test_analyze.py
-    "pilot=DIR_OF_RUNS",  # which measured as many samples as the plan asks for; tests/cli/test_plan.py
+    "pilot=runs/pilot",  # which measured as many samples as the plan asks for; tests/cli/test_plan.py
     "dashboard adaptive_beta",  # half a minute; tests/cli/test_dashboard.py
 )
 
