@@ -22,8 +22,8 @@ class Autoguided(Around):
     with both networks at the same x_t, t and label. The weak model is one of the same kind that was trained for fewer
     steps, is smaller, or both. Unlike classifier-free guidance this needs no label dropout and no labels at all.
 
-    Reference: Karras et al., "Guiding a diffusion model with a bad version of itself", 2024, arXiv 2406.02507, equation
-    4 with w = scale. There it is written for the estimate D of x0; the network's output is affine in it, with the same
+    Reference: Karras et al., "Guiding a diffusion model with a bad version of itself", 2024, arXiv 2406.02507, with
+    w = scale. There it is written for the estimate D of x0; the network's output is affine in it, with the same
     coefficients for both models, which must agree in schedule, prediction, preconditioning and time.
 
     Use: for better samples of any model, at the cost of a call of the weak network for each of its own. An earlier

@@ -18,7 +18,7 @@ class Guided(Around):
 
     With an interval only noise levels low < sigma_t/alpha_t <= high are guided; elsewhere out = out_label, in one call
     (Kynkäänniemi et al., "Applying guidance in a limited interval improves sample and distribution quality in diffusion
-    models", 2024, arXiv 2404.07724, equation 6). Guidance at high noise levels costs variety, at low ones it changes
+    models", 2024, arXiv 2404.07724). Guidance at high noise levels costs variety, at low ones it changes
     little. Differs from the paper where the noise levels of the steps are not its own: an end of the interval lies
     between two timesteps of the model.
 

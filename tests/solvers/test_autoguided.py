@@ -30,7 +30,7 @@ def start(rows: int = 3) -> torch.Tensor:
 
 @pytest.mark.parametrize("prediction", [Epsilon(), X0(), V()], ids=lambda p: type(p).__name__)
 def test_the_estimate_is_extrapolated_from_the_weak_one(prediction: Prediction) -> None:
-    """D = D_weak + w (D - D_weak), equation 4, in the space of the estimate whatever the network predicts."""
+    """D = D_weak + w (D - D_weak), in the space of the estimate whatever the network predicts."""
     good, weak = (best_denoiser(cosine(40), prediction, mean=mean, std=std) for mean, std in ((0.3, 0.5), (0.1, 0.8)))
     guided = Autoguided(DDIM(8), weak, 2.5).model(good)
     for t in (0, 20, 39):
