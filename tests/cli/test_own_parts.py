@@ -161,7 +161,28 @@ class Quarter(Variance):
         return torch.full((len(t), 1, 1, 1), math.log(0.25))
 """,
         "_target_: own_variance.Quarter",
-        lambda run, lines: pixel(run, 1) == byte(0.25),
+        lambda run, lines: pixel(run, 1) == byte(2 * 0.25),  # twice by the model
+    ),
+    "model": Part(
+        """
+import math
+from diffusion_lab.diffusion import Denoiser
+from diffusion_lab.training import DiffusionModel, DiffusionModule
+
+class Wide(Denoiser):
+    def reverse(self, *arguments, **named):
+        found = super().reverse(*arguments, **named)
+        return found._replace(log_variance=found.log_variance + math.log(2))
+
+class Named(DiffusionModule):
+    def facts(self):
+        return super().facts() | {"own": True}
+
+class Mine(DiffusionModel):
+    trains, generates = Named, Wide
+""",
+        "_target_: own_model.Mine",
+        lambda run, lines: json.loads((run / "run.json").read_text())["own"] and pixel(run, 1) == byte(2 * 0.25),
     ),
     "solver": Part(
         """
@@ -208,7 +229,7 @@ def variance(run: Path) -> float:
     return value
 
 
-THREE = float(np.var([byte(A[-1]), byte(0.25), byte(-0.5)], ddof=1)) / 127.5**2
+THREE = float(np.var([byte(A[-1]), byte(0.5), byte(-0.5)], ddof=1)) / 127.5**2
 
 
 @pytest.fixture(scope="module")
