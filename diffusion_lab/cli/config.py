@@ -144,7 +144,7 @@ def beside_method(cfg: DictConfig) -> list[str]:
     """Schedule, prediction and auxiliary losses if they differ from those of the preset, the method and train.yaml."""
     # Without a method, `method_name` has the prediction.
     found = _not_implied(cfg, "schedule", *(["prediction"] if choices_of(cfg).get("method") else []))
-    # Not by the choice: Hydra keeps none for several of a family.
+    # By their names: Hydra records no choice where several of a family are chosen.
     hydra, choices = hydra_of(cfg), choices_of(cfg)
     if hydra is not None and choices.get("auxiliary") not in implied_options(hydra, choices, "auxiliary", conf_dir()):
         found += [str(name) for name, node in (cfg.get("auxiliary") or {}).items() if node is not None]
