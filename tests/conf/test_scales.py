@@ -70,8 +70,22 @@ def assert_fits(words: list[str]) -> None:
     assert too_long == {}, (words, cfg.max_steps)
 
 
-@pytest.mark.parametrize("scale", SCALES, ids=lambda words: words[0] if words else "own")
-@pytest.mark.parametrize("method", options("method"))
+AT_EVERY = ("clts_mdlrc", "learned_beta")  # a length that fits 4 steps and 2000 fits those of `small`
+
+
+@pytest.mark.parametrize(
+    ("method", "scale"),
+    [
+        pytest.param(
+            method,
+            scale,
+            marks=[pytest.mark.exhaustive] * (scale == ["scale=small"] and method not in AT_EVERY),
+            id="-".join([method, *(scale or ["own"])]),
+        )
+        for method in options("method")
+        for scale in SCALES
+    ],
+)
 def test_every_method_fits_every_scale(method, scale):
     assert_fits([f"method={method}", *scale])
 
