@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from diffusion_lab.arguments import check_made, nearest
 from diffusion_lab.auxiliary import Auxiliary
 from diffusion_lab.diffusion import Step
 from diffusion_lab.failure import Failure, WrongResult
+from diffusion_lab.training.sharded import local
 
 SHOWN = 8  # layers named in a message
 
@@ -112,8 +112,7 @@ class AuxiliaryLosses(nn.ModuleDict):
             if name in rows:
                 total = total + loss.weight_at(step) * rows[name].mean()
             else:
-                own = [p for p in loss.parameters() if p.requires_grad and not isinstance(p, DTensor)]
-                total = total + sum(0.0 * p.sum() for p in own)
+                total = total + sum(0.0 * local(p).sum() for p in loss.parameters() if p.requires_grad)
         return total
 
     def _keeps(self, name: str) -> Any:

@@ -20,6 +20,7 @@ from diffusion_lab.cli.train import facts, quiet_libraries
 from tests.harness import configuration, differences, final_state, train_child, trained
 
 BOTH = ["auxiliary=[dispersive,contrastive]", "auxiliary.contrastive.stop=8", "auxiliary.dispersive.ramp=3"]
+SHARDED = ["trainer=fsdp", "trainer.accelerator=cpu", "trainer.strategy.start_method=fork"]
 SHORT = ["max_steps=10", "log_every=4", "snapshot_every=0", "checkpoint_every=3"]
 
 
@@ -67,7 +68,7 @@ def with_weight() -> None:
     @wraps(start)
     def init(self, *given, **named):
         start(self, *given, **named)
-        self.scale = nn.Parameter(torch.tensor(1.0))
+        self.scale = nn.Parameter(torch.ones(1))
 
     changed.__init__, changed.rows = init, lambda self, step: self.scale * rows(self, step)
 
@@ -88,16 +89,18 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     """Also after step 8, from which on one of the losses has ended."""
     ends = ["auxiliary.dispersive.stop=8", "auxiliary.contrastive.stop=null"]
     states: dict[str, Any] = {}
-    for name, words in (("one", []), ("two", ["trainer.devices=2", "trainer.strategy=ddp_fork"])):
+    split = {"one": [], "two": ["trainer.devices=2", "trainer.strategy=ddp_fork"], "sharded": SHARDED}
+    for name, words in split.items():
         cfg = configuration(tmp_path / name, *SHORT, *BOTH, *ends, *words)
         train_child(cfg, with_weight).succeed()
         states[name] = final_state(tmp_path / name)["weights"]
-    assert states["one"].keys() == states["two"].keys()
-    for key, value in states["one"].items():
-        assert torch.allclose(value, states["two"][key], atol=2e-5), key
-    for name in ("dispersive", "contrastive"):
-        one, two = (lines(tmp_path / place, f"train/aux_{name}") for place in ("one", "two"))
-        assert [value for _, value in one] == pytest.approx([value for _, value in two], rel=1e-4)
+    for place in ("two", "sharded"):
+        assert states["one"].keys() == states[place].keys()
+        for key, value in states["one"].items():
+            assert torch.allclose(value, states[place][key], atol=2e-5), (place, key)
+        for name in ("dispersive", "contrastive"):
+            one, two = (lines(tmp_path / run, f"train/aux_{name}") for run in ("one", place))
+            assert [value for _, value in one] == pytest.approx([value for _, value in two], rel=1e-4)
 
 
 SMALL = ["network.base_channels=8", "max_steps=1", "trainer=cpu"]
