@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 
 help:
 	@echo "make setup      make .venv and install the package with its tests' requirements: 6.1 GB; CPU=1 without CUDA: 1.7 GB"
-	@echo "make demo       compare four timestep samplers on digits, then show the report (4 minutes of CPU time)"
+	@echo "make demo       compare four timestep samplers on digits, then show the report (3 to 8 minutes on two cores)"
 	@echo "make demo-analyses  train small models of all kinds, and run every analysis on them (about 20 minutes)"
 	@echo "make reproduce-smoke  every table of the papers with runs of 20 steps, to its pages (below 20 minutes)"
 	@echo "make test       what CI runs: the quick and the slow suite, and that of the pages where they changed"

@@ -104,7 +104,9 @@ def test_the_loss_the_step_and_the_weighting_of_the_guide_train_together(workpla
     assert objectives[0] != objectives[-1]  # the weights have moved
 
 
-@pytest.mark.parametrize(("seeds", "page"), [(range(5), README), (range(4), NUMBERS), (range(4, 8), NUMBERS), (range(8), NUMBERS)])
+@pytest.mark.parametrize(
+    ("seeds", "page"), [(range(5), README), (range(4), NUMBERS), (range(4, 8), NUMBERS), (range(8), NUMBERS)]
+)
 def test_the_decisions_of_the_demo_are_those_of_its_seeds(seeds: range, page: str):
     """docs/demo.csv: the values of `make demo`, and of three seeds more; the page states every verdict of the seeds."""
     values: dict[str, dict[int, float]] = {}
