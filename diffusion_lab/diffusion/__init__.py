@@ -1,6 +1,13 @@
 """The maths of diffusion models. PyTorch only, and SciPy where it assigns noise to images."""
 
-from diffusion_lab.diffusion.coupling import Coupling, Immiscible, MinibatchOT
+from diffusion_lab.diffusion.coupling import (
+    Coupling,
+    Immiscible,
+    InputPerturbation,
+    MinibatchOT,
+    Offset,
+    TrainingNoise,
+)
 from diffusion_lab.diffusion.denoiser import Denoiser, Loss, Reverse
 from diffusion_lab.diffusion.generation_heads import (
     AverageHead,
@@ -76,12 +83,13 @@ __all__ = [
     "AverageHead", "BestHead", "Bound", "CombinedPrediction", "ConstantEps", "ConstantV", "ConstantX0", "Coupling",
     "Debiased", "Denoiser", "EDM", "EDMPrediction", "EDMScale", "EpsSpace", "Epsilon", "Estimate", "FDMScale",
     "FDMWarmup", "FixedLarge", "FixedSmall", "GateHead", "GaussianPath", "GenerationHead", "Granularity", "Guidance",
-    "HEADS", "HardMin", "HeadErrors", "Immiscible", "LearnedGate", "LearnedRange", "LeastSquaresHead", "LogNoise",
-    "Loss", "MaxSNR", "MeanOfHeads", "MinSNR", "MinibatchOT", "MixedPrediction", "NativeSpace", "NetworkTime",
-    "NoiseSchedule", "P2", "LossParts", "PathPosition", "PerBatch", "PerBin", "PerPixel", "PerSample", "Plain",
-    "Preconditioning", "Prediction", "PreservingScale", "Reduction", "Reverse", "SNRHead", "SoftMin", "SoftMinSNR",
-    "Space", "Step", "ThreeHeads", "TimestepIndex", "TruncSNR", "Uncertainty", "Unit", "V", "VLB", "VSpace", "Variance",
-    "Velocity", "WarmupMin", "Weighting", "X0", "X0Space", "bits_per_dim", "bound_weights", "cosine", "damped", "edm",
-    "empirical_floor", "extract", "fdm", "laplace", "linear", "native_scales", "prior_term", "quadratic",
-    "rectified_flow", "sigmoid", "sqrt_linear", "vlb_terms", "x0_weights",
+    "HEADS", "HardMin", "HeadErrors", "Immiscible", "InputPerturbation", "LearnedGate", "LearnedRange",
+    "LeastSquaresHead", "LogNoise", "Loss", "MaxSNR", "MeanOfHeads", "MinSNR", "MinibatchOT", "MixedPrediction",
+    "NativeSpace", "NetworkTime", "NoiseSchedule", "Offset", "P2", "LossParts", "PathPosition", "PerBatch", "PerBin",
+    "PerPixel", "PerSample", "Plain", "Preconditioning", "Prediction", "PreservingScale", "Reduction", "Reverse",
+    "SNRHead", "SoftMin", "SoftMinSNR", "Space", "Step", "ThreeHeads", "TimestepIndex", "TrainingNoise", "TruncSNR",
+    "Uncertainty", "Unit", "V", "VLB", "VSpace", "Variance", "Velocity", "WarmupMin", "Weighting", "X0", "X0Space",
+    "bits_per_dim", "bound_weights", "cosine", "damped", "edm", "empirical_floor", "extract", "fdm", "laplace",
+    "linear", "native_scales", "prior_term", "quadratic", "rectified_flow", "sigmoid", "sqrt_linear", "vlb_terms",
+    "x0_weights",
 ]  # fmt: skip

@@ -149,12 +149,19 @@ class Denoiser(nn.Module):
         mean = self.schedule.posterior_mean(x0, x_t, t)
         return Reverse(mean, self.variance.log_variance(extra, t, self.schedule), x0)
 
-    def loss(self, x0: Tensor, eps: Tensor, t: Tensor, **cond: Tensor) -> Loss:
+    def loss(self, x0: Tensor, eps: Tensor, t: Tensor, *, at_input: Tensor | None = None, **cond: Tensor) -> Loss:
         """Losses at given noise and timesteps: (B,C,H,W), (B,C,H,W), (B,) -> Loss.
 
         The bound's term trains only the variance: the estimate in it is detached (and not clipped).
+
+        Args:
+            x0: clean images.
+            eps: the noise of the target.
+            t: timesteps.
+            at_input: (B,C,H,W) the noise in x_t; None for `eps`.
+            **cond: the network's conditions.
         """
-        x_t = self.schedule.perturb(x0, eps, t)
+        x_t = self.schedule.perturb(x0, eps if at_input is None else at_input, t)
         out, extra = self._answer(x_t, t, cond)
         prediction, (x, alpha, sigma) = self.prediction.at(self.schedule, t), self._point(x_t, t)
         snr = self.schedule.snr[t].to(working_dtype(x0))

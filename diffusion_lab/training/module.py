@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from diffusion_lab.auxiliary import Auxiliary
 from diffusion_lab.data.own_batches import OwnBatches
-from diffusion_lab.diffusion import Coupling, Denoiser, Step, Weighting
+from diffusion_lab.diffusion import Denoiser, Step, TrainingNoise, Weighting
 from diffusion_lab.distributed import gather_rows
 from diffusion_lab.failure import WrongResult
 from diffusion_lab.optimizers import Weights
@@ -37,10 +38,11 @@ class Pairs:
 
     Attributes:
         x0: (b,C,H,W) clean images.
-        eps: (b,C,H,W) the noise of each.
+        eps: (b,C,H,W) the noise of each, which the target is made of.
         t: (b,) int64 timesteps.
         weight: (b,) of the draw.
         cond: name -> (b,...) the network's conditions.
+        at_input: (b,C,H,W) the noise in x_t, where a coupling has another there; None for `eps`.
     """
 
     x0: Tensor
@@ -48,6 +50,7 @@ class Pairs:
     t: Tensor
     weight: Tensor
     cond: dict[str, Tensor]
+    at_input: Tensor | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class DiffusionModule(RunModule):
         weighting: weight of each row's native loss.
         optimizer: parameters -> optimizer.
         streams: the run's random numbers.
-        coupling: pairs the noise of the global batch with its images; None for independent noise.
+        coupling: the noise of the images of the global batch; None for independent noise.
         auxiliary: losses that are added, by name.
 
     Raises:
@@ -103,7 +106,7 @@ class DiffusionModule(RunModule):
         weighting: Weighting,
         optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
         streams: Streams,
-        coupling: Coupling | None = None,
+        coupling: TrainingNoise | None = None,
         auxiliary: Mapping[str, Auxiliary] | None = None,
     ) -> None:
         super().__init__(streams)
@@ -227,11 +230,13 @@ class DiffusionModule(RunModule):
     def pair(self, x0: Tensor, cond: dict[str, Tensor]) -> Pairs:
         """Timesteps and noise of these rows, (b,C,H,W) and the network's conditions."""
         t, weight = self.draw_timesteps(x0, cond)
-        return Pairs(x0, self.noise(x0), t, weight, cond)
+        eps, at_input = self.noises(x0)
+        return Pairs(x0, eps, t, weight, cond, at_input=at_input)
 
     def losses(self, pairs: Pairs) -> Losses:
         """The loss of each row."""
-        loss = self.denoiser.loss(pairs.x0, pairs.eps, pairs.t, **pairs.cond)
+        other = {} if pairs.at_input is None else {"at_input": pairs.at_input}  # own denoisers need not know it
+        loss = self.denoiser.loss(pairs.x0, pairs.eps, pairs.t, **other, **pairs.cond)
         seen = {"record": self._step_of(pairs, loss.x_t, loss.out)} if self.weighting.uses_record else {}
         weighted = self.weighting(loss.parts.loss, loss.snr, loss.parts.scale, self._position.step, **seen)
         return Losses(loss.native, weighted + loss.vlb, loss.errors, loss.x_t, loss.out)
@@ -248,13 +253,26 @@ class DiffusionModule(RunModule):
         return Step(self.denoiser, *rows, self.position, self.streams, self.auxiliary.features)
 
     def noise(self, x0: Tensor) -> Tensor:
-        """eps (b,C,H,W): this microbatch's rows of the step's noise, which is drawn for the whole global batch."""
+        """eps (b,C,H,W): this microbatch's noise of the target."""
+        return self.noises(x0)[0]
+
+    def noises(self, x0: Tensor) -> tuple[Tensor, Tensor | None]:
+        """This microbatch's rows (b,C,H,W) of the step's noise, which is drawn for the whole global batch: that of the
+        target, and that at the input where a coupling has another there."""
         position, rows = self.position, len(x0)
         shape = (position.global_rows(rows), *x0.shape[1:])
         eps = self.streams.normal(shape, "noise", position.step, device=x0.device)
-        if self.coupling is not None:
-            eps = eps[self.coupling.order(gather_rows(x0), eps).to(x0.device)]
-        return eps[position.rows(rows)]
+        here = position.rows(rows)
+        if self.coupling is None:
+            return eps[here], None
+        draws = itertools.count(1)
+
+        def normal(shape: tuple[int, ...]) -> Tensor:
+            return self.streams.normal(shape, f"noise-{next(draws)}", position.step, device=x0.device)
+
+        eps = self.coupling.noise(gather_rows(x0) if self.coupling.uses_images else None, eps, normal)
+        at_input = self.coupling.input(eps, normal)
+        return eps[here], None if at_input is eps else at_input[here]
 
     # -- Lightning's validation, which our own trainer does not use ----------------------------------------------------
 

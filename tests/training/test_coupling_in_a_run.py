@@ -35,11 +35,12 @@ def rows(folder: Path, *overrides: str) -> dict[tuple[int, int], tuple[list[floa
     """(step, row) -> (image, label, noise the loss was given) of a run."""
 
     def spy() -> None:
-        step_of, noise_of = DiffusionModule.training_step, DiffusionModule.noise
+        step_of, noise_of = DiffusionModule.training_step, DiffusionModule.noises
 
-        def noise(self, x0):
-            self.seen = noise_of(self, x0)
-            return self.seen
+        def noises(self, x0):
+            eps, at_input = noise_of(self, x0)
+            self.seen = eps if at_input is None else at_input
+            return eps, at_input
 
         def training_step(self, batch, batch_idx):
             result = step_of(self, batch, batch_idx)
@@ -50,7 +51,7 @@ def rows(folder: Path, *overrides: str) -> dict[tuple[int, int], tuple[list[floa
                     file.write(json.dumps([self.position.step, first + i, *seen]) + "\n")
             return result
 
-        DiffusionModule.noise, DiffusionModule.training_step = noise, training_step
+        DiffusionModule.noises, DiffusionModule.training_step = noises, training_step
 
     train_child(configuration(folder, "max_steps=2", "dataset.conditional=true", *overrides), spy).succeed()
     lines = [json.loads(line) for path in folder.glob("rows-*.jsonl") for line in path.read_text().splitlines()]
@@ -73,6 +74,20 @@ def test_one_process_and_two_pair_the_same_noise_with_the_same_images(tmp_path: 
         x0, eps = (torch.tensor([row[i] for row in plain]) for i in (0, 2))
         given = torch.tensor([row[2] for row in paired])
         assert torch.equal(given, eps[MinibatchOT().order(x0, eps)]) and not torch.equal(given, eps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["offset", "input_perturbation"])
+def test_microbatches_and_two_processes_train_with_the_noise_of_one(name: str, tmp_path: Path) -> None:
+    two = ["trainer.devices=2", "trainer.strategy=ddp_fork"]
+    runs = {
+        "plain": rows(tmp_path / "plain"),
+        "one": rows(tmp_path / "one", f"coupling={name}"),
+        "two": rows(tmp_path / "two", f"coupling={name}", *two),
+        "micro": rows(tmp_path / "micro", f"coupling={name}", "accumulate=2"),
+    }
+    assert runs["one"] == runs["two"] == runs["micro"] and len(runs["one"]) == 2 * 16
+    assert runs["one"] != runs["plain"]
 
 
 def test_microbatches_are_refused(capsys: pytest.CaptureFixture[str], in_folder: Path) -> None:

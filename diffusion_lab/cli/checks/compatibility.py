@@ -17,7 +17,7 @@ from diffusion_lab.auxiliary import Auxiliary
 from diffusion_lab.callbacks import AnnealingCallback, HeadTracking, TimestepSampling, WeightNormalization
 from diffusion_lab.cli.run_parts import RunParts
 from diffusion_lab.data import Conditions, ImageDataModule, ImageSource
-from diffusion_lab.diffusion import Coupling
+from diffusion_lab.diffusion import TrainingNoise
 from diffusion_lab.metrics import Metric
 from diffusion_lab.runs.trained_run import TrainedRun
 from diffusion_lab.solvers import Solver
@@ -62,9 +62,9 @@ def other_images(parts: RunParts, data: ImageDataModule) -> Iterator[str]:
                     )
 
 
-def coupling_fault(cfg: DictConfig, coupling: Coupling | None) -> str | None:
+def coupling_fault(cfg: DictConfig, coupling: TrainingNoise | None) -> str | None:
     """The images of one update must be there at once."""
-    if coupling is None or cfg.accumulate == 1:
+    if coupling is None or not coupling.uses_images or cfg.accumulate == 1:
         return None
     return (
         f"accumulate={cfg.accumulate} must be 1 with coupling={type(coupling).__name__}, which pairs the whole global "

@@ -42,7 +42,7 @@ KINDS = {  # group -> base class of its options
     "variance": "diffusion_lab.diffusion.Variance",
     "preconditioning": "diffusion_lab.diffusion.Preconditioning",
     "time": "diffusion_lab.diffusion.NetworkTime",
-    "coupling": "diffusion_lab.diffusion.Coupling",
+    "coupling": "diffusion_lab.diffusion.TrainingNoise",
     "weighting": "diffusion_lab.diffusion.Weighting",
     "auxiliary.*": "diffusion_lab.auxiliary.Auxiliary",
     "sampler": "diffusion_lab.timesteps.TimestepSampler",

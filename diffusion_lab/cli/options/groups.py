@@ -13,7 +13,7 @@ ABOUT = {
     "variance": "variance of the reverse step in ancestral sampling",
     "preconditioning": "how x_t is scaled before the network is shown it",
     "time": "the time that the network is given",
-    "coupling": "which noise goes to which image of a batch",
+    "coupling": "which noise an image is trained with",
     "weighting": "how much the loss counts at each timestep",
     "auxiliary": "losses that are added to that of the prediction",
     "sampler": "how often each timestep is drawn in training",
