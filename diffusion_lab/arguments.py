@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import reprlib
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,20 +58,27 @@ def check_made(name: str, value: Any, kind: type, cure: str) -> Any:
 def check_overrides(part: object, method: str, *readers: str) -> None:
     """ValueError if the class of `part` overrides `method` where nothing calls it: none of the `readers`, the methods
     that call it in the base class, is overridden with it, and those of the class in between do without it."""
-    kind = type(part)
+    if fault := _override_fault(type(part), method, readers):
+        raise ValueError(fault)
+
+
+@cache  # parts of one class are made several times
+def _override_fault(kind: type, method: str, readers: tuple[str, ...]) -> str:
     above = kind.__mro__[kind.__mro__.index(_definer(kind, method)) :]
-    owners = {reader: _definer(kind, reader) for reader in readers}
-    if any(owner not in above[1:] or _calls(above, reader, method) for reader, owner in owners.items()):
-        return
-    reader, owner = next(iter(owners.items()))
-    raise ValueError(
-        f"{kind.__name__} must override {reader} with {method}, because {reader} of {owner.__name__} does not call it; "
-        "define both, or choose another base class"
+    for reader in readers:
+        if _definer(kind, reader) not in above[1:] or _calls(above, reader, method):
+            return ""
+    return (
+        f"{kind.__name__} must override {readers[0]} with {method}, because {readers[0]} of "
+        f"{_definer(kind, readers[0]).__name__} does not call it; define both, or choose another base class"
     )
 
 
 def _definer(kind: type, method: str) -> type:
-    return next(one for one in kind.__mro__ if method in vars(one))
+    for one in kind.__mro__:
+        if method in vars(one):
+            return one
+    raise AttributeError(method)
 
 
 def _calls(classes: Sequence[type], reader: str, method: str) -> bool:

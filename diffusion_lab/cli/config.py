@@ -145,9 +145,12 @@ def beside_method(cfg: DictConfig) -> list[str]:
     # Without a method, `method_name` has the prediction.
     found = _not_implied(cfg, "schedule", *(["prediction"] if choices_of(cfg).get("method") else []))
     # By their names: Hydra records no choice where several of a family are chosen.
-    hydra, choices = hydra_of(cfg), choices_of(cfg)
-    if hydra is not None and choices.get("auxiliary") not in implied_options(hydra, choices, "auxiliary", conf_dir()):
-        found += [str(name) for name, node in (cfg.get("auxiliary") or {}).items() if node is not None]
+    losses = cfg.get("auxiliary")
+    hydra = hydra_of(cfg) if losses else None
+    if hydra is not None:
+        choices = dict(hydra.runtime.choices)
+        if choices.get("auxiliary") not in implied_options(hydra, choices, "auxiliary", conf_dir()):
+            found += [str(name) for name, node in losses.items() if node is not None]
     return found
 
 

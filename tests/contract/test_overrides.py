@@ -260,7 +260,7 @@ def test_a_kind_of_model_trains_and_generates_with_the_classes_that_it_names() -
     class Kind(DiffusionModel):
         trains, generates = Trained, Own
 
-    parts: dict[str, Any] = dict.fromkeys(("variance", "preconditioning", "time", "coupling", "optimizer"))
+    parts: dict[str, Any] = dict.fromkeys(("variance", "preconditioning", "time", "coupling", "auxiliary", "optimizer"))
     parts |= {"schedule": cosine(T), "prediction": V(), "weighting": MinSNR(), "dataset": Unlabelled()}
     whole = Kind().whole(Answer(), parts)
     assert type(whole) is Own and type(whole.respace(KEPT)) is Own

@@ -20,6 +20,7 @@ ELSEWHERE = {
     "analysis": "tests/cuda/test_analyses.py",
     "autoencoder": "AutoencoderKL and VQModel are diffusers'",
     "base": "parts that are trained with one by one",
+    "auxiliary": "tests/auxiliary and tests/training/test_auxiliary_in_a_run.py, on the CPU",
     "callbacks": "tests/cuda/test_callbacks.py",
     "coupling": "an assignment is solved on the host",
     "dataset": "images are read and cut on the host",

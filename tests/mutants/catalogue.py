@@ -82,8 +82,8 @@ MUTANTS = [
     Mutant(
         "train/loss, weighted",
         "diffusion_lab/training/module.py",
-        "loss.native.detach(), objective.detach()",
-        "objective.detach(), objective.detach()",
+        "losses.loss.detach(),",
+        "losses.objective.detach(),",
         LOGGED,
     ),
     Mutant("train/loss, of the whole run", _LOG, "self._recent.reset()", "pass", LOGGED),
@@ -386,7 +386,7 @@ MUTANTS = [
     ),
     Mutant(
         "floor of mirrored images",
-        "diffusion_lab/analyses/losses/floor.py",
+        "diffusion_lab/metrics/floor.py",
         "if data.flip:",
         "if not data.flip:",
         ANALYSES,

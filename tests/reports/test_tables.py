@@ -129,6 +129,8 @@ def test_the_costs_of_a_committed_table_are_those_of_its_values(table):
             if line["metric"] == "images_per_second":
                 rates.setdefault(line["row"], {})[line["seed"]] = float(line["value"])
     page = table.with_name(table.name.replace(".per_seed.csv", ".md")).read_text(encoding="utf-8")
+    if "images_per_second" not in table.read_text(encoding="utf-8") or " cost " not in page:
+        return  # a study whose runs shared the machine states no cost
     lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
     at, base = lines[0].index("cost"), rates[lines[2][0]]
     for line in lines[3:]:

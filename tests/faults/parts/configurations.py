@@ -68,7 +68,6 @@ def base_lines() -> dict[str, list[str]]:
     options = [[f"method={path.stem}"] for path in METHODS]
     for group in GROUPS:
         options += [[f"{group}={path.stem}"] for path in sorted((conf_dir() / group).glob("*.yaml"))]
-    options.remove(["solver=autoguided"])  # needs a run
     for index, words in enumerate([*options, *SETTINGS]):
         data = list(DATA)[index % len(DATA)]
         gan = words[0] in GANS
