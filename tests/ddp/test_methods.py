@@ -50,7 +50,7 @@ SOONER = {  # by the class of the sampler
 
 def configured(folder: Path, *overrides: str) -> DictConfig:
     cfg = configuration(folder, f"max_steps={STEPS}", "accumulate=2", *overrides)
-    if cfg.auxiliary:  # a loss that compares the rows of an update
+    if cfg.get("auxiliary"):  # a loss that compares the rows of an update
         cfg.accumulate = 1
     for key, value in SOONER.get(cfg.sampler._target_.rpartition(".")[2], {}).items():
         cfg.sampler[key] = value
