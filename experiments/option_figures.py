@@ -47,7 +47,8 @@ def drawn(group: str, name: str) -> Figure | None:
 
 def _shown(group: str, name: str, schedule: str) -> TimestepNumbers | None:
     parts = files.read_option(group, name, [conf_dir()]).parts
-    if name == "from_file" or any(part == group for part, _ in parts.values()):  # around others, which have theirs
+    around = group == "sampler" and any(part == group for part, _ in parts.values())  # others, which have figures
+    if name == "from_file" or around:
         return None
     cfg = compose_train([*BASE, f"schedule={schedule}", f"{group}={name}", *NEEDED.get(name, [])], Path("runs"))
     one = numbers_before_training(schedule, cfg, 0, "eps", [])

@@ -46,6 +46,7 @@ SHORTER = [  # the same command about less
     (r"step-00000100|step-00001000", "step-00000002"),
     (r"DIR_OF_RUNS|runs/sweep-image_folder", SWEEP),  # tests/cli/test_own_features.py reports a folder's
     (r"--steps 200", "--steps 2"),
+    (r"solver=(guided|autoguided)", r"solver=\1 solver.base.steps=2 metrics.num_samples=128"),
     (r"contrast1k", "fd128_digits"),  # the runs that are there have no contrast
 ]
 MORE = {  # by command, what keeps it small or in the house
