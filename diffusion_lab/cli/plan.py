@@ -186,9 +186,8 @@ def _price(cfgs: list[DictConfig], costs: list[Cost]) -> Price:
     samples, each, calls = cfg.metrics.num_samples, solver_calls(cfg), cost.counts.beside.calls
     twice = cfg.copy()
     OmegaConf.update(twice, "metrics.num_samples", 2 * samples)
-    once, doubled = (
-        count_beside(one, part(one, "dataset")).calls for one in (cfg, twice)
-    )  # of one seed, with one grid
+    # Of one seed, with one grid.
+    once, doubled = (count_beside(one, part(one, "dataset")).calls for one in (cfg, twice))
     evaluations = round((doubled - once) / (samples * each))
     second = (cost.evaluation_seconds - saving_seconds(cost.counts)) / calls
     if not evaluations:

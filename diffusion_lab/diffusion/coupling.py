@@ -10,9 +10,8 @@ from torch import Tensor
 
 from diffusion_lab.arguments import check_number
 
-StandardNormal = Callable[
-    [tuple[int, ...]], Tensor
-]  # shape -> standard normal numbers, other ones at each call of a step
+# shape -> standard normal numbers, other ones at each call of a step
+StandardNormal = Callable[[tuple[int, ...]], Tensor]
 
 
 class TrainingNoise:

@@ -20,9 +20,7 @@ ELSEWHERE = {
     "analysis": "tests/cuda/test_analyses.py",
     "autoencoder": "AutoencoderKL and VQModel are diffusers'",
     "base": "parts that are trained with one by one",
-    "auxiliary": "tests/auxiliary and tests/training/test_auxiliary_in_a_run.py, on the CPU",
     "callbacks": "tests/cuda/test_callbacks.py",
-    "coupling": "an assignment is solved on the host",
     "dataset": "images are read and cut on the host",
     "debug": "a preset of settings",
     "experiment": "presets of parts that are tested one by one",
@@ -40,6 +38,7 @@ ELSEWHERE = {
 }
 TRAINED = {group: names for group, names in options().items() if group.split("/")[0] not in ELSEWHERE}
 OF_A_GAN = ("task=gan", "method=biggan", "optimizer=adam_dcgan")
+ON_THE_HOST = ("coupling=immiscible", "coupling=minibatch_ot")  # an assignment is solved there
 CHOICES = [f"{group}={name}" for group, names in TRAINED.items() for name in names if group != "method"]
 
 
@@ -50,7 +49,7 @@ def check(choice: str | None, folder: Path, *overrides: str) -> None:
     assert {p.device.type for p in watched.run.module.parameters()} == {"cuda"}
 
 
-@pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice not in OF_A_GAN])
+@pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice not in OF_A_GAN + ON_THE_HOST])
 def test_a_training_stays_on_the_device_and_never_waits_in_a_step(choice: str, tmp_path: Path) -> None:
     check(choice, tmp_path)
 

@@ -118,6 +118,9 @@ def configured(folder: Path, choice: str | None = None, *overrides: str) -> Dict
         if "path" in cfg.sampler:  # of a file of T numbers
             cfg.sampler.path = str(folder / "numbers.txt")
             (folder / "numbers.txt").write_text("1.0\n" * cfg.schedule.num_timesteps)
+        for loss in (cfg.get("auxiliary") or {}).values():
+            if "layers" in loss:
+                loss.layers = ["body"]
     return cfg
 
 
