@@ -74,7 +74,7 @@ class Frozen(nn.Module):
     """A trained network that an auxiliary loss asks, such as a teacher or an encoder of images.
 
     It is in eval mode, its answers have no gradient, and it follows the run to its device. It is neither among the
-    weights that are trained nor in checkpoints and averages: what a run continues from is built anew.
+    weights that are trained nor in checkpoints and averages: a run that goes on builds it again.
 
     Args:
         network: with its weights.

@@ -1,4 +1,4 @@
-"""What is known of the rows of a training step, for auxiliary losses and for weightings that look at more than SNR."""
+"""What is known of the rows of a training step, for auxiliary losses and for weightings that use more than the SNR."""
 
 from __future__ import annotations
 

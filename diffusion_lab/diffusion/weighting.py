@@ -49,7 +49,7 @@ class Observed(Protocol):
 
 class Weighting(nn.Module):
     """Weight of each row's loss. A subclass gives `x0_weight`; a module, because a weighting may learn: by gradients,
-    with parameters, or from what it sees of each update in `observe`, with buffers. One that looks at more of a row
+    with parameters, or from what it sees of each update in `observe`, with buffers. One that uses more of a row
     than its SNR sets `uses_record` and takes `record` in `forward`.
 
     With `normalize` the weights are multiplied by one number, so that their mean is 1 and the size of the loss, to
