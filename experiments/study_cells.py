@@ -1,4 +1,5 @@
-"""Cells of tables about a study, from the FILE.per_seed.csv that `report --table` has written beside the page."""
+"""Cells of tables about a study, from the FILE.per_seed.csv that `report --table` has written beside the page, or the
+per_seed.csv of a paper's table."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import csv
 import math
 from functools import cache
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 
 from diffusion_lab.intervals import mean_interval
 from diffusion_lab.reports.comparison.cells import decimals, number, with_interval
@@ -31,13 +32,17 @@ def seeds(path: Path, label: str, metric: str) -> dict[int, float]:
 
 @cache
 def rows(path: Path, metric: str) -> dict[str, dict[int, float]]:
-    """Row -> seed -> value, in the order of the file, whose first row is the baseline."""
-    found: dict[str, dict[int, float]] = {}
+    """Row -> seed -> value, in the order of the file, whose first row is the baseline. Of a paper's table with one
+    column, whose file has a line for each step, the geometric mean over training."""
+    found: dict[str, dict[int, list[float]]] = {}
     with open(path, newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
-            if line["metric"] == metric:
-                found.setdefault(line["row"], {})[int(line["seed"])] = float(line["value"])
-    return found
+            if line.get("metric", line.get("quantity")) == metric:
+                found.setdefault(line["row"], {}).setdefault(int(line["seed"]), []).append(float(line["value"]))
+    return {
+        row: {seed: values[0] if len(values) == 1 else geometric_mean(values) for seed, values in by_seed.items()}
+        for row, by_seed in found.items()
+    }
 
 
 def pairs(page: Path, row: str, file: str, metric: str) -> str:
