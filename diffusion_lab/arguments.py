@@ -64,21 +64,16 @@ def check_overrides(part: object, method: str, *readers: str) -> None:
 
 @cache  # parts of one class are made several times
 def _override_fault(kind: type, method: str, readers: tuple[str, ...]) -> str:
-    above = kind.__mro__[kind.__mro__.index(_definer(kind, method)) :]
+    order = kind.__mro__
+    definer = {name: one for one in reversed(order) for name in (method, *readers) if name in vars(one)}
+    above = order[order.index(definer[method]) :]
     for reader in readers:
-        if _definer(kind, reader) not in above[1:] or _calls(above, reader, method):
+        if definer[reader] not in above[1:] or _calls(above, reader, method):
             return ""
     return (
         f"{kind.__name__} must override {readers[0]} with {method}, because {readers[0]} of "
-        f"{_definer(kind, readers[0]).__name__} does not call it; define both, or choose another base class"
+        f"{definer[readers[0]].__name__} does not call it; define both, or choose another base class"
     )
-
-
-def _definer(kind: type, method: str) -> type:
-    for one in kind.__mro__:
-        if method in vars(one):
-            return one
-    raise AttributeError(method)
 
 
 def _calls(classes: Sequence[type], reader: str, method: str) -> bool:

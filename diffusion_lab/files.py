@@ -16,6 +16,7 @@ from diffusion_lab.held_folder import with_folders
 
 DEPTH = 64  # of nested objects and lists; our own files have fewer than 20
 _BITS = 2**63
+_LONG = re.compile(r"\d{19}")  # shorter integers have at most 64 bits
 _NUMBERS = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')  # and texts, inside which these are words
 
 
@@ -88,7 +89,7 @@ def parse(text: str) -> Any:
         ValueError: it is none, or is nested more than `DEPTH` deep, which recursive code need not survive.
     """
     try:
-        content = json.loads(text, parse_int=integer)
+        content = decoded(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if text.count("[") + text.count("{") > DEPTH and deeper(content):
@@ -96,8 +97,12 @@ def parse(text: str) -> Any:
     return content
 
 
-def integer(digits: str) -> int | float:
-    """A number of a JSON text as `parse` reads it."""
+def decoded(text: str) -> Any:
+    """A JSON text with its integers as `parse` reads them."""
+    return json.loads(text, parse_int=_integer if _LONG.search(text) else None)
+
+
+def _integer(digits: str) -> int | float:
     value = int(digits) if len(digits) <= 20 else float(digits)
     return value if -_BITS <= value < 2 * _BITS else float(value)
 

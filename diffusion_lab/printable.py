@@ -58,7 +58,7 @@ class Escaping:
     """A text stream that writes `printable` text to another, whose methods it has otherwise."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+        self.stream, self.flush, self.isatty = stream, stream.flush, stream.isatty
 
     def write(self, text: str) -> int:
         return self.stream.write(printable(text))

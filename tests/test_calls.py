@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-MOST = 2650
+MOST = 2500
 PROGRAM = """
 import collections, importlib.util, inspect, os, sys
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from diffusion_lab.files import integer
+from diffusion_lab.files import decoded
 
 SIGNATURE = "signature"  # of run.json: hex digits
 KEY = "run.key"
@@ -39,7 +39,7 @@ def signed(record: Mapping[str, Any]) -> dict[str, Any]:
     key = _key(make=True)
     if key is None:
         return unsigned
-    as_read = json.loads(json.dumps(unsigned), parse_int=integer)
+    as_read = decoded(json.dumps(unsigned))
     return unsigned | {SIGNATURE: _code(as_read, key)}
 
 

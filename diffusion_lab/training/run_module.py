@@ -208,8 +208,8 @@ def check_state(optimizer: torch.optim.Optimizer) -> None:
     for group in optimizer.param_groups:
         for key, default in optimizer.defaults.items():
             given = group.get(key)  # the groups of Muon have other settings
-            values = given if isinstance(given, list | tuple) else [given]
-            if isinstance(default, int | float | tuple) and any(isinstance(value, str | dict) for value in values):
+            values = given if isinstance(given, list | tuple) else (given,)
+            if isinstance(default, int | float | tuple) and {str, dict}.intersection(map(type, values)):
                 raise ValueError(f"{key}={given!r:.80} must be a number as in the optimizer's settings, {default}")
 
 

@@ -45,7 +45,7 @@ def _faults(path: str, node: dict[str, Any], shipped: dict[str, Any]) -> list[st
 
 def _shipped(choices: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The parts that the package's yaml files of these options have, by their places in the configuration."""
-    top, found = conf_dir(), {}
+    top, read = conf_dir(), []
     for key, option in choices.items():
         group, _, place = key.partition("@")
         place = "" if group in PRESETS else place or group.replace("/", ".")
@@ -55,6 +55,9 @@ def _shipped(choices: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             for entry in defaults(file) if "defaults" in content else ():
                 if entry.option is None:
                     files.append((top if entry.from_top else top / group) / f"{entry.group}.yaml")
-            for path, node in parts(content):
-                found.setdefault(f"{place}.{path}".strip("."), node)
+            read.append((place, content))
+    found: dict[str, dict[str, Any]] = {}
+    for path, node in parts({str(number): content for number, (_, content) in enumerate(read)}):
+        number, _, inside = path.partition(".")
+        found.setdefault(f"{read[int(number)][0]}.{inside}".strip("."), node)
     return found
